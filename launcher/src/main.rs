@@ -1,0 +1,2 @@
+//! ckptd: the command.
+fn main() {}

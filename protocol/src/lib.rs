@@ -1,0 +1,1 @@
+//! The messages between launcher, coordinator and agent.
