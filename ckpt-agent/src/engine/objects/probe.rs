@@ -1,0 +1,105 @@
+//! What a dump sees of one open file description.
+
+use std::os::fd::OwnedFd;
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::Pid;
+
+/// An open file description as found under the first descriptor that refers to it.
+#[derive(Debug)]
+pub struct Probe {
+    /// The process that holds it, as this machine numbers it (for /proc).
+    pub host_pid: i32,
+    /// The same process as the job numbers it.
+    pub pid: Pid,
+    /// Its name.
+    pub comm: String,
+    /// The descriptor in that process.
+    pub fd: i32,
+    /// A working copy of the descriptor (pidfd_getfd(2)): the same open file description.
+    pub copy: OwnedFd,
+    /// Access mode and status flags.
+    pub flags: i32,
+    /// fstat(2) of it.
+    pub stat: nix::sys::stat::FileStat,
+    /// Target of /proc/PID/fd/N.
+    pub link: String,
+    /// /proc/PID/fdinfo/N.
+    pub info: FdInfo,
+}
+
+impl Probe {
+    /// S_IFMT part of the mode.
+    pub fn file_type(&self) -> u32 {
+        self.stat.st_mode & libc::S_IFMT
+    }
+
+    /// Whether the link names an anonymous inode of this kind (`[eventfd]`).
+    pub fn is_anonymous(&self, name: &str) -> bool {
+        self.link.strip_prefix("anon_inode:") == Some(name)
+    }
+
+    /// The refusal of a kind that no room knows.
+    pub fn unknown(&self) -> Refusal {
+        Refusal::new(
+            format!("{} cannot be checkpointed", self.link),
+            "close it while checkpoints are taken, or run without it",
+        )
+    }
+
+    /// The same inode of the same file system: two ends of one pipe, two opens of one file.
+    pub fn inode(&self) -> (u64, u64) {
+        (self.stat.st_dev, self.stat.st_ino)
+    }
+}
+
+/// Fields of /proc/PID/fdinfo/N (proc_pid_fdinfo(5)).
+#[derive(Debug, Clone, Default)]
+pub struct FdInfo {
+    text: String,
+}
+
+impl FdInfo {
+    /// From the file's text.
+    pub fn parse(text: String) -> Self {
+        Self { text }
+    }
+
+    /// The rest of the first line that begins with `key:`, trimmed.
+    pub fn get<'a>(&'a self, key: &'a str) -> Option<&'a str> {
+        self.lines(key).next()
+    }
+
+    /// The rest of every line that begins with `key:`.
+    pub fn lines<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.text.lines().filter_map(move |line| {
+            line.strip_prefix(key).and_then(|rest| rest.strip_prefix(':')).map(str::trim)
+        })
+    }
+
+    /// Like [`FdInfo::get`], an error where the kernel does not tell it.
+    ///
+    /// # Errors
+    /// [`EngineError::NotUnderstood`].
+    pub fn need<'a>(&'a self, key: &'a str) -> Result<&'a str> {
+        self.get(key).ok_or_else(|| EngineError::odd(format!("fdinfo without {key}"), self.text.clone()))
+    }
+
+    /// A number in the given radix.
+    ///
+    /// # Errors
+    /// [`EngineError::NotUnderstood`].
+    pub fn number(&self, key: &str, radix: u32) -> Result<u64> {
+        let text = self.need(key)?;
+        u64::from_str_radix(text.trim_start_matches("0x"), radix)
+            .map_err(|_| EngineError::odd(format!("fdinfo field {key}"), text))
+    }
+
+    /// File offset (`pos:`), bytes.
+    ///
+    /// # Errors
+    /// [`EngineError::NotUnderstood`].
+    pub fn position(&self) -> Result<u64> {
+        self.number("pos", 10)
+    }
+}

@@ -1,0 +1,1 @@
+//! Readers of /proc files, one file each.
