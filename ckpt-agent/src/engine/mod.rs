@@ -6,10 +6,12 @@
 //!
 //! `unsafe` is allowed below this module only.
 
+pub mod arch;
 pub mod error;
 pub mod graph;
 pub mod objects;
 pub mod proc;
 pub mod sys;
+pub mod trace;
 
 pub use error::{EngineError, Refusal, Result};
