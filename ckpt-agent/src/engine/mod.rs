@@ -8,6 +8,7 @@
 
 pub mod arch;
 pub mod error;
+pub mod freeze;
 pub mod graph;
 pub mod objects;
 pub mod proc;

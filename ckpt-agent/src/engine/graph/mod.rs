@@ -4,12 +4,14 @@
 mod area;
 mod blob;
 mod file;
+mod hex;
 mod inode;
 mod process;
 
 pub use area::{Advice, Area, Backing, MappedFile, Protection};
 pub use blob::{Blob, BlobId, Span};
 pub use file::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind};
+pub use hex::{from_hex, to_hex};
 pub use inode::{CarriedInode, InodeId, Origin};
 pub use process::{
     Clocks, Credentials, IntervalTimer, PendingSignal, ProcessImage, ProcessNode, ProcessState,

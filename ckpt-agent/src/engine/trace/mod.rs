@@ -11,5 +11,5 @@ mod thread;
 
 pub use batch::{Batch, Ticket};
 pub use memory::{ProcessMemory, read_memory, write_memory};
-pub use remote::{Remote, SCRATCH_DATA, SCRATCH_SIZE, Scratch, find_kernel_entry};
-pub use thread::{RunningThread, StopReport, StoppedThread, wait_any};
+pub use remote::{FOLLOW_CHILDREN, Remote, SCRATCH_DATA, SCRATCH_SIZE, Scratch, find_kernel_entry};
+pub use thread::{RunningThread, StopReport, StoppedThread, deliver, wait, wait_any};

@@ -11,6 +11,11 @@ use super::thread::StoppedThread;
 
 /// Every signal but SIGTRAP, which ends an injected run.
 const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
+/// Options under which children of a tracee become tracees, and die with the tracer.
+pub const FOLLOW_CHILDREN: i32 = libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_EXITKILL;
 /// Bytes of the scratch mapping: a page of code, the call table, room for data.
 pub const SCRATCH_SIZE: u64 = 256 * 1024;
 /// Offset of the call table in the scratch mapping: behind the largest page of any supported
@@ -63,13 +68,7 @@ impl<'t> Remote<'t> {
         let memory = ProcessMemory::of(thread.tid());
         // What the kernel would have done on the way out is done here, since after an injected call it
         // no longer knows.
-        let entry = *thread.entry();
-        let resume = match Current::interrupted(&entry) {
-            Interrupted::Again(call) => Current::reissue(&entry, call),
-            Interrupted::RestartBlock(_) => Current::restart_block(&entry),
-            Interrupted::No => Current::settled(&entry),
-        };
-        thread.set_resume(resume);
+        thread.set_resume(going_on(thread.entry()));
         Ok(Self { thread, memory, entry_point, blocked, scratch: None, keep: false })
     }
 
@@ -78,6 +77,16 @@ impl<'t> Remote<'t> {
     pub fn with_scratch(mut self, scratch: Scratch) -> Self {
         self.scratch = Some(scratch);
         self
+    }
+
+    /// The scratch area, if one was made.
+    pub fn scratch(&self) -> Option<Scratch> {
+        self.scratch
+    }
+
+    /// Lets the thread go on with these registers, once more corrected for an interrupted call.
+    pub fn resume_with(&mut self, registers: super::super::arch::Registers) {
+        self.thread.set_resume(going_on(&registers));
     }
 
     /// The thread.
@@ -223,6 +232,23 @@ impl<'t> Remote<'t> {
         self.thread.set_registers(&registers)
     }
 
+    /// Makes a clone(2) call and takes hold of the child: its number for the process itself, and the
+    /// child in its first stop. Needs the options of [`FOLLOW_CHILDREN`].
+    ///
+    /// # Errors
+    /// The call's failure.
+    pub fn clone_child(&mut self, flags: u64) -> Result<(u64, StoppedThread)> {
+        let call = Call { number: libc::SYS_clone, arguments: [flags, 0, 0, 0, 0, 0] };
+        let mut registers = *self.thread.entry();
+        Current::prepare_call(&mut registers, self.entry_point, call);
+        self.thread.set_registers(&registers)?;
+        let child = self.thread.step_over_birth()?;
+        let answer = Current::result(&self.thread.registers()?);
+        let inner = self.checked("clone", answer)?;
+        let child = child.ok_or_else(|| EngineError::odd("clone", "no event of the child"))?;
+        Ok((inner, StoppedThread::adopt(child)?))
+    }
+
     /// Ends the loan without giving anything back: the thread was given new registers and a new mask,
     /// or will be killed.
     pub fn abandon(mut self) {
@@ -237,6 +263,15 @@ impl Drop for Remote<'_> {
         }
         // Only the death of the thread can make these fail, and then nothing is owed.
         let _ = self.thread.set_blocked(self.blocked);
+    }
+}
+
+/// Registers with which a live thread goes on after injected calls.
+fn going_on(entry: &super::super::arch::Registers) -> super::super::arch::Registers {
+    match Current::interrupted(entry) {
+        Interrupted::Again(call) => Current::reissue(entry, call),
+        Interrupted::RestartBlock(_) => Current::restart_block(entry),
+        Interrupted::No => Current::settled(entry),
     }
 }
 

@@ -406,6 +406,59 @@ impl StoppedThread {
         }
     }
 
+    /// Number of the child that the event of this stop tells of, as this machine numbers it
+    /// (PTRACE_GETEVENTMSG translates to the tracer's PID namespace).
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn event_message(&self) -> Result<i32> {
+        let mut message: libc::c_ulong = 0;
+        ptrace(libc::PTRACE_GETEVENTMSG, self.tid, 0, &raw mut message as usize)
+            .map_err(|errno| failed("PTRACE_GETEVENTMSG", self.tid, errno))?;
+        Ok(message as i32)
+    }
+
+    /// Runs one instruction that makes a child; the child's number on this machine, where one was
+    /// made. Needs PTRACE_O_TRACECLONE and its kin.
+    ///
+    /// # Errors
+    /// As [`StoppedThread::step`].
+    pub fn step_over_birth(&self) -> Result<Option<i32>> {
+        let mut child = None;
+        loop {
+            ptrace(libc::PTRACE_SINGLESTEP, self.tid, 0, 0)
+                .map_err(|errno| failed("PTRACE_SINGLESTEP", self.tid, errno))?;
+            match wait(self.tid)? {
+                StopReport::Signal { signal: libc::SIGTRAP, .. } => return Ok(child),
+                StopReport::Signal { signal: 0, .. } => child = Some(self.event_message()?),
+                StopReport::Stopped { .. } => {}
+                other => {
+                    return Err(EngineError::odd(
+                        format!("stop of thread {} in clone", self.tid),
+                        format!("{other:?}"),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Lets the thread run until it ends.
+    ///
+    /// # Errors
+    /// Failed waits.
+    pub fn run_to_end(mut self) -> Result<()> {
+        self.released = true;
+        deliver(self.tid, 0)?;
+        loop {
+            match wait(self.tid) {
+                Ok(StopReport::Ended { .. }) | Err(EngineError::Gone(_)) => return Ok(()),
+                Ok(StopReport::Signal { signal, .. }) => deliver(self.tid, signal)?,
+                Ok(StopReport::Stopped { .. }) => deliver(self.tid, 0)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Lets the thread run and keeps it as a tracee.
     ///
     /// # Errors
