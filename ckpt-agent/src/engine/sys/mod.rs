@@ -1,1 +1,5 @@
-//! Safe wrappers of system calls that nix does not have. One file per call or family.
+//! Safe wrappers of system calls that nix lacks or wraps otherwise.
+
+pub mod close_range;
+pub mod kcmp;
+pub mod pidfd;
