@@ -31,11 +31,41 @@ pub enum External {
     Fail,
 }
 
+/// Bytes for the image, held in memory from the freeze until they are written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlobData {
+    /// Length in bytes. What no extent covers reads as zeros.
+    pub length: u64,
+    /// Parts that have content, ascending, without overlap.
+    pub extents: Vec<Extent>,
+}
+
+/// A part of a [`BlobData`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset of its first byte in the blob.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl From<Vec<u8>> for BlobData {
+    fn from(bytes: Vec<u8>) -> Self {
+        let length = bytes.len() as u64;
+        let extents = if bytes.is_empty() { vec![] } else { vec![Extent { offset: 0, bytes }] };
+        Self { length, extents }
+    }
+}
+
 /// State of a dump that rooms read and add to.
 #[derive(Debug, Default)]
 pub struct DumpContext {
     /// Bytes to store after the job has been resumed; a [`BlobId`] is an index here.
-    pub blobs: Vec<Vec<u8>>,
+    pub blobs: Vec<BlobData>,
+    /// Every descriptor of the job, by (process as this machine numbers it, descriptor). Filled
+    /// by the collector before [`super::Object::finish_all`]: rooms whose objects refer to
+    /// others find them here.
+    pub descriptors: BTreeMap<(i32, i32), FileId>,
     /// Job numbers of all processes in the dump, by this machine's numbers.
     pub pids: BTreeMap<i32, Pid>,
     /// Inodes that belong to the launcher's side of the standard streams: (device, inode) of the pipe
@@ -58,7 +88,12 @@ pub struct DumpContext {
 impl DumpContext {
     /// Keeps bytes for the image.
     pub fn keep(&mut self, bytes: Vec<u8>) -> BlobId {
-        self.blobs.push(bytes);
+        self.keep_blob(BlobData::from(bytes))
+    }
+
+    /// Keeps the content of a file, holes left out, for the image.
+    pub fn keep_blob(&mut self, blob: BlobData) -> BlobId {
+        self.blobs.push(blob);
         BlobId((self.blobs.len() - 1) as u32)
     }
 

@@ -13,8 +13,11 @@
 
 mod context;
 mod probe;
+mod reopen;
 
-pub use context::{Console, DumpContext, External, RestoreContext, StdioRole};
+pub use context::{
+    BlobData, BlobSource, Console, DumpContext, Extent, External, RestoreContext, StdioRole,
+};
 pub use probe::{FdInfo, Probe};
 
 use serde::{Deserialize, Serialize};
@@ -167,4 +170,8 @@ macro_rules! rooms {
 rooms! {
     /// eventfd(2)
     EventCounter => eventfd,
+    /// timerfd_create(2)
+    Timer => timerfd,
+    /// signalfd(2)
+    SignalReader => signalfd,
 }

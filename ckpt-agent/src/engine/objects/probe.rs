@@ -1,9 +1,12 @@
 //! What a dump sees of one open file description.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::fcntl::{FcntlArg, fcntl};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::Pid;
+use super::super::sys::pidfd::PidFd;
 
 /// An open file description as found under the first descriptor that refers to it.
 #[derive(Debug)]
@@ -29,6 +32,42 @@ pub struct Probe {
 }
 
 impl Probe {
+    /// Looks at one descriptor of a process: `host_pid` as this machine numbers it, `pid` as the
+    /// job does.
+    ///
+    /// # Errors
+    /// Failed system calls: ESRCH and ENOENT where process or descriptor is gone, EPERM where the
+    /// process may not be traced.
+    pub fn of(host_pid: i32, pid: Pid, comm: &str, fd: i32) -> Result<Self> {
+        Self::through(&PidFd::open(host_pid)?, pid, comm, fd)
+    }
+
+    /// Like [`Probe::of`], for many descriptors of one process.
+    ///
+    /// # Errors
+    /// As [`Probe::of`].
+    pub fn through(process: &PidFd, pid: Pid, comm: &str, fd: i32) -> Result<Self> {
+        let host_pid = process.pid();
+        let copy = process.descriptor(fd)?;
+        let what = || format!("descriptor {fd} of process {host_pid}");
+        let flags = fcntl(&copy, FcntlArg::F_GETFL)
+            .map_err(|errno| EngineError::system("fcntl", what(), errno))?;
+        let stat = nix::sys::stat::fstat(&copy)
+            .map_err(|errno| EngineError::system("fstat", what(), errno))?;
+        let path = format!("/proc/{host_pid}/fd/{fd}");
+        let link = std::fs::read_link(&path)
+            .map_err(|error| EngineError::system("readlink", path, error))?;
+        // A path that is no UTF-8 could not be written into graph.json and opened again.
+        let link = link.into_os_string().into_string().map_err(|link| {
+            Refusal::new(
+                format!("the path {} is no UTF-8", link.to_string_lossy()),
+                "rename the file",
+            )
+        })?;
+        let info = FdInfo::read(&format!("/proc/{host_pid}/fdinfo/{fd}"))?;
+        Ok(Self { host_pid, pid, comm: comm.to_owned(), fd, copy, flags, stat, link, info })
+    }
+
     /// S_IFMT part of the mode.
     pub fn file_type(&self) -> u32 {
         self.stat.st_mode & libc::S_IFMT
@@ -60,6 +99,24 @@ pub struct FdInfo {
 }
 
 impl FdInfo {
+    /// From /proc.
+    ///
+    /// # Errors
+    /// Failed read.
+    pub fn read(path: &str) -> Result<Self> {
+        std::fs::read_to_string(path)
+            .map(Self::parse)
+            .map_err(|error| EngineError::system("read", path, error))
+    }
+
+    /// Of a descriptor of this process.
+    ///
+    /// # Errors
+    /// Failed read.
+    pub fn of_own(fd: BorrowedFd<'_>) -> Result<Self> {
+        Self::read(&format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd()))
+    }
+
     /// From the file's text.
     pub fn parse(text: String) -> Self {
         Self { text }
