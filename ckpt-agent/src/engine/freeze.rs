@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::error::{EngineError, Refusal, Result};
 use super::proc::{descendants, read_text, thread_numbers};
-use super::trace::{RunningThread, StopReport, StoppedThread, deliver, wait_any};
+use super::trace::{
+    Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any,
+};
 
 /// A thread that has not stopped after this long may wait for a vfork child (vfork(2)): such a
 /// thread stops only after the child's exec or exit, so the child must run.
@@ -23,6 +25,46 @@ pub struct StoppedProcess {
     pub threads: Vec<StoppedThread>,
     /// The signal of a group stop (SIGSTOP and its like) that it was in.
     pub group_stop: Option<i32>,
+    /// The scratch area that the dump has put into it, and where calls enter the kernel.
+    pub scratch: Option<(u64, Scratch)>,
+}
+
+impl StoppedProcess {
+    /// Borrows its first thread for system calls through the scratch area, which is made where there
+    /// is none yet.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`]; no room for the scratch area.
+    pub fn lend(&mut self, entry_point: u64) -> Result<Remote<'_>> {
+        let first = self.threads.first_mut().ok_or(EngineError::Gone(self.host_pid))?;
+        let mut remote = Remote::take(first, entry_point)?;
+        match self.scratch {
+            Some((_, scratch)) => Ok(remote.with_scratch(scratch)),
+            None => {
+                self.scratch = Some((entry_point, remote.make_scratch(None)?));
+                Ok(remote)
+            }
+        }
+    }
+
+    /// Takes the scratch area out again.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn take_scratch_out(&mut self) -> Result<()> {
+        if let Some((entry_point, scratch)) = self.scratch.take() {
+            let first = self.threads.first_mut().ok_or(EngineError::Gone(self.host_pid))?;
+            Remote::take(first, entry_point)?.with_scratch(scratch).drop_scratch()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StoppedProcess {
+    fn drop(&mut self) {
+        // A process that has been killed meanwhile needs nothing more.
+        let _ = self.take_scratch_out();
+    }
 }
 
 /// A whole job that stands still. Dropping it lets the job go on.
@@ -211,7 +253,7 @@ impl Freezer {
                 zombies.push(host_pid);
             } else {
                 let group_stop = self.group_stops.remove(&host_pid);
-                processes.push(StoppedProcess { host_pid, threads, group_stop });
+                processes.push(StoppedProcess { host_pid, threads, group_stop, scratch: None });
             }
         }
         Ok(FrozenJob { processes, zombies, since: self.since })

@@ -126,10 +126,7 @@ impl Answers {
 /// # Errors
 /// Failed calls, the process's end.
 pub fn ask_process(remote: &mut Remote<'_>, status: &Status) -> Result<Inside> {
-    let scratch = match remote_scratch(remote) {
-        Ok(scratch) => scratch,
-        Err(error) => return Err(error),
-    };
+    let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     let mut answers = Answers { next: scratch.data() };
     let mut batch = Batch::new();
     let wanted = status.sigign | status.sigcgt | 1 << (libc::SIGCHLD - 1);
@@ -188,13 +185,6 @@ pub fn ask_process(remote: &mut Remote<'_>, status: &Status) -> Result<Inside> {
         subreaper,
         threads: Vec::new(),
     })
-}
-
-fn remote_scratch(remote: &mut Remote<'_>) -> Result<Scratch> {
-    match remote.scratch() {
-        Some(scratch) => Ok(scratch),
-        None => remote.make_scratch(None),
-    }
 }
 
 fn read_words(remote: &mut Remote<'_>, at: u64, count: usize) -> Result<Vec<u64>> {
@@ -325,7 +315,7 @@ fn leave_critical_section(
     let at = Current::program_counter(entry);
     if at.wrapping_sub(start) < length {
         Current::set_program_counter(entry, abort);
-        remote.resume_with(*entry);
+        remote.replace_entry(*entry);
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ impl Probe {
 }
 
 /// Fields of /proc/PID/fdinfo/N (proc_pid_fdinfo(5)).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FdInfo {
     text: String,
 }

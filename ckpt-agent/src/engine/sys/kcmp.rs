@@ -9,6 +9,26 @@ use std::cmp::Ordering;
 const KCMP_FILE: libc::c_int = 0;
 const KCMP_EPOLL_TFD: libc::c_int = 7;
 
+/// What two processes may share beside their files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// The address space (CLONE_VM).
+    Memory = 1,
+    /// The table of descriptors (CLONE_FILES).
+    Descriptors = 2,
+}
+
+/// Whether two processes share a resource. `None`: this kernel cannot tell.
+pub fn share(left: i32, right: i32, resource: Resource) -> Option<bool> {
+    // SAFETY: these comparisons take numbers only.
+    let answer = unsafe { libc::syscall(libc::SYS_kcmp, left, right, resource as i32, 0, 0) };
+    match answer {
+        0 => Some(true),
+        1.. => Some(false),
+        _ => None,
+    }
+}
+
 /// A descriptor of a process: (process as this machine numbers it, descriptor).
 pub type Holder = (i32, i32);
 

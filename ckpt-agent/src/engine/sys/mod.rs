@@ -3,6 +3,7 @@
 pub mod close_range;
 pub mod kcmp;
 pub mod limits;
+pub mod owner;
 pub mod pidfd;
 pub mod robust_list;
 pub mod schedule;

@@ -84,8 +84,9 @@ impl<'t> Remote<'t> {
         self.scratch
     }
 
-    /// Lets the thread go on with these registers, once more corrected for an interrupted call.
-    pub fn resume_with(&mut self, registers: super::super::arch::Registers) {
+    /// Lets the thread go on with these registers instead of those of its stop.
+    pub fn replace_entry(&mut self, registers: super::super::arch::Registers) {
+        self.thread.set_entry(registers);
         self.thread.set_resume(going_on(&registers));
     }
 

@@ -228,6 +228,11 @@ impl StoppedThread {
         &self.entry
     }
 
+    /// Treats the thread as if it had stopped with these registers.
+    pub fn set_entry(&mut self, registers: Registers) {
+        self.entry = registers;
+    }
+
     /// Registers with which the thread shall go on instead of those of the stop.
     pub fn set_resume(&mut self, registers: Registers) {
         self.resume = Some(registers);

@@ -1,0 +1,111 @@
+//! Finds the open file descriptions behind all descriptors of all processes.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::{Descriptor, FileId, OpenFile, Owner, OwnerKind, Pid};
+use super::super::objects::{DumpContext, Object, Probe};
+use super::super::sys::kcmp;
+use super::super::sys::owner::{FileOwner, file_owner, file_signal};
+use super::super::sys::pidfd::PidFd;
+
+/// Most descriptors of one job.
+const MOST_DESCRIPTORS: usize = 1_000_000;
+
+/// All descriptors of a job.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// Open file descriptions.
+    pub files: Vec<OpenFile>,
+    /// How each was found; same order.
+    pub probes: Vec<Probe>,
+    /// Descriptors of each process, by its number on this machine.
+    pub descriptors: HashMap<i32, Vec<Descriptor>>,
+}
+
+/// A description found earlier under this inode, for comparison.
+type Known = HashMap<(u64, u64), Vec<FileId>>;
+
+/// Reads the descriptors of these processes: (number on this machine, number in the job, name).
+///
+/// # Errors
+/// Refusals, with process and descriptor named; processes that are gone.
+pub fn collect(processes: &[(i32, Pid, String)], context: &mut DumpContext) -> Result<Collected> {
+    let mut collected = Collected::default();
+    let mut known = Known::new();
+    for (host_pid, pid, comm) in processes {
+        let pidfd = PidFd::open(*host_pid)?;
+        let mut numbers = descriptor_numbers(*host_pid)?;
+        numbers.sort_unstable();
+        let mut descriptors = Vec::with_capacity(numbers.len());
+        for fd in numbers {
+            let probe = Probe::through(&pidfd, *pid, comm, fd).map_err(|e| e.at(*pid, comm, fd))?;
+            let close_on_exec = close_on_exec(&probe)?;
+            let file = match find(&known, &collected.probes, &probe) {
+                Some(file) => file,
+                None => {
+                    let object =
+                        Object::dump(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
+                    let id = FileId(collected.files.len() as u32);
+                    known.entry(probe.inode()).or_default().push(id);
+                    let owner = owner(&probe, context);
+                    // O_CLOEXEC belongs to the descriptor.
+                    let flags = probe.flags & !libc::O_CLOEXEC;
+                    collected.files.push(OpenFile { flags, owner, locks: Vec::new(), object });
+                    collected.probes.push(probe);
+                    id
+                }
+            };
+            context.descriptors.insert((*host_pid, fd), file);
+            descriptors.push(Descriptor { fd, file, close_on_exec });
+        }
+        if context.descriptors.len() > MOST_DESCRIPTORS {
+            return Err(EngineError::odd("the job", format!("over {MOST_DESCRIPTORS} descriptors")));
+        }
+        collected.descriptors.insert(*host_pid, descriptors);
+    }
+    Ok(collected)
+}
+
+fn descriptor_numbers(host_pid: i32) -> Result<Vec<i32>> {
+    let path = format!("/proc/{host_pid}/fd");
+    let entries =
+        std::fs::read_dir(&path).map_err(|error| EngineError::system("read", &path, error))?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// FD_CLOEXEC of the descriptor itself, which fdinfo shows as O_CLOEXEC in `flags:`.
+fn close_on_exec(probe: &Probe) -> Result<bool> {
+    Ok(probe.info.number("flags", 8)? & libc::O_CLOEXEC as u64 != 0)
+}
+
+fn find(known: &Known, probes: &[Probe], probe: &Probe) -> Option<FileId> {
+    known.get(&probe.inode())?.iter().copied().find(|id| {
+        let other = &probes[id.0 as usize];
+        let order =
+            kcmp::compare_files((other.host_pid, other.fd), (probe.host_pid, probe.fd));
+        // Without kcmp: what /proc tells of both is the same, and an offset that would differ sooner or
+        // later if they were two.
+        order.map_or_else(|| looks_the_same(other, probe), Ordering::is_eq)
+    })
+}
+
+fn looks_the_same(left: &Probe, right: &Probe) -> bool {
+    left.link == right.link && left.flags == right.flags && left.info == right.info
+}
+
+/// Who gets SIGIO. The kernel translates the number to this process's PID namespace.
+fn owner(probe: &Probe, context: &DumpContext) -> Option<Owner> {
+    if probe.flags & libc::O_PATH != 0 {
+        return None;
+    }
+    let FileOwner { kind, pid } = file_owner(&probe.copy)?;
+    let kind = match kind {
+        0 => OwnerKind::Thread,
+        1 => OwnerKind::Process,
+        _ => OwnerKind::Group,
+    };
+    let pid = *context.pids.get(&pid)?;
+    Some(Owner { kind, pid, signal: file_signal(&probe.copy) })
+}

@@ -1,0 +1,224 @@
+//! Which pages of a process are its own and have to be stored.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use nix::errno::Errno;
+
+use super::super::error::{EngineError, Result};
+
+/// Page categories of PAGEMAP_SCAN (include/uapi/linux/fs.h).
+mod category {
+    pub const FILE: u64 = 1 << 2;
+    pub const PRESENT: u64 = 1 << 3;
+    pub const SWAPPED: u64 = 1 << 4;
+    pub const ZERO: u64 = 1 << 5;
+}
+
+/// Bits of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
+mod bit {
+    pub const PRESENT: u64 = 1 << 63;
+    pub const SWAPPED: u64 = 1 << 62;
+    pub const FILE: u64 = 1 << 61;
+    pub const GUARD: u64 = 1 << 58;
+}
+
+/// struct page_region
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// struct pm_scan_arg
+#[repr(C)]
+#[derive(Default)]
+struct ScanArguments {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// _IOWR('f', 16, struct pm_scan_arg)
+const PAGEMAP_SCAN: u64 = 0xc060_6610;
+/// Regions asked for at once.
+const REGIONS: usize = 4096;
+
+/// What a range holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Ranges (start, end) of private pages.
+    pub pages: Vec<(u64, u64)>,
+    /// Ranges of guard regions (MADV_GUARD_INSTALL).
+    pub guards: Vec<(u64, u64)>,
+}
+
+/// Looks into the page tables of one process.
+#[derive(Debug)]
+pub struct Pagemap {
+    file: File,
+    path: String,
+    page: u64,
+    scan: bool,
+}
+
+impl Pagemap {
+    /// Of the process with this number on this machine.
+    ///
+    /// # Errors
+    /// Where it cannot be opened.
+    pub fn of(host_pid: i32, page: u64) -> Result<Self> {
+        let path = format!("/proc/{host_pid}/pagemap");
+        let file = File::open(&path).map_err(|error| EngineError::system("open", &path, error))?;
+        Ok(Self { file, path, page, scan: true })
+    }
+
+    /// Private pages between two addresses. Zero pages that were only read are left out where the
+    /// kernel tells them.
+    ///
+    /// # Errors
+    /// Failed reads.
+    pub fn stored(&mut self, start: u64, end: u64) -> Result<Stored> {
+        if self.scan {
+            match self.by_scan(start, end) {
+                Ok(found) => return Ok(found),
+                // Before Linux 6.7.
+                Err(EngineError::System { source, .. })
+                    if matches!(source.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) =>
+                {
+                    self.scan = false;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.by_entries(start, end)
+    }
+
+    fn by_scan(&self, start: u64, end: u64) -> Result<Stored> {
+        let mut found = Stored::default();
+        let mut regions = vec![Region::default(); REGIONS];
+        let mut at = start;
+        while at < end {
+            let mut arguments = ScanArguments {
+                size: size_of::<ScanArguments>() as u64,
+                start: at,
+                end,
+                vec: regions.as_mut_ptr() as u64,
+                vec_len: REGIONS as u64,
+                category_inverted: category::FILE | category::ZERO,
+                category_mask: category::FILE | category::ZERO,
+                category_anyof_mask: category::PRESENT | category::SWAPPED,
+                return_mask: category::PRESENT | category::SWAPPED,
+                ..ScanArguments::default()
+            };
+            // SAFETY: the arguments and the vector that they point to live across the call.
+            let answer = unsafe {
+                libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut arguments)
+            };
+            let count = Errno::result(answer)
+                .map_err(|errno| EngineError::system("PAGEMAP_SCAN", &self.path, errno))?;
+            for region in &regions[..count as usize] {
+                if region.categories & category::PRESENT != 0 {
+                    join(&mut found.pages, region.start, region.end);
+                } else {
+                    // Guard markers are told as swapped here (mm/madvise.c, fs/proc/task_mmu.c).
+                    let swapped = self.by_entries(region.start, region.end)?;
+                    for range in swapped.pages {
+                        join(&mut found.pages, range.0, range.1);
+                    }
+                    for range in swapped.guards {
+                        join(&mut found.guards, range.0, range.1);
+                    }
+                }
+            }
+            if arguments.walk_end <= at {
+                break;
+            }
+            at = arguments.walk_end;
+        }
+        Ok(found)
+    }
+
+    fn by_entries(&self, start: u64, end: u64) -> Result<Stored> {
+        const AT_ONCE: u64 = 4096;
+        let mut found = Stored::default();
+        let mut at = start;
+        while at < end {
+            let count = ((end - at) / self.page).min(AT_ONCE);
+            let mut bytes = vec![0; count as usize * 8];
+            self.file
+                .read_exact_at(&mut bytes, at / self.page * 8)
+                .map_err(|error| EngineError::system("read", &self.path, error))?;
+            for (index, chunk) in bytes.chunks_exact(8).enumerate() {
+                let mut word = [0; 8];
+                word.copy_from_slice(chunk);
+                let entry = u64::from_ne_bytes(word);
+                let address = at + index as u64 * self.page;
+                if entry & bit::GUARD != 0 && entry & bit::PRESENT == 0 {
+                    join(&mut found.guards, address, address + self.page);
+                } else if entry & (bit::PRESENT | bit::SWAPPED) != 0 && entry & bit::FILE == 0 {
+                    join(&mut found.pages, address, address + self.page);
+                }
+            }
+            at += count * self.page;
+        }
+        Ok(found)
+    }
+}
+
+/// Adds a range behind the others, joined to the last where they touch.
+fn join(ranges: &mut Vec<(u64, u64)>, start: u64, end: u64) {
+    match ranges.last_mut() {
+        Some(last) if last.1 == start => last.1 = end,
+        _ => ranges.push((start, end)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_find_the_same() {
+        let page = 4096;
+        let length = 64 * page as usize;
+        // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        } as *mut u8;
+        for index in [1usize, 2, 3, 40] {
+            // SAFETY: within the mapping.
+            unsafe { base.add(index * page as usize).write(1) };
+        }
+        let start = base as u64;
+        let pid = std::process::id() as i32;
+        let mut map = Pagemap::of(pid, page).unwrap();
+        let expected = vec![
+            (start + page, start + 4 * page),
+            (start + 40 * page, start + 41 * page),
+        ];
+        assert_eq!(map.by_entries(start, start + length as u64).unwrap().pages, expected);
+        assert_eq!(map.stored(start, start + length as u64).unwrap().pages, expected);
+        // SAFETY: the mapping made above.
+        unsafe { libc::munmap(base.cast(), length) };
+    }
+}

@@ -1,0 +1,598 @@
+//! The stages of a dump, each a type of its own: what needs a quiet job cannot be called on one
+//! that is merely frozen. Dropping any of them lets the job go on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::super::arch::{Architecture, Current};
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
+use super::super::graph::{
+    Clocks, Descriptor, GRAPH_VERSION, Graph, Lock, MappedFile, OpenFile, Pid, ProcessImage,
+    ProcessNode, ProcessState,
+};
+use super::super::objects::{DumpContext, External, Object, Probe, StdioRole};
+use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
+use super::super::sys::kcmp::{Resource, share};
+use super::super::trace::{Batch, ProcessMemory, Remote, find_kernel_entry};
+use super::areas::{Planned, Window, plan};
+use super::clocks;
+use super::collect::{Collected, collect};
+use super::ghost::Ghost;
+use super::pages::Pagemap;
+use super::process;
+use super::shared;
+
+/// What a dump is told about the job.
+#[derive(Debug)]
+pub struct DumpSettings {
+    /// The job's init, as this machine numbers it.
+    pub init: i32,
+    /// The process whose end is the job's end, as the job numbers it.
+    pub root: Pid,
+    /// Directories whose files travel with the job.
+    pub session_directories: Vec<PathBuf>,
+    /// What to do with connections to outside.
+    pub external: External,
+    /// The launcher's ends of standard streams: (device, inode) as rooms see them.
+    pub stdio: HashMap<(u64, u64), StdioRole>,
+    /// A copy of the master of the job's terminal.
+    pub terminal_master: Option<OwnedFd>,
+    /// How long stopping all threads may take.
+    pub freeze_limit: Duration,
+}
+
+/// Ranges of a process that its children do not inherit: found while it still runs.
+type NotInherited = HashMap<i32, Vec<(u64, u64)>>;
+
+/// All threads of the job stand still.
+#[derive(Debug)]
+pub struct Frozen {
+    job: FrozenJob,
+    settings: DumpSettings,
+    clocks: Clocks,
+    not_inherited: NotInherited,
+    depth: usize,
+}
+
+/// Freezes a job.
+///
+/// # Errors
+/// As [`freeze`].
+pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
+    let not_inherited = find_not_inherited(settings.init)?;
+    let (_, status) = process::stat_and_status(settings.init)?;
+    let depth = status.nspid.map_or(1, |all| all.len());
+    let job = freeze(settings.init, settings.freeze_limit)?;
+    let clocks = clocks::of_process(settings.init)?;
+    Ok(Frozen { job, settings, clocks, not_inherited, depth })
+}
+
+/// MADV_DONTFORK and MADV_WIPEONFORK areas of all processes. Reading smaps walks all page tables,
+/// which is why it is done before the job is stopped; what changes in between is noticed
+/// afterwards.
+fn find_not_inherited(init: i32) -> Result<NotInherited> {
+    let mut found = NotInherited::new();
+    for pid in descendants(init)? {
+        let mappings = match read_smaps(pid) {
+            Ok(mappings) => mappings,
+            Err(EngineError::Gone(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        let ranges: Vec<(u64, u64)> = mappings
+            .iter()
+            .filter(|mapping| is_not_inherited(mapping))
+            .map(|mapping| (mapping.start, mapping.end))
+            .collect();
+        if !ranges.is_empty() {
+            found.insert(pid, ranges);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a child gets this mapping without its content, or not at all.
+pub(super) fn is_not_inherited(mapping: &Mapping) -> bool {
+    (mapping.has(b"wf") || mapping.has(b"dc"))
+        && !mapping.has(b"io")
+        && !mapping.has(b"pf")
+        && !mapping.is_kernel()
+}
+
+impl Frozen {
+    /// Living processes and threads.
+    pub fn counts(&self) -> (usize, usize) {
+        let threads = self.job.processes.iter().map(|process| process.threads.len()).sum();
+        (self.job.processes.len(), threads)
+    }
+
+    /// Reads all kernel objects and waits until no byte is under way between two of them.
+    ///
+    /// # Errors
+    /// Refusals with process and descriptor named; the job goes on.
+    pub fn quiesce(mut self) -> Result<Quiesced> {
+        let nodes = self.nodes()?;
+        let mut context = DumpContext {
+            session_directories: std::mem::take(&mut self.settings.session_directories),
+            external: self.settings.external,
+            stdio: std::mem::take(&mut self.settings.stdio),
+            terminal_master: self.settings.terminal_master.take(),
+            ..DumpContext::default()
+        };
+        for (host_pid, node) in &nodes {
+            context.pids.insert(*host_pid, node.pid);
+        }
+        self.add_threads(&mut context)?;
+        self.check_unshared(&nodes)?;
+        let living: Vec<(i32, Pid, String)> = self
+            .job
+            .processes
+            .iter()
+            .map(|process| {
+                let node = &nodes[&process.host_pid];
+                (process.host_pid, node.pid, node.comm.clone())
+            })
+            .collect();
+        let mut collected = collect(&living, &mut context)?;
+        Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
+        let locks = super::super::locks::read_all(&mut collected.files, &collected.probes, &living)?;
+        Ok(Quiesced { frozen: self, nodes, collected, context, locks })
+    }
+
+    /// Every process of the job, living or dead, by its number on this machine.
+    fn nodes(&self) -> Result<BTreeMap<i32, ProcessNode>> {
+        let mut nodes = BTreeMap::new();
+        let living = self.job.processes.iter().map(|process| process.host_pid);
+        let all: Vec<i32> = living.chain(self.job.zombies.iter().copied()).collect();
+        let mut parents = Vec::new();
+        for host_pid in all {
+            let (stat, status) = process::stat_and_status(host_pid)?;
+            parents.push((host_pid, stat.ppid));
+            nodes.insert(host_pid, process::node(&stat, &status, self.depth, 1)?);
+        }
+        for (child, parent) in parents {
+            let ppid = match nodes.get(&parent) {
+                Some(parent) => parent.pid,
+                None if parent == self.settings.init => 1,
+                None => {
+                    return Err(EngineError::odd(
+                        format!("parent of process {child}"),
+                        format!("process {parent}, which is not of the job"),
+                    ));
+                }
+            };
+            if let Some(node) = nodes.get_mut(&child) {
+                node.ppid = ppid;
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Thread numbers, for owners of descriptors.
+    fn add_threads(&self, context: &mut DumpContext) -> Result<()> {
+        for process in &self.job.processes {
+            for thread in process.threads.iter().skip(1) {
+                let path = format!("/proc/{}/task/{}/status", process.host_pid, thread.tid());
+                let text = read_text(&path)?.ok_or(EngineError::Gone(thread.tid()))?;
+                let inner = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix("NSpid:"))
+                    .and_then(|rest| rest.split_ascii_whitespace().next_back()?.parse().ok())
+                    .ok_or_else(|| EngineError::odd(&path, "no NSpid"))?;
+                context.pids.insert(thread.tid(), inner);
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes that share memory or descriptors without being threads are not taken apart.
+    fn check_unshared(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        let processes = &self.job.processes;
+        for (index, process) in processes.iter().enumerate() {
+            for other in &processes[..index] {
+                for (resource, name) in
+                    [(Resource::Memory, "memory"), (Resource::Descriptors, "descriptors")]
+                {
+                    if share(process.host_pid, other.host_pid, resource) == Some(true) {
+                        let node = &nodes[&process.host_pid];
+                        return Err(EngineError::RefusedProcess {
+                            pid: node.pid,
+                            comm: node.comm.clone(),
+                            refusal: Refusal::new(
+                                format!(
+                                    "shares its {name} with process {} without being its thread",
+                                    nodes[&other.host_pid].pid
+                                ),
+                                "try again once it has called exec",
+                            ),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// No byte is under way; all kernel objects have been read.
+#[derive(Debug)]
+pub struct Quiesced {
+    frozen: Frozen,
+    nodes: BTreeMap<i32, ProcessNode>,
+    collected: Collected,
+    context: DumpContext,
+    locks: HashMap<i32, Vec<(i32, Lock)>>,
+}
+
+/// One process of a snapshot.
+#[derive(Debug)]
+pub struct ProcessDump {
+    /// The process itself, as this machine numbers it.
+    pub host_pid: i32,
+    /// The ghost that holds its memory, as this machine numbers it.
+    pub ghost_pid: i32,
+    /// Everything but areas, pages and executable.
+    pub image: ProcessImage,
+    /// Its mappings at the moment of the snapshot.
+    pub planned: Vec<Planned>,
+    /// Pages that the ghost did not inherit: address and content.
+    pub early: Vec<(u64, Vec<u8>)>,
+}
+
+/// What is written once the job goes on. Can be sent to another thread.
+#[derive(Debug)]
+pub struct SnapshotData {
+    /// Processes; those of zombies are only in the graph.
+    pub processes: Vec<ProcessDump>,
+    /// The graph, its blobs still empty.
+    pub graph: Graph,
+    /// Blobs and warnings.
+    pub context: DumpContext,
+    /// Bytes per page.
+    pub page: u64,
+}
+
+/// Everything has been read or is held by ghosts.
+#[derive(Debug)]
+pub struct Snapshot {
+    job: Option<FrozenJob>,
+    ghosts: Vec<Ghost>,
+    data: Option<SnapshotData>,
+    since: Instant,
+}
+
+impl Quiesced {
+    /// Reads all processes and makes the ghosts. The job still stands when this returns.
+    ///
+    /// # Errors
+    /// Refusals; no memory for the ghosts. The job goes on.
+    pub fn snapshot(mut self) -> Result<Snapshot> {
+        let page = page_size();
+        let mut processes = std::mem::take(&mut self.frozen.job.processes);
+        let result = self.read_processes(&mut processes, page);
+        self.frozen.job.processes = processes;
+        let (dumps, ghosts, vdso) = result?;
+        let graph = self.graph(page, vdso, &dumps);
+        let since = self.frozen.job.since;
+        let Collected { .. } = self.collected;
+        let data = SnapshotData { processes: dumps, graph, context: self.context, page };
+        Ok(Snapshot { job: Some(self.frozen.job), ghosts, data: Some(data), since })
+    }
+
+    #[allow(clippy::type_complexity, reason = "used once, right above")]
+    fn read_processes(
+        &mut self,
+        processes: &mut [StoppedProcess],
+        page: u64,
+    ) -> Result<(Vec<ProcessDump>, Vec<Ghost>, String)> {
+        let mut windows = Vec::new();
+        let mut readings = Vec::with_capacity(processes.len());
+        for process in processes.iter_mut() {
+            readings.push(self.read_process(process, &mut windows)?);
+        }
+        let vdso = readings.first().map(|reading| reading.vdso.clone()).unwrap_or_default();
+        self.read_shared(processes, &readings, &windows, page)?;
+        let ghosts = make_ghosts(processes, &readings)?;
+        let mut dumps = Vec::with_capacity(processes.len());
+        for ((process, reading), ghost) in processes.iter_mut().zip(readings).zip(&ghosts) {
+            dumps.push(self.finish_process(process, reading, ghost.host_pid(), page)?);
+        }
+        Ok((dumps, ghosts, vdso))
+    }
+
+    fn read_process(
+        &mut self,
+        process: &mut StoppedProcess,
+        windows: &mut Vec<Window>,
+    ) -> Result<Reading> {
+        let host_pid = process.host_pid;
+        let node = &self.nodes[&host_pid];
+        let (pid, comm) = (node.pid, node.comm.clone());
+        process::check_supported(process, pid, &comm)?;
+        let (stat, status) = process::stat_and_status(host_pid)?;
+        let mappings = read_maps(host_pid)?;
+        let (entry_point, vdso) = kernel_entry(host_pid, &mappings)?;
+        let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(|error| {
+            match error {
+                EngineError::Refused(refusal) => {
+                    EngineError::RefusedProcess { pid, comm: comm.clone(), refusal }
+                }
+                other => other,
+            }
+        })?;
+        let leader_ended = process.threads.first().is_some_and(|first| first.tid() != host_pid);
+        if leader_ended {
+            return Err(EngineError::RefusedProcess {
+                pid,
+                comm,
+                refusal: Refusal::new(
+                    "has ended its main thread while others go on",
+                    "let the main thread wait for the others",
+                ),
+            });
+        }
+        let mut remote = process.lend(entry_point)?;
+        let mut inside = process::ask_process(&mut remote, &status)?;
+        let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
+        inside.threads.push(process::ask_thread(&mut remote, scratch, host_pid, self.frozen.depth)?);
+        drop(remote);
+        for thread in process.threads.iter_mut().skip(1) {
+            let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
+            let image = process::ask_thread(&mut remote, scratch, host_pid, self.frozen.depth)?;
+            inside.threads.push(image);
+        }
+        if let Some(node) = self.nodes.get_mut(&host_pid) {
+            node.subreaper = inside.subreaper;
+        }
+        Ok(Reading { stat, status, planned, inside, entry_point, vdso })
+    }
+
+    fn read_shared(
+        &mut self,
+        processes: &mut [StoppedProcess],
+        readings: &[Reading],
+        windows: &[Window],
+        page: u64,
+    ) -> Result<()> {
+        shared::read_all(windows, &mut self.context, |window| {
+            let found = processes
+                .iter_mut()
+                .zip(readings)
+                .find(|(process, _)| process.host_pid == window.host_pid);
+            let Some((process, reading)) = found else {
+                return Err(EngineError::Gone(window.host_pid));
+            };
+            let mut remote = process.lend(reading.entry_point)?;
+            shared::resident(&mut remote, window, page)
+        })
+    }
+
+    fn finish_process(
+        &mut self,
+        process: &mut StoppedProcess,
+        reading: Reading,
+        ghost_pid: i32,
+        page: u64,
+    ) -> Result<ProcessDump> {
+        let host_pid = process.host_pid;
+        let early = self.read_early(host_pid, ghost_pid, &reading.planned, page)?;
+        process.take_scratch_out()?;
+        let mut threads = reading.inside.threads;
+        for (image, thread) in threads.iter_mut().zip(&process.threads) {
+            image.pending = process::pending(thread, false)?;
+        }
+        let first = process.threads.first().ok_or(EngineError::Gone(host_pid))?;
+        let link = |name: &str| {
+            let path = format!("/proc/{host_pid}/{name}");
+            std::fs::read_link(&path)
+                .map(|target| target.to_string_lossy().into_owned())
+                .map_err(|error| EngineError::system("readlink", path, error))
+        };
+        let descriptors: Vec<Descriptor> =
+            self.collected.descriptors.remove(&host_pid).unwrap_or_default();
+        let oom_path = format!("/proc/{host_pid}/oom_score_adj");
+        let oom_score_adj =
+            read_text(&oom_path)?.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let auxv_path = format!("/proc/{host_pid}/auxv");
+        let auxv = std::fs::read(&auxv_path)
+            .map_err(|error| EngineError::system("read", auxv_path, error))?;
+        let image = ProcessImage {
+            version: GRAPH_VERSION,
+            pid: self.nodes[&host_pid].pid,
+            executable: MappedFile {
+                path: link("exe")?,
+                size: 0,
+                modified_ns: 0,
+                build_id: None,
+            },
+            working_directory: link("cwd")?,
+            root_directory: None,
+            umask: reading.status.umask.unwrap_or(0o022),
+            nice: i32::try_from(reading.stat.nice).unwrap_or(0),
+            dumpable: reading.inside.dumpable,
+            thp_disable: reading.inside.thp_disable,
+            oom_score_adj,
+            stopped_by: process.group_stop,
+            descriptors,
+            locks: self.locks.remove(&host_pid).unwrap_or_default(),
+            actions: reading.inside.actions,
+            pending: process::pending(first, true)?,
+            interval_timers: reading.inside.interval_timers,
+            limits: process::limits(host_pid)?,
+            memory_map: process::memory_map(&reading.stat, reading.inside.break_address),
+            auxv: super::super::graph::to_hex(&auxv),
+            areas: Vec::new(),
+            pages: Vec::new(),
+            threads,
+        };
+        Ok(ProcessDump { host_pid, ghost_pid, image, planned: reading.planned, early })
+    }
+
+    /// Pages of areas that the ghost has not inherited, read from the process itself.
+    fn read_early(
+        &self,
+        host_pid: i32,
+        ghost_pid: i32,
+        planned: &[Planned],
+        page: u64,
+    ) -> Result<Vec<(u64, Vec<u8>)>> {
+        let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
+        let inherited = read_maps(ghost_pid)?;
+        for area in planned {
+            let mapping = &area.mapping;
+            let covered = |range: &(u64, u64)| range.0 <= mapping.start && mapping.end <= range.1;
+            let there =
+                inherited.iter().any(|m| m.start <= mapping.start && mapping.end <= m.end);
+            if !there && !known.iter().any(covered) {
+                return Err(EngineError::odd(
+                    format!("process {host_pid}"),
+                    "its memory was being rearranged; the next checkpoint will take it",
+                ));
+            }
+        }
+        let mut pagemap = Pagemap::of(host_pid, page)?;
+        let mut memory = ProcessMemory::of(host_pid);
+        let mut early = Vec::new();
+        for &(start, end) in known {
+            for (first, last) in pagemap.stored(start, end)?.pages {
+                let mut bytes = vec![0; (last - first) as usize];
+                memory.read(first, &mut bytes)?;
+                early.push((first, bytes));
+            }
+        }
+        Ok(early)
+    }
+
+    fn graph(&mut self, page: u64, vdso: String, dumps: &[ProcessDump]) -> Graph {
+        let order: HashMap<i32, usize> = dumps
+            .iter()
+            .enumerate()
+            .map(|(index, dump)| (dump.host_pid, index))
+            .collect();
+        let mut nodes: Vec<(usize, ProcessNode)> = self
+            .nodes
+            .iter()
+            .map(|(host_pid, node)| (order.get(host_pid).copied().unwrap_or(usize::MAX), node.clone()))
+            .collect();
+        nodes.sort_by_key(|(position, node)| {
+            (matches!(node.state, ProcessState::Zombie { .. }), *position, node.pid)
+        });
+        let files: Vec<OpenFile> = std::mem::take(&mut self.collected.files);
+        let probes: Vec<Probe> = std::mem::take(&mut self.collected.probes);
+        drop(probes);
+        Graph {
+            version: GRAPH_VERSION,
+            architecture: Current::NAME.to_owned(),
+            page_size: page,
+            clocks: self.frozen.clocks,
+            vdso,
+            root: self.frozen.settings.root,
+            processes: nodes.into_iter().map(|(_, node)| node).collect(),
+            files,
+            inodes: Vec::new(),
+            blobs: Vec::new(),
+        }
+    }
+}
+
+/// What was read of a process before the ghosts were made.
+struct Reading {
+    stat: procfs::process::Stat,
+    status: procfs::process::Status,
+    planned: Vec<Planned>,
+    inside: process::Inside,
+    entry_point: u64,
+    vdso: String,
+}
+
+fn kernel_entry(host_pid: i32, mappings: &[Mapping]) -> Result<(u64, String)> {
+    let vdso = mappings
+        .iter()
+        .find(|mapping| mapping.name == "[vdso]")
+        .ok_or_else(|| EngineError::odd(format!("process {host_pid}"), "no vdso"))?;
+    let mut bytes = vec![0; vdso.length() as usize];
+    ProcessMemory::of(host_pid).read(vdso.start, &mut bytes)?;
+    Ok((find_kernel_entry(vdso.start, &bytes)?, blake3::hash(&bytes).to_hex().to_string()))
+}
+
+/// Makes all ghosts while no process of the job is a subreaper, or it would adopt them.
+fn make_ghosts(processes: &mut [StoppedProcess], readings: &[Reading]) -> Result<Vec<Ghost>> {
+    set_subreapers(processes, readings, false)?;
+    let mut ghosts = Vec::with_capacity(processes.len());
+    let mut failure = None;
+    for (process, reading) in processes.iter_mut().zip(readings) {
+        let made = process
+            .lend(reading.entry_point)
+            .and_then(|mut remote| Ghost::of(&mut remote));
+        match made {
+            Ok(ghost) => ghosts.push(ghost),
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
+    }
+    set_subreapers(processes, readings, true)?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(ghosts),
+    }
+}
+
+fn set_subreapers(
+    processes: &mut [StoppedProcess],
+    readings: &[Reading],
+    on: bool,
+) -> Result<()> {
+    for (process, reading) in processes.iter_mut().zip(readings) {
+        if !reading.inside.subreaper {
+            continue;
+        }
+        let mut remote = process.lend(reading.entry_point)?;
+        let mut batch = Batch::new();
+        batch.add(
+            libc::SYS_prctl,
+            &[libc::PR_SET_CHILD_SUBREAPER as u64, u64::from(on), 0, 0, 0],
+        );
+        remote.run(&batch)?;
+    }
+    Ok(())
+}
+
+/// Bytes per page of this machine.
+pub fn page_size() -> u64 {
+    // SAFETY: takes a number only.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+}
+
+impl Snapshot {
+    /// Lets the job go on; how long it stood.
+    ///
+    /// # Errors
+    /// Failures to let a thread go, other than its end.
+    pub fn resume(&mut self) -> Result<Duration> {
+        if let Some(job) = self.job.take() {
+            for mut process in job.processes {
+                for thread in std::mem::take(&mut process.threads) {
+                    match thread.detach() {
+                        Ok(()) | Err(EngineError::Gone(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(self.since.elapsed())
+    }
+
+    /// What is to be written, once.
+    pub fn take_data(&mut self) -> Option<SnapshotData> {
+        self.data.take()
+    }
+
+    /// Whether all ghosts still hold their memory.
+    pub fn is_whole(&self) -> bool {
+        self.ghosts.iter().all(Ghost::is_alive)
+    }
+}
