@@ -1,1 +1,3 @@
 //! Acts on its own node.
+
+pub mod store;
