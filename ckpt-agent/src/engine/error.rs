@@ -88,6 +88,12 @@ pub enum EngineError {
         /// What the user can do.
         way_out: String,
     },
+    /// The store could not take the image.
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+    /// The store found the image damaged.
+    #[error(transparent)]
+    Damage(#[from] crate::store::Damage),
     /// The image contradicts itself.
     #[error("the image is damaged: {0}")]
     Damaged(String),

@@ -7,6 +7,7 @@
 //! `unsafe` is allowed below this module only.
 
 pub mod arch;
+pub mod dump;
 pub mod error;
 pub mod freeze;
 pub mod graph;

@@ -252,6 +252,17 @@ pub struct SnapshotData {
     pub context: DumpContext,
     /// Bytes per page.
     pub page: u64,
+    not_inherited: NotInherited,
+}
+
+impl SnapshotData {
+    /// Whether this mapping was known not to be inherited when the ghost was made, so that its pages
+    /// were read from the process itself.
+    pub fn knows_not_inherited(&self, host_pid: i32, mapping: &Mapping) -> bool {
+        self.not_inherited.get(&host_pid).is_some_and(|ranges| {
+            ranges.iter().any(|range| range.0 <= mapping.start && mapping.end <= range.1)
+        })
+    }
 }
 
 /// Everything has been read or is held by ghosts.
@@ -276,8 +287,8 @@ impl Quiesced {
         let (dumps, ghosts, vdso) = result?;
         let graph = self.graph(page, vdso, &dumps);
         let since = self.frozen.job.since;
-        let Collected { .. } = self.collected;
-        let data = SnapshotData { processes: dumps, graph, context: self.context, page };
+        let not_inherited = std::mem::take(&mut self.frozen.not_inherited);
+        let data = SnapshotData { processes: dumps, graph, context: self.context, page, not_inherited };
         Ok(Snapshot { job: Some(self.frozen.job), ghosts, data: Some(data), since })
     }
 

@@ -22,5 +22,5 @@ pub struct Span {
     /// Offset of the chunk's first byte in the blob.
     pub offset: u64,
     /// Where the chunk is, as the store names it.
-    pub chunk: serde_json::Value,
+    pub chunk: crate::store::ChunkRef,
 }

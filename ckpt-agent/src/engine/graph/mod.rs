@@ -15,7 +15,8 @@ pub use hex::{from_hex, to_hex};
 pub use inode::{CarriedInode, InodeId, Origin};
 pub use process::{
     Clocks, Credentials, IntervalTimer, PendingSignal, ProcessImage, ProcessNode, ProcessState,
-    ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, ThreadImage,
+    ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
+    WINDOW_PAGES,
 };
 
 use serde::{Deserialize, Serialize};

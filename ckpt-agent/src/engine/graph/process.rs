@@ -97,8 +97,8 @@ pub struct ProcessImage {
     pub auxv: String,
     /// Mappings, ascending.
     pub areas: Vec<Area>,
-    /// Pages that are stored: one entry per 64-page window: (address, bitmap as hex, chunk).
-    pub pages: Vec<(u64, String, serde_json::Value)>,
+    /// Pages that are stored, ascending.
+    pub pages: Vec<StoredWindow>,
     /// Threads, the leader first.
     pub threads: Vec<ThreadImage>,
 }
@@ -229,4 +229,50 @@ pub struct Rseq {
     pub size: u32,
     /// Its signature.
     pub signature: u32,
+}
+
+/// Pages of one aligned window of 64 pages that are stored, as one chunk: the chunk's name stays
+/// the same from checkpoint to checkpoint as long as none of them changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "PackedWindow", from = "PackedWindow")]
+pub struct StoredWindow {
+    /// Address of the window, a multiple of 64 pages.
+    pub address: u64,
+    /// Bit N: page N of the window is in the chunk.
+    pub pages: u64,
+    /// Their bytes, in order.
+    pub chunk: crate::store::ChunkRef,
+}
+
+/// Pages of a [`StoredWindow`].
+pub const WINDOW_PAGES: u64 = 64;
+
+/// In JSON an array: `[address, pages, chunk]`.
+type PackedWindow = (u64, u64, crate::store::ChunkRef);
+
+impl From<PackedWindow> for StoredWindow {
+    fn from((address, pages, chunk): PackedWindow) -> Self {
+        Self { address, pages, chunk }
+    }
+}
+
+impl From<StoredWindow> for PackedWindow {
+    fn from(window: StoredWindow) -> Self {
+        (window.address, window.pages, window.chunk)
+    }
+}
+
+impl StoredWindow {
+    /// Runs of stored pages: (address, bytes), ascending.
+    pub fn runs(&self, page: u64) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for index in (0..WINDOW_PAGES).filter(|index| self.pages & 1 << index != 0) {
+            let address = self.address + index * page;
+            match runs.last_mut() {
+                Some(last) if last.0 + last.1 == address => last.1 += page,
+                _ => runs.push((address, page)),
+            }
+        }
+        runs
+    }
 }
