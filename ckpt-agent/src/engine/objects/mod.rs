@@ -180,6 +180,8 @@ rooms! {
     Timer => timerfd,
     /// signalfd(2)
     SignalReader => signalfd,
+    /// epoll(7)
+    Epoll => epoll,
     /// pipe(2)
     Pipe => pipe,
     /// mkfifo(3)
