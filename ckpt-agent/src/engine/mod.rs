@@ -2,6 +2,7 @@
 //!
 //! * [`graph`]: what a checkpoint says, without a word about machines;
 //! * [`objects`]: one room per kind of kernel object, its dump and its restore side by side;
+//! * [`inodes`]: files and memory whose content travels; [`locks`]: file locks;
 //! * [`sys`]: safe wrappers of system calls; [`proc`]: what /proc says.
 //!
 //! `unsafe` is allowed below this module only.
@@ -11,6 +12,8 @@ pub mod dump;
 pub mod error;
 pub mod freeze;
 pub mod graph;
+pub mod inodes;
+pub mod locks;
 pub mod objects;
 pub mod proc;
 pub mod sys;

@@ -20,6 +20,12 @@ pub struct CarriedInode {
     pub size: u64,
     /// Permission bits.
     pub mode: u32,
+    /// User and group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<(u32, u32)>,
+    /// Modification time, ns since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified_ns: Option<i64>,
     /// Its bytes.
     pub content: BlobId,
 }

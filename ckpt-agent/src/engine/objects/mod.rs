@@ -11,9 +11,13 @@
 //! [`RestoreContext::park`]; when every room is done, [`Room::wire`] ties descriptions to each
 //! other (epoll). Access flags, owners and locks are put on by the caller.
 
+mod by_path;
+mod carried;
 mod context;
+pub(super) mod paths;
+mod pipe_content;
 mod probe;
-mod reopen;
+pub(super) mod reopen;
 
 pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, RestoreContext, StdioRole,
@@ -168,10 +172,26 @@ macro_rules! rooms {
 
 // Asked in this order at a dump, made in this order at a restore.
 rooms! {
+    /// open(2) with O_PATH
+    PathOnly => path,
     /// eventfd(2)
     EventCounter => eventfd,
     /// timerfd_create(2)
     Timer => timerfd,
     /// signalfd(2)
     SignalReader => signalfd,
+    /// epoll(7)
+    Epoll => epoll,
+    /// pipe(2)
+    Pipe => pipe,
+    /// mkfifo(3)
+    Fifo => fifo,
+    /// /dev/null and its kin
+    Device => device,
+    /// Files of /proc and /sys
+    PseudoFile => pseudo,
+    /// Directories
+    Directory => directory,
+    /// Regular files
+    Regular => regular,
 }

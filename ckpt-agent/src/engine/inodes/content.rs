@@ -1,0 +1,144 @@
+//! The content of a file or memory object, holes left out.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek};
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::objects::{BlobData, Extent, reopen};
+
+/// Holes up to this many bytes are read with what is around them: an extent costs more.
+const SMALL_HOLE: u64 = 64 * 1024;
+
+/// From this size on, memory for a copy is asked for in huge pages: the first touch of fresh
+/// small pages would take longer than the copying.
+const LARGE: usize = 4 * 1024 * 1024;
+
+/// Reads all of an inode. The offset of the description stays as it is.
+///
+/// # Errors
+/// A refusal where it may not be read or does not fit into this machine's free memory; failed
+/// system calls.
+pub fn read(fd: BorrowedFd<'_>, size: u64) -> Result<BlobData> {
+    // A description of our own: SEEK_DATA moves the offset, and the job's may be open for
+    // writing only or for direct access.
+    match reopen::reopen(fd, libc::O_RDONLY | libc::O_NOATIME | libc::O_NONBLOCK) {
+        Ok(own) => read_moving(own.as_fd(), size),
+        Err(_) => {
+            let unreadable = |errno: Errno| {
+                Refusal::new(
+                    format!("its content cannot be read ({})", errno.desc()),
+                    "give its owner the permission to read it",
+                )
+            };
+            let offset = lseek(fd, 0, Whence::SeekCur).map_err(unreadable)?;
+            let mut byte = [0];
+            nix::sys::uio::pread(fd, &mut byte, 0).map_err(unreadable)?;
+            let content = read_moving(fd, size);
+            lseek(fd, offset, Whence::SeekSet)
+                .map_err(|errno| EngineError::system("lseek", "a file of the job", errno))?;
+            content
+        }
+    }
+}
+
+fn read_moving(fd: BorrowedFd<'_>, size: u64) -> Result<BlobData> {
+    let ranges = data_ranges(fd, size)?;
+    let wanted = ranges.iter().map(|(start, end)| end - start).sum();
+    fits_into_memory(wanted)?;
+    let mut extents = Vec::with_capacity(ranges.len());
+    for (start, end) in ranges {
+        let bytes = read_range(fd, start, end)?;
+        if !bytes.is_empty() {
+            extents.push(Extent { offset: start, bytes });
+        }
+    }
+    Ok(BlobData { length: size, extents })
+}
+
+/// Ranges (start, end) that may hold something else than zeros.
+fn data_ranges(fd: BorrowedFd<'_>, size: u64) -> Result<Vec<(u64, u64)>> {
+    let failed = |errno| EngineError::system("lseek", "data of a file of the job", errno);
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match lseek(fd, at as i64, Whence::SeekData) {
+            Ok(start) => start as u64,
+            Err(Errno::ENXIO) => break,
+            // The file system does not know holes.
+            Err(Errno::EINVAL) => return Ok(vec![(0, size)]),
+            Err(errno) => return Err(failed(errno)),
+        };
+        let end = lseek(fd, start as i64, Whence::SeekHole).map_err(failed)? as u64;
+        let (start, end) = (start.min(size), end.min(size));
+        if end <= at {
+            break;
+        }
+        match ranges.last_mut() {
+            Some(last) if start - last.1 <= SMALL_HOLE => last.1 = end,
+            _ => ranges.push((start, end)),
+        }
+        at = end;
+    }
+    Ok(ranges)
+}
+
+/// Up to `end`, or less where the file has become shorter.
+fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64) -> Result<Vec<u8>> {
+    let length = (end - start) as usize;
+    let mut bytes: Vec<u8> = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| too_large(length as u64))?;
+    if length >= LARGE {
+        advise_huge(bytes.as_mut_ptr() as usize, length);
+    }
+    while bytes.len() < length {
+        let offset = start + bytes.len() as u64;
+        let spare = length - bytes.len();
+        // SAFETY: the kernel writes at most `spare` bytes behind the vector's length; the
+        // capacity was reserved for `length`, so these are allocated and nobody else's.
+        let count = unsafe {
+            let end = bytes.as_mut_ptr().add(bytes.len());
+            libc::pread64(fd.as_raw_fd(), end.cast(), spare, offset as i64)
+        };
+        match Errno::result(count) {
+            Ok(0) => break,
+            // SAFETY: that many bytes behind the length have just been written.
+            Ok(count) => unsafe { bytes.set_len(bytes.len() + count as usize) },
+            Err(Errno::EINTR) => {}
+            Err(errno) => {
+                return Err(EngineError::system("read", "the content of a file", errno));
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+fn advise_huge(start: usize, length: usize) {
+    const PAGE: usize = 4096;
+    let first = start.next_multiple_of(PAGE);
+    let last = (start + length) / PAGE * PAGE;
+    if last > first {
+        // SAFETY: whole pages within one live allocation; the advice changes no content. A
+        // kernel that does not take it is only slower.
+        unsafe { libc::madvise(first as *mut libc::c_void, last - first, libc::MADV_HUGEPAGE) };
+    }
+}
+
+/// The copy is held in memory until it is written: a job must not be lost to that.
+fn fits_into_memory(wanted: u64) -> Result<()> {
+    let Ok(info) = std::fs::read_to_string("/proc/meminfo") else { return Ok(()) };
+    let available = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .map_or(u64::MAX, |kib| kib.saturating_mul(1024));
+    if wanted > available { Err(too_large(wanted).into()) } else { Ok(()) }
+}
+
+fn too_large(wanted: u64) -> Refusal {
+    Refusal::new(
+        format!("its content of {wanted} bytes does not fit into free memory"),
+        "free memory, or keep the file outside of the session directories",
+    )
+}

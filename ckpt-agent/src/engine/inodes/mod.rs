@@ -1,0 +1,116 @@
+//! Inodes whose content travels in the image: taken once, however many descriptors and
+//! mappings share them, and made again before anything that refers to them.
+
+mod content;
+mod restore;
+
+pub use content::read as read_content;
+pub use restore::{make_parents, restore_all, seal_all};
+
+use std::os::fd::BorrowedFd;
+
+use nix::sys::stat::FileStat;
+
+use super::error::Result;
+use super::graph::{CarriedInode, InodeId, Origin};
+use super::objects::{BlobData, DumpContext, Probe};
+
+/// The name that a restore gives to a memfd which stands for shared anonymous memory: the next
+/// dump knows it by this name.
+pub const ANONYMOUS_NAME: &str = "ckptd-shared-anonymous";
+
+/// Takes the inode behind a descriptor into the image, with its content as it is now: the job
+/// must stand still. The descriptor's offset stays as it is, whatever its access mode.
+///
+/// # Errors
+/// A refusal where it cannot be read or does not fit into memory; failed system calls.
+pub fn take(
+    context: &mut DumpContext,
+    fd: BorrowedFd<'_>,
+    stat: &FileStat,
+    origin: Origin,
+) -> Result<InodeId> {
+    let key = (stat.st_dev, stat.st_ino);
+    if let Some(known) = context.inode_index.get(&key) {
+        return Ok(*known);
+    }
+    let content = content::read(fd, stat.st_size.max(0) as u64)?;
+    Ok(add(context, stat, origin, content))
+}
+
+/// Takes an inode whose content the caller has read, unless it is known already: shared
+/// anonymous memory has no descriptor.
+pub fn add(
+    context: &mut DumpContext,
+    stat: &FileStat,
+    origin: Origin,
+    content: BlobData,
+) -> InodeId {
+    let key = (stat.st_dev, stat.st_ino);
+    if let Some(known) = context.inode_index.get(&key) {
+        return *known;
+    }
+    let modified = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec);
+    let inode = CarriedInode {
+        origin,
+        size: content.length,
+        mode: stat.st_mode & 0o7777,
+        owner: Some((stat.st_uid, stat.st_gid)),
+        modified_ns: Some(modified),
+        content: context.keep_blob(content),
+    };
+    let id = InodeId(context.inodes.len() as u32);
+    context.inodes.push(inode);
+    context.inode_index.insert(key, id);
+    id
+}
+
+/// Shared anonymous memory, known by the (device, inode) of its mappings.
+pub fn add_anonymous(context: &mut DumpContext, key: (u64, u64), content: BlobData) -> InodeId {
+    if let Some(known) = context.inode_index.get(&key) {
+        return *known;
+    }
+    let inode = CarriedInode {
+        origin: Origin::Anonymous,
+        size: content.length,
+        mode: 0o600,
+        owner: None,
+        modified_ns: None,
+        content: context.keep_blob(content),
+    };
+    let id = InodeId(context.inodes.len() as u32);
+    context.inodes.push(inode);
+    context.inode_index.insert(key, id);
+    id
+}
+
+/// What kind of inode a descriptor's or a mapping's path shows, for those that have no path to
+/// be found by: `link` is the target of /proc/PID/fd/N, of /proc/PID/map_files, or the path in
+/// /proc/PID/maps. `seals`: F_GET_SEALS of a memfd, 0 where it is not known.
+pub fn pathless_origin(link: &str, seals: i32) -> Origin {
+    let path = link.strip_suffix(" (deleted)").unwrap_or(link);
+    match path.strip_prefix("/memfd:") {
+        Some(ANONYMOUS_NAME) => Origin::Anonymous,
+        Some(name) => Origin::Memfd { name: name.to_owned(), seals },
+        None if path == "/dev/zero" => Origin::Anonymous,
+        None => Origin::Deleted { path: path.to_owned() },
+    }
+}
+
+/// Takes the inode of a description that has no path of its own any more, or whose path lies
+/// in a session directory.
+///
+/// # Errors
+/// As [`take`].
+pub fn take_probe(context: &mut DumpContext, probe: &Probe, named: bool) -> Result<InodeId> {
+    use std::os::fd::AsFd;
+    let copy = probe.copy.as_fd();
+    let origin = if named {
+        Origin::Named { path: probe.link.clone() }
+    } else {
+        // EINVAL where the file system has no seals; O_PATH descriptors tell none.
+        let seals = nix::fcntl::fcntl(copy, nix::fcntl::FcntlArg::F_GET_SEALS).unwrap_or(0);
+        pathless_origin(&probe.link, seals)
+    };
+    take(context, copy, &probe.stat, origin)
+}

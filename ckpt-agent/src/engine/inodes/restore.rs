@@ -1,0 +1,186 @@
+//! Makes the inodes of an image again, in the job's init.
+
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, open};
+use nix::sys::stat::Mode;
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::{CarriedInode, InodeId, Origin};
+use super::super::objects::{RestoreContext, paths};
+use super::ANONYMOUS_NAME;
+
+/// include/uapi/linux/memfd.h, since Linux 6.3.
+const MFD_NOEXEC_SEAL: libc::c_uint = 8;
+const MFD_EXEC: libc::c_uint = 16;
+
+/// include/uapi/linux/fcntl.h, since Linux 6.3.
+const F_SEAL_EXEC: i32 = 0x20;
+
+/// Seals that hold from the start: where they were set there was no writable shared mapping, so
+/// that none will be made; and with them a shared mapping for reading becomes one that can't
+/// be made writable, as it was.
+const EARLY_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+
+/// Makes every inode that travels in the image, with its content. Permissions and the seals that
+/// would be in the way of open(2) and mmap(2) are put on by [`seal_all`].
+///
+/// # Errors
+/// Failed system calls (a file that cannot be written is named), [`EngineError::Damaged`].
+pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
+    for (index, inode) in context.graph.inodes.iter().enumerate() {
+        let fd = make(inode, context)?;
+        context.add_inode(InodeId(index as u32), fd)?;
+    }
+    Ok(())
+}
+
+/// Puts owners, permissions, times and the remaining seals on the inodes: the last act, when all
+/// descriptions are open and all mappings made.
+///
+/// # Errors
+/// Failed fcntl(F_ADD_SEALS): EBUSY where a writable mapping is left that the job did not have.
+pub fn seal_all(context: &RestoreContext) -> Result<()> {
+    for (index, inode) in context.graph.inodes.iter().enumerate() {
+        let fd = context.inode(InodeId(index as u32))?;
+        if let Some((user, group)) = inode.owner {
+            // An ordinary user can't give files away, and need not: they are his own.
+            let _ = nix::unistd::fchown(fd, Some(user.into()), Some(group.into()));
+        }
+        let mode = Mode::from_bits_truncate(inode.mode);
+        if inode.origin != Origin::Anonymous {
+            // Behind fchown, which clears set-user-ID. A memfd that is sealed against execution
+            // has its mode already.
+            nix::sys::stat::fchmod(fd, mode)
+                .map_err(|errno| EngineError::system("fchmod", name(inode), errno))?;
+        }
+        if let (Some(ns), Origin::Named { .. }) = (inode.modified_ns, &inode.origin) {
+            let time = nix::sys::time::TimeSpec::new(
+                ns.div_euclid(1_000_000_000),
+                ns.rem_euclid(1_000_000_000),
+            );
+            nix::sys::stat::futimens(fd, &time, &time)
+                .map_err(|errno| EngineError::system("futimens", name(inode), errno))?;
+        }
+        if let Origin::Memfd { seals, .. } = &inode.origin {
+            add_seals(fd, seals & !EARLY_SEALS, inode)?;
+        }
+    }
+    Ok(())
+}
+
+fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
+    match &inode.origin {
+        Origin::Memfd { name, seals } => {
+            let fd = memfd(name, inode.mode & 0o111 != 0 || seals & F_SEAL_EXEC == 0)?;
+            context.copy_blob(inode.content, fd.as_fd())?;
+            add_seals(fd.as_fd(), seals & EARLY_SEALS, inode)?;
+            Ok(fd)
+        }
+        Origin::Anonymous => {
+            let fd = memfd(ANONYMOUS_NAME, true)?;
+            context.copy_blob(inode.content, fd.as_fd())?;
+            Ok(fd)
+        }
+        Origin::Deleted { path } => {
+            let fd = deleted(path).or_else(|_| memfd(file_name(path), true))?;
+            context.copy_blob(inode.content, fd.as_fd())?;
+            Ok(fd)
+        }
+        Origin::Named { path } => named(path, inode, context),
+    }
+}
+
+/// A file without a name where the old one was: best under its old name, which /proc goes on
+/// telling with "(deleted)" behind it.
+fn deleted(path: &str) -> Result<OwnedFd> {
+    let failed = |errno| EngineError::system("make the deleted file", path, errno);
+    let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
+    let once = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+    match open(path, once, Mode::S_IRUSR | Mode::S_IWUSR) {
+        Ok(fd) => {
+            nix::unistd::unlink(path).map_err(failed)?;
+            Ok(fd)
+        }
+        Err(_) => {
+            let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
+            let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+            open(folder, flags | OFlag::O_TMPFILE, mode).map_err(failed)
+        }
+    }
+}
+
+/// A new file with the old content under the old name: whoever holds another file of that name
+/// keeps it, and never sees half of this one.
+fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
+    let failed = |errno| EngineError::system("make the file", path, errno);
+    make_parents(path)?;
+    let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_CREAT | OFlag::O_EXCL;
+    let make = |name: &str| open(name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+    let (temporary, fd) = paths::first_free(&format!("{path}.ckptd-new"), make).map_err(failed)?;
+    let filled = context.copy_blob(inode.content, fd.as_fd()).and_then(|()| {
+        nix::fcntl::renameat(nix::fcntl::AT_FDCWD, temporary.as_str(), nix::fcntl::AT_FDCWD, path)
+            .map_err(failed)
+    });
+    if let Err(error) = filled {
+        let _ = nix::unistd::unlink(temporary.as_str());
+        return Err(error);
+    }
+    Ok(fd)
+}
+
+/// Makes the folders above a file of a session directory, for their owner alone.
+///
+/// # Errors
+/// Failed mkdir(2).
+pub fn make_parents(path: &str) -> Result<()> {
+    let Some(parent) = Path::new(path).parent() else { return Ok(()) };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(parent)
+        .map_err(|error| EngineError::system("mkdir", parent.to_string_lossy(), error))
+}
+
+fn memfd(name: &str, executable: bool) -> Result<OwnedFd> {
+    let failed = |errno| EngineError::system("memfd_create", name, errno);
+    let text = std::ffi::CString::new(name)
+        .map_err(|_| EngineError::Damaged(format!("a memfd named {name:?}")))?;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let call = |flags| {
+        // SAFETY: the name is a C string that outlives the call.
+        Errno::result(unsafe { libc::memfd_create(text.as_ptr(), flags) })
+    };
+    let fd = match call(flags | if executable { MFD_EXEC } else { MFD_NOEXEC_SEAL }) {
+        // Before Linux 6.3.
+        Err(Errno::EINVAL) => call(flags),
+        other => other,
+    }
+    .map_err(failed)?;
+    // SAFETY: the kernel just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn add_seals(fd: BorrowedFd<'_>, seals: i32, inode: &CarriedInode) -> Result<()> {
+    if seals == 0 {
+        return Ok(());
+    }
+    fcntl(fd, FcntlArg::F_ADD_SEALS(SealFlag::from_bits_retain(seals)))
+        .map(drop)
+        .map_err(|errno| EngineError::system("seal", name(inode), errno))
+}
+
+fn name(inode: &CarriedInode) -> String {
+    match &inode.origin {
+        Origin::Memfd { name, .. } => format!("memfd {name}"),
+        Origin::Anonymous => "shared memory".to_owned(),
+        Origin::Deleted { path } | Origin::Named { path } => path.clone(),
+    }
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

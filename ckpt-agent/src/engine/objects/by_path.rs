@@ -1,0 +1,185 @@
+//! Files that are referred to by their path: found again, checked, and put back to the length
+//! that they had.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use nix::errno::Errno;
+use nix::sys::stat::FileStat;
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Result};
+use super::{DumpContext, Probe, RestoreContext, paths, reopen};
+
+/// An open file that stays where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByPath {
+    /// Its path.
+    pub path: String,
+    /// File offset, bytes.
+    pub offset: u64,
+    /// Its size at the checkpoint, bytes.
+    pub size: u64,
+    /// When it was last modified, ns since 1970.
+    pub modified_ns: i64,
+}
+
+impl ByPath {
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// What /proc does not tell.
+    pub fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+        Ok(Self {
+            path: probe.link.clone(),
+            offset: probe.info.position()?,
+            size: probe.stat.st_size.max(0) as u64,
+            modified_ns: modified_ns(&probe.stat),
+        })
+    }
+
+    /// Opens the file again. `written`: the job has it open for writing, here or elsewhere, so
+    /// that a changed time or a greater length are its own doing.
+    ///
+    /// # Errors
+    /// [`EngineError::Unfit`] where it is missing, shorter, or (only read) another one.
+    pub fn restore(
+        &self,
+        flags: i32,
+        written: bool,
+        context: &mut RestoreContext,
+    ) -> Result<OwnedFd> {
+        self.check(written, context)?;
+        let fd = match reopen::open(&self.path, flags) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) if context.force => self.substitute(flags, context)?,
+            Err(errno) => {
+                return Err(EngineError::Unfit {
+                    what: format!("{} cannot be opened ({})", self.path, errno.desc()),
+                    way_out: "give back the permission that the job had".to_owned(),
+                });
+            }
+        };
+        reopen::seek(fd.as_fd(), self.offset)
+            .map_err(|errno| EngineError::system("lseek", &self.path, errno))?;
+        Ok(fd)
+    }
+
+    fn check(&self, written: bool, context: &mut RestoreContext) -> Result<()> {
+        let found = match nix::sys::stat::stat(self.path.as_str()) {
+            Ok(found) => found,
+            Err(errno) => return self.complain(&format!("is missing ({})", errno.desc()), context),
+        };
+        if found.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return self.complain("is no regular file any more", context);
+        }
+        let size = found.st_size.max(0) as u64;
+        if size < self.size {
+            let what = format!("has {size} bytes, {} at the checkpoint", self.size);
+            return self.complain(&what, context);
+        }
+        if written {
+            return if size > self.size { self.cut(size, context) } else { Ok(()) };
+        }
+        if size > self.size {
+            let what = format!("has {size} bytes, {} at the checkpoint", self.size);
+            return self.complain(&what, context);
+        }
+        if modified_ns(&found) != self.modified_ns {
+            return self.complain("was modified since the checkpoint", context);
+        }
+        Ok(())
+    }
+
+    fn complain(&self, what: &str, context: &mut RestoreContext) -> Result<()> {
+        if context.force {
+            context.warn(format!("{} {what}; restored all the same, as --force says", self.path));
+            return Ok(());
+        }
+        Err(EngineError::Unfit {
+            what: format!("{} {what}", self.path),
+            way_out: "put back the file that the job had, or use --force".to_owned(),
+        })
+    }
+
+    /// Puts the file back to its recorded length, and its tail into a file of its own.
+    fn cut(&self, size: u64, context: &mut RestoreContext) -> Result<()> {
+        let failed = |error| EngineError::system("put back the length of", &self.path, error);
+        let file =
+            std::fs::File::options().read(true).write(true).open(&self.path).map_err(failed)?;
+        let mut number = 0;
+        let (tail, to) = paths::first_free(&format!("{}.ckptd-tail", self.path), |_| {
+            number += 1;
+            let name = format!("{}.ckptd-tail-{number}", self.path);
+            match std::fs::File::options().write(true).create_new(true).open(&name) {
+                Ok(to) => Ok((name, to)),
+                Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))),
+            }
+        })
+        .map(|(_, made)| made)
+        .map_err(|errno| failed(errno.into()))?;
+        let copied = copy_range(&file, self.size, size, &to).and_then(|()| to.sync_all());
+        if let Err(error) = copied {
+            let _ = std::fs::remove_file(&tail);
+            return Err(failed(error));
+        }
+        file.set_len(self.size).map_err(failed)?;
+        context.warn(format!(
+            "{} was put back to its {} bytes of the checkpoint; the {} bytes written since are in \
+             {tail}",
+            self.path,
+            self.size,
+            size - self.size
+        ));
+        Ok(())
+    }
+
+    /// With --force, in place of a missing file: an empty one for writing, and for reading one
+    /// that has no name.
+    fn substitute(&self, flags: i32, context: &mut RestoreContext) -> Result<OwnedFd> {
+        let failed = |error| EngineError::system("make", &self.path, error);
+        if !reopen::writable(flags) {
+            context.warn(format!("{} is missing: the job reads an empty file", self.path));
+            let name = std::ffi::CString::new("missing").unwrap_or_default();
+            let empty = nix::sys::memfd::memfd_create(
+                name.as_c_str(),
+                nix::sys::memfd::MFdFlags::MFD_CLOEXEC,
+            )
+            .map_err(|errno| failed(errno.into()))?;
+            return reopen::reopen(&empty, flags).map_err(|errno| failed(errno.into()));
+        }
+        std::fs::File::options()
+            .write(true)
+            .create_new(true)
+            .open(&self.path)
+            .and_then(|file| file.set_len(self.size))
+            .map_err(failed)?;
+        context.warn(format!("{} was missing: made again, filled with zeros", self.path));
+        reopen::open(&self.path, flags).map_err(|errno| failed(errno.into()))
+    }
+}
+
+/// Copies bytes `start` to `end` to the start of another file.
+fn copy_range(
+    from: &std::fs::File,
+    start: u64,
+    end: u64,
+    to: &std::fs::File,
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = start;
+    while at < end {
+        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+        let count = from.read_at(buffer.get_mut(..want).unwrap_or_default(), at)?;
+        if count == 0 {
+            break;
+        }
+        to.write_all_at(buffer.get(..count).unwrap_or_default(), at - start)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+fn modified_ns(stat: &FileStat) -> i64 {
+    stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec)
+}

@@ -1,0 +1,103 @@
+//! Directories that are open for reading.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::sys::stat::Mode;
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Result};
+use super::super::inodes;
+use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths, reopen};
+
+/// An open directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directory {
+    /// Its path; the one that it had, where it is deleted.
+    pub path: String,
+    /// Where reading goes on: the file system's own cookie.
+    pub position: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Removed while it was open.
+    #[serde(default)]
+    pub deleted: bool,
+    /// In a directory whose files travel: made again where it is missing.
+    #[serde(default)]
+    pub session: bool,
+}
+
+impl Directory {
+    /// Reads a description, which may be O_PATH.
+    ///
+    /// # Errors
+    /// What /proc does not tell.
+    pub fn of(probe: &Probe, context: &DumpContext) -> Result<Self> {
+        let deleted = !paths::leads_to_it(probe);
+        let path = if deleted { paths::without_mark(&probe.link) } else { &probe.link };
+        Ok(Self {
+            path: path.to_owned(),
+            position: probe.info.position()?,
+            mode: probe.stat.st_mode & 0o7777,
+            deleted,
+            session: context.is_session_file(path),
+        })
+    }
+
+    /// Opens it, or makes it first.
+    ///
+    /// # Errors
+    /// [`EngineError::Unfit`] where it is missing; failed system calls.
+    pub fn open(&self, flags: i32) -> Result<OwnedFd> {
+        let failed = |errno| EngineError::system("open the directory", &self.path, errno);
+        let mode = Mode::from_bits_truncate(self.mode);
+        if self.deleted {
+            let make = |path: &str| nix::unistd::mkdir(path, mode);
+            let (path, ()) = paths::first_free(&self.path, make)
+                .or_else(|_| paths::first_free("/tmp/ckptd-directory", make))
+                .map_err(failed)?;
+            let fd = reopen::open(&path, flags);
+            let removed = std::fs::remove_dir(&path);
+            let fd = fd.map_err(failed)?;
+            removed.map_err(|error| EngineError::system("rmdir", path, error))?;
+            return Ok(fd);
+        }
+        if self.session && std::fs::symlink_metadata(&self.path).is_err() {
+            inodes::make_parents(&self.path)?;
+            nix::unistd::mkdir(self.path.as_str(), mode).map_err(failed)?;
+        }
+        let fd = reopen::open(&self.path, flags).map_err(|errno| EngineError::Unfit {
+            what: format!("the directory {} cannot be opened ({})", self.path, errno.desc()),
+            way_out: "make it again as it was".to_owned(),
+        })?;
+        let found = nix::sys::stat::fstat(&fd).map_err(failed)?;
+        if found.st_mode & libc::S_IFMT != libc::S_IFDIR {
+            return Err(EngineError::Unfit {
+                what: format!("{} is no directory any more", self.path),
+                way_out: "make it again as it was".to_owned(),
+            });
+        }
+        Ok(fd)
+    }
+}
+
+impl Room for Directory {
+    fn recognise(probe: &Probe) -> bool {
+        probe.file_type() == libc::S_IFDIR && probe.link.starts_with('/')
+    }
+
+    fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
+        Self::of(probe, context)
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        for saved in all {
+            let fd = saved.object.open(saved.file.flags)?;
+            // A cookie of another file system may not be taken: reading starts afresh then.
+            if reopen::seek(fd.as_fd(), saved.object.position).is_err() {
+                context.warn(format!("{} is read from its start again", saved.object.path));
+            }
+            context.park(saved.id, fd)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! O_PATH descriptors: a place in the file tree, not an open file.
+
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::carried::Carried;
+use super::directory::Directory;
+use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths};
+
+/// A place in the file tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "place")]
+pub enum PathOnly {
+    /// A directory.
+    Directory(Directory),
+    /// A file that travels in the image.
+    Carried(Carried),
+    /// Anything else that has a path.
+    Named {
+        /// Its path.
+        path: String,
+        /// S_IFMT part of its mode: a symbolic link is opened itself.
+        file_type: u32,
+    },
+}
+
+impl PathOnly {
+    fn open(&self, flags: i32, context: &RestoreContext) -> Result<OwnedFd> {
+        let (path, file_type) = match self {
+            Self::Directory(directory) => return directory.open(flags),
+            Self::Carried(file) => return file.restore(flags, context),
+            Self::Named { path, file_type } => (path, *file_type),
+        };
+        let unfit = |what: String| EngineError::Unfit {
+            what: format!("{path} {what}"),
+            way_out: "put back the file that the job had".to_owned(),
+        };
+        let open_flags = nix::fcntl::OFlag::from_bits_retain(
+            libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC,
+        );
+        let fd = nix::fcntl::open(path.as_str(), open_flags, nix::sys::stat::Mode::empty())
+            .map_err(|errno| unfit(format!("cannot be opened ({})", errno.desc())))?;
+        let found = nix::sys::stat::fstat(&fd)
+            .map_err(|errno| EngineError::system("fstat", path, errno))?;
+        if found.st_mode & libc::S_IFMT != file_type {
+            return Err(unfit("is of another kind than at the checkpoint".to_owned()));
+        }
+        Ok(fd)
+    }
+}
+
+impl Room for PathOnly {
+    fn recognise(probe: &Probe) -> bool {
+        probe.flags & libc::O_PATH != 0
+    }
+
+    fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
+        let exists = paths::leads_to_it(probe);
+        match probe.file_type() {
+            _ if !probe.link.starts_with('/') => Err(probe.unknown().into()),
+            libc::S_IFDIR => Directory::of(probe, context).map(Self::Directory),
+            libc::S_IFREG if !exists || context.is_session_file(&probe.link) => {
+                Carried::dump(probe, context, exists).map(Self::Carried)
+            }
+            file_type if exists => Ok(Self::Named { path: probe.link.clone(), file_type }),
+            _ => Err(Refusal::new(
+                format!("{} is an O_PATH descriptor of something without a path", probe.link),
+                "close it while checkpoints are taken",
+            )
+            .into()),
+        }
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        for saved in all {
+            let fd = saved.object.open(saved.file.flags, context)?;
+            context.park(saved.id, fd)?;
+        }
+        Ok(())
+    }
+}

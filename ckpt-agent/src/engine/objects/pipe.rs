@@ -1,0 +1,208 @@
+//! pipe(2): anonymous pipes. The ends that the job holds, what is in flight, and what became
+//! of an end that the job does not hold.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::FileId;
+use super::pipe_content::{self, Content, Reader};
+use super::reopen;
+use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved, StdioRole};
+
+/// An end of a pipe, or both (opened again for reading and writing).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pipe {
+    /// Descriptions with one number are ends of one pipe.
+    pub pipe: u32,
+    /// F_GETPIPE_SZ, bytes.
+    pub size: i32,
+    /// Who holds the end that the job does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other: Option<Other>,
+    /// What is in flight; kept with one end of each pipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<Content>,
+}
+
+/// Who holds a pipe's other end, where the job does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Other {
+    /// Nobody: readers see the end of the file, writers a broken pipe.
+    Nobody,
+    /// The launcher, as this standard stream of the job.
+    Launcher(StdioRole),
+}
+
+impl Room for Pipe {
+    fn recognise(probe: &Probe) -> bool {
+        probe.file_type() == libc::S_IFIFO && probe.link.starts_with("pipe:[")
+    }
+
+    fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+        let size = pipe_content::capacity(probe.copy.as_fd())?;
+        Ok(Self { pipe: 0, size, other: None, content: None })
+    }
+
+    fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        let mut pipes: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
+        for (index, found) in all.iter().enumerate() {
+            pipes.entry(found.probe.inode()).or_default().push(index);
+        }
+        let mut reader = Reader::default();
+        for (number, (inode, ends)) in pipes.into_iter().enumerate() {
+            let role = context.stdio.get(&inode).copied();
+            let ends: Vec<&Found<'_, Self>> = ends.iter().filter_map(|i| all.get(*i)).collect();
+            let Some(first) = ends.first() else { continue };
+            let (id, probe) = (first.id, first.probe);
+            let named = |error: EngineError| error.at(probe.pid, &probe.comm, probe.fd);
+            let other = other(&ends, role, context).map_err(named)?;
+            let content = content(&ends, other, &mut reader, context).map_err(named)?;
+            for found in all.iter_mut().filter(|found| found.probe.inode() == inode) {
+                found.object.pipe = number as u32;
+                found.object.other = other;
+                if found.id == id {
+                    found.object.content = content.clone();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        let mut pipes: BTreeMap<u32, Vec<&Saved<'_, Self>>> = BTreeMap::new();
+        for saved in all {
+            pipes.entry(saved.object.pipe).or_default().push(saved);
+        }
+        for ends in pipes.into_values() {
+            restore_one(&ends, context)?;
+        }
+        Ok(())
+    }
+}
+
+/// Finds out who holds the end that the job does not.
+fn other(
+    ends: &[&Found<'_, Pipe>],
+    role: Option<StdioRole>,
+    context: &mut DumpContext,
+) -> Result<Option<Other>> {
+    let reads = ends.iter().any(|end| reopen::readable(end.flags));
+    let writes = ends.iter().any(|end| reopen::writable(end.flags));
+    let Some(first) = ends.first() else { return Ok(None) };
+    if !(reads && writes) && pipe_content::hung_up(first.probe.copy.as_fd())? {
+        return Ok(Some(Other::Nobody));
+    }
+    if let Some(role) = role {
+        return Ok(Some(Other::Launcher(role)));
+    }
+    if reads && writes {
+        return Ok(None);
+    }
+    let side = if reads { "written" } else { "read" };
+    match context.external {
+        External::Fail => Err(Refusal::new(
+            format!("{} is {side} by a process outside of the job", first.probe.link),
+            "start that process within the job, or use --external warn",
+        )
+        .into()),
+        External::Warn => {
+            context.warn(format!(
+                "process {} ({}), descriptor {}: {} is {side} by a process outside of the job: \
+                 a restart will show it as closed",
+                first.probe.pid, first.probe.comm, first.probe.fd, first.probe.link
+            ));
+            Ok(Some(Other::Nobody))
+        }
+    }
+}
+
+/// Copies what is in flight, where somebody of the job may still read it. What the job has
+/// written to its standard output is the launcher's already.
+fn content(
+    ends: &[&Found<'_, Pipe>],
+    other: Option<Other>,
+    reader: &mut Reader,
+    context: &mut DumpContext,
+) -> Result<Option<Content>> {
+    if matches!(other, Some(Other::Launcher(StdioRole::Stdout | StdioRole::Stderr))) {
+        return Ok(None);
+    }
+    let Some(end) = ends.iter().find(|end| reopen::readable(end.flags)) else {
+        return Ok(None);
+    };
+    let packets = ends
+        .iter()
+        .any(|end| reopen::writable(end.flags) && end.flags & libc::O_DIRECT != 0);
+    reader.read(end.probe.copy.as_fd(), packets, context)
+}
+
+fn restore_one(ends: &[&Saved<'_, Pipe>], context: &mut RestoreContext) -> Result<()> {
+    let Some(first) = ends.first() else { return Ok(()) };
+    let (read, write) = pipe_content::make(first.object.size, context)?;
+    for content in ends.iter().filter_map(|end| end.object.content.as_ref()) {
+        pipe_content::fill(write.as_fd(), content, context)?;
+    }
+    // Each end of pipe2(2) becomes the first description of its kind; more of them, and those
+    // for both directions, are opens of their own.
+    let (mut read, mut write) = (Some(read), Some(write));
+    let mut rest = Vec::new();
+    for end in ends {
+        let flags = end.file.flags;
+        let made = match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => &mut read,
+            libc::O_WRONLY => &mut write,
+            _ => &mut None,
+        };
+        match made.take() {
+            Some(fd) => give(end.id, fd, flags, context)?,
+            None => rest.push(*end),
+        }
+    }
+    for end in rest {
+        let model = ends.iter().find_map(|other| context.parked(other.id).ok());
+        let model = model.or(read.as_ref().map(AsFd::as_fd)).or(write.as_ref().map(AsFd::as_fd));
+        let fd = again(model, end.file.flags)?;
+        give(end.id, fd, end.file.flags, context)?;
+    }
+    hand_to_launcher(first.object.other, read, write, context)
+}
+
+fn again(model: Option<BorrowedFd<'_>>, flags: i32) -> Result<OwnedFd> {
+    let model = model.ok_or_else(|| EngineError::Damaged("a pipe without ends".into()))?;
+    reopen::reopen(model, flags | libc::O_NONBLOCK)
+        .map_err(|errno| EngineError::system("open", "an end of a pipe", errno))
+}
+
+fn give(id: FileId, fd: OwnedFd, flags: i32, context: &mut RestoreContext) -> Result<()> {
+    reopen::set_status(fd.as_fd(), flags)?;
+    context.park(id, fd)
+}
+
+/// Gives the launcher its end; an end that nobody holds is closed by being dropped.
+fn hand_to_launcher(
+    other: Option<Other>,
+    read: Option<OwnedFd>,
+    write: Option<OwnedFd>,
+    context: &mut RestoreContext,
+) -> Result<()> {
+    let Some(Other::Launcher(role)) = other else { return Ok(()) };
+    let end = match role {
+        StdioRole::Stdin => write,
+        StdioRole::Stdout | StdioRole::Stderr => read,
+        StdioRole::Terminal => None,
+    };
+    let Some(end) = end else { return Ok(()) };
+    reopen::set_status(end.as_fd(), 0)?;
+    let end = Some(context.lift(end)?);
+    match role {
+        StdioRole::Stdin => context.console.stdin = end,
+        StdioRole::Stdout => context.console.stdout = end,
+        StdioRole::Stderr => context.console.stderr = end,
+        StdioRole::Terminal => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Files of /proc and /sys that show the machine rather than a process: opened again.
+
+use std::os::fd::AsFd;
+
+use nix::sys::statfs::{FsType, fstatfs};
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::{DumpContext, Probe, RestoreContext, Room, Saved, reopen};
+
+/// Magic numbers of statfs(2) (include/uapi/linux/magic.h): procfs, sysfs, cgroup v1 and v2.
+const KINDS: [u32; 4] = [0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270];
+
+/// A file that the kernel makes up as it is read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PseudoFile {
+    /// Its path.
+    pub path: String,
+    /// File offset, bytes.
+    pub offset: u64,
+}
+
+impl Room for PseudoFile {
+    fn recognise(probe: &Probe) -> bool {
+        probe.file_type() == libc::S_IFREG
+            && fstatfs(&probe.copy).is_ok_and(|found| {
+                KINDS.iter().any(|kind| found.filesystem_type() == FsType(*kind as _))
+            })
+    }
+
+    fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+        let component = probe.link.strip_prefix("/proc/").unwrap_or("").split('/').next();
+        if component.is_some_and(|name| name.parse::<u32>().is_ok()) {
+            return Err(Refusal::new(
+                format!("{} belongs to a process and can be reopened by no other", probe.link),
+                "close it while checkpoints are taken",
+            )
+            .into());
+        }
+        if !super::paths::leads_to_it(probe) {
+            return Err(probe.unknown().into());
+        }
+        Ok(Self { path: probe.link.clone(), offset: probe.info.position()? })
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        for saved in all {
+            let file = saved.object;
+            let fd = reopen::open(&file.path, saved.file.flags).map_err(|errno| {
+                EngineError::Unfit {
+                    what: format!("{} cannot be opened here ({})", file.path, errno.desc()),
+                    way_out: "restart on a machine whose kernel has it".to_owned(),
+                }
+            })?;
+            // Some have no offset at all; the others made one up and take it back.
+            if let Err(errno) = reopen::seek(fd.as_fd(), file.offset) {
+                if file.offset > 0 {
+                    return Err(EngineError::system("lseek", &file.path, errno));
+                }
+            }
+            context.park(saved.id, fd)?;
+        }
+        Ok(())
+    }
+}
