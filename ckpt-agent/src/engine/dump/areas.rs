@@ -9,6 +9,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     Advice, Area, Backing, BlobId, CarriedInode, InodeId, MappedFile, Origin, to_hex,
 };
+use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext};
 use super::super::proc::Mapping;
 
@@ -110,17 +111,20 @@ fn plan_file(
 
 fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> InodeId {
     let (path, deleted) = mapping.path();
-    let origin = if path == "/dev/zero" {
-        Origin::Anonymous
-    } else if let Some(name) = path.strip_prefix("/memfd:") {
-        Origin::Memfd { name: name.to_owned(), seals: 0 }
-    } else if deleted {
-        Origin::Deleted { path: path.to_owned() }
+    let origin = if deleted || path.starts_with("/memfd:") || path == "/dev/zero" {
+        inodes::pathless_origin(&mapping.name, 0)
     } else {
         Origin::Named { path: path.to_owned() }
     };
     let content = context.keep_blob(BlobData::default());
-    context.inodes.push(CarriedInode { origin, size: 0, mode: 0o600, content });
+    context.inodes.push(CarriedInode {
+        origin,
+        size: 0,
+        mode: 0o600,
+        owner: None,
+        modified_ns: None,
+        content,
+    });
     let inode = InodeId((context.inodes.len() - 1) as u32);
     context.inode_index.insert(key, inode);
     inode

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Descriptor, FileId, OpenFile, Owner, OwnerKind, Pid};
+use super::super::graph::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid};
+use super::super::locks;
 use super::super::objects::{DumpContext, Object, Probe};
 use super::super::sys::kcmp;
 use super::super::sys::owner::{FileOwner, file_owner, file_signal};
@@ -22,6 +23,8 @@ pub struct Collected {
     pub probes: Vec<Probe>,
     /// Descriptors of each process, by its number on this machine.
     pub descriptors: HashMap<i32, Vec<Descriptor>>,
+    /// fcntl(2) locks of each process, with a descriptor through which each can be set.
+    pub process_locks: HashMap<i32, Vec<(i32, Lock)>>,
 }
 
 /// A description found earlier under this inode, for comparison.
@@ -42,6 +45,10 @@ pub fn collect(processes: &[(i32, Pid, String)], context: &mut DumpContext) -> R
         for fd in numbers {
             let probe = Probe::through(&pidfd, *pid, comm, fd).map_err(|e| e.at(*pid, comm, fd))?;
             let close_on_exec = close_on_exec(&probe)?;
+            let (of_process, of_description): (Vec<Lock>, Vec<Lock>) = locks::read(&probe.info)
+                .map_err(|e| e.at(*pid, comm, fd))?
+                .into_iter()
+                .partition(|lock| lock.kind == LockKind::Process);
             let file = match find(&known, &collected.probes, &probe) {
                 Some(file) => file,
                 None => {
@@ -52,11 +59,16 @@ pub fn collect(processes: &[(i32, Pid, String)], context: &mut DumpContext) -> R
                     let owner = owner(&probe, context);
                     // O_CLOEXEC belongs to the descriptor.
                     let flags = probe.flags & !libc::O_CLOEXEC;
-                    collected.files.push(OpenFile { flags, owner, locks: Vec::new(), object });
+                    collected.files.push(OpenFile { flags, owner, locks: of_description, object });
                     collected.probes.push(probe);
                     id
                 }
             };
+            // Every descriptor of the description shows the process's locks on it.
+            if !descriptors.iter().any(|earlier: &Descriptor| earlier.file == file) {
+                let locks = collected.process_locks.entry(*host_pid).or_default();
+                locks.extend(of_process.into_iter().map(|lock| (fd, lock)));
+            }
             context.descriptors.insert((*host_pid, fd), file);
             descriptors.push(Descriptor { fd, file, close_on_exec });
         }

@@ -1,11 +1,13 @@
 //! Memory that processes share is not held still by a ghost: it is copied while the job stands.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::{File, Metadata};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::InodeId;
+use super::super::inodes::content;
 use super::super::objects::{BlobData, DumpContext, Extent};
 use super::super::trace::{ProcessMemory, Remote};
 use super::areas::{Window, has_content};
@@ -35,23 +37,28 @@ pub fn read_all(
         if has_content(context, inode) {
             continue;
         }
-        let (size, mode, data) = match open(windows[0]) {
-            Some((file, size, mode)) => (size, mode, read_file(&file, size)?),
-            None => {
-                let data = read_windows(&windows, &mut resident_of)?;
-                (data.length, 0o600, data)
+        let (metadata, data) = match open(windows[0]) {
+            Some((file, metadata)) => {
+                let data = content::read(file.as_fd(), metadata.size())?;
+                (Some(metadata), data)
             }
+            None => (None, read_windows(&windows, &mut resident_of)?),
         };
         let entry = &mut context.inodes[inode.0 as usize];
-        entry.size = size;
-        entry.mode = mode & 0o7777;
+        entry.size = data.length;
+        if let Some(metadata) = metadata {
+            entry.mode = metadata.mode() & 0o7777;
+            entry.owner = Some((metadata.uid(), metadata.gid()));
+            let second = metadata.mtime().saturating_mul(1_000_000_000);
+            entry.modified_ns = Some(second.saturating_add(metadata.mtime_nsec()));
+        }
         let blob = entry.content.0 as usize;
         context.blobs[blob] = data;
     }
     Ok(())
 }
 
-fn open(window: &Window) -> Option<(File, u64, u32)> {
+fn open(window: &Window) -> Option<(File, Metadata)> {
     let mapping = &window.mapping;
     let (path, deleted) = mapping.path();
     let by_name = (!deleted).then(|| format!("/proc/{}/root{path}", window.host_pid));
@@ -60,34 +67,8 @@ fn open(window: &Window) -> Option<(File, u64, u32)> {
     by_name.into_iter().chain([by_mapping]).find_map(|path| {
         let file = File::open(path).ok()?;
         let metadata = file.metadata().ok()?;
-        (metadata.ino() == mapping.inode)
-            .then(|| (file, metadata.size(), metadata.mode()))
+        (metadata.ino() == mapping.inode).then_some((file, metadata))
     })
-}
-
-/// Data ranges of a file (lseek(2), SEEK_DATA).
-fn data_ranges(file: &File, size: u64) -> Vec<(u64, u64)> {
-    use nix::unistd::{Whence, lseek};
-    let mut ranges = Vec::new();
-    let mut at = 0;
-    while at < size {
-        let Ok(start) = lseek(file, at as i64, Whence::SeekData) else { break };
-        let end = lseek(file, start, Whence::SeekHole).unwrap_or(size as i64);
-        ranges.push((start as u64, (end as u64).min(size)));
-        at = end as u64;
-    }
-    ranges
-}
-
-fn read_file(file: &File, size: u64) -> Result<BlobData> {
-    let pieces = cut(&data_ranges(file, size));
-    let extents = in_parallel(&pieces, |start, end| {
-        let mut bytes = vec![0; (end - start) as usize];
-        file.read_exact_at(&mut bytes, start)
-            .map_err(|error| EngineError::system("read", "shared memory", error))?;
-        Ok(bytes)
-    })?;
-    Ok(BlobData { length: size, extents })
 }
 
 fn cut(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {

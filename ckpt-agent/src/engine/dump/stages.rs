@@ -10,7 +10,7 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
-    Clocks, Descriptor, GRAPH_VERSION, Graph, Lock, MappedFile, OpenFile, Pid, ProcessImage,
+    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, OpenFile, Pid, ProcessImage,
     ProcessNode, ProcessState,
 };
 use super::super::objects::{DumpContext, External, Object, Probe, StdioRole};
@@ -137,8 +137,7 @@ impl Frozen {
             .collect();
         let mut collected = collect(&living, &mut context)?;
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
-        let locks = super::super::locks::read_all(&mut collected.files, &collected.probes, &living)?;
-        Ok(Quiesced { frozen: self, nodes, collected, context, locks })
+        Ok(Quiesced { frozen: self, nodes, collected, context })
     }
 
     /// Every process of the job, living or dead, by its number on this machine.
@@ -223,7 +222,6 @@ pub struct Quiesced {
     nodes: BTreeMap<i32, ProcessNode>,
     collected: Collected,
     context: DumpContext,
-    locks: HashMap<i32, Vec<(i32, Lock)>>,
 }
 
 /// One process of a snapshot.
@@ -427,7 +425,7 @@ impl Quiesced {
             oom_score_adj,
             stopped_by: process.group_stop,
             descriptors,
-            locks: self.locks.remove(&host_pid).unwrap_or_default(),
+            locks: self.collected.process_locks.remove(&host_pid).unwrap_or_default(),
             actions: reading.inside.actions,
             pending: process::pending(first, true)?,
             interval_timers: reading.inside.interval_timers,

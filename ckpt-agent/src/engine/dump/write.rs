@@ -255,6 +255,13 @@ fn carry_if_session(
                 origin: Origin::Named { path: file.path.clone() },
                 size: metadata.size(),
                 mode: metadata.mode() & 0o7777,
+                owner: Some((metadata.uid(), metadata.gid())),
+                modified_ns: Some(
+                    metadata
+                        .mtime()
+                        .saturating_mul(1_000_000_000)
+                        .saturating_add(metadata.mtime_nsec()),
+                ),
                 content,
             });
             let inode = InodeId((context.inodes.len() - 1) as u32);

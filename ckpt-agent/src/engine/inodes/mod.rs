@@ -1,7 +1,7 @@
 //! Inodes whose content travels in the image: taken once, however many descriptors and
 //! mappings share them, and made again before anything that refers to them.
 
-mod content;
+pub(super) mod content;
 mod restore;
 
 pub use content::read as read_content;
