@@ -11,6 +11,7 @@ pub mod error;
 pub mod graph;
 pub mod objects;
 pub mod proc;
+pub mod restore;
 pub mod sys;
 pub mod trace;
 
