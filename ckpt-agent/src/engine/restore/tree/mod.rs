@@ -4,6 +4,9 @@
 //! temporary processes stand in for those that ended before the checkpoint; it touches nothing.
 //! [`grow`] carries a plan out with real processes, in the job's init.
 
+mod birth;
+mod board;
+mod life;
 mod lineage;
 mod plan;
 mod recorded;
@@ -11,5 +14,6 @@ mod recorded;
 mod simulator;
 mod zombie;
 
+pub use birth::{BirthError, Hooks, grow};
 pub use plan::{Birth, GroupStep, Index, Plan, Role, Round, plan};
 pub use recorded::TreeError;
