@@ -235,26 +235,27 @@ fn finish<H: Hooks>(
     }
 }
 
-/// Kills and reaps all helpers, also those that were being forked meanwhile.
+/// Kills and reaps all helpers, also those that were being forked meanwhile: these end by
+/// themselves once the board says so, but may need a moment to show up on it.
 fn clear(plan: &Plan, board: &Board) {
     board.abort();
     let begun = Instant::now();
-    while begun.elapsed() < PHASE_LIMIT {
+    let mut quiet_rounds = 0;
+    while begun.elapsed() < PHASE_LIMIT && quiet_rounds < 3 {
+        let mut alive = false;
         for index in board.all_born() {
-            // SAFETY: a plain system call. The number is that of a helper: init has just found it on the
-            // board, and whoever is not reaped keeps its number.
-            unsafe { libc::kill(plan.births[index].pid, libc::SIGKILL) };
+            let pid = plan.births[index].pid;
+            // SAFETY: plain system calls; the kernel accepts a null pointer for the status. The number
+            // is a helper's: others have not been in this namespace when it was free, and init reaps it
+            // here only, after which nobody of this namespace takes it while init is in this loop.
+            alive |= unsafe {
+                let there = libc::kill(pid, libc::SIGKILL) == 0;
+                libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL | libc::WNOHANG);
+                there
+            };
         }
-        loop {
-            // SAFETY: the kernel accepts a null pointer for the status.
-            let reaped = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::__WALL | libc::WNOHANG) };
-            match reaped {
-                0 => break,
-                -1 => return,
-                _ => {}
-            }
-        }
-        std::thread::sleep(Duration::from_millis(1));
+        quiet_rounds = if alive { 0 } else { quiet_rounds + 1 };
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

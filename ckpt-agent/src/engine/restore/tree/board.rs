@@ -125,9 +125,8 @@ impl Board {
     /// Sleeps a little, until all have ticked or somebody failed: whether one of these is true.
     pub(super) fn nap(&self) -> bool {
         let done = self.head().done.load(SeqCst);
-        let over = || {
-            self.head().failed.load(SeqCst) != 0 || done >= self.head().target.load(SeqCst)
-        };
+        let over =
+            || self.head().failed.load(SeqCst) != 0 || done >= self.head().target.load(SeqCst);
         if !over() {
             futex::wait(&self.head().done, done, NAP);
         }

@@ -217,7 +217,8 @@ fn verify(birth: &Birth) -> Step {
     let sid = getsid(None).map_err(|error| format!("getsid: {}", error.desc()))?;
     let found = [getppid(), getpgrp(), sid].map(nix::unistd::Pid::as_raw);
     let wanted = [birth.ppid, birth.pgid, birth.sid];
-    for ((what, found), wanted) in ["parent", "process group", "session"].iter().zip(found).zip(wanted)
+    for ((what, found), wanted) in
+        ["parent", "process group", "session"].iter().zip(found).zip(wanted)
     {
         if found != wanted {
             return Err(format!("got {what} {found} instead of {wanted}"));
@@ -249,9 +250,11 @@ fn end_with(status: i32) -> Step {
     match Ending::of(status) {
         Some(Ending::Exit(code)) => leave(code),
         Some(Ending::Signal(signal)) => {
-            // A limit of 0 on core files does not hold where core_pattern is a pipe (core(5)).
-            nix::sys::prctl::set_dumpable(false)
-                .map_err(|error| format!("prctl PR_SET_DUMPABLE: {}", error.desc()))?;
+            if Ending::dumps_core(signal) {
+                // A limit of 0 on core files does not hold where core_pattern is a pipe (core(5)).
+                nix::sys::prctl::set_dumpable(false)
+                    .map_err(|error| format!("prctl PR_SET_DUMPABLE: {}", error.desc()))?;
+            }
             if signal != libc::SIGKILL {
                 // SAFETY: SIG_DFL has no handler.
                 unsafe { signals::set_action(signal, signals::DEFAULT) }

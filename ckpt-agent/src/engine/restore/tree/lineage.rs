@@ -72,8 +72,8 @@ fn choices(recorded: &Recorded) -> Vec<(Pid, Vec<Pid>)> {
         if parent_leads {
             let foreign = sessions.into_iter().filter(|session| {
                 // Whoever descends from the leader cannot have been there at the leader's birth.
-                let later = recorded.get(*session).is_some()
-                    && recorded.descends(*session, node.ppid);
+                let later =
+                    recorded.get(*session).is_some() && recorded.descends(*session, node.ppid);
                 *session != node.ppid && !later
             });
             wanted.entry(node.ppid).or_default().extend(foreign);

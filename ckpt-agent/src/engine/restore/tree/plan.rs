@@ -176,7 +176,11 @@ impl<'a> Drafter<'a> {
         }
     }
 
-    fn add_recorded(&mut self, node: &ProcessNode, intermediates: &mut BTreeMap<(Pid, Pid), Index>) {
+    fn add_recorded(
+        &mut self,
+        node: &ProcessNode,
+        intermediates: &mut BTreeMap<(Pid, Pid), Index>,
+    ) {
         let origin = self.lineage.origins[&node.pid];
         let forked_by = match origin {
             Origin::Adopted(session) => {

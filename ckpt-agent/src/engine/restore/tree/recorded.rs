@@ -200,7 +200,8 @@ impl<'a> Recorded<'a> {
     }
 
     fn check_sessions(&self) -> Result<(), TreeError> {
-        let mut sessions: BTreeMap<Pid, Pid> = self.iter().map(|node| (node.sid, node.sid)).collect();
+        let mut sessions: BTreeMap<Pid, Pid> =
+            self.iter().map(|node| (node.sid, node.sid)).collect();
         for node in self.iter() {
             if node.pid == node.sid && node.pgid != node.pid {
                 return Err(TreeError::LeaderElsewhere { pid: node.pid, pgid: node.pgid });
@@ -241,6 +242,12 @@ fn check_numbers(node: &ProcessNode) -> Result<(), TreeError> {
         return number("its exit signal", node.exit_signal);
     }
     match node.state {
+        // Such an end would have ended or stopped the parent.
+        ProcessState::Zombie { .. }
+            if [libc::SIGKILL, libc::SIGSTOP].contains(&node.exit_signal) =>
+        {
+            number("its exit signal", node.exit_signal)
+        }
         ProcessState::Zombie { status } if super::zombie::Ending::of(status).is_none() => {
             Err(TreeError::Status { pid, status })
         }

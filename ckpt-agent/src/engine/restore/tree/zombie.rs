@@ -19,6 +19,23 @@ impl Ending {
             _ => None,
         }
     }
+
+    /// Whether the default action of a signal is to dump a core (signal(7)).
+    pub(super) fn dumps_core(signal: i32) -> bool {
+        [
+            libc::SIGQUIT,
+            libc::SIGILL,
+            libc::SIGTRAP,
+            libc::SIGABRT,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGSEGV,
+            libc::SIGXCPU,
+            libc::SIGXFSZ,
+            libc::SIGSYS,
+        ]
+        .contains(&signal)
+    }
 }
 
 /// Whether the default action of a signal ends the process (signal(7)).

@@ -96,7 +96,8 @@ impl History {
                 let ended = |process: &super::super::simulator::Process| {
                     process.ppid == parent && process.zombie.is_some()
                 };
-                let child = self.kernel.processes.iter().find(|(_, p)| ended(p)).map(|(pid, _)| *pid);
+                let child =
+                    self.kernel.processes.iter().find(|(_, p)| ended(p)).map(|(pid, _)| *pid);
                 if let Some(child) = child {
                     self.kernel.reap(parent, child).expect("it has ended");
                 }
