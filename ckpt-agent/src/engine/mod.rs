@@ -16,6 +16,7 @@ pub mod inodes;
 pub mod locks;
 pub mod objects;
 pub mod proc;
+pub mod restore;
 pub mod sys;
 pub mod trace;
 

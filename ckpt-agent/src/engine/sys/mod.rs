@@ -1,9 +1,12 @@
 //! Safe wrappers of system calls that nix lacks or wraps otherwise. One file per call or family.
 
+pub mod clone3;
 pub mod close_range;
+pub mod futex;
 pub mod kcmp;
 pub mod limits;
 pub mod owner;
 pub mod pidfd;
 pub mod robust_list;
 pub mod schedule;
+pub mod signals;

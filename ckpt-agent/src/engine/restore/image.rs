@@ -1,0 +1,167 @@
+//! A checkpoint as a restore reads it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::super::arch::{Architecture, Current};
+use super::super::dump::page_size;
+use super::super::error::{EngineError, Result};
+use super::super::graph::{BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState};
+use super::super::objects::BlobSource;
+use crate::store::{Checkpoint, ChunkReader};
+
+/// Graph, processes and the way to their bytes.
+#[derive(Debug)]
+pub struct Image {
+    /// The graph.
+    pub graph: Graph,
+    /// Living processes by number.
+    pub processes: BTreeMap<Pid, ProcessImage>,
+    /// Reads chunks, checking each against its hash.
+    pub reader: ChunkReader,
+}
+
+/// Largest blob that is read into memory as a whole: in-flight data, never file contents.
+const LARGEST_IN_MEMORY: u64 = 1 << 30;
+
+impl Image {
+    /// Opens a committed checkpoint and checks that this machine can run it.
+    ///
+    /// # Errors
+    /// Damage; another version, architecture or page size.
+    pub fn open(job_dir: &Path, number: u64) -> Result<Self> {
+        let checkpoint = Checkpoint::open(job_dir, number)?;
+        let graph: Graph = checkpoint.read_json("graph.json")?;
+        check_version("graph.json", graph.version)?;
+        check_machine(&graph)?;
+        let mut processes = BTreeMap::new();
+        for node in &graph.processes {
+            if node.state == ProcessState::Alive {
+                let name = super::super::dump::process_file(node.pid);
+                let image: ProcessImage = checkpoint.read_json(&name)?;
+                check_version(&name, image.version)?;
+                check_process(&graph, &image)?;
+                processes.insert(node.pid, image);
+            }
+        }
+        if !processes.contains_key(&graph.root) {
+            return Err(EngineError::Damaged("the job's first process is missing".into()));
+        }
+        Ok(Self { graph, processes, reader: checkpoint.reader()? })
+    }
+
+    /// The highest descriptor number that any process uses.
+    pub fn highest_descriptor(&self) -> i32 {
+        let all = self.processes.values().flat_map(|process| &process.descriptors);
+        all.map(|descriptor| descriptor.fd).max().unwrap_or(2)
+    }
+}
+
+fn check_version(name: &str, version: u32) -> Result<()> {
+    if version > GRAPH_VERSION {
+        return Err(EngineError::Unfit {
+            what: format!(
+                "{name} has format version {version}, this ckptd reads up to {GRAPH_VERSION}"
+            ),
+            way_out: "use the ckptd that wrote it, or a newer one".into(),
+        });
+    }
+    Ok(())
+}
+
+fn check_machine(graph: &Graph) -> Result<()> {
+    if graph.architecture != Current::NAME {
+        return Err(EngineError::Unfit {
+            what: format!("the job ran on {}, this machine is {}", graph.architecture, Current::NAME),
+            way_out: "restart it on a machine of its own architecture".into(),
+        });
+    }
+    if graph.page_size != page_size() {
+        return Err(EngineError::Unfit {
+            what: format!(
+                "the job ran with pages of {} bytes, this machine's have {}",
+                graph.page_size,
+                page_size()
+            ),
+            way_out: "restart it on a machine with the same page size".into(),
+        });
+    }
+    Ok(())
+}
+
+/// An image comes from a disk that others may have written to: what would otherwise index out of
+/// range or make a mess is refused here.
+fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
+    let damaged = |what: &str| {
+        Err(EngineError::Damaged(format!("process {}: {what}", image.pid)))
+    };
+    if image.descriptors.iter().any(|d| d.fd < 0 || d.file.0 as usize >= graph.files.len()) {
+        return damaged("a descriptor of a file that does not exist");
+    }
+    if image.threads.first().is_none_or(|first| first.tid != image.pid) {
+        return damaged("no main thread");
+    }
+    let mut end = 0;
+    for area in &image.areas {
+        if area.start < end || area.end <= area.start || area.end > Current::USER_TOP {
+            return damaged("areas that overlap");
+        }
+        if area.start % graph.page_size != 0 || area.end % graph.page_size != 0 {
+            return damaged("an area that is not of whole pages");
+        }
+        end = area.end;
+    }
+    for window in &image.pages {
+        let bytes = u64::from(window.pages.count_ones()) * graph.page_size;
+        let span = super::super::graph::WINDOW_PAGES * graph.page_size;
+        if window.address % span != 0 || bytes != u64::from(window.chunk.length) {
+            return damaged("a window of pages that does not fit its chunk");
+        }
+    }
+    Ok(())
+}
+
+impl BlobSource for Image {
+    fn read(&self, graph: &Graph, id: BlobId) -> Result<Vec<u8>> {
+        let blob = blob(graph, id)?;
+        if blob.length > LARGEST_IN_MEMORY {
+            return Err(EngineError::Damaged(format!("in-flight data of {} bytes", blob.length)));
+        }
+        let mut bytes = vec![0; blob.length as usize];
+        for span in &blob.spans {
+            let length = u64::from(span.chunk.length);
+            let range = span.offset as usize..(span.offset.saturating_add(length)) as usize;
+            let place = bytes
+                .get_mut(range)
+                .ok_or_else(|| EngineError::Damaged("a chunk beyond its blob".into()))?;
+            self.reader.read_into(&span.chunk, place)?;
+        }
+        Ok(bytes)
+    }
+
+    fn copy_to(&self, graph: &Graph, id: BlobId, to: BorrowedFd<'_>) -> Result<()> {
+        let blob = blob(graph, id)?;
+        let failed = |error| EngineError::system("write", "a file of the image", error);
+        let file = File::from(to.try_clone_to_owned().map_err(failed)?);
+        file.set_len(blob.length).map_err(failed)?;
+        let mut bytes = Vec::new();
+        for span in &blob.spans {
+            if span.offset.saturating_add(u64::from(span.chunk.length)) > blob.length {
+                return Err(EngineError::Damaged("a chunk beyond its blob".into()));
+            }
+            self.reader.read(&span.chunk, &mut bytes)?;
+            file.write_all_at(&bytes, span.offset).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+fn blob(graph: &Graph, id: BlobId) -> Result<&super::super::graph::Blob> {
+    graph
+        .blobs
+        .get(id.0 as usize)
+        .ok_or_else(|| EngineError::Damaged(format!("blob {} does not exist", id.0)))
+}

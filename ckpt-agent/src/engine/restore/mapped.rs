@@ -1,0 +1,175 @@
+//! Files that areas map: opened once in the init, inherited by all helpers under parked numbers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use super::super::dump::build_id;
+use super::super::error::{EngineError, Result};
+use super::super::graph::{Area, Backing, InodeId, MappedFile, Origin};
+use super::super::objects::{RestoreContext, reopen};
+use super::image::Image;
+
+/// What is mapped, and whether from a description that can be written through.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    File { path: String, writable: bool },
+    Inode { inode: u32, writable: bool },
+}
+
+/// Descriptors to map from.
+#[derive(Debug, Default)]
+pub struct MappedFiles {
+    files: BTreeMap<Key, OwnedFd>,
+    executables: BTreeMap<String, OwnedFd>,
+}
+
+fn key(backing: &Backing) -> Option<Key> {
+    match backing {
+        Backing::File { file, writable, .. } => {
+            Some(Key::File { path: file.path.clone(), writable: *writable })
+        }
+        Backing::Carried { inode, writable, .. } => {
+            Some(Key::Inode { inode: inode.0, writable: *writable })
+        }
+        Backing::Anonymous | Backing::Kernel { .. } => None,
+    }
+}
+
+impl MappedFiles {
+    /// Opens all files that the image's areas map, and the executables.
+    ///
+    /// # Errors
+    /// [`EngineError::Unfit`] where a file is missing or another one.
+    pub fn open(image: &Image, context: &mut RestoreContext) -> Result<Self> {
+        let mut found = Self::default();
+        for process in image.processes.values() {
+            for area in &process.areas {
+                let Some(key) = key(&area.backing) else { continue };
+                if found.files.contains_key(&key) {
+                    continue;
+                }
+                let fd = match &area.backing {
+                    Backing::File { file, writable, .. } => open_named(file, *writable, context)?,
+                    Backing::Carried { inode, writable, .. } => {
+                        open_inode(*inode, area.shared && *writable, context)?
+                    }
+                    Backing::Anonymous | Backing::Kernel { .. } => continue,
+                };
+                let fd = context.lift(fd)?;
+                found.files.insert(key, fd);
+            }
+        }
+        found.open_executables(image, context)?;
+        Ok(found)
+    }
+
+    fn open_executables(&mut self, image: &Image, context: &mut RestoreContext) -> Result<()> {
+        for process in image.processes.values() {
+            let path = &process.executable.path;
+            if self.executables.contains_key(path) {
+                continue;
+            }
+            match open_named(&process.executable, false, context) {
+                Ok(fd) => drop(self.executables.insert(path.clone(), context.lift(fd)?)),
+                // All its pages are in the image; only the name in /proc is lost.
+                Err(_) if path.ends_with(" (deleted)") => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The descriptor to map an area from; `None` for anonymous memory.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`].
+    pub fn of(&self, area: &Area) -> Result<Option<BorrowedFd<'_>>> {
+        use std::os::fd::AsFd;
+        let Some(key) = key(&area.backing) else { return Ok(None) };
+        match self.files.get(&key) {
+            Some(fd) => Ok(Some(fd.as_fd())),
+            None => Err(EngineError::Damaged(format!("nothing to map at {:#x}", area.start))),
+        }
+    }
+
+    /// The descriptor of an executable, -1 where its file is gone.
+    pub fn executable(&self, path: &str) -> i32 {
+        self.executables.get(path).map_or(-1, AsRawFd::as_raw_fd)
+    }
+}
+
+fn open_inode(inode: InodeId, writable: bool, context: &RestoreContext) -> Result<OwnedFd> {
+    let flags = if writable { libc::O_RDWR } else { libc::O_RDONLY };
+    reopen::reopen(context.inode(inode)?, flags | libc::O_CLOEXEC)
+        .map_err(|error| EngineError::odd("carried inode", error.to_string()))
+}
+
+fn open_named(
+    file: &MappedFile,
+    writable: bool,
+    context: &mut RestoreContext,
+) -> Result<OwnedFd> {
+    let failed = |error: std::io::Error| EngineError::Unfit {
+        what: format!("{} cannot be opened ({error})", file.path),
+        way_out: "put it back where it was".into(),
+    };
+    let opened = std::fs::File::options()
+        .read(true)
+        .write(writable)
+        .open(&file.path)
+        .map_err(failed)?;
+    let metadata = opened.metadata().map_err(failed)?;
+    let modified =
+        i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+    let unchanged = metadata.size() == file.size && modified == file.modified_ns;
+    // A file of a session directory has just been made from the image.
+    let carried = context.graph.inodes.iter().any(
+        |inode| matches!(&inode.origin, Origin::Named { path } if *path == file.path),
+    );
+    let device = !metadata.is_file();
+    if unchanged || carried || device {
+        return Ok(opened.into());
+    }
+    let same_build = metadata.size() == file.size
+        && file.build_id.is_some()
+        && build_id(&file.path) == file.build_id;
+    if same_build {
+        return Ok(opened.into());
+    }
+    if context.force {
+        context.warn(format!("{} has changed since the checkpoint; mapped as it is", file.path));
+        return Ok(opened.into());
+    }
+    Err(EngineError::Unfit {
+        what: format!("{} has changed since the checkpoint", file.path),
+        way_out: "put the old one back, or use --force".into(),
+    })
+}
+
+/// Inodes of programs are mapped for execution and named as executables: nobody may hold them open
+/// for writing then (execve(2), ETXTBSY). Replaces the writing descriptors of those that nobody
+/// writes to.
+///
+/// # Errors
+/// Failed opens.
+pub fn release_programs(image: &Image, context: &mut RestoreContext) -> Result<()> {
+    let written: BTreeSet<InodeId> = image
+        .processes
+        .values()
+        .flat_map(|process| &process.areas)
+        .filter(|area| area.shared)
+        .filter_map(|area| match area.backing {
+            Backing::Carried { inode, writable: true, .. } => Some(inode),
+            _ => None,
+        })
+        .collect();
+    for (index, inode) in context.graph.inodes.iter().enumerate() {
+        let id = InodeId(index as u32);
+        if inode.mode & 0o111 != 0 && !written.contains(&id) {
+            let reading = open_inode(id, false, context)?;
+            context.add_inode(id, reading)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! Makes processes out of a checkpoint.
+
+pub mod tree;

@@ -1,0 +1,296 @@
+//! Carries a plan out with real processes. Runs in the job's init.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use nix::unistd::{getpid, getsid, setsid};
+
+use super::super::super::graph::Pid;
+use super::super::super::sys::clone3::{Side, SingleThreaded};
+use super::super::super::sys::signals;
+use super::board::Board;
+use super::life::Heritage;
+use super::plan::{Plan, Role};
+use super::recorded::INIT;
+
+/// Limit on one phase, apart from what each process adds.
+const PHASE_LIMIT: Duration = Duration::from_secs(10);
+/// What each process adds to the limit on a phase.
+const LIMIT_PER_PROCESS: Duration = Duration::from_millis(10);
+
+/// What is done in the helpers beside taking their places. Runs as ordinary, single-threaded code in
+/// the helper itself; an error is one line without the number of the process.
+pub trait Hooks {
+    /// Called in each session leader that lives on, when all sessions are there and no group yet:
+    /// the place for TIOCSCTTY.
+    ///
+    /// # Errors
+    ///
+    /// Ends the whole building.
+    fn terminal(&self, pid: Pid) -> Result<(), String>;
+
+    /// Called in each process that lives on when the tree is complete, with every signal blocked:
+    /// the place for descriptors, limits, the foreground group and all else that the process sets up
+    /// by itself.
+    ///
+    /// # Errors
+    ///
+    /// Ends the whole building.
+    fn prepare(&self, pid: Pid) -> Result<(), String>;
+}
+
+/// Why a tree was not built. No helper is left.
+#[derive(Debug, thiserror::Error)]
+pub enum BirthError {
+    /// What the first helper that failed has to say.
+    #[error("{0}")]
+    Helper(String),
+    /// A system call of init failed.
+    #[error("{call} in the job's init: {source}")]
+    Init {
+        /// The call.
+        call: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Not called in the init of a PID namespace.
+    #[error("a process tree can be built by the init of a PID namespace only, not by process {0}")]
+    NotInit(Pid),
+    /// A helper did not come to the end of a phase.
+    #[error("process {pid} did not finish {phase} within {limit_ms} ms")]
+    TooLong {
+        /// The helper.
+        pid: Pid,
+        /// What it was to do.
+        phase: &'static str,
+        /// The limit.
+        limit_ms: u128,
+    },
+}
+
+/// What everybody does at the same time. Each phase begins when all have finished the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Births,
+    Terminals,
+    Found,
+    Join,
+    Move,
+    /// The adopter of this round becomes a subreaper.
+    Arm(usize),
+    /// The temporary processes of this round end.
+    End(usize),
+    Zombies,
+    Settle,
+    Prepare,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Births => "forking its children",
+            Self::Terminals => "taking its terminal",
+            Self::Found | Self::Join | Self::Move => "entering its process group",
+            Self::Arm(_) | Self::End(_) => "the end of temporary processes",
+            Self::Zombies => "the end of zombies",
+            Self::Settle => "settling down",
+            Self::Prepare => "its preparation",
+        }
+    }
+}
+
+/// The order of the phases, and who takes part.
+pub(super) struct Schedule {
+    rounds: usize,
+    /// Zombies by their parents.
+    pub(super) zombies: BTreeMap<Pid, Vec<Pid>>,
+}
+
+impl Schedule {
+    fn new(plan: &Plan) -> Self {
+        let mut zombies: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+        for birth in &plan.births {
+            if let Role::Zombie { .. } = birth.role {
+                zombies.entry(birth.ppid).or_default().push(birth.pid);
+            }
+        }
+        Self { rounds: plan.rounds.len(), zombies }
+    }
+
+    /// The number on the board of the first phase.
+    pub(super) fn number(first: Phase) -> u32 {
+        debug_assert_eq!(first, Phase::Births);
+        1
+    }
+
+    /// The phases after the births, with their numbers on the board.
+    pub(super) fn after_births(&self) -> impl Iterator<Item = (u32, Phase)> + use<> {
+        let rounds = (0..self.rounds).flat_map(|round| [Phase::Arm(round), Phase::End(round)]);
+        [Phase::Terminals, Phase::Found, Phase::Join, Phase::Move]
+            .into_iter()
+            .chain(rounds)
+            .chain([Phase::Zombies, Phase::Settle, Phase::Prepare])
+            .zip(Self::number(Phase::Births) + 1..)
+            .map(|(phase, number)| (number, phase))
+    }
+
+    /// Whether a process with this role is there at the end of the phase, to tick it off.
+    fn ticks(role: Role, phase: Phase) -> bool {
+        match (role, phase) {
+            (Role::Kept, _) => true,
+            (Role::Zombie { .. }, Phase::Zombies | Phase::Settle | Phase::Prepare) => false,
+            (Role::Zombie { .. }, _) => true,
+            (Role::Temporary { .. }, Phase::Zombies | Phase::Settle | Phase::Prepare) => false,
+            (Role::Temporary { round }, Phase::Arm(now)) => round >= now,
+            (Role::Temporary { round }, Phase::End(now)) => round > now,
+            (Role::Temporary { .. }, _) => true,
+        }
+    }
+}
+
+/// Builds the tree of a plan: real processes, each in its place, signals blocked, waiting in
+/// pause(2) to be seized. Returns the numbers of those that live on, in the order of the plan.
+///
+/// The caller is the init of a fresh PID namespace, single-threaded and without children. During
+/// the call it and the helpers ignore all signals: what ends on the way leaves no signal pending.
+/// Afterwards the caller has its own actions and mask again.
+///
+/// # Errors
+///
+/// The first failure of any helper, or of init. All helpers have been killed and reaped then.
+pub fn grow(plan: &Plan, hooks: &impl Hooks) -> Result<Vec<Pid>, BirthError> {
+    let init = |call| move |source: io::Error| BirthError::Init { call, source };
+    if getpid().as_raw() != INIT {
+        return Err(BirthError::NotInit(getpid().as_raw()));
+    }
+    let proof = SingleThreaded::check().map_err(init("unshare"))?;
+    let board = Board::new(plan.births.len()).map_err(init("mmap"))?;
+    let quiet = Quiet::begin().map_err(init("rt_sigaction"))?;
+    let session = getsid(None).map_err(|error| init("getsid")(error.into()))?;
+    if plan.init_leads && session.as_raw() != INIT {
+        setsid().map_err(|error| init("setsid")(error.into()))?;
+    }
+    let schedule = Schedule::new(plan);
+    let heritage = Heritage { plan, schedule, board: &board, hooks, proof };
+    let result = conduct(&heritage);
+    if result.is_err() {
+        clear(plan, &board);
+    }
+    drop(quiet);
+    result?;
+    let kept = plan.births.iter().filter(|birth| birth.role == Role::Kept);
+    Ok(kept.map(|birth| birth.pid).collect())
+}
+
+fn conduct<H: Hooks>(heritage: &Heritage<'_, H>) -> Result<(), BirthError> {
+    open(heritage, Schedule::number(Phase::Births), Phase::Births);
+    for index in &heritage.plan.by_init {
+        if heritage.fork(*index).map_err(BirthError::Helper)? == Side::Child {
+            heritage.live(*index);
+        }
+    }
+    finish(heritage, Schedule::number(Phase::Births), Phase::Births)?;
+    for (number, phase) in heritage.schedule.after_births() {
+        open(heritage, number, phase);
+        finish(heritage, number, phase)?;
+        // By now those that end have ended or are about to: the helpers wait for theirs, init for its.
+        match phase {
+            Phase::End(round) => heritage.reap(None, round).map_err(BirthError::Helper)?,
+            Phase::Zombies => heritage.await_zombies(None).map_err(BirthError::Helper)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn open<H: Hooks>(heritage: &Heritage<'_, H>, number: u32, phase: Phase) {
+    let births = &heritage.plan.births;
+    let target = births.iter().filter(|birth| Schedule::ticks(birth.role, phase)).count();
+    heritage.board.open(number, target);
+}
+
+fn finish<H: Hooks>(
+    heritage: &Heritage<'_, H>,
+    number: u32,
+    phase: Phase,
+) -> Result<(), BirthError> {
+    let births = &heritage.plan.births;
+    let count = u32::try_from(births.len()).unwrap_or(u32::MAX);
+    let limit = PHASE_LIMIT + LIMIT_PER_PROCESS * count;
+    let begun = Instant::now();
+    while !heritage.board.nap() {
+        if begun.elapsed() > limit {
+            let late = births.iter().enumerate().find(|(index, birth)| {
+                Schedule::ticks(birth.role, phase) && !heritage.board.has_ticked(*index, number)
+            });
+            let pid = late.map_or(INIT, |(_, birth)| birth.pid);
+            let (phase, limit_ms) = (phase.name(), limit.as_millis());
+            return Err(BirthError::TooLong { pid, phase, limit_ms });
+        }
+    }
+    match heritage.board.failure() {
+        Some(text) => Err(BirthError::Helper(text)),
+        None => Ok(()),
+    }
+}
+
+/// Kills and reaps all helpers, also those that were being forked meanwhile: these end by
+/// themselves once the board says so, but may need a moment to show up on it.
+fn clear(plan: &Plan, board: &Board) {
+    board.abort();
+    let begun = Instant::now();
+    let mut quiet_rounds = 0;
+    while begun.elapsed() < PHASE_LIMIT && quiet_rounds < 3 {
+        let mut alive = false;
+        for index in board.all_born() {
+            let pid = plan.births[index].pid;
+            // SAFETY: plain system calls; the kernel accepts a null pointer for the status. The number
+            // is a helper's: others have not been in this namespace when it was free, and init reaps it
+            // here only, after which nobody of this namespace takes it while init is in this loop.
+            alive |= unsafe {
+                let there = libc::kill(pid, libc::SIGKILL) == 0;
+                libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL | libc::WNOHANG);
+                there
+            };
+        }
+        quiet_rounds = if alive { 0 } else { quiet_rounds + 1 };
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// While it lives, the process (and who is forked by it) ignores all signals but SIGCHLD, which
+/// has its default action: children become zombies and the signal itself is discarded.
+struct Quiet {
+    actions: Vec<(i32, signals::Action)>,
+    blocked: u64,
+}
+
+impl Quiet {
+    fn begin() -> io::Result<Self> {
+        let mut quiet = Self { actions: Vec::new(), blocked: signals::set_blocked(u64::MAX)? };
+        for signal in 1..=signals::LAST {
+            let action = match signal {
+                libc::SIGKILL | libc::SIGSTOP => continue,
+                libc::SIGCHLD => signals::DEFAULT,
+                _ => signals::IGNORE,
+            };
+            // SAFETY: neither SIG_DFL nor SIG_IGN has a handler.
+            quiet.actions.push((signal, unsafe { signals::set_action(signal, action) }?));
+        }
+        // An ignored signal is discarded when it is sent, but only if it is not blocked (signal(7)).
+        signals::set_blocked(0)?;
+        Ok(quiet)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _ = signals::set_blocked(u64::MAX);
+        for (signal, action) in &self.actions {
+            // SAFETY: the action that this very process had before.
+            let _ = unsafe { signals::set_action(*signal, *action) };
+        }
+        let _ = signals::set_blocked(self.blocked);
+    }
+}

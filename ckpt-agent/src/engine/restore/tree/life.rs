@@ -1,0 +1,269 @@
+//! The life of a helper, from its birth to the moment when it can be seized.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nix::errno::Errno;
+use nix::unistd::{getpgrp, getpid, getppid, getsid, setpgid, setsid};
+
+use super::super::super::graph::Pid;
+use super::super::super::sys::clone3::{Side, SingleThreaded, fork_exact};
+use super::super::super::sys::signals;
+use super::birth::{Hooks, Phase, Schedule};
+use super::board::Board;
+use super::plan::{Birth, GroupStep, Index, Plan, Role};
+use super::zombie::Ending;
+
+/// What init hands down to every helper.
+pub(super) struct Heritage<'a, H: Hooks> {
+    pub(super) plan: &'a Plan,
+    pub(super) schedule: Schedule,
+    pub(super) board: &'a Board,
+    pub(super) hooks: &'a H,
+    pub(super) proof: SingleThreaded,
+}
+
+type Step<T = ()> = Result<T, String>;
+
+impl<H: Hooks> Heritage<'_, H> {
+    /// Lives as helper `index`, just forked. Nothing of the caller's code may run in the child, so
+    /// even a panic ends here.
+    pub(super) fn live(&self, index: Index) -> ! {
+        let life = catch_unwind(AssertUnwindSafe(|| {
+            // Panics end here too, and are told through the board.
+            std::panic::set_hook(Box::new(|_| {}));
+            let mut me = index;
+            let end = self.be_born(&mut me).and_then(|()| self.go_through(me));
+            if let Err(text) = end {
+                self.board.fail(&format!("process {}: {text}", self.plan.births[me].pid));
+            }
+        }));
+        if let Err(panic) = life {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
+            self.board.fail(&format!("process {}: internal error: {text}", getpid()));
+        }
+        leave(125)
+    }
+
+    /// Forks those who are to be forked; returns as well in each of them, with `me` changed.
+    fn be_born(&self, me: &mut Index) -> Step {
+        let births = &self.plan.births;
+        'born: loop {
+            self.board.born(*me);
+            let birth = &births[*me];
+            for child in &birth.early {
+                if self.fork(*child)? == Side::Child {
+                    *me = *child;
+                    continue 'born;
+                }
+            }
+            if birth.leads_session() {
+                setsid().map_err(|error| format!("setsid: {}", error.desc()))?;
+            }
+            for child in &birth.later {
+                if self.fork(*child)? == Side::Child {
+                    *me = *child;
+                    continue 'born;
+                }
+            }
+            self.board.tick(*me, Schedule::number(Phase::Births));
+            return Ok(());
+        }
+    }
+
+    /// Forks one process of the plan.
+    pub(super) fn fork(&self, child: Index) -> Step<Side> {
+        if self.board.is_aborted() {
+            leave(125);
+        }
+        let Birth { pid, exit_signal, .. } = self.plan.births[child];
+        let side = fork_exact(&self.proof, pid, exit_signal).map_err(|error| {
+            let why = match error.raw_os_error() {
+                Some(libc::EEXIST) => "the number is taken".to_owned(),
+                Some(libc::EINVAL) => "the number is over /proc/sys/kernel/pid_max".to_owned(),
+                Some(libc::EPERM) => {
+                    "exact numbers need CAP_CHECKPOINT_RESTORE over the PID namespace".to_owned()
+                }
+                Some(libc::EAGAIN) => "the limit on processes is reached".to_owned(),
+                _ => error.to_string(),
+            };
+            format!("fork of process {pid}: {why}")
+        })?;
+        self.board.born(child);
+        Ok(side)
+    }
+
+    fn go_through(&self, me: Index) -> Step {
+        for (number, phase) in self.schedule.after_births() {
+            if !self.board.await_phase(number) {
+                leave(125);
+            }
+            self.act(me, phase)?;
+            self.board.tick(me, number);
+        }
+        loop {
+            nix::unistd::pause();
+        }
+    }
+
+    fn act(&self, me: Index, phase: Phase) -> Step {
+        let birth = &self.plan.births[me];
+        match (phase, birth.group) {
+            (Phase::Births, _) => Ok(()),
+            (Phase::Terminals, _) if birth.leads_session() && birth.role == Role::Kept => {
+                self.hooks.terminal(birth.pid)
+            }
+            (Phase::Terminals, _) => Ok(()),
+            (Phase::Found, GroupStep::Found | GroupStep::FoundAndMove(_)) => enter(birth.pid),
+            (Phase::Join, GroupStep::Join(pgid)) => enter(pgid),
+            (Phase::Move, GroupStep::FoundAndMove(pgid)) => enter(pgid),
+            (Phase::Found | Phase::Join | Phase::Move, _) => Ok(()),
+            (Phase::Arm(round), _) => self.arm(me, round),
+            (Phase::End(round), _) => {
+                self.reap(Some(me), round)?;
+                if birth.role == (Role::Temporary { round }) {
+                    leave(0);
+                }
+                Ok(())
+            }
+            (Phase::Zombies, _) => {
+                if let Role::Zombie { status } = birth.role {
+                    verify(birth)?;
+                    return end_with(status);
+                }
+                self.await_zombies(Some(me))
+            }
+            (Phase::Settle, _) => {
+                set_subreaper(birth.subreaper)?;
+                silence()?;
+                verify(birth)
+            }
+            (Phase::Prepare, _) => self.hooks.prepare(birth.pid),
+        }
+    }
+
+    fn arm(&self, me: Index, round: usize) -> Step {
+        if self.plan.rounds[round].adopter == Some(me) {
+            return set_subreaper(true);
+        }
+        match round.checked_sub(1).map(|before| self.plan.rounds[before].adopter == Some(me)) {
+            Some(true) => set_subreaper(false),
+            _ => Ok(()),
+        }
+    }
+
+    fn children(&self, me: Option<Index>) -> impl Iterator<Item = &Birth> {
+        let (early, later) = match me {
+            Some(me) => {
+                let birth = &self.plan.births[me];
+                (birth.early.as_slice(), birth.later.as_slice())
+            }
+            None => (self.plan.by_init.as_slice(), [].as_slice()),
+        };
+        early.iter().chain(later).map(|child| &self.plan.births[*child])
+    }
+
+    /// Waits for the temporary children of `me` that end in this round.
+    pub(super) fn reap(&self, me: Option<Index>, round: usize) -> Step {
+        for child in self.children(me) {
+            if child.role == (Role::Temporary { round }) {
+                wait_for(child.pid, libc::WEXITED)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the children of `me` that are to be zombies are that.
+    pub(super) fn await_zombies(&self, me: Option<Index>) -> Step {
+        let ppid = me.map_or(1, |me| self.plan.births[me].pid);
+        let zombies = &self.schedule.zombies;
+        for zombie in zombies.get(&ppid).into_iter().flatten() {
+            wait_for(*zombie, libc::WEXITED | libc::WNOWAIT)?;
+        }
+        Ok(())
+    }
+}
+
+fn leave(code: i32) -> ! {
+    // SAFETY: ends the process at once, as a forked child should: no handlers of its parent's run.
+    unsafe { libc::_exit(code) }
+}
+
+fn enter(pgid: Pid) -> Step {
+    setpgid(nix::unistd::Pid::from_raw(0), nix::unistd::Pid::from_raw(pgid))
+        .map_err(|error| format!("setpgid to process group {pgid}: {}", error.desc()))
+}
+
+fn set_subreaper(on: bool) -> Step {
+    nix::sys::prctl::set_child_subreaper(on)
+        .map_err(|error| format!("prctl PR_SET_CHILD_SUBREAPER: {}", error.desc()))
+}
+
+/// Blocks every signal and takes every action back to SIG_DFL. None is pending: each was ignored
+/// until now.
+fn silence() -> Step {
+    signals::set_blocked(u64::MAX).map_err(|error| format!("rt_sigprocmask: {error}"))?;
+    for signal in 1..=signals::LAST {
+        if ![libc::SIGKILL, libc::SIGSTOP].contains(&signal) {
+            // SAFETY: SIG_DFL has no handler.
+            unsafe { signals::set_action(signal, signals::DEFAULT) }
+                .map_err(|error| format!("rt_sigaction of signal {signal}: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn verify(birth: &Birth) -> Step {
+    let sid = getsid(None).map_err(|error| format!("getsid: {}", error.desc()))?;
+    let found = [getppid(), getpgrp(), sid].map(nix::unistd::Pid::as_raw);
+    let wanted = [birth.ppid, birth.pgid, birth.sid];
+    for ((what, found), wanted) in
+        ["parent", "process group", "session"].iter().zip(found).zip(wanted)
+    {
+        if found != wanted {
+            return Err(format!("got {what} {found} instead of {wanted}"));
+        }
+    }
+    Ok(())
+}
+
+fn wait_for(child: Pid, options: i32) -> Step {
+    loop {
+        // SAFETY: a zeroed siginfo_t is a valid place for the kernel to write to; __WALL takes children
+        // with any exit signal.
+        let result = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, child.cast_unsigned(), &raw mut info, options | libc::__WALL)
+        };
+        if result == 0 {
+            return Ok(());
+        }
+        match Errno::last() {
+            Errno::EINTR => {}
+            error => return Err(format!("wait for process {child}: {}", error.desc())),
+        }
+    }
+}
+
+/// Ends the process with a wait(2) status, without a core file.
+fn end_with(status: i32) -> Step {
+    match Ending::of(status) {
+        Some(Ending::Exit(code)) => leave(code),
+        Some(Ending::Signal(signal)) => {
+            if Ending::dumps_core(signal) {
+                // A limit of 0 on core files does not hold where core_pattern is a pipe (core(5)).
+                nix::sys::prctl::set_dumpable(false)
+                    .map_err(|error| format!("prctl PR_SET_DUMPABLE: {}", error.desc()))?;
+            }
+            if signal != libc::SIGKILL {
+                // SAFETY: SIG_DFL has no handler.
+                unsafe { signals::set_action(signal, signals::DEFAULT) }
+                    .map_err(|error| format!("rt_sigaction of signal {signal}: {error}"))?;
+            }
+            // SAFETY: a plain system call.
+            unsafe { libc::kill(libc::getpid(), signal) };
+            Err(format!("signal {signal} did not end it"))
+        }
+        None => Err(format!("{status:#x} is not the status of an ended process")),
+    }
+}

@@ -1,0 +1,19 @@
+//! Rebuilds the process tree: numbers, parents, sessions, process groups, zombies.
+//!
+//! [`plan()`] works out from the recorded tree who forks whom, in which session, and which
+//! temporary processes stand in for those that ended before the checkpoint; it touches nothing.
+//! [`grow`] carries a plan out with real processes, in the job's init.
+
+mod birth;
+mod board;
+mod life;
+mod lineage;
+mod plan;
+mod recorded;
+#[cfg(test)]
+mod simulator;
+mod zombie;
+
+pub use birth::{BirthError, Hooks, grow};
+pub use plan::{Birth, GroupStep, Index, Plan, Role, Round, plan};
+pub use recorded::TreeError;

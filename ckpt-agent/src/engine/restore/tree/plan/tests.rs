@@ -1,0 +1,175 @@
+use proptest::prelude::*;
+
+use super::super::super::super::graph::{Pid, ProcessNode, ProcessState};
+use super::super::simulator::Kernel;
+use super::super::{Role, TreeError};
+use super::plan;
+
+/// One event of a history; numbers choose among the living processes.
+#[derive(Debug, Clone)]
+enum Event {
+    Fork(usize),
+    Setsid(usize),
+    /// Double fork with a setsid between.
+    Daemon(usize),
+    Setpgid(usize, usize),
+    Subreaper(usize),
+    Exit(usize, u8),
+    Reap(usize),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let who = any::<usize>();
+    prop_oneof![
+        6 => who.prop_map(Event::Fork),
+        2 => who.prop_map(Event::Setsid),
+        1 => who.prop_map(Event::Daemon),
+        4 => (any::<usize>(), any::<usize>()).prop_map(|(a, b)| Event::Setpgid(a, b)),
+        1 => who.prop_map(Event::Subreaper),
+        2 => (any::<usize>(), any::<u8>()).prop_map(|(a, b)| Event::Exit(a, b)),
+        1 => who.prop_map(Event::Reap),
+    ]
+}
+
+struct History {
+    kernel: Kernel,
+    next: Pid,
+}
+
+impl History {
+    fn run(events: &[Event]) -> Kernel {
+        let mut history = Self { kernel: Kernel::new(), next: 2 };
+        for event in events {
+            history.apply(event);
+        }
+        history.kernel
+    }
+
+    fn living(&self, number: usize) -> Pid {
+        let living: Vec<Pid> = self
+            .kernel
+            .processes
+            .iter()
+            .filter(|(_, process)| process.zombie.is_none())
+            .map(|(pid, _)| *pid)
+            .collect();
+        living[number % living.len()]
+    }
+
+    fn fork(&mut self, parent: Pid) -> Pid {
+        while !self.kernel.is_free(self.next) {
+            self.next += 1;
+        }
+        self.kernel.fork(parent, self.next, libc::SIGCHLD).expect("the number is free");
+        self.next
+    }
+
+    fn apply(&mut self, event: &Event) {
+        // What the kernel refuses changes nothing, as in life.
+        match event {
+            Event::Fork(who) => {
+                self.fork(self.living(*who));
+            }
+            Event::Setsid(who) => drop(self.kernel.setsid(self.living(*who))),
+            Event::Daemon(who) => {
+                let middle = self.fork(self.living(*who));
+                self.kernel.setsid(middle).expect("a new process leads no group");
+                self.fork(middle);
+                self.kernel.exit(middle, 0).expect("it lives");
+                let parent = self.kernel.processes[&middle].ppid;
+                self.kernel.reap(parent, middle).expect("it has ended");
+            }
+            Event::Setpgid(who, other) => {
+                let (pid, other) = (self.living(*who), self.living(*other));
+                let group = if other % 3 == 0 { pid } else { self.kernel.processes[&other].pgid };
+                drop(self.kernel.setpgid(pid, group));
+            }
+            Event::Subreaper(who) => drop(self.kernel.set_subreaper(self.living(*who), true)),
+            Event::Exit(who, code) => {
+                let pid = self.living(*who);
+                if pid != 1 {
+                    self.kernel.exit(pid, i32::from(*code) << 8).expect("it lives");
+                }
+            }
+            Event::Reap(who) => {
+                let parent = self.living(*who);
+                let ended = |process: &super::super::simulator::Process| {
+                    process.ppid == parent && process.zombie.is_some()
+                };
+                let child =
+                    self.kernel.processes.iter().find(|(_, p)| ended(p)).map(|(pid, _)| *pid);
+                if let Some(child) = child {
+                    self.kernel.reap(parent, child).expect("it has ended");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("PROPTEST_CASES").ok().and_then(|v| v.parse().ok()).unwrap_or(2000)))]
+
+    #[test]
+    fn plans_rebuild_what_histories_left(
+        events in proptest::collection::vec(event(), 1..120),
+        delays in proptest::collection::vec(any::<bool>(), 16),
+    ) {
+        let mut lived = History::run(&events);
+        // Init is no part of the record, nor are its flags.
+        lived.set_subreaper(1, false).expect("init lives");
+        let plan = plan(&lived.record()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let mut delays = delays.into_iter().cycle();
+        let mut rebuilt = Kernel::new();
+        rebuilt
+            .carry_out(&plan, || delays.next() == Some(true))
+            .map_err(TestCaseError::fail)?;
+        prop_assert_eq!(lived.processes, rebuilt.processes);
+    }
+}
+
+fn node(pid: Pid, ppid: Pid, pgid: Pid, sid: Pid) -> ProcessNode {
+    let (comm, state) = (String::new(), ProcessState::Alive);
+    ProcessNode { pid, ppid, pgid, sid, comm, exit_signal: libc::SIGCHLD, subreaper: false, state }
+}
+
+#[test]
+fn a_plain_tree_needs_no_temporary_processes() {
+    let plan = plan(&[node(5, 1, 5, 5), node(6, 5, 6, 5), node(7, 6, 6, 5)]).unwrap();
+    assert_eq!(plan.births.len(), 3);
+    assert!(plan.births.iter().all(|birth| birth.role == Role::Kept));
+    assert!(!plan.init_leads);
+}
+
+#[test]
+fn a_daemon_gets_a_leader_that_ends() {
+    let plan = plan(&[node(7, 1, 6, 6)]).unwrap();
+    let leader = plan.births.iter().find(|birth| birth.pid == 6).expect("the leader");
+    assert!(matches!(leader.role, Role::Temporary { .. }));
+}
+
+#[test]
+fn contradictions_are_named() {
+    let twice = plan(&[node(5, 1, 5, 5), node(5, 1, 5, 5)]);
+    assert_eq!(twice, Err(TreeError::Twice(5)));
+    let circle = plan(&[node(5, 6, 5, 5), node(6, 5, 5, 5)]);
+    assert!(matches!(circle, Err(TreeError::Circle(_))));
+    let parent = plan(&[node(5, 4, 5, 5)]);
+    assert_eq!(parent, Err(TreeError::Parent { pid: 5, ppid: 4 }));
+    let group = plan(&[node(5, 1, 5, 5), node(6, 5, 6, 5), node(7, 1, 7, 7), node(8, 7, 6, 7)]);
+    assert!(matches!(group, Err(TreeError::GroupElsewhere { .. })));
+    let outside = plan(&[node(5, 1, 0, 0)]);
+    assert!(matches!(outside, Err(TreeError::Number { pid: 5, .. })));
+    // In the session of init, but the child of a process that left it long ago and never was in it.
+    let lost = plan(&[node(5, 1, 5, 5), node(6, 5, 5, 5), node(7, 6, 1, 1)]);
+    assert_eq!(lost, Err(TreeError::Unreachable { pid: 7, ppid: 6, sid: 1 }));
+}
+
+#[test]
+fn large_trees_are_planned_quickly() {
+    let mut nodes = vec![node(2, 1, 2, 2)];
+    nodes.extend((3..20_000).map(|pid| node(pid, if pid % 2 == 0 { 1 } else { pid - 1 }, pid, 2)));
+    let begun = std::time::Instant::now();
+    assert_eq!(plan(&nodes).map(|plan| plan.births.len() >= nodes.len()), Ok(true));
+    assert!(begun.elapsed().as_secs() < 10, "took {:?}", begun.elapsed());
+}

@@ -1,0 +1,79 @@
+//! fork(2) with an exact process number.
+
+use std::io;
+
+use super::super::graph::Pid;
+
+/// Proof that the calling process has one thread, so that a fork leaves no lock of another thread
+/// locked for ever in the child (fork(2), NOTES).
+#[derive(Debug)]
+pub struct SingleThreaded(std::marker::PhantomData<*const ()>);
+
+impl SingleThreaded {
+    /// Asks the kernel. It stays true as long as the caller starts no thread, which a holder of
+    /// this proof must not do.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if the process has other threads (unshare(2), CLONE_THREAD).
+    pub fn check() -> io::Result<Self> {
+        // SAFETY: with CLONE_THREAD, unshare changes nothing: it succeeds or fails
+        // (kernel/fork.c, check_unshare_flags).
+        match unsafe { libc::unshare(libc::CLONE_THREAD) } {
+            0 => Ok(Self(std::marker::PhantomData)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// On which side of a fork one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The caller; the child is this process.
+    Parent(Pid),
+    /// The new process.
+    Child,
+}
+
+/// Forks a child with this number in the innermost PID namespace, whose end is told by `exit_signal`
+/// (0: by none). Needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN over that namespace.
+///
+/// The C library's handlers of fork are not run and its record of the thread's number is not
+/// renewed: the child must not use raise(3) or pthread mutexes that know their owner. Rust's
+/// standard library uses neither.
+///
+/// # Errors
+///
+/// clone3(2)'s: EEXIST if the number is taken, EPERM, EAGAIN (a limit on processes), EINVAL (the
+/// number is over /proc/sys/kernel/pid_max).
+pub fn fork_exact(_proof: &SingleThreaded, pid: Pid, exit_signal: i32) -> io::Result<Side> {
+    let numbers = [pid];
+    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
+    // SAFETY: all fields of clone_args are integers, for which zero is valid and means "not wanted".
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.exit_signal = u64::try_from(exit_signal).map_err(invalid)?;
+    arguments.set_tid = numbers.as_ptr() as u64;
+    arguments.set_tid_size = 1;
+    // SAFETY: without CLONE_VM and CLONE_THREAD this is a fork: the child has a copy of all memory and
+    // goes on here, on its copy of this stack. `arguments` and `numbers` outlive the call. The
+    // proof says that no other thread can have held a lock, so the copy is consistent.
+    let result = unsafe {
+        libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>())
+    };
+    match result {
+        0 => Ok(Side::Child),
+        child if child > 0 => Ok(Side::Parent(Pid::try_from(child).map_err(invalid)?)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_noticed() {
+        // The test harness itself runs tests in threads.
+        std::thread::spawn(|| assert!(SingleThreaded::check().is_err())).join().unwrap();
+    }
+}

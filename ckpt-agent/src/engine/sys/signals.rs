@@ -1,0 +1,59 @@
+//! Signal actions and masks by the kernel's own calls: the C library keeps signals 32 and 33 to
+//! itself.
+
+use std::io;
+
+/// Highest signal number (SIGRTMAX).
+pub const LAST: i32 = 64;
+/// SIG_DFL as an action.
+pub const DEFAULT: Action = [0; 4];
+/// SIG_IGN as an action.
+pub const IGNORE: Action = [libc::SIG_IGN as u64, 0, 0, 0];
+
+/// The kernel's struct sigaction: handler, flags, restorer, mask.
+pub type Action = [u64; 4];
+
+/// Sets the action of a signal; returns the one before (rt_sigaction(2)).
+///
+/// # Errors
+///
+/// EINVAL for SIGKILL, SIGSTOP and what is no signal.
+///
+/// # Safety
+///
+/// An action with a handler must be one that the kernel gave for this very process.
+pub unsafe fn set_action(signal: i32, action: Action) -> io::Result<Action> {
+    let mut before: Action = DEFAULT;
+    // SAFETY: both arrays are as large as the kernel's struct sigaction (or larger, where it has no
+    // restorer) and live during the call; the caller vouches for the handler.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            signal,
+            action.as_ptr(),
+            before.as_mut_ptr(),
+            size_of::<u64>(),
+        )
+    };
+    if result == 0 { Ok(before) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets the signals that the calling thread blocks (bit N-1: signal N); returns those before.
+///
+/// # Errors
+///
+/// None are known (rt_sigprocmask(2)).
+pub fn set_blocked(mask: u64) -> io::Result<u64> {
+    let mut before = 0u64;
+    // SAFETY: both masks are 64 bits, as the kernel's sigset_t, and live during the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            &raw mut before,
+            size_of::<u64>(),
+        )
+    };
+    if result == 0 { Ok(before) } else { Err(io::Error::last_os_error()) }
+}
