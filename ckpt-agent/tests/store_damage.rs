@@ -1,5 +1,7 @@
 //! Whatever happens to the files of a checkpoint is found, named, and never a panic.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! A full disk and a limit on the size of files. One test, because the limit is the process's.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 use std::fs;
 use std::path::Path;
 

@@ -1,5 +1,7 @@
 //! What goes into the image store comes out of it, and GNU tar can read its packs.
 
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Cursor;
