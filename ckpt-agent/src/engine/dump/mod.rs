@@ -13,5 +13,7 @@ mod stages;
 mod write;
 
 pub use areas::build_id;
-pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, freeze_job};
-pub use write::{ImageSummary, write_image};
+pub use stages::{
+    DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size,
+};
+pub use write::{ImageSummary, process_file, write_image};

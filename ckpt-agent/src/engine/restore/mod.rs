@@ -1,3 +1,245 @@
-//! Makes processes out of a checkpoint.
+//! Makes processes out of a checkpoint, in the init of a fresh PID namespace: kernel objects
+//! first, then the process tree as helpers, then each helper's memory and threads. Nobody runs
+//! before everybody is complete.
 
+mod helper;
+mod image;
+mod layout;
+mod mapped;
+mod memory;
+mod threads;
 pub mod tree;
+
+pub use image::Image;
+
+use super::error::{EngineError, Result};
+use super::graph::{Credentials, Pid, ProcessImage};
+use super::inodes;
+use super::locks;
+use super::objects::{Object, RestoreContext, reopen};
+use super::proc::read_maps;
+use super::sys::limits::set_resource_limit;
+use super::sys::owner::{FileOwner, set_file_owner};
+use super::trace::{
+    ProcessMemory, Remote, RunningThread, Scratch, StoppedThread, find_kernel_entry,
+};
+use helper::Preparation;
+use mapped::MappedFiles;
+
+/// A process that is complete and still stands.
+struct Complete {
+    threads: Vec<StoppedThread>,
+    stopped_by: Option<i32>,
+    pid: Pid,
+}
+
+/// Rebuilds the job of an image and lets it run. The caller is a single-threaded init; on an error all
+/// its helpers must be killed by its own end.
+///
+/// # Errors
+/// Whatever does not fit: nothing of the job has run then.
+pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
+    inodes::restore_all(context)?;
+    Object::restore_all(&image.graph.files, context)?;
+    put_flags(image, context)?;
+    mapped::release_programs(image, context)?;
+    let files = MappedFiles::open(image, context)?;
+    let plan = tree::plan(&image.graph.processes)
+        .map_err(|error| EngineError::odd("process tree", error.to_string()))?;
+    let terminals = helper::controlling_terminals(&image.graph);
+    let pids = {
+        let preparation = Preparation { image, context, terminals };
+        tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {
+            what: error.to_string(),
+            way_out: "see the documentation on restarts".into(),
+        })?
+    };
+    put_owners(image, context)?;
+    let complete = rebuild(&pids, image, &files, context)?;
+    inodes::seal_all(context)?;
+    for process in &complete {
+        limit(&image.processes[&process.pid], context);
+        if let Some(signal) = process.stopped_by {
+            // SAFETY: takes numbers only; the process is a child of this init's tree.
+            unsafe { libc::kill(process.pid, signal) };
+        }
+    }
+    for process in complete {
+        for thread in process.threads {
+            thread.detach()?;
+        }
+    }
+    Ok(())
+}
+
+/// Status flags and locks of open file descriptions.
+fn put_flags(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
+    for (index, file) in image.graph.files.iter().enumerate() {
+        let fd = context.parked(super::graph::FileId(index as u32))?;
+        if file.flags & libc::O_PATH == 0 {
+            reopen::set_status(fd, file.flags)?;
+        }
+        for lock in &file.locks {
+            locks::restore_of_description(fd, lock)?;
+        }
+    }
+    Ok(())
+}
+
+/// Owners of descriptions, once the processes that they name are there, and O_ASYNC after them.
+fn put_owners(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    for (index, file) in image.graph.files.iter().enumerate() {
+        let Some(owner) = file.owner else { continue };
+        let fd = context.parked(super::graph::FileId(index as u32))?;
+        let kind = owner.kind as i32;
+        // An owner that has ended since gets no signal anyway.
+        let _ = set_file_owner(&fd, FileOwner { kind, pid: owner.pid }, owner.signal);
+        if file.flags & libc::O_ASYNC != 0 {
+            let flags = fcntl(fd, FcntlArg::F_GETFL)
+                .map_err(|errno| EngineError::system("fcntl", "F_GETFL", errno))?;
+            let flags = OFlag::from_bits_retain(flags | libc::O_ASYNC);
+            fcntl(fd, FcntlArg::F_SETFL(flags))
+                .map_err(|errno| EngineError::system("fcntl", "F_SETFL", errno))?;
+        }
+    }
+    Ok(())
+}
+
+/// A helper on its way.
+struct Helper<'i> {
+    image: &'i ProcessImage,
+    leader: StoppedThread,
+    entry_point: u64,
+    scratch: Scratch,
+}
+
+fn rebuild(
+    pids: &[Pid],
+    image: &Image,
+    files: &MappedFiles,
+    context: &RestoreContext<'_>,
+) -> Result<Vec<Complete>> {
+    let page = image.graph.page_size;
+    let mut helpers = Vec::with_capacity(pids.len());
+    for pid in pids {
+        let Some(process) = image.processes.get(pid) else { continue };
+        helpers.push(lay_out(process, files, page)?);
+    }
+    let work: Vec<(i32, &ProcessImage)> =
+        helpers.iter().map(|helper| (helper.leader.tid(), helper.image)).collect();
+    memory::fill(&work, &image.reader, page)?;
+    let own = own_credentials()?;
+    helpers
+        .into_iter()
+        .map(|helper| complete(helper, files, page, context.first_free, &own))
+        .collect()
+}
+
+fn lay_out<'i>(
+    image: &'i ProcessImage,
+    files: &MappedFiles,
+    page: u64,
+) -> Result<Helper<'i>> {
+    let thread = RunningThread::seize(image.pid)?.ok_or(EngineError::Gone(image.pid))?;
+    thread.interrupt()?;
+    let mut leader = thread.wait_stopped()?.ok_or(EngineError::Gone(image.pid))?;
+    leader.set_options(libc::PTRACE_O_EXITKILL)?;
+    let maps = read_maps(image.pid)?;
+    let vdso = maps
+        .iter()
+        .find(|mapping| mapping.name == "[vdso]")
+        .ok_or_else(|| EngineError::odd("the restorer", "no vdso"))?;
+    let mut bytes = vec![0; vdso.length() as usize];
+    ProcessMemory::of(image.pid).read(vdso.start, &mut bytes)?;
+    let entry = find_kernel_entry(vdso.start, &bytes)?;
+    let mut remote = Remote::take(&mut leader, entry)?;
+    let laid = memory::lay_out(&mut remote, image, files, page)?;
+    let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
+    drop(remote);
+    Ok(Helper { image, leader, entry_point: laid.entry_point, scratch })
+}
+
+fn complete(
+    mut helper: Helper<'_>,
+    files: &MappedFiles,
+    page: u64,
+    first_parked: i32,
+    own: &Credentials,
+) -> Result<Complete> {
+    let image = helper.image;
+    let (scratch, entry) = (helper.scratch, helper.entry_point);
+    let mut remote = Remote::take(&mut helper.leader, entry)?.with_scratch(scratch);
+    memory::finish(&mut remote, image, files, page)?;
+    let parked = [first_parked as u64, u64::from(u32::MAX), 0];
+    remote.call("close_range", libc::SYS_close_range, &parked)?;
+    if image.thp_disable {
+        let arguments = [libc::PR_SET_THP_DISABLE as u64, 1, 0, 0, 0];
+        remote.call("PR_SET_THP_DISABLE", libc::SYS_prctl, &arguments)?;
+    }
+    let others = threads::make_others(&mut remote, image, scratch)?;
+    drop(remote);
+    let mut all = vec![helper.leader];
+    all.extend(others);
+    for (thread, saved) in all.iter_mut().zip(&image.threads) {
+        let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
+        threads::furnish(&mut remote, saved, scratch)?;
+        threads::queue_signals(&mut remote, scratch, image.pid, Some(saved.tid), &saved.pending)?;
+    }
+    {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        threads::queue_signals(&mut remote, scratch, image.pid, None, &image.pending)?;
+        threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
+    }
+    for (thread, saved) in all.iter_mut().zip(&image.threads) {
+        let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
+        let credentials = &saved.credentials;
+        threads::become_user(&mut remote, scratch, credentials, saved.no_new_privs, own)?;
+    }
+    {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        if image.dumpable != 2 {
+            let arguments = [libc::PR_SET_DUMPABLE as u64, image.dumpable as u64, 0, 0, 0];
+            remote.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
+        }
+        remote.drop_scratch()?;
+    }
+    for (thread, saved) in all.iter_mut().zip(&image.threads) {
+        thread.set_options(0)?;
+        thread.set_blocked(saved.blocked)?;
+        thread.set_resume(threads::registers(saved)?);
+    }
+    Ok(Complete { threads: all, stopped_by: image.stopped_by, pid: image.pid })
+}
+
+/// The restorer's own, which its helpers have inherited.
+fn own_credentials() -> Result<Credentials> {
+    let status = procfs::process::Process::myself()
+        .and_then(|process| process.status())
+        .map_err(|error| EngineError::odd("/proc/self/status", error.to_string()))?;
+    Ok(Credentials {
+        uids: [status.ruid, status.euid, status.suid, status.fuid],
+        gids: [status.rgid, status.egid, status.sgid, status.fgid],
+        groups: status.groups.iter().map(|group| *group as u32).collect(),
+        capabilities: [
+            status.capinh,
+            status.capprm,
+            status.capeff,
+            status.capbnd.unwrap_or(0),
+            status.capamb.unwrap_or(0),
+        ],
+        securebits: 0,
+    })
+}
+
+/// Limits come last: they would have been in the restorer's own way.
+fn limit(image: &ProcessImage, context: &mut RestoreContext<'_>) {
+    for limit in &image.limits {
+        if set_resource_limit(image.pid, limit).is_err() {
+            context.warn(format!(
+                "process {}: resource limit {} stays as it is here, without privilege it cannot be raised to {}",
+                image.pid, limit.resource, limit.hard
+            ));
+        }
+    }
+}

@@ -239,14 +239,29 @@ impl<'t> Remote<'t> {
     /// # Errors
     /// The call's failure.
     pub fn clone_child(&mut self, flags: u64) -> Result<(u64, StoppedThread)> {
-        let call = Call { number: libc::SYS_clone, arguments: [flags, 0, 0, 0, 0, 0] };
+        self.give_birth("clone", libc::SYS_clone, &[flags])
+    }
+
+    /// Makes a call that makes a child or a thread, and takes hold of it as
+    /// [`Remote::clone_child`] does.
+    ///
+    /// # Errors
+    /// The call's failure.
+    pub fn give_birth(
+        &mut self,
+        name: &'static str,
+        number: i64,
+        arguments: &[u64],
+    ) -> Result<(u64, StoppedThread)> {
+        let mut batch = Batch::new();
+        batch.add(number, arguments);
         let mut registers = *self.thread.entry();
-        Current::prepare_call(&mut registers, self.entry_point, call);
+        Current::prepare_call(&mut registers, self.entry_point, batch.calls()[0]);
         self.thread.set_registers(&registers)?;
         let child = self.thread.step_over_birth()?;
         let answer = Current::result(&self.thread.registers()?);
-        let inner = self.checked("clone", answer)?;
-        let child = child.ok_or_else(|| EngineError::odd("clone", "no event of the child"))?;
+        let inner = self.checked(name, answer)?;
+        let child = child.ok_or_else(|| EngineError::odd(name, "no event of the child"))?;
         Ok((inner, StoppedThread::adopt(child)?))
     }
 

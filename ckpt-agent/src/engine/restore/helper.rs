@@ -1,0 +1,144 @@
+//! What a helper does to itself, as ordinary code, before its memory is replaced.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::super::graph::{Graph, Pid, ProcessImage};
+use super::super::locks;
+use super::super::objects::RestoreContext;
+use super::super::sys::signals::set_action;
+use super::image::Image;
+use super::tree::Hooks;
+
+/// The hooks of the process tree: descriptors, directories, limits, signal actions.
+pub struct Preparation<'a> {
+    /// The image.
+    pub image: &'a Image,
+    /// Parked descriptions.
+    pub context: &'a RestoreContext<'a>,
+    /// Sessions with a controlling terminal.
+    pub terminals: Vec<ControllingTerminal>,
+}
+
+/// The controlling terminal of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControllingTerminal {
+    /// The session.
+    pub session: Pid,
+    /// An open file description of the terminal.
+    pub file: super::super::graph::FileId,
+    /// The foreground process group.
+    pub foreground: Option<Pid>,
+}
+
+type Outcome<T = ()> = Result<T, String>;
+
+fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+impl Hooks for Preparation<'_> {
+    fn terminal(&self, pid: Pid) -> Outcome {
+        for terminal in self.terminals.iter().filter(|terminal| terminal.session == pid) {
+            let fd = self.context.parked(terminal.file).map_err(|error| error.to_string())?;
+            super::super::sys::tty::take_controlling(fd)
+                .map_err(failed("make its terminal the controlling one"))?;
+        }
+        Ok(())
+    }
+
+    fn prepare(&self, pid: Pid) -> Outcome {
+        let process = self
+            .image
+            .processes
+            .get(&pid)
+            .ok_or_else(|| format!("process {pid} has no image"))?;
+        self.foreground(pid)?;
+        std::env::set_current_dir(&process.working_directory)
+            .map_err(failed(&format!("enter directory {}", process.working_directory)))?;
+        let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask);
+        nix::sys::stat::umask(mode);
+        self.descriptors(process)?;
+        for (fd, lock) in &process.locks {
+            // SAFETY: the descriptor was put there right above and stays open in this helper.
+            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
+            locks::restore_of_process(fd, lock).map_err(failed("lock a file"))?;
+        }
+        own_settings(process);
+        // The last ones: from here on this code must not rely on any handler.
+        let all: Vec<(i32, [u64; 4])> = all_actions(process);
+        for (signal, words) in all {
+            set_action(signal, &words).map_err(failed(&format!("set action of signal {signal}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// Every signal has its action set: those not in the image are SIG_DFL.
+fn all_actions(process: &ProcessImage) -> Vec<(i32, [u64; 4])> {
+    (1..=64)
+        .filter(|signal| *signal != libc::SIGKILL && *signal != libc::SIGSTOP)
+        .map(|signal| {
+            let saved = process.actions.iter().find(|action| action.signal == signal);
+            (signal, saved.map_or([0; 4], |action| action.words))
+        })
+        .collect()
+}
+
+/// Settings that may need a privilege which this restore has not: then they stay as they are.
+fn own_settings(process: &ProcessImage) {
+    if process.nice != 0 {
+        // SAFETY: takes numbers only.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, process.nice) };
+    }
+    let _ = std::fs::write("/proc/self/oom_score_adj", process.oom_score_adj.to_string());
+}
+
+impl Preparation<'_> {
+    fn foreground(&self, pid: Pid) -> Outcome {
+        for terminal in &self.terminals {
+            if terminal.session != pid {
+                continue;
+            }
+            let Some(group) = terminal.foreground else { continue };
+            let fd = self.context.parked(terminal.file).map_err(|error| error.to_string())?;
+            // A group whose last member has gone is the foreground group of nobody.
+            let _ = nix::unistd::tcsetpgrp(fd, nix::unistd::Pid::from_raw(group));
+        }
+        Ok(())
+    }
+
+    /// Final numbers below the parked ones; what is parked stays until the mappings are made.
+    fn descriptors(&self, process: &ProcessImage) -> Outcome {
+        let mut next = 0;
+        for descriptor in &process.descriptors {
+            if descriptor.fd > next {
+                close_range(next, descriptor.fd - 1)?;
+            }
+            next = descriptor.fd + 1;
+            let parked = self.context.parked(descriptor.file).map_err(|error| error.to_string())?;
+            let flags = if descriptor.close_on_exec { libc::O_CLOEXEC } else { 0 };
+            // SAFETY: takes numbers only; the target number belongs to the process that this helper becomes.
+            let made = unsafe { libc::dup3(parked.as_raw_fd(), descriptor.fd, flags) };
+            nix::errno::Errno::result(made)
+                .map_err(failed(&format!("put descriptor {} in place", descriptor.fd)))?;
+        }
+        if next < self.context.first_free {
+            close_range(next, self.context.first_free - 1)?;
+        }
+        Ok(())
+    }
+}
+
+fn close_range(first: i32, last: i32) -> Outcome {
+    // SAFETY: closes numbers that no owned descriptor of this helper has: those are parked above.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    nix::errno::Errno::result(closed).map(drop).map_err(failed("close_range"))
+}
+
+/// Controlling terminals of the sessions in a graph.
+pub fn controlling_terminals(graph: &Graph) -> Vec<ControllingTerminal> {
+    super::super::objects::controlling_terminals(graph)
+        .into_iter()
+        .map(|(session, file, foreground)| ControllingTerminal { session, file, foreground })
+        .collect()
+}

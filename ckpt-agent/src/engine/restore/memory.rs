@@ -1,0 +1,352 @@
+//! Replaces a helper's memory by that of the image.
+
+use super::super::arch::{Architecture, Current};
+use super::super::error::{EngineError, Result};
+use super::super::graph::{Area, Backing, ProcessImage, Protection, from_hex};
+use super::super::proc::{Mapping, read_maps};
+use super::super::trace::{
+    Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
+};
+use super::layout::{Occupied, gaps};
+use super::mapped::MappedFiles;
+
+/// MADV_GUARD_INSTALL (include/uapi/asm-generic/mman-common.h), since Linux 6.13.
+const MADV_GUARD_INSTALL: u64 = 102;
+/// PR_SET_MM_MAP
+const SET_MM_MAP: u64 = 14;
+
+/// A helper whose memory has the image's layout; its pages are not filled yet.
+#[derive(Debug)]
+pub struct Laid {
+    /// Where calls enter the kernel: in the vdso at its final place.
+    pub entry_point: u64,
+}
+
+/// A named call of a batch whose failure matters.
+struct Calls<'p> {
+    batch: Batch,
+    names: Vec<(&'static str, String)>,
+    image: &'p ProcessImage,
+}
+
+impl<'p> Calls<'p> {
+    fn new(image: &'p ProcessImage) -> Self {
+        Self { batch: Batch::new(), names: Vec::new(), image }
+    }
+
+    fn add(&mut self, name: &'static str, what: String, number: i64, arguments: &[u64]) {
+        self.batch.add(number, arguments);
+        self.names.push((name, what));
+    }
+
+    /// Runs all; the first failure becomes the error.
+    fn run(self, remote: &mut Remote<'_>) -> Result<()> {
+        let answers = remote.run(&self.batch)?;
+        for (answer, (name, what)) in answers.iter().zip(self.names) {
+            if (-4095..0).contains(answer) {
+                return Err(EngineError::system(
+                    name,
+                    format!("{what} in process {}", self.image.pid),
+                    nix::errno::Errno::from_raw(-*answer as i32),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives a stopped helper the image's mappings. The scratch area stays, for what follows.
+///
+/// # Errors
+/// Where a mapping cannot be made; a kernel whose vdso is of another shape.
+pub fn lay_out(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    files: &MappedFiles,
+    page: u64,
+) -> Result<Laid> {
+    let host_pid = remote.thread().tid();
+    let current = read_maps(host_pid)?;
+    let mut occupied = Occupied::default();
+    for mapping in &current {
+        occupied.add(mapping.start, mapping.end);
+    }
+    for area in &image.areas {
+        occupied.add(area.start, area.end);
+    }
+    let scratch = remote.make_scratch(Some(occupied.take(SCRATCH_SIZE)?))?;
+    if !scratch.executable {
+        return Err(EngineError::Unfit {
+            what: "this machine forbids memory that is both data and code".into(),
+            way_out: "allow execmem for ckptd".into(),
+        });
+    }
+    let kernel = KernelAreas::new(&current, image)?;
+    let parking = occupied.take(kernel.length())?;
+
+    let mut calls = Calls::new(image);
+    forget_registrations(remote.thread(), &mut calls)?;
+    kernel.move_to(parking, kernel.now, &mut calls);
+    let keep =
+        vec![(scratch.base, scratch.base + SCRATCH_SIZE), (parking, parking + kernel.length())];
+    for (start, end) in gaps(keep) {
+        calls.add("munmap", format!("{start:#x}"), libc::SYS_munmap, &[start, end - start]);
+    }
+    kernel.move_to(kernel.then, parking, &mut calls);
+    calls.run(remote)?;
+
+    let mut vdso = vec![0; kernel.vdso_length as usize];
+    let vdso_at = kernel.then + kernel.vdso_offset;
+    remote.memory().read(vdso_at, &mut vdso)?;
+    let entry_point = find_kernel_entry(vdso_at, &vdso)?;
+    remote.set_entry_point(entry_point);
+
+    let mut calls = Calls::new(image);
+    for area in &image.areas {
+        map(area, image, files, page, &mut calls)?;
+    }
+    calls.run(remote)?;
+    Ok(Laid { entry_point })
+}
+
+/// What the C library of the helper has registered with the kernel and that must not be written
+/// to any more.
+fn forget_registrations(thread: &StoppedThread, calls: &mut Calls<'_>) -> Result<()> {
+    /// RSEQ_FLAG_UNREGISTER
+    const UNREGISTER: u64 = 1;
+    let (address, size, signature) = thread.rseq()?;
+    if address != 0 {
+        let arguments = [address, u64::from(size), UNREGISTER, u64::from(signature)];
+        calls.add("rseq", "unregister".into(), libc::SYS_rseq, &arguments);
+    }
+    calls.add("set_robust_list", String::new(), libc::SYS_set_robust_list, &[0, 24]);
+    calls.add("set_tid_address", String::new(), libc::SYS_set_tid_address, &[0]);
+    Ok(())
+}
+
+/// [vvar], [vvar_vclock] and [vdso]: moved together, since the vdso finds its data by distance.
+struct KernelAreas {
+    now: u64,
+    then: u64,
+    /// Offset and length of each part.
+    parts: Vec<(u64, u64)>,
+    vdso_offset: u64,
+    vdso_length: u64,
+}
+
+impl KernelAreas {
+    fn new(current: &[Mapping], image: &ProcessImage) -> Result<Self> {
+        let unfit = |what: &str| EngineError::Unfit {
+            what: format!("this kernel's vdso {what}"),
+            way_out: "restart the job under the kernel that it ran under".into(),
+        };
+        let movable = |mapping: &&Mapping| mapping.is_kernel() && !mapping.is_above_user_space();
+        let here: Vec<&Mapping> = current.iter().filter(movable).collect();
+        let first = here.first().ok_or_else(|| unfit("is missing"))?;
+        let parts: Vec<(u64, u64)> =
+            here.iter().map(|mapping| (mapping.start - first.start, mapping.length())).collect();
+        let wanted: Vec<&Area> = image
+            .areas
+            .iter()
+            .filter(|area| matches!(area.backing, Backing::Kernel { .. }))
+            .collect();
+        let then = wanted.first().ok_or_else(|| unfit("has no place in the image"))?.start;
+        let same = wanted.len() == parts.len()
+            && wanted.iter().zip(&parts).all(|(area, part)| {
+                (area.start - then, area.end - area.start) == *part
+            });
+        if !same {
+            return Err(unfit("is laid out in another way"));
+        }
+        let vdso = here
+            .iter()
+            .find(|mapping| mapping.name == "[vdso]")
+            .ok_or_else(|| unfit("is missing"))?;
+        Ok(Self {
+            now: first.start,
+            then,
+            parts,
+            vdso_offset: vdso.start - first.start,
+            vdso_length: vdso.length(),
+        })
+    }
+
+    fn length(&self) -> u64 {
+        self.parts.last().map_or(0, |(offset, length)| offset + length)
+    }
+
+    fn move_to(&self, to: u64, from: u64, calls: &mut Calls<'_>) {
+        if to == from {
+            return;
+        }
+        let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+        for (offset, length) in &self.parts {
+            let arguments = [from + offset, *length, *length, flags, to + offset];
+            calls.add("mremap", "the vdso".into(), libc::SYS_mremap, &arguments);
+        }
+    }
+}
+
+/// Whether pages of the area are filled although the program cannot write to it.
+fn needs_writing(area: &Area, image: &ProcessImage, page: u64) -> bool {
+    let span = super::super::graph::WINDOW_PAGES * page;
+    !area.shared
+        && !area.protection.writable()
+        && image.pages.iter().any(|w| w.address < area.end && w.address + span > area.start)
+}
+
+fn map(
+    area: &Area,
+    image: &ProcessImage,
+    files: &MappedFiles,
+    page: u64,
+    calls: &mut Calls<'_>,
+) -> Result<()> {
+    use std::os::fd::AsRawFd;
+    if matches!(area.backing, Backing::Kernel { .. }) {
+        return Ok(());
+    }
+    let mut protection = area.protection.0;
+    if needs_writing(area, image, page) {
+        protection |= Protection::WRITE;
+    }
+    let mut flags = libc::MAP_FIXED_NOREPLACE;
+    flags |= if area.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+    if area.advice.no_reserve {
+        flags |= libc::MAP_NORESERVE;
+    }
+    if area.advice.grows_down {
+        flags |= libc::MAP_GROWSDOWN;
+    }
+    let (fd, offset) = match (&area.backing, files.of(area)?) {
+        (Backing::File { offset, .. } | Backing::Carried { offset, .. }, Some(fd)) => {
+            (fd.as_raw_fd() as u64, *offset)
+        }
+        _ => {
+            flags |= libc::MAP_ANONYMOUS;
+            (u64::MAX, 0)
+        }
+    };
+    let what = format!("{:#x}-{:#x}", area.start, area.end);
+    let arguments = [
+        area.start,
+        area.end - area.start,
+        u64::from(protection),
+        flags as u64,
+        fd,
+        offset,
+    ];
+    calls.add("mmap", what, libc::SYS_mmap, &arguments);
+    Ok(())
+}
+
+/// Once the pages are filled: final protections, advice, guard regions, and what the process shows of
+/// itself in /proc.
+///
+/// # Errors
+/// Failed calls.
+pub fn finish(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    files: &MappedFiles,
+    page: u64,
+) -> Result<()> {
+    let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
+    let mut calls = Calls::new(image);
+    let mut advice = Batch::new();
+    for area in &image.areas {
+        let length = area.end - area.start;
+        if needs_writing(area, image, page) {
+            let arguments = [area.start, length, u64::from(area.protection.0)];
+            calls.add("mprotect", format!("{:#x}", area.start), libc::SYS_mprotect, &arguments);
+        }
+        for value in &area.advice.advise {
+            advice.add(libc::SYS_madvise, &[area.start, length, *value as u64]);
+        }
+        for (start, end) in &area.advice.guards {
+            let arguments = [*start, end - start, MADV_GUARD_INSTALL];
+            calls.add("madvise", format!("guard at {start:#x}"), libc::SYS_madvise, &arguments);
+        }
+        if area.advice.locked {
+            advice.add(libc::SYS_mlock, &[area.start, length]);
+        }
+    }
+    calls.run(remote)?;
+    // Advice that this kernel does not know changes no content.
+    remote.run(&advice)?;
+    set_memory_map(remote, image, files, scratch.data())
+}
+
+fn set_memory_map(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    files: &MappedFiles,
+    at: u64,
+) -> Result<()> {
+    let auxv = from_hex(&image.auxv)?;
+    let executable = files.executable(&image.executable.path);
+    let auxv_at = at + 4096;
+    // struct prctl_mm_map
+    let mut map: Vec<u8> = image.memory_map.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    map.extend(auxv_at.to_ne_bytes());
+    map.extend((auxv.len() as u32).to_ne_bytes());
+    map.extend(executable.to_ne_bytes());
+    remote.memory().write(auxv_at, &auxv)?;
+    remote.memory().write(at, &map)?;
+    let number = libc::SYS_prctl;
+    let arguments = [libc::PR_SET_MM as u64, SET_MM_MAP, at, map.len() as u64, 0];
+    remote.call("PR_SET_MM_MAP", number, &arguments)?;
+    Ok(())
+}
+
+/// Fills pages of all processes from the store, with as many threads as there are cores. Every chunk is
+/// checked against its hash before its bytes reach a process.
+///
+/// # Errors
+/// Damage; failed writes.
+pub fn fill(
+    work: &[(i32, &ProcessImage)],
+    reader: &crate::store::ChunkReader,
+    page: u64,
+) -> Result<()> {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let windows: Vec<(i32, &super::super::graph::StoredWindow)> = work
+        .iter()
+        .flat_map(|(host_pid, image)| image.pages.iter().map(move |window| (*host_pid, window)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let run = || -> Result<()> {
+        let mut bytes = Vec::new();
+        loop {
+            let Some((host_pid, window)) = windows.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                return Ok(());
+            };
+            reader.read(&window.chunk, &mut bytes)?;
+            let mut memory = ProcessMemory::of(*host_pid);
+            let mut from = 0;
+            for (address, length) in window.runs(page) {
+                let part = bytes
+                    .get(from..from + length as usize)
+                    .ok_or_else(|| EngineError::Damaged("a chunk that is too short".into()))?;
+                memory.write(address, part)?;
+                from += length as usize;
+            }
+        }
+    };
+    if windows.len() < 64 || threads == 1 {
+        return run();
+    }
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        handles.into_iter().try_for_each(|handle| {
+            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+/// Whether the program counter of an image lies in one of its areas: a cheap check before it runs.
+pub fn is_mapped(image: &ProcessImage, address: u64) -> bool {
+    image.areas.iter().any(|area| area.start <= address && address < area.end)
+        || address >= Current::USER_TOP
+}

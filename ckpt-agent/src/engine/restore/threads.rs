@@ -1,0 +1,247 @@
+//! Makes the threads of a process and gives each its state.
+
+use super::super::arch::{Architecture, Current};
+use super::super::error::{EngineError, Result};
+use super::super::graph::{
+    Credentials, IntervalTimer, PendingSignal, ProcessImage, ThreadImage, from_hex,
+};
+use super::super::sys::schedule;
+use super::super::trace::{Batch, FOLLOW_CHILDREN, Remote, Scratch, StoppedThread};
+
+/// What threads of one process share.
+const THREAD_FLAGS: u64 = (libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SYSVSEM) as u64;
+/// SS_ONSTACK: told by the kernel, not accepted by it.
+const ON_STACK: i32 = 1;
+/// _LINUX_CAPABILITY_VERSION_3
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+/// Makes all threads but the first, with their exact numbers.
+///
+/// # Errors
+/// EEXIST where a number is taken.
+pub fn make_others(
+    leader: &mut Remote<'_>,
+    image: &ProcessImage,
+    scratch: Scratch,
+) -> Result<Vec<StoppedThread>> {
+    leader.thread().set_options(FOLLOW_CHILDREN)?;
+    let made = image
+        .threads
+        .iter()
+        .skip(1)
+        .map(|thread| {
+            let at = scratch.data();
+            // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
+            // set_tid, set_tid_size, cgroup.
+            let words = [THREAD_FLAGS, 0, 0, 0, 0, 0, 0, 0, at + 128, 1, 0];
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            leader.memory().write(at + 128, &thread.tid.to_ne_bytes())?;
+            leader.memory().write(at, &bytes)?;
+            let arguments = [at, bytes.len() as u64];
+            let (tid, made) = leader.give_birth("clone3", libc::SYS_clone3, &arguments)?;
+            if tid != thread.tid as u64 {
+                return Err(EngineError::odd("clone3", format!("thread {tid}")));
+            }
+            made.set_options(0)?;
+            Ok(made)
+        })
+        .collect();
+    leader.thread().set_options(0)?;
+    made
+}
+
+/// Gives one thread its registrations and pending signals. Registers and mask come last, when it is
+/// let go.
+///
+/// # Errors
+/// Failed calls.
+pub fn furnish(remote: &mut Remote<'_>, thread: &ThreadImage, scratch: Scratch) -> Result<()> {
+    let at = scratch.data();
+    let mut batch = Batch::new();
+    let mut checked = Vec::new();
+    let stack = &thread.signal_stack;
+    // stack_t: ss_sp, ss_flags, ss_size.
+    let mut words = [stack.base, (stack.flags & !ON_STACK) as u64, stack.size];
+    words[1] &= u64::from(u32::MAX);
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    remote.memory().write(at, &bytes)?;
+    let mut name = thread.comm.clone().into_bytes();
+    name.truncate(15);
+    name.push(0);
+    remote.memory().write(at + 64, &name)?;
+    if stack.size > 0 {
+        checked.push(("sigaltstack", batch.add(libc::SYS_sigaltstack, &[at, 0])));
+    }
+    batch.add(libc::SYS_set_tid_address, &[thread.clear_tid]);
+    if thread.robust_list.head != 0 {
+        let arguments = [thread.robust_list.head, thread.robust_list.length];
+        checked.push(("set_robust_list", batch.add(libc::SYS_set_robust_list, &arguments)));
+    }
+    if thread.rseq.address != 0 {
+        let rseq = &thread.rseq;
+        let arguments = [rseq.address, u64::from(rseq.size), 0, u64::from(rseq.signature)];
+        checked.push(("rseq", batch.add(libc::SYS_rseq, &arguments)));
+    }
+    batch.add(libc::SYS_prctl, &[libc::PR_SET_NAME as u64, at + 64]);
+    let death_signal = thread.parent_death_signal as u64;
+    batch.add(libc::SYS_prctl, &[libc::PR_SET_PDEATHSIG as u64, death_signal]);
+    if thread.timer_slack_ns > 0 {
+        batch.add(libc::SYS_prctl, &[libc::PR_SET_TIMERSLACK as u64, thread.timer_slack_ns]);
+    }
+    let answers = remote.run(&batch)?;
+    for (name, ticket) in checked {
+        remote.checked(name, answers[ticket.0])?;
+    }
+    for (note, bytes) in &thread.extended {
+        remote.thread().set_register_set(*note, &from_hex(bytes)?)?;
+    }
+    let host_tid = remote.thread().tid();
+    if thread.policy != (0, 0) {
+        // Without privilege real-time policies are not to be had; the thread runs all the same.
+        let _ = schedule::set_policy(host_tid, thread.policy.0, thread.policy.1);
+    }
+    if let Some(cpus) = &thread.affinity {
+        schedule::set_affinity(host_tid, cpus)?;
+    }
+    Ok(())
+}
+
+/// Queues signals that were pending: for the thread alone, or for its process.
+///
+/// # Errors
+/// Failed calls.
+pub fn queue_signals(
+    remote: &mut Remote<'_>,
+    scratch: Scratch,
+    pid: i32,
+    tid: Option<i32>,
+    signals: &[PendingSignal],
+) -> Result<()> {
+    for pending in signals {
+        let siginfo = from_hex(&pending.siginfo)?;
+        let signal = siginfo
+            .get(..4)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(i32::from_ne_bytes)
+            .ok_or_else(|| EngineError::Damaged("a siginfo that is too short".into()))?;
+        let at = scratch.data();
+        remote.memory().write(at, &siginfo)?;
+        match tid {
+            Some(tid) => remote.call(
+                "rt_tgsigqueueinfo",
+                libc::SYS_rt_tgsigqueueinfo,
+                &[pid as u64, tid as u64, signal as u64, at],
+            )?,
+            None => remote.call(
+                "rt_sigqueueinfo",
+                libc::SYS_rt_sigqueueinfo,
+                &[pid as u64, signal as u64, at],
+            )?,
+        };
+    }
+    Ok(())
+}
+
+/// Arms the interval timers.
+///
+/// # Errors
+/// Failed setitimer(2).
+pub fn arm_timers(
+    remote: &mut Remote<'_>,
+    scratch: Scratch,
+    timers: &[IntervalTimer; 3],
+) -> Result<()> {
+    for (which, timer) in timers.iter().enumerate() {
+        if *timer == IntervalTimer::default() {
+            continue;
+        }
+        // A timer whose signal is still pending reads as 0 and is armed again by the signal's delivery.
+        let value = if timer.value_us == 0 { timer.interval_us } else { timer.value_us };
+        let split = |micros: u64| [micros / 1_000_000, micros % 1_000_000];
+        let words = [split(timer.interval_us), split(value)].concat();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        remote.memory().write(scratch.data(), &bytes)?;
+        remote.call("setitimer", libc::SYS_setitimer, &[which as u64, scratch.data(), 0])?;
+    }
+    Ok(())
+}
+
+/// Gives a thread its credentials: the last calls of all, since they take the right to make others.
+///
+/// # Errors
+/// EPERM where the one who restores may not act as that user.
+pub fn become_user(
+    remote: &mut Remote<'_>,
+    scratch: Scratch,
+    wanted: &Credentials,
+    no_new_privs: bool,
+    own: &Credentials,
+) -> Result<()> {
+    let at = scratch.data();
+    let mut batch = Batch::new();
+    let mut checked = Vec::new();
+    if wanted.uids != own.uids || wanted.gids != own.gids || wanted.groups != own.groups {
+        let groups: Vec<u8> =
+            wanted.groups.iter().flat_map(|group| group.to_ne_bytes()).collect();
+        remote.memory().write(at + 256, &groups)?;
+        // Capabilities must outlive the change of user (capabilities(7), PR_SET_KEEPCAPS).
+        batch.add(libc::SYS_prctl, &[libc::PR_SET_KEEPCAPS as u64, 1]);
+        let arguments = [wanted.groups.len() as u64, at + 256];
+        checked.push(("setgroups", batch.add(libc::SYS_setgroups, &arguments)));
+        let [real, effective, saved, file_system] = wanted.gids.map(u64::from);
+        checked.push(("setresgid", batch.add(libc::SYS_setresgid, &[real, effective, saved])));
+        batch.add(libc::SYS_setfsgid, &[file_system]);
+        let [real, effective, saved, file_system] = wanted.uids.map(u64::from);
+        checked.push(("setresuid", batch.add(libc::SYS_setresuid, &[real, effective, saved])));
+        batch.add(libc::SYS_setfsuid, &[file_system]);
+        batch.add(libc::SYS_prctl, &[libc::PR_SET_KEEPCAPS as u64, 0]);
+    }
+    let [inheritable, permitted, effective, bounding, _ambient] = wanted.capabilities;
+    for capability in 0..64u64 {
+        if own.capabilities[3] & !bounding & 1 << capability != 0 {
+            batch.add(libc::SYS_prctl, &[libc::PR_CAPBSET_DROP as u64, capability]);
+        }
+    }
+    if wanted.securebits != own.securebits {
+        let bits = u64::from(wanted.securebits);
+        batch.add(libc::SYS_prctl, &[libc::PR_SET_SECUREBITS as u64, bits]);
+    }
+    // struct __user_cap_header_struct, two struct __user_cap_data_struct.
+    let low = |set: u64| set as u32;
+    let high = |set: u64| (set >> 32) as u32;
+    let words = [
+        CAPABILITY_VERSION,
+        0,
+        low(effective),
+        low(permitted),
+        low(inheritable),
+        high(effective),
+        high(permitted),
+        high(inheritable),
+    ];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    remote.memory().write(at, &bytes)?;
+    checked.push(("capset", batch.add(libc::SYS_capset, &[at, at + 8])));
+    if no_new_privs {
+        batch.add(libc::SYS_prctl, &[libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0]);
+    }
+    let answers = remote.run(&batch)?;
+    for (name, ticket) in checked {
+        remote.checked(name, answers[ticket.0])?;
+    }
+    Ok(())
+}
+
+/// Registers of a thread.
+///
+/// # Errors
+/// [`EngineError::Damaged`].
+pub fn registers(thread: &ThreadImage) -> Result<super::super::arch::Registers> {
+    Current::from_bytes(&from_hex(&thread.registers)?)
+        .ok_or_else(|| EngineError::Damaged(format!("registers of thread {}", thread.tid)))
+}
