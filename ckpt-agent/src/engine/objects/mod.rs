@@ -13,8 +13,11 @@
 
 mod context;
 mod probe;
+mod socket_options;
+#[cfg(test)]
+mod testing;
 
-pub use context::{Console, DumpContext, External, RestoreContext, StdioRole};
+pub use context::{BlobSource, Console, DumpContext, External, RestoreContext, StdioRole};
 pub use probe::{FdInfo, Probe};
 
 use serde::{Deserialize, Serialize};
@@ -167,4 +170,6 @@ macro_rules! rooms {
 rooms! {
     /// eventfd(2)
     EventCounter => eventfd,
+    /// TCP over IPv4 and IPv6
+    TcpSocket => tcp,
 }
