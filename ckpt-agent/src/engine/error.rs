@@ -100,11 +100,7 @@ impl EngineError {
     }
 
     /// A failed system call.
-    pub fn system(
-        call: &'static str,
-        what: impl Into<String>,
-        source: impl Into<io::Error>,
-    ) -> Self {
+    pub fn system(call: &'static str, what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System { call, what: what.into(), source: source.into() }
     }
 

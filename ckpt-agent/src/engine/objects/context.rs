@@ -8,9 +8,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, CarriedInode, FileId, Graph, InodeId, Pid};
 
 /// Which of the job's standard streams an object is.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StdioRole {
     /// Standard input, the job reads.
@@ -71,9 +69,7 @@ impl DumpContext {
 
     /// Whether a path lies in a directory whose files travel with the job.
     pub fn is_session_file(&self, path: &str) -> bool {
-        self.session_directories
-            .iter()
-            .any(|directory| std::path::Path::new(path).starts_with(directory))
+        self.session_directories.iter().any(|directory| std::path::Path::new(path).starts_with(directory))
     }
 }
 
@@ -175,8 +171,8 @@ impl<'a> RestoreContext<'a> {
         }
         let high = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(self.first_free))
             .map_err(|errno| {
-            EngineError::system("fcntl", format!("F_DUPFD from {} on", self.first_free), errno)
-        })?;
+                EngineError::system("fcntl", format!("F_DUPFD from {} on", self.first_free), errno)
+            })?;
         // SAFETY: fcntl just returned this number for us alone.
         Ok(unsafe { OwnedFd::from_raw_fd(high) })
     }

@@ -82,8 +82,7 @@ impl FdInfo {
     /// # Errors
     /// [`EngineError::NotUnderstood`].
     pub fn need<'a>(&'a self, key: &'a str) -> Result<&'a str> {
-        self.get(key)
-            .ok_or_else(|| EngineError::odd(format!("fdinfo without {key}"), self.text.clone()))
+        self.get(key).ok_or_else(|| EngineError::odd(format!("fdinfo without {key}"), self.text.clone()))
     }
 
     /// A number in the given radix.

@@ -333,7 +333,6 @@ fn corked_bytes_are_not_lost() {
 #[test]
 fn three_generations_on_the_same_ports() {
     let (listener, mut client, server) = pair_at("127.0.0.1:0");
-    drop(listener);
     client.write_all(b"generation").unwrap();
     let names = (client.local_addr().unwrap(), server.local_addr().unwrap());
     let mut fds: Vec<std::os::fd::OwnedFd> = vec![listener.into(), client.into(), server.into()];
