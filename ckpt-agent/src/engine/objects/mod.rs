@@ -19,6 +19,7 @@ mod testing;
 
 pub use context::{BlobSource, Console, DumpContext, External, RestoreContext, StdioRole};
 pub use probe::{FdInfo, Probe};
+pub use pty::{ControllingTerminal, controlling_terminals};
 
 use serde::{Deserialize, Serialize};
 
@@ -170,6 +171,8 @@ macro_rules! rooms {
 rooms! {
     /// eventfd(2)
     EventCounter => eventfd,
+    /// Pseudoterminals
+    Terminal => pty,
     /// TCP over IPv4 and IPv6
     TcpSocket => tcp,
 }
