@@ -11,6 +11,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::poll::poll_one;
+use super::super::super::sys::sockopt;
 use super::super::super::sys::tty;
 use super::LineEnd;
 
@@ -18,6 +19,11 @@ use super::LineEnd;
 const MOST_BYTES: usize = 1 << 20;
 /// Limit for putting bytes back: the kernel moves them between its buffers in the background.
 const LIMIT: Duration = Duration::from_secs(2);
+/// Written at once: the kernel's small buffers (256 bytes) hold twice as much within its limit as
+/// large ones (drivers/tty/tty_buffer.c, tty_buffer_alloc).
+const SMALL: usize = 128;
+/// For input to be looked at by the kernel, where nothing tells that it was.
+const SETTLE: Duration = Duration::from_millis(10);
 /// Read at once.
 const PIECE: usize = 16 * 1024;
 
@@ -124,12 +130,6 @@ impl<'a> Sides<'a> {
     }
 
     fn take(&self, taken: &mut Buffered) -> Result<()> {
-        read_until_dry(self.master, &mut taken.output)?;
-        // With its buffers empty, only a stop (^S) keeps a terminal from taking output.
-        taken.stopped = poll_one(&self.slave, libc::POLLOUT, Duration::ZERO)
-            .map_err(|error| system("poll", error))?
-            & libc::POLLOUT
-            == 0;
         let canonical = self.modes.c_lflag & libc::ICANON != 0;
         if canonical {
             self.take_lines(&mut taken.input)?;
@@ -145,7 +145,15 @@ impl<'a> Sides<'a> {
         if !rest.is_empty() {
             taken.input.push((rest, LineEnd::Open));
         }
-        read
+        read?;
+        // After the input, whose echo it may hold.
+        read_until_dry(self.master, &mut taken.output)?;
+        // With its buffers empty, only a stop (^S) keeps a terminal from taking output.
+        taken.stopped = poll_one(&self.slave, libc::POLLOUT, Duration::ZERO)
+            .map_err(|error| system("poll", error))?
+            & libc::POLLOUT
+            == 0;
+        Ok(())
     }
 
     fn take_lines(&self, lines: &mut Vec<(Vec<u8>, LineEnd)>) -> Result<()> {
@@ -208,15 +216,41 @@ impl<'a> Sides<'a> {
                 modes.c_cc[libc::VEOL2] = eol2;
             }
         })?;
+        let mut complete = 0;
         for (line, end) in lines {
             write_all(self.master, line)?;
-            if *end == LineEnd::EndOfFile {
-                write_all(self.master, &[end_of_file])?;
+            match end {
+                LineEnd::EndOfFile => write_all(self.master, &[end_of_file])?,
+                LineEnd::Itself => {}
+                LineEnd::Open => continue,
             }
+            complete += line.len();
         }
-        // A change of modes applies to what the kernel has already looked at: wait until it has.
+        self.wait_until_seen(complete, lines.last().is_some_and(|(_, end)| *end == LineEnd::Open))
+    }
+
+    /// The kernel moves bytes from one side to the other in the background, and treats them by the
+    /// modes of that moment: waits until it has.
+    fn wait_until_seen(&self, complete: usize, open: bool) -> Result<()> {
+        let began = Instant::now();
+        // In line mode FIONREAD counts whole lines, else all bytes.
+        while sockopt::readable(&self.slave).map_err(|error| system("ioctl FIONREAD", error))?
+            < complete
+        {
+            if began.elapsed() > LIMIT {
+                return Err(EngineError::TooLong {
+                    what: "input of a terminal".into(),
+                    limit_ms: LIMIT.as_millis() as u64,
+                });
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        // With nothing to read, poll(2) itself waits for the background (n_tty_poll).
         poll_one(&self.slave, libc::POLLIN, Duration::ZERO)
             .map_err(|error| system("poll", error))?;
+        if open && complete > 0 {
+            std::thread::sleep(SETTLE);
+        }
         Ok(())
     }
 
@@ -272,7 +306,8 @@ fn read_until_dry(from: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<()> {
 fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
     let began = Instant::now();
     while !bytes.is_empty() {
-        match nix::unistd::write(to, bytes) {
+        let piece = bytes.get(..bytes.len().min(SMALL)).unwrap_or_default();
+        match nix::unistd::write(to, piece) {
             Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
             Err(Errno::EAGAIN) if began.elapsed() < LIMIT => {
                 poll_one(to, libc::POLLOUT, Duration::from_millis(1))
