@@ -18,11 +18,15 @@ pub(super) mod paths;
 mod pipe_content;
 mod probe;
 pub(super) mod reopen;
+mod socket_options;
+#[cfg(test)]
+mod testing;
 
 pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, RestoreContext, StdioRole,
 };
 pub use probe::{FdInfo, Probe};
+pub use pty::{ControllingTerminal, controlling_terminals};
 
 use serde::{Deserialize, Serialize};
 
@@ -186,6 +190,10 @@ rooms! {
     Pipe => pipe,
     /// mkfifo(3)
     Fifo => fifo,
+    /// Pseudoterminals
+    Terminal => pty,
+    /// TCP over IPv4 and IPv6
+    TcpSocket => tcp,
     /// /dev/null and its kin
     Device => device,
     /// Files of /proc and /sys

@@ -1,0 +1,327 @@
+//! Bytes on their way through a pseudoterminal. There is no peeking: what is read is put back at
+//! once, with the processing switched off that it has already gone through
+//! (drivers/tty/n_tty.c).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::sys::poll::poll_one;
+use super::super::super::sys::sockopt;
+use super::super::super::sys::tty;
+use super::LineEnd;
+
+/// A pair buffers some 20 KiB each way; more means that somebody writes.
+const MOST_BYTES: usize = 1 << 20;
+/// Limit for putting bytes back: the kernel moves them between its buffers in the background.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Written at once: the kernel's small buffers (256 bytes) hold twice as much within its limit as
+/// large ones (drivers/tty/tty_buffer.c, tty_buffer_alloc).
+const SMALL: usize = 128;
+/// For input to be looked at by the kernel, where nothing tells that it was.
+const SETTLE: Duration = Duration::from_millis(10);
+/// Read at once.
+const PIECE: usize = 16 * 1024;
+
+/// What a pair holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Buffered {
+    /// From the slave to the master.
+    pub(super) output: Vec<u8>,
+    /// From the master to the slave.
+    pub(super) input: Vec<(Vec<u8>, LineEnd)>,
+    /// Output is stopped.
+    pub(super) stopped: bool,
+    /// The slave has been open and is closed.
+    pub(super) slave_closed: bool,
+}
+
+fn system(call: &'static str, error: impl Into<io::Error>) -> EngineError {
+    EngineError::system(call, "a pseudoterminal", error)
+}
+
+/// Reads everything that a pair holds and puts it back, with nobody else touching the pair.
+///
+/// `slave` is a description of the slave's side that the job has open, if there is one.
+///
+/// # Errors
+/// Failed system calls; whatever had been read is put back first.
+pub(super) fn take_and_put_back(
+    master: BorrowedFd<'_>,
+    slave: Option<BorrowedFd<'_>>,
+    index: u32,
+) -> Result<Buffered> {
+    let hung_up = poll_one(master, 0, Duration::ZERO).map_err(|error| system("poll", error))?
+        & libc::POLLHUP
+        != 0;
+    if slave.is_none() && !hung_up {
+        // Never opened: opening it now would make the next close of it be seen by the master.
+        return Ok(Buffered::default());
+    }
+    let side = Sides::borrow(master)?;
+    let mut taken = Buffered { slave_closed: hung_up, ..Buffered::default() };
+    let read = side.take(&mut taken);
+    let put_back = side.put(&taken);
+    drop(side);
+    put_back.map_err(|error| match error {
+        EngineError::TooLong { limit_ms, .. } => {
+            EngineError::TooLong { what: format!("putting bytes back into /dev/pts/{index}"), limit_ms }
+        }
+        other => other,
+    })?;
+    read?;
+    Ok(taken)
+}
+
+/// Fills a fresh pair.
+///
+/// # Errors
+/// Failed system calls.
+pub(super) fn fill(master: BorrowedFd<'_>, held: &Buffered) -> Result<()> {
+    let side = Sides::borrow(master)?;
+    side.put(held)
+}
+
+/// Both sides of a pair in a state fit for moving bytes: not blocking, no packet mode. Everything
+/// is given back when it falls out of scope.
+struct Sides<'a> {
+    master: BorrowedFd<'a>,
+    /// A description of our own.
+    slave: OwnedFd,
+    flags: OFlag,
+    packet: bool,
+    modes: libc::termios2,
+}
+
+impl<'a> Sides<'a> {
+    fn borrow(master: BorrowedFd<'a>) -> Result<Self> {
+        let flags = fcntl(master, FcntlArg::F_GETFL).map_err(|errno| system("fcntl", errno))?;
+        let flags = OFlag::from_bits_truncate(flags);
+        let packet =
+            tty::packet_mode(master).map_err(|error| system("ioctl TIOCGPKT", error))?;
+        let modes = tty::modes(master).map_err(|error| system("ioctl TCGETS2", error))?;
+        let locked = tty::locked(master).map_err(|error| system("ioctl TIOCGPTLCK", error))?;
+        if locked {
+            tty::set_locked(master, false).map_err(|error| system("ioctl TIOCSPTLCK", error))?;
+        }
+        let slave = tty::open_peer(master, libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
+        if locked {
+            tty::set_locked(master, true).map_err(|error| system("ioctl TIOCSPTLCK", error))?;
+        }
+        let slave = slave.map_err(|error| system("ioctl TIOCGPTPEER", error))?;
+        // From here on `drop` gives everything back.
+        let sides = Self { master, slave, flags, packet, modes };
+        fcntl(master, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))
+            .map_err(|errno| system("fcntl", errno))?;
+        if packet {
+            tty::set_packet_mode(master, false).map_err(|error| system("ioctl TIOCPKT", error))?;
+        }
+        Ok(sides)
+    }
+
+    fn set(&self, change: impl FnOnce(&mut libc::termios2)) -> Result<()> {
+        let mut modes = self.modes;
+        change(&mut modes);
+        tty::set_modes(&self.slave, &modes).map_err(|error| system("ioctl TCSETS2", error))
+    }
+
+    fn take(&self, taken: &mut Buffered) -> Result<()> {
+        let canonical = self.modes.c_lflag & libc::ICANON != 0;
+        if canonical {
+            self.take_lines(&mut taken.input)?;
+        }
+        // Without line editing, at least one byte and no time: read(2) returns what there is.
+        self.set(|modes| {
+            modes.c_lflag &= !libc::ICANON;
+            modes.c_cc[libc::VMIN] = 1;
+            modes.c_cc[libc::VTIME] = 0;
+        })?;
+        let mut rest = Vec::new();
+        let read = read_until_dry(self.slave.as_fd(), &mut rest);
+        if !rest.is_empty() {
+            taken.input.push((rest, LineEnd::Open));
+        }
+        read?;
+        // After the input, whose echo it may hold.
+        read_until_dry(self.master, &mut taken.output)?;
+        // With its buffers empty, only a stop (^S) keeps a terminal from taking output.
+        taken.stopped = poll_one(&self.slave, libc::POLLOUT, Duration::ZERO)
+            .map_err(|error| system("poll", error))?
+            & libc::POLLOUT
+            == 0;
+        Ok(())
+    }
+
+    fn take_lines(&self, lines: &mut Vec<(Vec<u8>, LineEnd)>) -> Result<()> {
+        let mut piece = vec![0u8; PIECE];
+        let ends = [self.modes.c_cc[libc::VEOL], self.modes.c_cc[libc::VEOL2]];
+        while lines.len() < MOST_BYTES {
+            match nix::unistd::read(&self.slave, &mut piece) {
+                Ok(count) => {
+                    let line = piece.get(..count).unwrap_or_default().to_vec();
+                    let by_itself = line
+                        .last()
+                        .is_some_and(|&last| last == b'\n' || (last != 0 && ends.contains(&last)));
+                    let end = if by_itself { LineEnd::Itself } else { LineEnd::EndOfFile };
+                    lines.push((line, end));
+                }
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(system("read", errno)),
+            }
+        }
+        Err(EngineError::odd("input of a terminal", "no end of it"))
+    }
+
+    fn put(&self, held: &Buffered) -> Result<()> {
+        self.put_input(&held.input)?;
+        if !held.output.is_empty() {
+            self.set(|modes| modes.c_oflag &= !libc::OPOST)?;
+            if held.stopped {
+                self.resume_output()?;
+            }
+            write_all(self.slave.as_fd(), &held.output)?;
+        }
+        tty::set_modes(&self.slave, &self.modes).map_err(|error| system("ioctl TCSETS2", error))?;
+        if held.stopped {
+            self.stop_output()?;
+        }
+        Ok(())
+    }
+
+    fn put_input(&self, lines: &[(Vec<u8>, LineEnd)]) -> Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let bytes = || lines.iter().flat_map(|(line, _)| line.iter().copied());
+        // A character for the end of file that is no byte of the lines themselves.
+        let mut used = [false; 256];
+        bytes().for_each(|byte| used[usize::from(byte)] = true);
+        let unused = (1..=255u8).find(|&byte| !used[usize::from(byte)] && byte != b'\n');
+        let end_of_file = unused.unwrap_or(self.modes.c_cc[libc::VEOF]);
+        let canonical = self.modes.c_lflag & libc::ICANON != 0;
+        self.set(|modes| {
+            modes.c_iflag = 0;
+            modes.c_lflag &= !(libc::ECHO | libc::ECHONL | libc::ISIG | libc::IEXTEN | libc::EXTPROC);
+            let (eol, eol2) = (modes.c_cc[libc::VEOL], modes.c_cc[libc::VEOL2]);
+            if canonical {
+                // Erase, kill and their kin have had their effect.
+                modes.c_cc = [0; 19];
+                modes.c_cc[libc::VEOF] = end_of_file;
+                modes.c_cc[libc::VEOL] = eol;
+                modes.c_cc[libc::VEOL2] = eol2;
+            }
+        })?;
+        let mut complete = 0;
+        for (line, end) in lines {
+            write_all(self.master, line)?;
+            match end {
+                LineEnd::EndOfFile => write_all(self.master, &[end_of_file])?,
+                LineEnd::Itself => {}
+                LineEnd::Open => continue,
+            }
+            complete += line.len();
+        }
+        self.wait_until_seen(complete, lines.last().is_some_and(|(_, end)| *end == LineEnd::Open))
+    }
+
+    /// The kernel moves bytes from one side to the other in the background, and treats them by the
+    /// modes of that moment: waits until it has.
+    fn wait_until_seen(&self, complete: usize, open: bool) -> Result<()> {
+        let began = Instant::now();
+        // In line mode FIONREAD counts whole lines, else all bytes.
+        while sockopt::readable(&self.slave).map_err(|error| system("ioctl FIONREAD", error))?
+            < complete
+        {
+            if began.elapsed() > LIMIT {
+                return Err(EngineError::TooLong {
+                    what: "input of a terminal".into(),
+                    limit_ms: LIMIT.as_millis() as u64,
+                });
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        // With nothing to read, poll(2) itself waits for the background (n_tty_poll).
+        poll_one(&self.slave, libc::POLLIN, Duration::ZERO)
+            .map_err(|error| system("poll", error))?;
+        if open && complete > 0 {
+            std::thread::sleep(SETTLE);
+        }
+        Ok(())
+    }
+
+    /// ^S as the terminal's user would type it.
+    fn stop_output(&self) -> Result<()> {
+        self.flow_character(libc::VSTOP)
+    }
+
+    fn resume_output(&self) -> Result<()> {
+        self.flow_character(libc::VSTART)
+    }
+
+    fn flow_character(&self, which: usize) -> Result<()> {
+        let current = tty::modes(&self.slave).map_err(|error| system("ioctl TCGETS2", error))?;
+        let mut modes = current;
+        modes.c_iflag |= libc::IXON;
+        modes.c_cc[libc::VSTART] = 0x11;
+        modes.c_cc[libc::VSTOP] = 0x13;
+        modes.c_lflag &= !libc::EXTPROC;
+        tty::set_modes(&self.slave, &modes).map_err(|error| system("ioctl TCSETS2", error))?;
+        write_all(self.master, &[modes.c_cc[which]])?;
+        poll_one(&self.slave, libc::POLLIN, Duration::ZERO)
+            .map_err(|error| system("poll", error))?;
+        tty::set_modes(&self.slave, &current).map_err(|error| system("ioctl TCSETS2", error))
+    }
+}
+
+impl Drop for Sides<'_> {
+    fn drop(&mut self) {
+        // All of these were set to the same values a moment ago, and cannot fail for another reason.
+        let _ = tty::set_modes(&self.slave, &self.modes);
+        if self.packet {
+            let _ = tty::set_packet_mode(self.master, true);
+        }
+        let _ = fcntl(self.master, FcntlArg::F_SETFL(self.flags));
+    }
+}
+
+fn read_until_dry(from: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<()> {
+    let mut piece = vec![0u8; PIECE];
+    while into.len() < MOST_BYTES {
+        match nix::unistd::read(from, &mut piece) {
+            // EIO: the slave is closed and nothing is left.
+            Ok(0) | Err(Errno::EAGAIN | Errno::EIO) => return Ok(()),
+            Ok(count) => into.extend_from_slice(piece.get(..count).unwrap_or_default()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(system("read", errno)),
+        }
+    }
+    Err(EngineError::odd("a terminal that stands still", "no end of its bytes"))
+}
+
+fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
+    let began = Instant::now();
+    while !bytes.is_empty() {
+        let piece = bytes.get(..bytes.len().min(SMALL)).unwrap_or_default();
+        match nix::unistd::write(to, piece) {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(Errno::EAGAIN) if began.elapsed() < LIMIT => {
+                poll_one(to, libc::POLLOUT, Duration::from_millis(1))
+                    .map_err(|error| system("poll", error))?;
+            }
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                return Err(EngineError::TooLong {
+                    what: format!("descriptor {} of a terminal", to.as_raw_fd()),
+                    limit_ms: LIMIT.as_millis() as u64,
+                });
+            }
+            Err(errno) => return Err(system("write", errno)),
+        }
+    }
+    Ok(())
+}

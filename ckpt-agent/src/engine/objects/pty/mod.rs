@@ -1,0 +1,265 @@
+//! Pseudoterminals (pty(7)): masters, slaves, and /dev/tty, which is another name of a slave.
+//!
+//! * `buffered`: bytes on their way between the two sides;
+//! * `controlling`: sessions and foreground process groups;
+//! * `modes`: termios as the graph keeps it;
+//! * `restore`: pairs with the same index, in the job's own devpts.
+
+mod buffered;
+mod controlling;
+mod modes;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::{BlobId, Pid};
+use super::super::sys::tty::{self, WindowSize};
+use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved, StdioRole};
+
+pub use controlling::{ControllingTerminal, controlling_terminals};
+pub use modes::Modes;
+
+/// Device number of /dev/ptmx (Documentation/admin-guide/devices.txt).
+const PTMX: (u64, u64) = (5, 2);
+/// Device number of /dev/tty.
+const TTY: (u64, u64) = (5, 0);
+/// Major numbers of slaves.
+const SLAVE_MAJORS: std::ops::RangeInclusive<u64> = 136..=143;
+
+/// An open file description of one side of a pseudoterminal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terminal {
+    /// N of /dev/pts/N.
+    pub index: u32,
+    /// Which side.
+    pub side: Side,
+    /// What the pair is like; kept with one description of each pair, its master if the job has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<Pair>,
+}
+
+/// A side of a pseudoterminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The side of the terminal emulator, /dev/ptmx.
+    Master,
+    /// The side of programs, /dev/pts/N.
+    Slave,
+    /// A slave whose master is gone: reads find the end, writes fail with EIO.
+    HungUp,
+}
+
+/// State of a pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// The launcher holds the master: the terminal that the job was started from.
+    #[serde(default)]
+    pub console: bool,
+    /// termios
+    pub modes: Modes,
+    /// Size in characters and pixels.
+    pub size: WindowSize,
+    /// The slave can't be opened (unlockpt(3) was not called).
+    pub locked: bool,
+    /// Packet mode (TIOCPKT).
+    pub packet: bool,
+    /// Exclusive mode (TIOCEXCL).
+    pub exclusive: bool,
+    /// Output is stopped (^S).
+    pub stopped: bool,
+    /// The slave has been open and is not any more: the master reads EIO.
+    pub slave_closed: bool,
+    /// Bytes that programs wrote and the master has not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<BlobId>,
+    /// Bytes that the master wrote and programs have not read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input: Vec<Line>,
+    /// The session that it controls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Pid>,
+    /// The foreground process group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreground: Option<Pid>,
+}
+
+/// Input of a terminal up to the place where a read stops.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Its bytes, with the newline if it has one.
+    pub bytes: BlobId,
+    /// How it ends.
+    pub end: LineEnd,
+}
+
+/// What ends a line of terminal input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LineEnd {
+    /// Its own last byte (newline, EOL).
+    Itself,
+    /// The end-of-file character, which is not among the bytes.
+    EndOfFile,
+    /// Nothing yet: the line is being typed, or lines do not count.
+    Open,
+}
+
+/// The index behind a descriptor of either side, or of /dev/tty.
+fn index(probe: &Probe) -> Result<Option<u32>> {
+    if is_device(probe, PTMX) {
+        let index = tty::master_index(&probe.copy)
+            .map_err(|error| EngineError::system("ioctl TIOCGPTN", probe.link.clone(), error))?;
+        return Ok(Some(index));
+    }
+    if is_slave(probe) {
+        // The device number of the inode tells it, for a terminal that has hung up too.
+        return Ok(Some(libc::minor(probe.stat.st_rdev)));
+    }
+    // /dev/tty: the terminal that was the opener's controlling one.
+    let (major, minor) = tty::device(&probe.copy)
+        .map_err(|error| EngineError::system("ioctl TIOCGDEV", probe.link.clone(), error))?;
+    Ok(SLAVE_MAJORS.contains(&u64::from(major)).then_some(minor))
+}
+
+fn is_device(probe: &Probe, (major, minor): (u64, u64)) -> bool {
+    let device = probe.stat.st_rdev;
+    probe.file_type() == libc::S_IFCHR
+        && u64::from(libc::major(device)) == major
+        && u64::from(libc::minor(device)) == minor
+        // O_PATH does not open the device.
+        && probe.flags & libc::O_PATH == 0
+}
+
+fn is_slave(probe: &Probe) -> bool {
+    probe.file_type() == libc::S_IFCHR
+        && SLAVE_MAJORS.contains(&u64::from(libc::major(probe.stat.st_rdev)))
+        && probe.flags & libc::O_PATH == 0
+}
+
+impl Room for Terminal {
+    fn recognise(probe: &Probe) -> bool {
+        is_device(probe, PTMX) || is_device(probe, TTY) || is_slave(probe)
+    }
+
+    fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+        let Some(index) = index(probe)? else {
+            return Err(Refusal::new(
+                format!("{} is a terminal of the machine's own", probe.link),
+                "start the job from a pseudoterminal (ssh, screen, an xterm)",
+            )
+            .into());
+        };
+        let side = if is_device(probe, PTMX) {
+            Side::Master
+        } else if tty::modes(&probe.copy).is_err_and(|error| error.raw_os_error() == Some(libc::EIO)) {
+            // drivers/tty/tty_io.c, hung_up_tty_fops.
+            Side::HungUp
+        } else {
+            Side::Slave
+        };
+        Ok(Self { index, side, pair: None })
+    }
+
+    fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        let mut pairs: BTreeMap<u32, (Option<usize>, Vec<usize>)> = BTreeMap::new();
+        for (place, found) in all.iter().enumerate() {
+            let (master, slaves) = pairs.entry(found.object.index).or_default();
+            match found.object.side {
+                Side::Master if master.is_some() => {
+                    return Err(two_devpts(found));
+                }
+                Side::Master => *master = Some(place),
+                Side::Slave => slaves.push(place),
+                Side::HungUp => {}
+            }
+        }
+        for (index, (master, slaves)) in pairs {
+            let Some(place) = master.or_else(|| slaves.first().copied()) else { continue };
+            let pair = dump_pair(all, index, master, &slaves, context)?;
+            all[place].object.pair = Some(pair);
+        }
+        Ok(())
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        restore::restore(all, context)
+    }
+}
+
+fn two_devpts(found: &Found<'_, Terminal>) -> EngineError {
+    EngineError::from(Refusal::new(
+        format!("two terminals /dev/pts/{} of different mounts of devpts", found.object.index),
+        "run the program without a devpts of its own",
+    ))
+    .at(found.probe.pid, &found.probe.comm, found.probe.fd)
+}
+
+fn dump_pair(
+    all: &[Found<'_, Terminal>],
+    index: u32,
+    master: Option<usize>,
+    slaves: &[usize],
+    context: &mut DumpContext,
+) -> Result<Pair> {
+    let system = |call, error| EngineError::system(call, format!("/dev/pts/{index}"), error);
+    let console = master.is_none();
+    let copy = match (master, slaves.first()) {
+        (Some(place), _) => all[place].probe.copy.as_fd().try_clone_to_owned(),
+        (None, Some(&slave)) => {
+            let probe = all[slave].probe;
+            match &context.terminal_master {
+                Some(launcher) if is_console(&all[slave], context) => launcher.try_clone(),
+                _ => {
+                    return Err(EngineError::from(Refusal::new(
+                        format!("the other side of {} is held outside of the job", probe.link),
+                        "start the job with its input and output redirected from it",
+                    ))
+                    .at(probe.pid, &probe.comm, probe.fd));
+                }
+            }
+        }
+        (None, None) => return Err(EngineError::Damaged(format!("terminal {index} without a side"))),
+    }
+    .map_err(|error| system("dup", error))?;
+
+    let slave = slaves.first().map(|&place| all[place].probe.copy.as_fd());
+    let buffered = buffered::take_and_put_back(copy.as_fd(), slave, index)?;
+    let (session, foreground) = controlling::foreground(copy.as_fd(), context)?;
+    let lines = buffered
+        .input
+        .into_iter()
+        .map(|(bytes, end)| Line { bytes: context.keep(bytes), end })
+        .collect();
+    Ok(Pair {
+        console,
+        modes: Modes::from(tty::modes(&copy).map_err(|error| system("ioctl TCGETS2", error))?),
+        size: tty::window_size(&copy).map_err(|error| system("ioctl TIOCGWINSZ", error))?,
+        locked: tty::locked(&copy).map_err(|error| system("ioctl TIOCGPTLCK", error))?,
+        packet: tty::packet_mode(&copy).map_err(|error| system("ioctl TIOCGPKT", error))?,
+        exclusive: slave.is_some_and(|slave| tty::exclusive(slave).unwrap_or(false)),
+        stopped: buffered.stopped,
+        slave_closed: buffered.slave_closed,
+        output: (!buffered.output.is_empty()).then(|| context.keep(buffered.output)),
+        input: lines,
+        session,
+        foreground,
+    })
+}
+
+/// Whether the launcher holds the master of this slave.
+fn is_console(slave: &Found<'_, Terminal>, context: &DumpContext) -> bool {
+    let by_inode = context.stdio.get(&slave.probe.inode()) == Some(&StdioRole::Terminal);
+    let by_index = || {
+        let master = context.terminal_master.as_ref()?;
+        tty::master_index(master).ok()
+    };
+    // /dev/tty has another inode than the slave that it stands for.
+    by_inode || (is_device(slave.probe, TTY) && by_index() == Some(slave.object.index))
+}

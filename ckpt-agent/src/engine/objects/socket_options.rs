@@ -1,0 +1,275 @@
+//! Options and buffer sizes of sockets, for all rooms that hold sockets.
+//!
+//! Options are kept by name. A restore sets only those whose value differs on the fresh socket:
+//! setting a default explicitly is not always without effect (IP_TOS sets the priority too).
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Result};
+use super::super::sys::sockopt;
+
+/// How long a name or structure an option may be.
+const LONGEST: usize = 64;
+/// SO_BUF_LOCK: which buffer sizes were set by the program (bits SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK).
+pub const SO_BUF_LOCK: i32 = 72;
+/// SO_PASSPIDFD (Linux 6.5).
+const SO_PASSPIDFD: i32 = 76;
+/// TCP_NOTSENT_LOWAT (include/uapi/linux/tcp.h).
+const TCP_NOTSENT_LOWAT: i32 = 25;
+
+/// When an option is set on a restored socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Before bind(2).
+    BeforeBind,
+    /// Once it is bound, listening or connected.
+    Made,
+    /// After its queues are full again and other sockets are bound.
+    Last,
+}
+
+/// Which sockets have an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Any,
+    Unix,
+    V4,
+    V6,
+    Tcp,
+}
+
+struct Known {
+    name: &'static str,
+    level: i32,
+    option: i32,
+    of: Of,
+    moment: Moment,
+    /// A structure or name rather than an int.
+    bytes: bool,
+}
+
+const fn int(name: &'static str, level: i32, option: i32, of: Of, moment: Moment) -> Known {
+    Known { name, level, option, of, moment, bytes: false }
+}
+
+const fn bytes(name: &'static str, level: i32, option: i32, of: Of, moment: Moment) -> Known {
+    Known { name, level, option, of, moment, bytes: true }
+}
+
+const KNOWN: &[Known] = &[
+    int("reuse_address", libc::SOL_SOCKET, libc::SO_REUSEADDR, Of::Any, Moment::Last),
+    int("reuse_port", libc::SOL_SOCKET, libc::SO_REUSEPORT, Of::Any, Moment::BeforeBind),
+    bytes("device", libc::SOL_SOCKET, libc::SO_BINDTODEVICE, Of::Any, Moment::BeforeBind),
+    int("keep_alive", libc::SOL_SOCKET, libc::SO_KEEPALIVE, Of::Any, Moment::Made),
+    int("oob_inline", libc::SOL_SOCKET, libc::SO_OOBINLINE, Of::Any, Moment::Made),
+    int("broadcast", libc::SOL_SOCKET, libc::SO_BROADCAST, Of::Any, Moment::Made),
+    int("timestamp", libc::SOL_SOCKET, libc::SO_TIMESTAMP, Of::Any, Moment::Made),
+    int("timestamp_ns", libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, Of::Any, Moment::Made),
+    int("mark", libc::SOL_SOCKET, libc::SO_MARK, Of::Any, Moment::Made),
+    int("busy_poll", libc::SOL_SOCKET, libc::SO_BUSY_POLL, Of::Any, Moment::Made),
+    bytes("send_timeout", libc::SOL_SOCKET, libc::SO_SNDTIMEO, Of::Any, Moment::Made),
+    bytes("receive_timeout", libc::SOL_SOCKET, libc::SO_RCVTIMEO, Of::Any, Moment::Made),
+    bytes("linger", libc::SOL_SOCKET, libc::SO_LINGER, Of::Any, Moment::Last),
+    int("receive_low_water", libc::SOL_SOCKET, libc::SO_RCVLOWAT, Of::Any, Moment::Last),
+    int("pass_credentials", libc::SOL_SOCKET, libc::SO_PASSCRED, Of::Unix, Moment::Last),
+    int("pass_security", libc::SOL_SOCKET, libc::SO_PASSSEC, Of::Unix, Moment::Last),
+    int("pass_pidfd", libc::SOL_SOCKET, SO_PASSPIDFD, Of::Unix, Moment::Last),
+    int("v6_only", libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, Of::V6, Moment::BeforeBind),
+    int("free_bind", libc::IPPROTO_IP, libc::IP_FREEBIND, Of::V4, Moment::BeforeBind),
+    int(
+        "bind_address_no_port",
+        libc::IPPROTO_IP,
+        libc::IP_BIND_ADDRESS_NO_PORT,
+        Of::V4,
+        Moment::Last,
+    ),
+    int("tos", libc::IPPROTO_IP, libc::IP_TOS, Of::V4, Moment::Made),
+    int("ttl", libc::IPPROTO_IP, libc::IP_TTL, Of::V4, Moment::Made),
+    int("mtu_discover", libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, Of::V4, Moment::Made),
+    int("receive_errors", libc::IPPROTO_IP, libc::IP_RECVERR, Of::V4, Moment::Made),
+    int("packet_info", libc::IPPROTO_IP, libc::IP_PKTINFO, Of::V4, Moment::Made),
+    int("receive_tos", libc::IPPROTO_IP, libc::IP_RECVTOS, Of::V4, Moment::Made),
+    int("receive_ttl", libc::IPPROTO_IP, libc::IP_RECVTTL, Of::V4, Moment::Made),
+    int("multicast_ttl", libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, Of::V4, Moment::Made),
+    int("multicast_loop", libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, Of::V4, Moment::Made),
+    int("traffic_class", libc::IPPROTO_IPV6, libc::IPV6_TCLASS, Of::V6, Moment::Made),
+    int("hops", libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, Of::V6, Moment::Made),
+    int("v6_mtu_discover", libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, Of::V6, Moment::Made),
+    int("v6_receive_errors", libc::IPPROTO_IPV6, libc::IPV6_RECVERR, Of::V6, Moment::Made),
+    int("v6_packet_info", libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, Of::V6, Moment::Made),
+    int("v6_multicast_hops", libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, Of::V6, Moment::Made),
+    int("v6_multicast_loop", libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, Of::V6, Moment::Made),
+    // After TOS, which changes it.
+    int("priority", libc::SOL_SOCKET, libc::SO_PRIORITY, Of::Any, Moment::Made),
+    bytes("congestion", libc::IPPROTO_TCP, libc::TCP_CONGESTION, Of::Tcp, Moment::Made),
+    int("keep_idle", libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, Of::Tcp, Moment::Made),
+    int("keep_interval", libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, Of::Tcp, Moment::Made),
+    int("keep_count", libc::IPPROTO_TCP, libc::TCP_KEEPCNT, Of::Tcp, Moment::Made),
+    int("user_timeout", libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, Of::Tcp, Moment::Made),
+    int("syn_count", libc::IPPROTO_TCP, libc::TCP_SYNCNT, Of::Tcp, Moment::Made),
+    int("linger2", libc::IPPROTO_TCP, libc::TCP_LINGER2, Of::Tcp, Moment::Made),
+    int("defer_accept", libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Of::Tcp, Moment::Last),
+    int("fast_open", libc::IPPROTO_TCP, libc::TCP_FASTOPEN, Of::Tcp, Moment::Last),
+    int("not_sent_low_water", libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT, Of::Tcp, Moment::Made),
+    int("no_delay", libc::IPPROTO_TCP, libc::TCP_NODELAY, Of::Tcp, Moment::Last),
+    int("cork", libc::IPPROTO_TCP, libc::TCP_CORK, Of::Tcp, Moment::Last),
+    int("quick_ack", libc::IPPROTO_TCP, libc::TCP_QUICKACK, Of::Tcp, Moment::Last),
+];
+
+/// An option's value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OptionValue {
+    /// A number.
+    Int(i32),
+    /// A structure or name as the kernel keeps it.
+    Bytes(Vec<u8>),
+}
+
+/// What kind of socket options are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// AF_*
+    pub family: i32,
+    /// IPPROTO_TCP rather than anything else.
+    pub tcp: bool,
+}
+
+impl Kind {
+    fn has(self, of: Of) -> bool {
+        match of {
+            Of::Any => true,
+            Of::Unix => self.family == libc::AF_UNIX,
+            // IPv6 sockets carry IPv4 options for mapped addresses.
+            Of::V4 => matches!(self.family, libc::AF_INET | libc::AF_INET6),
+            Of::V6 => self.family == libc::AF_INET6,
+            Of::Tcp => self.tcp,
+        }
+    }
+}
+
+/// Options and buffer sizes of one socket.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketOptions {
+    /// Options by name.
+    pub set: BTreeMap<String, OptionValue>,
+    /// SO_SNDBUF in bytes, as getsockopt tells it.
+    pub send_buffer: i32,
+    /// SO_RCVBUF in bytes, as getsockopt tells it.
+    pub receive_buffer: i32,
+    /// SO_BUF_LOCK: 1 the send buffer's, 2 the receive buffer's size was set by the program. None: the
+    /// kernel does not tell (before Linux 5.11).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer_lock: Option<i32>,
+}
+
+impl SocketOptions {
+    /// Reads all known options.
+    ///
+    /// # Errors
+    /// Buffer sizes cannot be read.
+    pub fn read(socket: impl AsFd, kind: Kind) -> Result<Self> {
+        let socket = socket.as_fd();
+        let mut set = BTreeMap::new();
+        for known in KNOWN.iter().filter(|known| kind.has(known.of)) {
+            // Kernels without an option, and options of other families, are no error.
+            if let Some(value) = read_one(socket, known) {
+                set.insert(known.name.to_owned(), value);
+            }
+        }
+        let size = |name| {
+            sockopt::get_int(socket, libc::SOL_SOCKET, name)
+                .map_err(|error| EngineError::system("getsockopt", "a socket's buffer size", error))
+        };
+        Ok(Self {
+            set,
+            send_buffer: size(libc::SO_SNDBUF)?,
+            receive_buffer: size(libc::SO_RCVBUF)?,
+            buffer_lock: sockopt::get_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK).ok(),
+        })
+    }
+
+    /// Sets the options of one moment; what this machine does not allow comes back as their names.
+    pub fn apply(&self, socket: impl AsFd, kind: Kind, moment: Moment) -> Vec<&'static str> {
+        let socket = socket.as_fd();
+        let mut failed = Vec::new();
+        for known in KNOWN.iter().filter(|known| known.moment == moment && kind.has(known.of)) {
+            let Some(wanted) = self.set.get(known.name) else { continue };
+            if read_one(socket, known).as_ref() == Some(wanted) {
+                continue;
+            }
+            let done = match wanted {
+                OptionValue::Int(value) => {
+                    sockopt::set_int(socket, known.level, known.option, *value)
+                }
+                OptionValue::Bytes(value) => {
+                    sockopt::set_bytes(socket, known.level, known.option, value)
+                }
+            };
+            if done.is_err() {
+                failed.push(known.name);
+            }
+        }
+        failed
+    }
+
+    /// A number by name, 0 where it is not known.
+    pub fn number(&self, name: &str) -> i32 {
+        match self.set.get(name) {
+            Some(OptionValue::Int(value)) => *value,
+            _ => 0,
+        }
+    }
+
+    /// Sets both buffer sizes to what they were.
+    pub fn apply_buffers(&self, socket: impl AsFd) {
+        set_send_buffer(&socket, self.send_buffer);
+        set_receive_buffer(&socket, self.receive_buffer);
+    }
+
+    /// Lets the kernel go on tuning the sizes that the program had not set itself.
+    pub fn apply_buffer_lock(&self, socket: impl AsFd) {
+        if let Some(lock) = self.buffer_lock {
+            // Before Linux 5.11 sizes stay as they are, which costs throughput only.
+            let _ = sockopt::set_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK, lock);
+        }
+    }
+
+    /// Whether the program set the receive buffer's size itself.
+    pub fn receive_buffer_locked(&self) -> bool {
+        self.buffer_lock.is_some_and(|lock| lock & 2 != 0)
+    }
+}
+
+/// Sets SO_SNDBUF to what getsockopt shall tell, past the machine's limit where that is allowed.
+pub fn set_send_buffer(socket: impl AsFd, bytes: i32) {
+    set_buffer(socket.as_fd(), libc::SO_SNDBUF, libc::SO_SNDBUFFORCE, bytes);
+}
+
+/// Sets SO_RCVBUF to what getsockopt shall tell, past the machine's limit where that is allowed.
+pub fn set_receive_buffer(socket: impl AsFd, bytes: i32) {
+    set_buffer(socket.as_fd(), libc::SO_RCVBUF, libc::SO_RCVBUFFORCE, bytes);
+}
+
+fn set_buffer(socket: BorrowedFd<'_>, plain: i32, force: i32, bytes: i32) {
+    if sockopt::get_int(socket, libc::SOL_SOCKET, plain).is_ok_and(|now| now == bytes) {
+        return;
+    }
+    // The kernel doubles what it is given (socket(7)). A smaller size than wished for only means
+    // less room, which the refill of the queues finds out.
+    let half = bytes / 2;
+    if sockopt::set_int(socket, libc::SOL_SOCKET, force, half).is_err() {
+        let _ = sockopt::set_int(socket, libc::SOL_SOCKET, plain, half);
+    }
+}
+
+fn read_one(socket: BorrowedFd<'_>, known: &Known) -> Option<OptionValue> {
+    if known.bytes {
+        sockopt::get_bytes(socket, known.level, known.option, LONGEST).ok().map(OptionValue::Bytes)
+    } else {
+        sockopt::get_int(socket, known.level, known.option).ok().map(OptionValue::Int)
+    }
+}

@@ -1,0 +1,299 @@
+//! Which socket is at the other end of which, and what is there where the job has none.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use super::super::super::error::Result;
+use super::super::super::graph::FileId;
+use super::super::super::sys::sock_diag::{self, TcpEntry};
+use super::{
+    Connection, DumpContext, External, Found, PeerEnd, TcpSocket, TcpState, kernel_state, quiesce,
+    refused,
+};
+
+// include/net/tcp_states.h
+pub(super) const ESTABLISHED: i32 = 1;
+pub(super) const SYN_SENT: i32 = 2;
+pub(super) const SYN_RECV: i32 = 3;
+pub(super) const FIN_WAIT1: i32 = 4;
+pub(super) const FIN_WAIT2: i32 = 5;
+pub(super) const TIME_WAIT: i32 = 6;
+pub(super) const CLOSE: i32 = 7;
+pub(super) const CLOSE_WAIT: i32 = 8;
+pub(super) const LAST_ACK: i32 = 9;
+pub(super) const LISTEN: i32 = 10;
+pub(super) const CLOSING: i32 = 11;
+
+/// RCV_SHUTDOWN (include/net/sock.h).
+const RCV_SHUTDOWN: u8 = 1;
+
+/// An address within one network: 127.0.0.1 exists on every machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Endpoint {
+    /// Which instance of a network; one machine's job has only number 0.
+    pub(super) network: u32,
+    /// Address and port; IPv4-mapped ones as IPv4.
+    pub(super) address: SocketAddr,
+}
+
+impl Endpoint {
+    pub(super) fn new(network: u32, address: SocketAddr) -> Self {
+        let ip = address.ip().to_canonical();
+        Self { network, address: SocketAddr::new(ip, address.port()) }
+    }
+}
+
+/// The two addresses of a connection as one end sees them.
+pub(super) type PairKey = (Endpoint, Endpoint);
+
+/// Finds for every connection key the index of the socket at its other end.
+pub(super) fn pair(keys: &[Option<PairKey>]) -> Vec<Option<usize>> {
+    let by_key: HashMap<PairKey, usize> =
+        keys.iter().enumerate().filter_map(|(index, key)| Some(((*key)?, index))).collect();
+    keys.iter()
+        .map(|key| key.and_then(|(local, peer)| by_key.get(&(peer, local)).copied()))
+        .collect()
+}
+
+fn key(socket: &TcpSocket) -> Option<PairKey> {
+    let peer = socket.connection()?.peer;
+    Some((Endpoint::new(0, socket.local?), Endpoint::new(0, peer)))
+}
+
+/// Completes all sockets of a dump: peers, states, queued bytes.
+pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext) -> Result<()> {
+    let keys: Vec<Option<PairKey>> = all.iter().map(|found| key(found.object)).collect();
+    let peers = pair(&keys);
+    let received = quiesce::quiesce(all, &peers)?;
+    let listed = if all.iter().all(|found| found.object.state == TcpState::Idle) {
+        Vec::new()
+    } else {
+        sock_diag::tcp_sockets()?
+    };
+    let view = View::new(all, &listed, &keys);
+    let ids: Vec<FileId> = all.iter().map(|found| found.id).collect();
+    let mut outcomes = Vec::new();
+    for (index, found) in all.iter().enumerate() {
+        let outcome = match &found.object.state {
+            TcpState::Connected(_) => Some(view.outcome(found, keys[index], peers[index], &ids)?),
+            _ => None,
+        };
+        outcomes.push(outcome);
+    }
+    view.strangers_at_listeners(all, context)?;
+
+    for ((found, outcome), bytes) in all.iter_mut().zip(outcomes).zip(received) {
+        let received = (!bytes.is_empty()).then(|| context.keep(bytes));
+        let reset = quiesce::is_reset(found.probe)?;
+        match (&mut found.object.state, outcome) {
+            (TcpState::Connected(_), Some(Outcome::Over)) => {
+                found.object.state = TcpState::Closed { reset, received };
+            }
+            (TcpState::Connected(connection), Some(Outcome::Goes(end))) => {
+                complete(connection, end, found.probe, &listed)?;
+                connection.received = received;
+                if end == PeerEnd::Outside {
+                    outside(found, context)?;
+                }
+            }
+            (TcpState::Closed { reset: was, received: queue }, _) => {
+                *was = reset;
+                *queue = received;
+            }
+            _ => {}
+        }
+        quiesce::let_ports_be_reused(found)?;
+    }
+    Ok(())
+}
+
+fn complete(
+    connection: &mut Connection,
+    end: PeerEnd,
+    probe: &super::Probe,
+    listed: &[TcpEntry],
+) -> Result<()> {
+    let state = i32::from(kernel_state(probe)?);
+    connection.end = end;
+    connection.shut_write =
+        matches!(state, FIN_WAIT1 | FIN_WAIT2 | CLOSING | LAST_ACK | TIME_WAIT);
+    // A FIN from the peer sets the same bit, but changes the state as well.
+    let inode = probe.stat.st_ino as u32;
+    connection.shut_read = matches!(state, ESTABLISHED | FIN_WAIT1 | FIN_WAIT2)
+        && listed.iter().any(|entry| entry.inode == inode && entry.shutdown & RCV_SHUTDOWN != 0);
+    Ok(())
+}
+
+fn outside(found: &Found<'_, TcpSocket>, context: &mut DumpContext) -> Result<()> {
+    let probe = found.probe;
+    let Some(connection) = found.object.connection() else { return Ok(()) };
+    match context.external {
+        External::Fail => Err(refused(
+            probe,
+            format!("a connection to {}, outside of the job", connection.peer),
+            "close it, or run with --external warn",
+        )),
+        External::Warn => {
+            context.warn(format!(
+                "process {} ({}), descriptor {}: the connection to {} leads out of the job; after a \
+                 restart it will be found reset",
+                probe.pid, probe.comm, probe.fd, connection.peer
+            ));
+            Ok(())
+        }
+    }
+}
+
+/// What a connected socket turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Goes(PeerEnd),
+    Over,
+}
+
+struct View<'a> {
+    listed: &'a [TcpEntry],
+    by_key: HashMap<PairKey, &'a TcpEntry>,
+    job: HashMap<PairKey, usize>,
+    listeners: Vec<(FileId, SocketAddr, bool)>,
+}
+
+impl<'a> View<'a> {
+    fn new(
+        all: &[Found<'_, TcpSocket>],
+        listed: &'a [TcpEntry],
+        keys: &[Option<PairKey>],
+    ) -> Self {
+        let by_key = listed.iter().map(|entry| (entry_key(entry), entry)).collect();
+        let job = keys.iter().enumerate().filter_map(|(i, key)| Some(((*key)?, i))).collect();
+        let listeners = all
+            .iter()
+            .filter(|found| matches!(found.object.state, TcpState::Listening { .. }))
+            .filter_map(|found| {
+                let only = found.object.options.number("v6_only") != 0;
+                Some((found.id, found.object.local?, only))
+            })
+            .collect();
+        Self { listed, by_key, job, listeners }
+    }
+
+    /// The job's listening socket that accepts connections to an address.
+    fn listener(&self, at: SocketAddr) -> Option<FileId> {
+        let exact = |address: &SocketAddr| address.ip().to_canonical() == at.ip().to_canonical();
+        let candidates = || self.listeners.iter().filter(|(_, address, _)| address.port() == at.port());
+        candidates()
+            .find(|(_, address, _)| exact(address))
+            .or_else(|| {
+                candidates().find(|(_, address, only)| match address.ip() {
+                    IpAddr::V4(ip) => ip.is_unspecified() && at.ip().to_canonical().is_ipv4(),
+                    IpAddr::V6(ip) => {
+                        ip.is_unspecified() && !(*only && at.ip().to_canonical().is_ipv4())
+                    }
+                })
+            })
+            .map(|(id, _, _)| *id)
+    }
+
+    fn outcome(
+        &self,
+        found: &Found<'_, TcpSocket>,
+        key: Option<PairKey>,
+        peer: Option<usize>,
+        ids: &[FileId],
+    ) -> Result<Outcome> {
+        let state = i32::from(kernel_state(found.probe)?);
+        if state == CLOSE {
+            return Ok(Outcome::Over);
+        }
+        if let Some(peer) = peer {
+            return Ok(Outcome::Goes(PeerEnd::Socket { file: ids[peer] }));
+        }
+        let Some((local, remote)) = key else { return Ok(Outcome::Goes(PeerEnd::Outside)) };
+        let peer_has_closed = matches!(state, CLOSE_WAIT | LAST_ACK | CLOSING);
+        let Some(entry) = self.by_key.get(&(remote, local)) else {
+            // Gone altogether, in TIME_WAIT, or on another machine.
+            let end = if peer_has_closed { PeerEnd::Closed } else { PeerEnd::Outside };
+            return Ok(Outcome::Goes(end));
+        };
+        if entry.inode != 0 {
+            return Ok(Outcome::Goes(PeerEnd::Outside));
+        }
+        if never_accepted(entry) {
+            let Some(listener) = self.listener(entry.local) else {
+                return Ok(Outcome::Goes(PeerEnd::Outside));
+            };
+            if unread(entry) > 0 || quiesce::unacknowledged(found.probe)? > 0 {
+                return Err(refused(
+                    found.probe,
+                    format!("a connection with bytes in it that {} has not accepted yet", entry.local),
+                    "it will be accepted soon: try again",
+                ));
+            }
+            return Ok(Outcome::Goes(PeerEnd::Waiting { listener }));
+        }
+        // Closed by its program, and the kernel has not done with it.
+        if peer_has_closed {
+            return Ok(Outcome::Goes(PeerEnd::Closed));
+        }
+        if matches!(i32::from(entry.state), FIN_WAIT2) {
+            return Ok(Outcome::Goes(PeerEnd::Closed));
+        }
+        Err(refused(
+            found.probe,
+            format!("a connection with bytes on their way from {}, which has closed it", entry.local),
+            "they arrive as soon as the program reads: try again",
+        ))
+    }
+
+    /// Connections that wait at the job's listening sockets, made by nobody in the job.
+    fn strangers_at_listeners(
+        &self,
+        all: &[Found<'_, TcpSocket>],
+        context: &mut DumpContext,
+    ) -> Result<()> {
+        for entry in self.listed.iter().filter(|entry| entry.inode == 0 && never_accepted(entry)) {
+            let (local, remote) = entry_key(entry);
+            if self.job.contains_key(&(remote, local)) {
+                continue;
+            }
+            let Some(listener) = self.listener(entry.local) else { continue };
+            let Some(found) = all.iter().find(|found| found.id == listener) else { continue };
+            let owner_alive =
+                self.by_key.get(&(remote, local)).is_some_and(|other| other.inode != 0);
+            if !owner_alive && unread(entry) > 0 && i32::from(entry.state) == CLOSE_WAIT {
+                return Err(refused(
+                    found.probe,
+                    format!("a connection from {} with bytes in it, not accepted yet", entry.peer),
+                    "it will be accepted soon: try again",
+                ));
+            }
+            if context.external == External::Fail {
+                return Err(refused(
+                    found.probe,
+                    format!("a connection from {}, outside of the job, not accepted yet", entry.peer),
+                    "it will be accepted soon: try again",
+                ));
+            }
+            context.warn(format!(
+                "process {} ({}), descriptor {}: a connection from {} that is not accepted yet will be \
+                 missing after a restart",
+                found.probe.pid, found.probe.comm, found.probe.fd, entry.peer
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn entry_key(entry: &TcpEntry) -> PairKey {
+    (Endpoint::new(0, entry.local), Endpoint::new(0, entry.peer))
+}
+
+/// A socket without an inode is either not accepted yet or closed; close(2) leaves these states.
+fn never_accepted(entry: &TcpEntry) -> bool {
+    matches!(i32::from(entry.state), ESTABLISHED | SYN_RECV | CLOSE_WAIT)
+}
+
+/// Bytes in a receive queue: the kernel counts a FIN as one.
+fn unread(entry: &TcpEntry) -> u32 {
+    entry.receive_queue.saturating_sub(u32::from(i32::from(entry.state) == CLOSE_WAIT))
+}

@@ -1,0 +1,214 @@
+//! TCP sockets of IPv4 and IPv6, by means that need no privilege: a connection's queues are read
+//! while both of its ends stand still, and a restore makes the connection anew between the same
+//! two addresses and sends the bytes through it again.
+//!
+//! * `diag`: which end belongs to which, from addresses and the kernel's list of sockets;
+//! * `quiesce`: waits until every sent byte is in its receiver's queue, and reads the queues;
+//! * `refill`: puts bytes back through the sender's own socket;
+//! * `make`: sockets at recorded addresses;
+//! * `restore`: connections, listeners, connections not yet accepted, in the order that keeps
+//!   every address what it was.
+
+mod diag;
+mod make;
+mod quiesce;
+mod refill;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use socket2::SockRef;
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::{BlobId, FileId};
+use super::super::sys::sockopt;
+use super::socket_options::{Kind, SocketOptions};
+use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved};
+
+/// TCP_ULP: an upper layer (kernel TLS).
+const TCP_ULP: i32 = 31;
+
+/// A TCP socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpSocket {
+    /// AF_INET6 rather than AF_INET.
+    pub v6: bool,
+    /// Its address, if it has a port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<SocketAddr>,
+    /// What it is in.
+    pub state: TcpState,
+    /// Options and buffer sizes.
+    pub options: SocketOptions,
+}
+
+/// What a TCP socket is in the middle of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum TcpState {
+    /// Never connected; bound if it has an address.
+    Idle,
+    /// listen(2)
+    Listening {
+        /// Its backlog.
+        backlog: i32,
+    },
+    /// Connected, maybe half closed.
+    Connected(Connection),
+    /// The connection is over in both directions.
+    Closed {
+        /// It ended by a reset that the program has not been told yet (ECONNRESET).
+        reset: bool,
+        /// Bytes that it can still read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        received: Option<BlobId>,
+    },
+}
+
+/// One end's view of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// What is at the other end.
+    pub end: PeerEnd,
+    /// Bytes sent to this end that its program has not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<BlobId>,
+    /// shutdown(2) SHUT_RD was called here.
+    #[serde(default)]
+    pub shut_read: bool,
+    /// shutdown(2) SHUT_WR was called here.
+    #[serde(default)]
+    pub shut_write: bool,
+}
+
+/// What is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "end")]
+pub enum PeerEnd {
+    /// A socket of the job (this one itself, if it is connected to itself).
+    Socket {
+        /// Which.
+        file: FileId,
+    },
+    /// It waits to be accepted from a listening socket of the job.
+    Waiting {
+        /// The listening socket.
+        listener: FileId,
+    },
+    /// The peer has closed: what is left is to be read, then end of file.
+    Closed,
+    /// Something outside of the job: found reset after a restart.
+    Outside,
+}
+
+impl TcpSocket {
+    /// For reading and setting its options.
+    pub(super) fn kind(&self) -> Kind {
+        Kind { family: if self.v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true }
+    }
+
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        match &self.state {
+            TcpState::Connected(connection) => Some(connection),
+            _ => None,
+        }
+    }
+}
+
+/// A state of include/net/tcp_states.h, as TCP_INFO tells it.
+fn kernel_state(probe: &Probe) -> Result<u8> {
+    Ok(tcp_info(probe)?[0])
+}
+
+/// The first fields of struct tcp_info (include/uapi/linux/tcp.h).
+fn tcp_info(probe: &Probe) -> Result<Vec<u8>> {
+    let info = sockopt::get_bytes(&probe.copy, libc::IPPROTO_TCP, libc::TCP_INFO, 104)
+        .map_err(|error| EngineError::system("getsockopt", "TCP_INFO of a socket", error))?;
+    if info.len() < 32 {
+        return Err(EngineError::odd("TCP_INFO", format!("{} bytes", info.len())));
+    }
+    Ok(info)
+}
+
+/// The backlog of a listening socket: tcpi_sacked (net/ipv4/tcp.c, tcp_get_info).
+fn backlog(info: &[u8]) -> i32 {
+    info.get(28..32).and_then(|bytes| bytes.try_into().ok()).map_or(128, i32::from_ne_bytes)
+}
+
+fn refused(probe: &Probe, what: impl Into<String>, way_out: &str) -> EngineError {
+    EngineError::from(Refusal::new(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
+}
+
+impl Room for TcpSocket {
+    fn recognise(probe: &Probe) -> bool {
+        let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
+        probe.file_type() == libc::S_IFSOCK
+            && matches!(option(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
+            && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+    }
+
+    fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+        if sockopt::get_bytes(&probe.copy, libc::IPPROTO_TCP, TCP_ULP, 16)
+            .is_ok_and(|name| !name.is_empty())
+        {
+            return Err(refused(
+                probe,
+                "a TCP socket with kernel TLS",
+                "switch kernel TLS off in the program",
+            ));
+        }
+        let system = |call, error| EngineError::system(call, "a TCP socket", error);
+        let socket = SockRef::from(&probe.copy);
+        let v6 = socket.domain().map_err(|error| system("getsockopt", error))?
+            == socket2::Domain::IPV6;
+        let local = socket
+            .local_addr()
+            .map_err(|error| system("getsockname", error))?
+            .as_socket()
+            .filter(|address| address.port() != 0);
+        let kind = Kind { family: if v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true };
+        let options = SocketOptions::read(&probe.copy, kind)?;
+        let info = tcp_info(probe)?;
+        let state = match i32::from(info[0]) {
+            diag::LISTEN => TcpState::Listening { backlog: backlog(&info) },
+            diag::SYN_SENT | diag::SYN_RECV => {
+                return Err(refused(
+                    probe,
+                    "a TCP connection that is being made",
+                    "it will be made or have failed soon: try again",
+                ));
+            }
+            _ => match socket.peer_addr() {
+                // Connected, for `finish` to complete; states may still change until then.
+                Ok(peer) => match peer.as_socket() {
+                    Some(peer) => TcpState::Connected(Connection {
+                        peer,
+                        end: PeerEnd::Outside,
+                        received: None,
+                        shut_read: false,
+                        shut_write: false,
+                    }),
+                    None => return Err(EngineError::odd("getpeername", format!("{peer:?}"))),
+                },
+                Err(_) if quiesce::is_over(probe)? => {
+                    TcpState::Closed { reset: false, received: None }
+                }
+                Err(_) => TcpState::Idle,
+            },
+        };
+        Ok(Self { v6, local, state, options })
+    }
+
+    fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        diag::settle(all, context)
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        restore::restore(all, context)
+    }
+}

@@ -1,0 +1,271 @@
+//! Until every byte that was sent stands in its receiver's queue: then the queues are read.
+//!
+//! Queues are peeked, not consumed. Only where a receiver's window is full the bytes behind it
+//! have to be fetched by reading; they go back through the sender's own socket before this
+//! returns.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::sys::poll::poll_one;
+use super::super::super::sys::sockopt;
+use super::refill::{Refill, refill};
+use super::{Found, Probe, TcpSocket, TcpState, diag, kernel_state, refused};
+
+/// Limit for all connections together.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Limit for putting bytes back: past it the job would lose them.
+const PUT_BACK_LIMIT: Duration = Duration::from_secs(5);
+/// An acknowledgement that was only delayed comes within this time once it is asked for.
+const ACKNOWLEDGED_BY: Duration = Duration::from_millis(1);
+/// After this long a window is taken for full.
+const FULL_AFTER: Duration = Duration::from_millis(4);
+/// A sender that has shut down can't send again what would be fetched: it is waited for this long.
+const SHUT_LIMIT: Duration = Duration::from_millis(300);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_micros(30);
+/// Bytes fetched by one read.
+const PIECE: usize = 256 * 1024;
+
+/// Bytes in flight to every socket, in the order given; `peers` names each one's other end.
+///
+/// # Errors
+/// Connections that do not come to rest within the limit.
+pub(super) fn quiesce(
+    all: &[Found<'_, TcpSocket>],
+    peers: &[Option<usize>],
+) -> Result<Vec<Vec<u8>>> {
+    let mut lines: Vec<Line<'_>> = all
+        .iter()
+        .zip(peers)
+        .map(|(found, peer)| Line {
+            probe: found.probe,
+            peer: *peer,
+            connected: matches!(found.object.state, TcpState::Connected(_)),
+            has_queue: matches!(
+                found.object.state,
+                TcpState::Connected(_) | TcpState::Closed { .. }
+            ),
+            fetched: None,
+            pushed: None,
+        })
+        .collect();
+    let settled = come_to_rest(&mut lines);
+    let read = settled.and_then(|()| lines.iter_mut().map(Line::queue).collect::<Result<Vec<_>>>());
+    // On every path: what was fetched goes back.
+    let put_back = put_back(&lines);
+    for line in &lines {
+        line.give_back_options();
+    }
+    put_back?;
+    read
+}
+
+struct Line<'a> {
+    probe: &'a Probe,
+    peer: Option<usize>,
+    connected: bool,
+    has_queue: bool,
+    /// Bytes consumed from its receive queue.
+    fetched: Option<Vec<u8>>,
+    /// TCP_CORK and TCP_NODELAY as they were before the sender was made to send.
+    pushed: Option<(i32, i32)>,
+}
+
+fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        let mut busy: Option<usize> = None;
+        let waited = began.elapsed();
+        for sender in 0..lines.len() {
+            if !lines[sender].connected || unacknowledged(lines[sender].probe)? == 0 {
+                continue;
+            }
+            // To outside nothing is waited for, but a peer that is not accepted yet, or closed, answers
+            // by itself within the delay of an acknowledgement.
+            let Some(receiver) = lines[sender].peer else {
+                if waited < Duration::from_millis(60) {
+                    busy = Some(sender);
+                }
+                continue;
+            };
+            busy = Some(sender);
+            lines[receiver].acknowledge_now();
+            if waited > ACKNOWLEDGED_BY {
+                lines[sender].push();
+            }
+            if waited < FULL_AFTER {
+                continue;
+            }
+            if lines[sender].has_shut_down()? {
+                if waited > SHUT_LIMIT {
+                    return Err(refused(
+                        lines[sender].probe,
+                        "a TCP connection shut down behind more bytes than its receiver has room for",
+                        "they arrive as soon as the receiver reads: try again",
+                    ));
+                }
+                continue;
+            }
+            lines[receiver].fetched.get_or_insert_with(Vec::new);
+        }
+        for line in lines.iter_mut() {
+            line.fetch()?;
+        }
+        let Some(sender) = busy else { return Ok(()) };
+        if waited > LIMIT {
+            let probe = lines[sender].probe;
+            return Err(EngineError::TooLong {
+                what: format!(
+                    "bytes sent by process {} ({}), descriptor {}, to arrive",
+                    probe.pid, probe.comm, probe.fd
+                ),
+                limit_ms: LIMIT.as_millis() as u64,
+            });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn put_back(lines: &[Line<'_>]) -> Result<()> {
+    let mut all: Vec<Refill<'_>> = lines
+        .iter()
+        .filter_map(|line| {
+            let sender = lines.get(line.peer?)?;
+            Some(Refill {
+                through: sender.probe.copy.as_fd(),
+                to: line.probe.copy.as_fd(),
+                bytes: line.fetched.as_deref()?,
+                may_grow: true,
+            })
+        })
+        .collect();
+    refill(&mut all, PUT_BACK_LIMIT)
+}
+
+impl Line<'_> {
+    /// Makes the kernel send an acknowledgement that it has delayed (tcp(7), TCP_QUICKACK).
+    fn acknowledge_now(&self) {
+        // Only a hint: without it the acknowledgement comes 40 ms later.
+        let _ = sockopt::set_int(&self.probe.copy, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1);
+    }
+
+    /// Makes the kernel send what Nagle's rule, TCP_CORK or MSG_MORE hold back.
+    fn push(&mut self) {
+        if self.pushed.is_some() {
+            return;
+        }
+        let get = |name| sockopt::get_int(&self.probe.copy, libc::IPPROTO_TCP, name).unwrap_or(0);
+        let before = (get(libc::TCP_CORK), get(libc::TCP_NODELAY));
+        for (name, value) in [(libc::TCP_CORK, 0), (libc::TCP_NODELAY, 1)] {
+            // Where it is refused the bytes leave by the kernel's own timer.
+            let _ = sockopt::set_int(&self.probe.copy, libc::IPPROTO_TCP, name, value);
+        }
+        self.pushed = Some(before);
+    }
+
+    fn give_back_options(&self) {
+        let Some((cork, no_delay)) = self.pushed else { return };
+        for (name, value) in [(libc::TCP_NODELAY, no_delay), (libc::TCP_CORK, cork)] {
+            // These values were read from the same socket.
+            let _ = sockopt::set_int(&self.probe.copy, libc::IPPROTO_TCP, name, value);
+        }
+    }
+
+    fn has_shut_down(&self) -> Result<bool> {
+        Ok(matches!(
+            i32::from(kernel_state(self.probe)?),
+            diag::FIN_WAIT1 | diag::FIN_WAIT2 | diag::LAST_ACK | diag::CLOSING
+        ))
+    }
+
+    /// Consumes what can be read, where that was decided.
+    fn fetch(&mut self) -> Result<()> {
+        let Some(fetched) = &mut self.fetched else { return Ok(()) };
+        let mut piece = vec![0u8; PIECE];
+        loop {
+            match recv(self.probe.copy.as_raw_fd(), &mut piece, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) | Err(Errno::EAGAIN) => return Ok(()),
+                Ok(count) => fetched.extend_from_slice(piece.get(..count).unwrap_or_default()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => {
+                    return Err(EngineError::system("receive", "bytes in flight", errno));
+                }
+            }
+        }
+    }
+
+    /// All bytes that this socket's program has not read.
+    fn queue(&mut self) -> Result<Vec<u8>> {
+        if !self.has_queue {
+            return Ok(Vec::new());
+        }
+        let waiting = poll_now(&self.probe.copy, libc::POLLPRI)?;
+        if waiting & libc::POLLPRI != 0 {
+            return Err(refused(
+                self.probe,
+                "a TCP connection with urgent data in flight",
+                "it is read soon: try again",
+            ));
+        }
+        if let Some(fetched) = &self.fetched {
+            return Ok(fetched.clone());
+        }
+        let count = sockopt::readable(&self.probe.copy)
+            .map_err(|error| EngineError::system("ioctl FIONREAD", "a TCP socket", error))?;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut bytes = vec![0u8; count];
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        let got = recv(self.probe.copy.as_raw_fd(), &mut bytes, flags)
+            .map_err(|errno| EngineError::system("peek at", "a TCP socket's queue", errno))?;
+        if got != count {
+            return Err(EngineError::odd(
+                "a TCP socket's queue",
+                format!("{got} of {count} bytes (a mark of urgent data?)"),
+            ));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Bytes sent and not acknowledged by the peer's kernel.
+pub(super) fn unacknowledged(probe: &Probe) -> Result<usize> {
+    if matches!(i32::from(kernel_state(probe)?), diag::CLOSE | diag::LISTEN) {
+        return Ok(0);
+    }
+    sockopt::unacknowledged(&probe.copy)
+        .map_err(|error| EngineError::system("ioctl SIOCOUTQ", "a TCP socket", error))
+}
+
+/// Whether the connection of a socket without a peer is over, rather than never made.
+pub(super) fn is_over(probe: &Probe) -> Result<bool> {
+    Ok(poll_now(&probe.copy, libc::POLLRDHUP)? & libc::POLLRDHUP != 0)
+}
+
+/// Whether an error waits to be told.
+pub(super) fn is_reset(probe: &Probe) -> Result<bool> {
+    Ok(poll_now(&probe.copy, 0)? & libc::POLLERR != 0)
+}
+
+fn poll_now(fd: impl AsFd, wanted: i16) -> Result<i16> {
+    poll_one(fd, wanted, Duration::ZERO)
+        .map_err(|error| EngineError::system("poll", "a TCP socket", error))
+}
+
+/// Lets a restart on this machine have the connection's ports at once: after a kill they are
+/// held in TIME_WAIT, which another socket may share only if both have SO_REUSEADDR
+/// (net/ipv4/inet_connection_sock.c, inet_bind_conflict). On a connected socket the option has no
+/// other effect.
+pub(super) fn let_ports_be_reused(found: &Found<'_, TcpSocket>) -> Result<()> {
+    if found.object.connection().is_none() {
+        return Ok(());
+    }
+    sockopt::set_int(&found.probe.copy, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
+        .map_err(|error| EngineError::system("setsockopt", "SO_REUSEADDR of a TCP socket", error))
+}

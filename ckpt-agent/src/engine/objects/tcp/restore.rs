@@ -1,0 +1,306 @@
+//! Makes TCP sockets anew. The order keeps every address: connections first, each through a
+//! temporary listener at its server's recorded address and a client bound to its recorded port,
+//! then the job's own listeners, then connections that wait at them. Then every queue is filled
+//! before anything is shut down, and before anyone runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use socket2::{SockRef, Socket};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::graph::{BlobId, FileId};
+use super::super::super::sys::sockopt;
+use super::super::socket_options::{Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer};
+use super::make::{self, Address, End, Link};
+use super::refill::{Refill, refill};
+use super::{PeerEnd, RestoreContext, Saved, TcpSocket, TcpState};
+
+/// Limit for sending all bytes in flight.
+const REFILL_LIMIT: Duration = Duration::from_secs(10);
+/// Limit for a reset or the end of a connection to cross the loopback.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Descriptors made, by the graph's number.
+type Made = BTreeMap<FileId, OwnedFd>;
+
+/// Makes all TCP sockets and parks them.
+pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext) -> Result<()> {
+    let by_id: BTreeMap<FileId, &TcpSocket> =
+        all.iter().map(|saved| (saved.id, saved.object)).collect();
+    let mut made = Made::new();
+    // The far ends of connections whose peer is gone, until they have done their part.
+    let mut ghosts: Vec<(FileId, OwnedFd)> = Vec::new();
+
+    let servers = server_ports(all);
+    let links = links(&by_id, &servers)?;
+    make::connect_all(links, context, |end, fd| match end {
+        End::Socket(id) => {
+            made.insert(id, fd);
+        }
+        End::Ghost(of) => ghosts.push((of, fd)),
+    })?;
+    listeners_and_idle(all, &mut made, context)?;
+    waiting(all, &by_id, &mut made, context)?;
+    fill(all, &made, &ghosts, context)?;
+    close(all, &made, ghosts)?;
+    for saved in all {
+        let Some(fd) = made.remove(&saved.id) else {
+            return Err(EngineError::Damaged(format!("TCP socket {} has no end", saved.id.0)));
+        };
+        finish(saved.object, &fd, context);
+        context.park(saved.id, fd)?;
+    }
+    Ok(())
+}
+
+/// Ports that belong to the serving side: those that listen, and those that several connections share.
+fn server_ports(all: &[Saved<'_, TcpSocket>]) -> BTreeSet<u16> {
+    let mut connections: BTreeMap<u16, u32> = BTreeMap::new();
+    let mut servers = BTreeSet::new();
+    for saved in all {
+        let Some(local) = saved.object.local else { continue };
+        match saved.object.state {
+            TcpState::Listening { .. } => {
+                servers.insert(local.port());
+            }
+            TcpState::Connected(_) => *connections.entry(local.port()).or_default() += 1,
+            _ => {}
+        }
+    }
+    servers.extend(connections.into_iter().filter(|(_, count)| *count > 1).map(|(port, _)| port));
+    servers
+}
+
+/// All connections with the roles that their ends take.
+fn links(by_id: &BTreeMap<FileId, &TcpSocket>, servers: &BTreeSet<u16>) -> Result<Vec<Link>> {
+    let mut links = Vec::new();
+    for (&id, &socket) in by_id {
+        match &socket.state {
+            TcpState::Connected(connection) => match connection.end {
+                PeerEnd::Socket { file } if file < id => {}
+                PeerEnd::Socket { file } => {
+                    let peer = by_id.get(&file).copied().filter(|peer| {
+                        peer.connection().is_some_and(
+                            |back| matches!(back.end, PeerEnd::Socket { file } if file == id),
+                        )
+                    });
+                    let Some(peer) = peer else {
+                        return Err(EngineError::Damaged(format!(
+                            "TCP sockets {} and {} are not each other's peers",
+                            id.0, file.0
+                        )));
+                    };
+                    links.push(link(
+                        (End::Socket(id), address(socket)),
+                        (End::Socket(file), address(peer)),
+                        servers,
+                    ));
+                }
+                PeerEnd::Waiting { .. } => {}
+                PeerEnd::Closed | PeerEnd::Outside => {
+                    links.push(with_ghost(id, socket, connection.peer, servers));
+                }
+            },
+            TcpState::Closed { .. } => {
+                let ip: IpAddr = if socket.v6 {
+                    Ipv6Addr::LOCALHOST.into()
+                } else {
+                    Ipv4Addr::LOCALHOST.into()
+                };
+                links.push(with_ghost(id, socket, SocketAddr::new(ip, 0), servers));
+            }
+            _ => {}
+        }
+    }
+    Ok(links)
+}
+
+fn address(socket: &TcpSocket) -> Address {
+    Address { v6: socket.v6, at: socket.local, options: socket.options.clone() }
+}
+
+/// A link whose far end is ours, to be closed again.
+fn with_ghost(id: FileId, socket: &TcpSocket, peer: SocketAddr, servers: &BTreeSet<u16>) -> Link {
+    let far = Address { v6: socket.v6, at: Some(peer), options: SocketOptions::default() };
+    link((End::Socket(id), address(socket)), (End::Ghost(id), far), servers)
+}
+
+fn link(a: (End, Address), b: (End, Address), servers: &BTreeSet<u16>) -> Link {
+    let serves = |end: &(End, Address)| end.1.at.is_some_and(|at| servers.contains(&at.port()));
+    let ghost = |end: &(End, Address)| matches!(end.0, End::Ghost(_));
+    let a_serves = if serves(&a) == serves(&b) { ghost(&a) } else { serves(&a) };
+    let (server, client) = if a_serves { (a, b) } else { (b, a) };
+    Link { server, client }
+}
+
+fn listeners_and_idle(
+    all: &[Saved<'_, TcpSocket>],
+    made: &mut Made,
+    context: &mut RestoreContext,
+) -> Result<()> {
+    for saved in all {
+        let backlog = match saved.object.state {
+            TcpState::Listening { backlog } => Some(backlog),
+            TcpState::Idle => None,
+            _ => continue,
+        };
+        let address = address(saved.object);
+        let socket = make::bound(&address, backlog.is_some(), context)?;
+        // Of a listener: what its connections will start with.
+        let wanted = &saved.object.options;
+        if backlog.is_none() || wanted.receive_buffer_locked() {
+            set_receive_buffer(&socket, wanted.receive_buffer);
+        }
+        set_send_buffer(&socket, wanted.send_buffer);
+        if let Some(backlog) = backlog {
+            socket
+                .listen(backlog)
+                .map_err(|error| EngineError::system("listen on", "a TCP socket", error))?;
+        }
+        made.insert(saved.id, socket.into());
+    }
+    Ok(())
+}
+
+/// Connections that the job has not accepted yet.
+fn waiting(
+    all: &[Saved<'_, TcpSocket>],
+    by_id: &BTreeMap<FileId, &TcpSocket>,
+    made: &mut Made,
+    context: &mut RestoreContext,
+) -> Result<()> {
+    for saved in all {
+        let Some(connection) = saved.object.connection() else { continue };
+        let PeerEnd::Waiting { listener } = connection.end else { continue };
+        let is_listener = by_id
+            .get(&listener)
+            .is_some_and(|socket| matches!(socket.state, TcpState::Listening { .. }));
+        let Some(listening) = made.get(&listener).filter(|_| is_listener) else {
+            return Err(EngineError::Damaged(format!("TCP socket {} does not listen", listener.0)));
+        };
+        // The listener may have got another port.
+        let port = SockRef::from(listening)
+            .local_addr()
+            .map_err(|error| EngineError::system("getsockname", "a TCP listener", error))?
+            .as_socket()
+            .map_or(connection.peer.port(), |address| address.port());
+        let target = SocketAddr::new(connection.peer.ip(), port);
+        let client = make::client(&address(saved.object), target, context)?;
+        made.insert(saved.id, client.into());
+    }
+    Ok(())
+}
+
+/// Sends all bytes in flight, each through the socket of its sender.
+fn fill(
+    all: &[Saved<'_, TcpSocket>],
+    made: &Made,
+    ghosts: &[(FileId, OwnedFd)],
+    context: &RestoreContext,
+) -> Result<()> {
+    let mut queues: Vec<(FileId, &OwnedFd, Vec<u8>, bool)> = Vec::new();
+    for saved in all {
+        let (received, sender): (Option<BlobId>, _) = match &saved.object.state {
+            TcpState::Connected(connection) => {
+                let sender = match connection.end {
+                    PeerEnd::Socket { file } => made.get(&file),
+                    _ => ghost_of(ghosts, saved.id),
+                };
+                (connection.received, sender)
+            }
+            TcpState::Closed { received, .. } => (*received, ghost_of(ghosts, saved.id)),
+            _ => continue,
+        };
+        let Some(blob) = received else { continue };
+        let Some(sender) = sender else {
+            return Err(EngineError::Damaged(format!("TCP socket {} has bytes from nobody", saved.id.0)));
+        };
+        // Else the last bytes wait for an acknowledgement; set as recorded afterwards.
+        sockopt::set_int(sender, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)
+            .map_err(|error| EngineError::system("setsockopt", "TCP_NODELAY", error))?;
+        let may_grow = !saved.object.options.receive_buffer_locked();
+        queues.push((saved.id, sender, context.blob(blob)?, may_grow));
+    }
+    let mut refills = Vec::new();
+    for (id, sender, bytes, may_grow) in &queues {
+        let Some(to) = made.get(id) else { continue };
+        refills.push(Refill { through: sender.as_fd(), to: to.as_fd(), bytes, may_grow: *may_grow });
+    }
+    refill(&mut refills, REFILL_LIMIT)
+}
+
+fn ghost_of(ghosts: &[(FileId, OwnedFd)], of: FileId) -> Option<&OwnedFd> {
+    ghosts.iter().find(|(id, _)| *id == of).map(|(_, fd)| fd)
+}
+
+/// Half closes, ends and resets, now that nothing is to be sent any more.
+fn close(all: &[Saved<'_, TcpSocket>], made: &Made, ghosts: Vec<(FileId, OwnedFd)>) -> Result<()> {
+    let shut = |fd: &OwnedFd, how| {
+        SockRef::from(fd)
+            .shutdown(how)
+            .map_err(|error| EngineError::system("shut down", "a TCP connection", error))
+    };
+    let mut resets = BTreeSet::new();
+    for saved in all {
+        let Some(fd) = made.get(&saved.id) else { continue };
+        match &saved.object.state {
+            TcpState::Connected(connection) => {
+                if connection.end == PeerEnd::Outside {
+                    resets.insert(saved.id);
+                } else if connection.shut_write {
+                    shut(fd, std::net::Shutdown::Write)?;
+                }
+                if connection.shut_read {
+                    shut(fd, std::net::Shutdown::Read)?;
+                }
+            }
+            TcpState::Closed { reset: true, .. } => {
+                resets.insert(saved.id);
+            }
+            TcpState::Closed { reset: false, .. } => shut(fd, std::net::Shutdown::Write)?,
+            _ => {}
+        }
+    }
+    for (of, ghost) in ghosts {
+        make::wait_until_sent(&ghost, CLOSE_LIMIT)?;
+        if resets.contains(&of) {
+            SockRef::from(&ghost)
+                .set_linger(Some(Duration::ZERO))
+                .map_err(|error| EngineError::system("setsockopt", "SO_LINGER", error))?;
+        }
+        drop(ghost);
+        if let Some(fd) = made.get(&of) {
+            make::wait_until_told(fd, CLOSE_LIMIT)?;
+        }
+    }
+    Ok(())
+}
+
+/// The options that would have been in the way until now.
+fn finish(socket: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
+    let kind: Kind = socket.kind();
+    let connected = socket.connection().is_some();
+    let mut options = socket.options.clone();
+    if connected {
+        // Stays on: see `quiesce::let_ports_be_reused`.
+        options.set.remove("reuse_address");
+        set_send_buffer(fd, options.send_buffer);
+        if options.receive_buffer_locked() {
+            set_receive_buffer(fd, options.receive_buffer);
+        }
+    }
+    let mut failed = options.apply(fd, kind, Moment::Made);
+    failed.extend(options.apply(fd, kind, Moment::Last));
+    options.apply_buffer_lock(fd);
+    make::warn_of_options(&failed, socket.local, context);
+}
+
+/// What [`make::connect_all`] needs of a socket before it is connected.
+pub(super) fn prepare(socket: &Socket, address: &Address) {
+    if address.options.receive_buffer_locked() {
+        set_receive_buffer(socket, address.options.receive_buffer);
+    }
+}

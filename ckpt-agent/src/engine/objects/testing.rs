@@ -1,0 +1,127 @@
+//! What tests of rooms share: a dump and a restore of descriptors of the test process itself.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use super::super::error::Result;
+use super::super::graph::{Blob, BlobId, Clocks, FileId, GRAPH_VERSION, Graph, OpenFile};
+use super::{BlobSource, DumpContext, FdInfo, Object, Probe, RestoreContext};
+
+/// Bytes of a dump, kept in memory.
+pub struct Kept(pub Vec<Vec<u8>>);
+
+impl BlobSource for Kept {
+    fn read(&self, _graph: &Graph, id: BlobId) -> Result<Vec<u8>> {
+        Ok(self.0[id.0 as usize].clone())
+    }
+
+    fn copy_to(&self, _graph: &Graph, id: BlobId, to: BorrowedFd<'_>) -> Result<()> {
+        fs::write(format!("/proc/self/fd/{}", to.as_raw_fd()), &self.0[id.0 as usize]).unwrap();
+        Ok(())
+    }
+}
+
+/// A descriptor of this process as a dump would see it.
+pub fn probe(fd: impl AsFd) -> Probe {
+    let fd = fd.as_fd();
+    let number = fd.as_raw_fd();
+    let pid = std::process::id() as i32;
+    Probe {
+        host_pid: pid,
+        pid,
+        comm: "test".into(),
+        fd: number,
+        copy: fd.try_clone_to_owned().unwrap(),
+        flags: nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_GETFL).unwrap(),
+        stat: nix::sys::stat::fstat(fd).unwrap(),
+        link: fs::read_link(format!("/proc/self/fd/{number}")).unwrap().display().to_string(),
+        info: FdInfo::parse(fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap()),
+    }
+}
+
+/// A finished dump.
+pub struct Dumped {
+    pub files: Vec<OpenFile>,
+    pub context: DumpContext,
+}
+
+/// Dumps descriptors of this process, a different description each.
+pub fn try_dump(fds: &[BorrowedFd<'_>], mut context: DumpContext) -> Result<Dumped> {
+    let pid = std::process::id() as i32;
+    context.pids.insert(pid, pid);
+    let probes: Vec<Probe> = fds.iter().map(probe).collect();
+    let mut files = Vec::new();
+    for probe in &probes {
+        files.push(OpenFile {
+            flags: probe.flags,
+            owner: None,
+            locks: Vec::new(),
+            object: Object::dump(probe, &mut context)?,
+        });
+    }
+    Object::finish_all(&mut files, &probes, &mut context)?;
+    Ok(Dumped { files, context })
+}
+
+/// As [`try_dump`], must not fail.
+pub fn dump(fds: &[BorrowedFd<'_>]) -> Dumped {
+    try_dump(fds, DumpContext::default()).unwrap()
+}
+
+impl Dumped {
+    /// The graph, through its written form and back.
+    pub fn graph(&self) -> Graph {
+        let graph = Graph {
+            version: GRAPH_VERSION,
+            architecture: "x86_64".into(),
+            page_size: 4096,
+            clocks: Clocks { monotonic_ns: 0, boottime_ns: 0, realtime_ns: 0 },
+            vdso: String::new(),
+            root: 2,
+            processes: Vec::new(),
+            files: self.files.clone(),
+            inodes: Vec::new(),
+            blobs: self
+                .context
+                .blobs
+                .iter()
+                .map(|bytes| Blob { length: bytes.len() as u64, spans: Vec::new() })
+                .collect(),
+        };
+        serde_json::from_str(&serde_json::to_string(&graph).unwrap()).unwrap()
+    }
+
+    /// Makes everything again; descriptors in the order of the dump.
+    pub fn restore(&self) -> Restored {
+        self.try_restore().unwrap()
+    }
+
+    /// As [`Dumped::restore`].
+    pub fn try_restore(&self) -> Result<Restored> {
+        let graph = self.graph();
+        let kept = Kept(self.context.blobs.clone());
+        let mut context = RestoreContext::new(&graph, &kept, false, 512);
+        Object::restore_all(&graph.files, &mut context)?;
+        let mut fds = Vec::new();
+        for (index, file) in graph.files.iter().enumerate() {
+            let fd = context.parked(FileId(index as u32))?.try_clone_to_owned().unwrap();
+            let status = file.flags & (libc::O_NONBLOCK | libc::O_APPEND);
+            nix::fcntl::fcntl(
+                &fd,
+                nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::from_bits_truncate(status)),
+            )
+            .unwrap();
+            fds.push(fd);
+        }
+        let warnings = std::mem::take(&mut context.warnings);
+        let console = std::mem::take(&mut context.console);
+        Ok(Restored { fds, warnings, console })
+    }
+}
+
+/// What a restore made.
+pub struct Restored {
+    pub fds: Vec<OwnedFd>,
+    pub warnings: Vec<String>,
+    pub console: super::Console,
+}

@@ -1,0 +1,182 @@
+//! Sockets of this network namespace as the kernel lists them (sock_diag(7)): peers and accept
+//! queues that no call on a descriptor tells.
+
+use std::net::SocketAddr;
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::{
+    SockDiagMessage,
+    inet::{ExtensionFlags, InetRequest, SocketId, StateFlags},
+    unix::{ShowFlags, UnixRequest, nlas::Nla},
+};
+use netlink_sys::{Socket, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
+
+use super::super::error::{EngineError, Result};
+
+/// Largest answer that the kernel gives at once (net/netlink/af_netlink.c: 32 KiB).
+const ANSWER_BYTES: usize = 64 * 1024;
+/// More sockets than this are taken for an endless answer.
+const MOST_SOCKETS: usize = 4_000_000;
+
+/// A Unix socket that some descriptor refers to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnixEntry {
+    /// Inode of the socket.
+    pub inode: u32,
+    /// TCP_ESTABLISHED, TCP_CLOSE, TCP_LISTEN.
+    pub state: u8,
+    /// Inode of the peer; 0: it has no descriptor (closed, or waits to be accepted).
+    pub peer: Option<u32>,
+    /// Of a listening socket: inodes of those that wait to be accepted, in their order; 0: closed
+    /// meanwhile.
+    pub waiting: Vec<u32>,
+    /// Of a listening socket: the backlog; else bytes accounted to it that its peer has not read.
+    pub send_queue: u32,
+    /// RCV_SHUTDOWN (1), SEND_SHUTDOWN (2).
+    pub shutdown: u8,
+}
+
+/// A TCP socket, with or without a descriptor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpEntry {
+    /// TCP_ESTABLISHED and so on (include/net/tcp_states.h).
+    pub state: u8,
+    /// Its own address.
+    pub local: SocketAddr,
+    /// Its peer's address.
+    pub peer: SocketAddr,
+    /// Inode; 0: no descriptor (not accepted yet, or closed).
+    pub inode: u32,
+    /// Bytes that can be read.
+    pub receive_queue: u32,
+    /// Bytes sent that are not acknowledged.
+    pub send_queue: u32,
+    /// RCV_SHUTDOWN (1), SEND_SHUTDOWN (2).
+    pub shutdown: u8,
+}
+
+/// All Unix sockets that have an inode.
+///
+/// # Errors
+/// The kernel has no unix_diag; netlink failures.
+pub fn unix_sockets() -> Result<Vec<UnixEntry>> {
+    let request = UnixRequest {
+        // A mask of states: all of them, TCP_CLOSE (plain datagram sockets) too.
+        // SAFETY: the kernel takes any mask; the crate only names two of its bits.
+        state_flags: unsafe {
+            netlink_packet_sock_diag::unix::StateFlags::from_bits_unchecked(u32::MAX)
+        },
+        inode: 0,
+        show_flags: ShowFlags::PEER | ShowFlags::ICONS | ShowFlags::RQLEN,
+        cookie: [0xff; 8],
+    };
+    let mut found = Vec::new();
+    ask(SockDiagMessage::UnixRequest(request), |answer| {
+        let SockDiagMessage::UnixResponse(answer) = answer else { return };
+        let mut entry = UnixEntry {
+            inode: answer.header.inode,
+            state: answer.header.state,
+            ..UnixEntry::default()
+        };
+        for attribute in &answer.nlas {
+            match attribute {
+                Nla::Peer(inode) => entry.peer = Some(*inode),
+                Nla::PendingConnections(inodes) => entry.waiting.clone_from(inodes),
+                Nla::ReceiveQueueLength(_, send) => entry.send_queue = *send,
+                Nla::Shutdown(bits) => entry.shutdown = *bits,
+                _ => {}
+            }
+        }
+        found.push(entry);
+    })?;
+    Ok(found)
+}
+
+/// All TCP sockets but those in TIME_WAIT, of IPv4 and IPv6.
+///
+/// # Errors
+/// The kernel has no tcp_diag; netlink failures.
+pub fn tcp_sockets() -> Result<Vec<TcpEntry>> {
+    use netlink_packet_sock_diag::inet::nlas::Nla;
+    let mut found = Vec::new();
+    for family in [AF_INET, AF_INET6] {
+        let request = InetRequest {
+            family,
+            protocol: IPPROTO_TCP,
+            extensions: ExtensionFlags::empty(),
+            states: StateFlags::all() - StateFlags::TIME_WAIT,
+            socket_id: if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() },
+        };
+        ask(SockDiagMessage::InetRequest(request), |answer| {
+            let SockDiagMessage::InetResponse(answer) = answer else { return };
+            let (header, id) = (&answer.header, &answer.header.socket_id);
+            let shutdown = answer.nlas.iter().find_map(|attribute| match attribute {
+                Nla::Shutdown(bits) => Some(*bits),
+                _ => None,
+            });
+            found.push(TcpEntry {
+                state: header.state,
+                local: SocketAddr::new(id.source_address, id.source_port),
+                peer: SocketAddr::new(id.destination_address, id.destination_port),
+                inode: header.inode,
+                receive_queue: header.recv_queue,
+                send_queue: header.send_queue,
+                shutdown: shutdown.unwrap_or(0),
+            });
+        })?;
+    }
+    Ok(found)
+}
+
+/// Sends one dump request and hands every answer to `take`.
+fn ask(request: SockDiagMessage, mut take: impl FnMut(SockDiagMessage)) -> Result<()> {
+    let failed = |call: &'static str| {
+        move |source: std::io::Error| {
+            EngineError::system(call, "the kernel's list of sockets", source)
+        }
+    };
+    let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(failed("socket"))?;
+    socket.bind_auto().map_err(failed("bind"))?;
+    socket.connect(&NetlinkAddress::new(0, 0)).map_err(failed("connect"))?;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(request));
+    packet.finalize();
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.serialize(&mut bytes);
+    socket.send(&bytes, 0).map_err(failed("send"))?;
+
+    let mut answer = vec![0; ANSWER_BYTES];
+    let mut count = 0;
+    loop {
+        let length = socket.recv(&mut &mut answer[..], 0).map_err(failed("receive"))?;
+        let mut rest = answer.get(..length).unwrap_or_default();
+        while !rest.is_empty() {
+            let message =
+                NetlinkMessage::<SockDiagMessage>::deserialize(rest).map_err(|error| {
+                    EngineError::odd("the kernel's list of sockets", error.to_string())
+                })?;
+            // Messages are padded to four bytes (netlink(7)).
+            let step = (message.header.length as usize).next_multiple_of(4);
+            if step == 0 {
+                return Err(EngineError::odd("the kernel's list of sockets", "an empty message"));
+            }
+            rest = rest.get(step..).unwrap_or_default();
+            match message.payload {
+                NetlinkPayload::InnerMessage(inner) => take(inner),
+                NetlinkPayload::Done(_) => return Ok(()),
+                NetlinkPayload::Error(error) => {
+                    return Err(failed("read")(error.to_io()));
+                }
+                _ => {}
+            }
+            count += 1;
+            if count > MOST_SOCKETS {
+                return Err(EngineError::odd("the kernel's list of sockets", "no end of it"));
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Terminal requests of ioctl_tty(2) that no crate has.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// TIOCGPKT: packet mode of a master.
+const GET_PACKET_MODE: u32 = 0x8004_5438;
+/// TIOCGPTLCK: whether the slave is locked.
+const GET_LOCK: u32 = 0x8004_5439;
+/// TIOCGEXCL: exclusive mode.
+const GET_EXCLUSIVE: u32 = 0x8004_5440;
+/// TIOCGPTPEER: opens the slave of a master.
+const OPEN_PEER: u32 = 0x5441;
+/// TIOCGDEV: device number of the terminal, of the slave where asked of a master.
+const GET_DEVICE: u32 = 0x8004_5432;
+
+/// Size of a terminal in characters and pixels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct WindowSize {
+    /// Rows of characters.
+    pub rows: u16,
+    /// Columns of characters.
+    pub columns: u16,
+    /// Width in pixels.
+    pub width: u16,
+    /// Height in pixels.
+    pub height: u16,
+}
+
+fn read_with<T: Copy>(fd: impl AsFd, request: u32, mut value: T) -> io::Result<T> {
+    // SAFETY: every caller in this file passes a request that writes exactly one T.
+    let answer =
+        unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), request as libc::Ioctl, &raw mut value) };
+    if answer == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+fn write_with<T>(fd: impl AsFd, request: u32, value: &T) -> io::Result<()> {
+    // SAFETY: every caller in this file passes a request that reads exactly one T.
+    let answer = unsafe {
+        libc::ioctl(fd.as_fd().as_raw_fd(), request as libc::Ioctl, std::ptr::from_ref(value))
+    };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn no_modes() -> libc::termios2 {
+    libc::termios2 {
+        c_iflag: 0,
+        c_oflag: 0,
+        c_cflag: 0,
+        c_lflag: 0,
+        c_line: 0,
+        c_cc: [0; 19],
+        c_ispeed: 0,
+        c_ospeed: 0,
+    }
+}
+
+/// The slave's modes, asked of either side (TCGETS2).
+///
+/// # Errors
+/// EIO where the master is gone.
+pub fn modes(fd: impl AsFd) -> io::Result<libc::termios2> {
+    read_with(fd, libc::TCGETS2 as u32, no_modes())
+}
+
+/// Sets the slave's modes at once, from either side, flushing nothing (TCSETS2).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn set_modes(fd: impl AsFd, modes: &libc::termios2) -> io::Result<()> {
+    write_with(fd, libc::TCSETS2 as u32, modes)
+}
+
+/// Window size (TIOCGWINSZ).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn window_size(fd: impl AsFd) -> io::Result<WindowSize> {
+    let raw = read_with(
+        fd,
+        libc::TIOCGWINSZ as u32,
+        libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 },
+    )?;
+    Ok(WindowSize {
+        rows: raw.ws_row,
+        columns: raw.ws_col,
+        width: raw.ws_xpixel,
+        height: raw.ws_ypixel,
+    })
+}
+
+/// Sets the window size (TIOCSWINSZ).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn set_window_size(fd: impl AsFd, size: WindowSize) -> io::Result<()> {
+    let raw = libc::winsize {
+        ws_row: size.rows,
+        ws_col: size.columns,
+        ws_xpixel: size.width,
+        ws_ypixel: size.height,
+    };
+    write_with(fd, libc::TIOCSWINSZ as u32, &raw)
+}
+
+/// Packet mode of a master.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn packet_mode(fd: impl AsFd) -> io::Result<bool> {
+    Ok(read_with(fd, GET_PACKET_MODE, 0i32)? != 0)
+}
+
+/// Sets packet mode of a master (TIOCPKT).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn set_packet_mode(fd: impl AsFd, on: bool) -> io::Result<()> {
+    write_with(fd, libc::TIOCPKT as u32, &i32::from(on))
+}
+
+/// Whether the slave is locked against being opened.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn locked(fd: impl AsFd) -> io::Result<bool> {
+    Ok(read_with(fd, GET_LOCK, 0i32)? != 0)
+}
+
+/// Locks or unlocks the slave (TIOCSPTLCK).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn set_locked(fd: impl AsFd, on: bool) -> io::Result<()> {
+    write_with(fd, libc::TIOCSPTLCK as u32, &i32::from(on))
+}
+
+/// Exclusive mode.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn exclusive(fd: impl AsFd) -> io::Result<bool> {
+    Ok(read_with(fd, GET_EXCLUSIVE, 0i32)? != 0)
+}
+
+/// Puts a terminal into exclusive mode (TIOCEXCL).
+///
+/// # Errors
+/// As ioctl(2).
+pub fn set_exclusive(fd: impl AsFd) -> io::Result<()> {
+    write_with(fd, libc::TIOCEXCL as u32, &0i32)
+}
+
+/// Index of a pseudoterminal, asked of its master (TIOCGPTN).
+///
+/// # Errors
+/// ENOTTY where it is no master.
+pub fn master_index(fd: impl AsFd) -> io::Result<u32> {
+    read_with(fd, libc::TIOCGPTN as u32, 0u32)
+}
+
+/// Device number (major, minor) of the terminal behind a descriptor; of the slave for both sides of
+/// a pair.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn device(fd: impl AsFd) -> io::Result<(u32, u32)> {
+    let encoded = read_with(fd, GET_DEVICE, 0u32)?;
+    // include/linux/kdev_t.h, new_decode_dev.
+    Ok(((encoded & 0xfff00) >> 8, (encoded & 0xff) | ((encoded >> 12) & 0xfff00)))
+}
+
+/// Opens the slave of a master, wherever its file system is mounted (TIOCGPTPEER).
+///
+/// # Errors
+/// As open(2): EIO where the slave is locked.
+pub fn open_peer(master: impl AsFd, flags: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the request takes flags by value and returns a new descriptor.
+    let fd = unsafe { libc::ioctl(master.as_fd().as_raw_fd(), OPEN_PEER as libc::Ioctl, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Session of the terminal, asked of its master (TIOCGSID), in the caller's PID namespace.
+///
+/// # Errors
+/// ENOTTY where it controls no session.
+pub fn session(master: impl AsFd) -> io::Result<i32> {
+    read_with(master, libc::TIOCGSID as u32, 0i32)
+}
+
+/// Foreground process group, asked of the master (TIOCGPGRP), in the caller's PID namespace.
+///
+/// # Errors
+/// As ioctl(2).
+pub fn foreground_group(master: impl AsFd) -> io::Result<i32> {
+    read_with(master, libc::TIOCGPGRP as u32, 0i32)
+}
