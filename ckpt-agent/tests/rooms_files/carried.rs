@@ -202,3 +202,15 @@ fn copying_shared_memory_costs_little_more_than_memcpy() {
     // The target is 1.5; other tests run beside this one on the same cores.
     assert!(time < limit * 3, "{time:?} against {limit:?}");
 }
+
+#[test]
+fn files_of_other_users_stay_where_they_are() {
+    let _alone = alone();
+    let file = File::open("/etc/passwd").unwrap();
+    let session = |context: &mut ckpt_agent::engine::objects::DumpContext| {
+        context.session_directories.push("/etc".into());
+    };
+    let image = dump_with(&[&file], session).unwrap();
+    let mine = nix::unistd::geteuid().is_root();
+    assert_eq!(image.inodes.len(), usize::from(mine));
+}
