@@ -97,6 +97,17 @@ pub fn pathless_origin(link: &str, seals: i32) -> Origin {
     }
 }
 
+/// Whether a file of a session directory has to stay where it is: it belongs to another user than
+/// the process (told by the owner of /proc/PID), so that a restart could not replace it (in a
+/// folder with the sticky bit, as /tmp is). Holds for mapped files too.
+pub fn belongs_to_another(host_pid: i32, owner: u32) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // A process that may not be dumped shows root, as a job of root's does: nothing is
+    // beyond that one's reach.
+    std::fs::metadata(format!("/proc/{host_pid}"))
+        .is_ok_and(|process| process.uid() != 0 && process.uid() != owner)
+}
+
 /// Takes the inode of a description that has no path of its own any more, or whose path lies
 /// in a session directory.
 ///

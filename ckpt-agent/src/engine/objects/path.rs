@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::inodes;
 use super::carried::Carried;
 use super::directory::Directory;
 use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths};
@@ -58,10 +59,12 @@ impl Room for PathOnly {
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
         let exists = paths::leads_to_it(probe);
+        let travels = context.is_session_file(&probe.link)
+            && !inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid);
         match probe.file_type() {
             _ if !probe.link.starts_with('/') => Err(probe.unknown().into()),
             libc::S_IFDIR => Directory::of(probe, context).map(Self::Directory),
-            libc::S_IFREG if !exists || context.is_session_file(&probe.link) => {
+            libc::S_IFREG if !exists || travels => {
                 Carried::dump(probe, context, exists).map(Self::Carried)
             }
             file_type if exists => Ok(Self::Named { path: probe.link.clone(), file_type }),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{Refusal, Result};
+use super::super::inodes;
 use super::by_path::ByPath;
 use super::carried::Carried;
 use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths, reopen};
@@ -41,7 +42,9 @@ impl Room for Regular {
         if paths::is_silly_rename(&probe.link) {
             return Carried::dump(probe, context, false).map(Self::Carried);
         }
-        if context.is_session_file(&probe.link) {
+        if context.is_session_file(&probe.link)
+            && !inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid)
+        {
             return Carried::dump(probe, context, true).map(Self::Carried);
         }
         ByPath::dump(probe, context).map(Self::ByPath)
