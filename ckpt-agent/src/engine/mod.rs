@@ -13,6 +13,7 @@ pub mod error;
 pub mod freeze;
 pub mod graph;
 pub mod inodes;
+pub mod job_init;
 pub mod locks;
 pub mod objects;
 pub mod proc;

@@ -201,8 +201,10 @@ pub fn describe(path: &str, reached: &str, metadata: &std::fs::Metadata) -> Mapp
     MappedFile {
         path: path.to_owned(),
         size: metadata.size(),
-        modified_ns: i128::from(metadata.mtime()) * 1_000_000_000
-            + i128::from(metadata.mtime_nsec()),
+        modified_ns: metadata
+            .mtime()
+            .saturating_mul(1_000_000_000)
+            .saturating_add(metadata.mtime_nsec()),
         build_id: build_id(reached),
     }
 }

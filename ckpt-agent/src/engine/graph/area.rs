@@ -84,7 +84,7 @@ pub struct MappedFile {
     /// Size in bytes.
     pub size: u64,
     /// Modification time, ns since 1970.
-    pub modified_ns: i128,
+    pub modified_ns: i64,
     /// The ELF build ID, where the file is ELF and has one (hex).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,

@@ -1,11 +1,12 @@
 //! What a helper does to itself, as ordinary code, before its memory is replaced.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::super::graph::{Graph, Pid, ProcessImage};
+use super::super::graph::{Pid, ProcessImage};
 use super::super::locks;
-use super::super::objects::RestoreContext;
+use super::super::objects::{ControllingTerminal, RestoreContext};
 use super::super::sys::signals::set_action;
+use super::super::sys::tty;
 use super::image::Image;
 use super::tree::Hooks;
 
@@ -19,17 +20,6 @@ pub struct Preparation<'a> {
     pub terminals: Vec<ControllingTerminal>,
 }
 
-/// The controlling terminal of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ControllingTerminal {
-    /// The session.
-    pub session: Pid,
-    /// An open file description of the terminal.
-    pub file: super::super::graph::FileId,
-    /// The foreground process group.
-    pub foreground: Option<Pid>,
-}
-
 type Outcome<T = ()> = Result<T, String>;
 
 fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String {
@@ -39,8 +29,8 @@ fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String {
 impl Hooks for Preparation<'_> {
     fn terminal(&self, pid: Pid) -> Outcome {
         for terminal in self.terminals.iter().filter(|terminal| terminal.session == pid) {
-            let fd = self.context.parked(terminal.file).map_err(|error| error.to_string())?;
-            super::super::sys::tty::take_controlling(fd)
+            let slave = self.slave(terminal)?;
+            tty::take_controlling(&slave)
                 .map_err(failed("make its terminal the controlling one"))?;
         }
         Ok(())
@@ -67,7 +57,10 @@ impl Hooks for Preparation<'_> {
         // The last ones: from here on this code must not rely on any handler.
         let all: Vec<(i32, [u64; 4])> = all_actions(process);
         for (signal, words) in all {
-            set_action(signal, &words).map_err(failed(&format!("set action of signal {signal}")))?;
+            // SAFETY: every signal is blocked here, and stays blocked until the memory that the handlers
+            // lie in is in place.
+            unsafe { set_action(signal, words) }
+                .map_err(failed(&format!("set action of signal {signal}")))?;
         }
         Ok(())
     }
@@ -94,15 +87,28 @@ fn own_settings(process: &ProcessImage) {
 }
 
 impl Preparation<'_> {
+    /// A descriptor of a controlling terminal's slave side.
+    fn slave(&self, terminal: &ControllingTerminal) -> Outcome<OwnedFd> {
+        let parked = |file| self.context.parked(file).map_err(|error| error.to_string());
+        match (terminal.slave, terminal.master) {
+            (Some(slave), _) => parked(slave)?.try_clone_to_owned().map_err(failed("dup")),
+            (None, Some(master)) => {
+                tty::open_peer(parked(master)?, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC)
+                    .map_err(failed("open the terminal"))
+            }
+            (None, None) => Err(format!("the terminal of session {} is lost", terminal.session)),
+        }
+    }
+
     fn foreground(&self, pid: Pid) -> Outcome {
         for terminal in &self.terminals {
             if terminal.session != pid {
                 continue;
             }
             let Some(group) = terminal.foreground else { continue };
-            let fd = self.context.parked(terminal.file).map_err(|error| error.to_string())?;
+            let slave = self.slave(terminal)?;
             // A group whose last member has gone is the foreground group of nobody.
-            let _ = nix::unistd::tcsetpgrp(fd, nix::unistd::Pid::from_raw(group));
+            let _ = nix::unistd::tcsetpgrp(&slave, nix::unistd::Pid::from_raw(group));
         }
         Ok(())
     }
@@ -133,12 +139,4 @@ fn close_range(first: i32, last: i32) -> Outcome {
     // SAFETY: closes numbers that no owned descriptor of this helper has: those are parked above.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     nix::errno::Errno::result(closed).map(drop).map_err(failed("close_range"))
-}
-
-/// Controlling terminals of the sessions in a graph.
-pub fn controlling_terminals(graph: &Graph) -> Vec<ControllingTerminal> {
-    super::super::objects::controlling_terminals(graph)
-        .into_iter()
-        .map(|(session, file, foreground)| ControllingTerminal { session, file, foreground })
-        .collect()
 }

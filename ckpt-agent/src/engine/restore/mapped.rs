@@ -121,7 +121,7 @@ fn open_named(
         .map_err(failed)?;
     let metadata = opened.metadata().map_err(failed)?;
     let modified =
-        i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+        metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
     let unchanged = metadata.size() == file.size && modified == file.modified_ns;
     // A file of a session directory has just been made from the image.
     let carried = context.graph.inodes.iter().any(

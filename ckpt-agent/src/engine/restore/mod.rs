@@ -16,7 +16,7 @@ use super::error::{EngineError, Result};
 use super::graph::{Credentials, Pid, ProcessImage};
 use super::inodes;
 use super::locks;
-use super::objects::{Object, RestoreContext, reopen};
+use super::objects::{Object, RestoreContext, controlling_terminals, reopen};
 use super::proc::read_maps;
 use super::sys::limits::set_resource_limit;
 use super::sys::owner::{FileOwner, set_file_owner};
@@ -46,7 +46,7 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
     let files = MappedFiles::open(image, context)?;
     let plan = tree::plan(&image.graph.processes)
         .map_err(|error| EngineError::odd("process tree", error.to_string()))?;
-    let terminals = helper::controlling_terminals(&image.graph);
+    let terminals = controlling_terminals(&image.graph);
     let pids = {
         let preparation = Preparation { image, context, terminals };
         tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {

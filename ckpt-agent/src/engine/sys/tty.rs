@@ -199,3 +199,13 @@ pub fn session(master: impl AsFd) -> io::Result<i32> {
 pub fn foreground_group(master: impl AsFd) -> io::Result<i32> {
     read_with(master, libc::TIOCGPGRP as u32, 0i32)
 }
+
+/// Makes a terminal the controlling one of the calling session leader (TIOCSCTTY, ioctl_tty(2)).
+///
+/// # Errors
+/// EPERM where the caller leads no session or has a terminal already, or another session has this one.
+pub fn take_controlling(slave: impl AsFd) -> io::Result<()> {
+    // SAFETY: takes numbers only.
+    let answer = unsafe { libc::ioctl(slave.as_fd().as_raw_fd(), libc::TIOCSCTTY, 0) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

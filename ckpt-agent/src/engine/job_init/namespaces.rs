@@ -1,0 +1,89 @@
+//! The namespaces of a logical node: PID, mount, UTS, IPC, time; and a user namespace where the
+//! job runs without privilege (user_namespaces(7)).
+
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use super::super::error::{EngineError, Result};
+
+/// CLONE_NEWTIME (time_namespaces(7)); not in nix.
+const NEW_TIME: i32 = 0x80;
+const SECOND: i64 = 1_000_000_000;
+
+fn write(path: &str, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|error| EngineError::system("write", path, error))
+}
+
+/// Leaves the machine's namespaces, but the network. Processes forked from now on are inside.
+///
+/// # Errors
+/// Where user namespaces are forbidden: `ckptd doctor` says how to allow them.
+pub fn enter(clocks: Option<(i64, i64)>) -> Result<()> {
+    let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    if !user.is_root() {
+        unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| EngineError::Unfit {
+            what: format!("a user namespace cannot be made ({})", errno.desc()),
+            way_out: "see `ckptd doctor`, or run as root".into(),
+        })?;
+        // One user, the same inside and outside. A group can be mapped only once setgroups is
+        // forbidden (user_namespaces(7)).
+        write("/proc/self/setgroups", "deny")?;
+        write("/proc/self/uid_map", &format!("{user} {user} 1"))?;
+        write("/proc/self/gid_map", &format!("{group} {group} 1"))?;
+    }
+    if let Some((monotonic, boottime)) = clocks {
+        shift_clocks(monotonic, boottime)?;
+    }
+    let flags = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWPID;
+    unshare(flags).map_err(|errno| EngineError::Unfit {
+        what: format!("namespaces cannot be made ({})", errno.desc()),
+        way_out: "see `ckptd doctor`".into(),
+    })
+}
+
+fn shift_clocks(monotonic: i64, boottime: i64) -> Result<()> {
+    if !Path::new("/proc/self/timens_offsets").exists() {
+        // Before Linux 5.6: absolute timers of the job are off by the time that has passed.
+        return Ok(());
+    }
+    unshare(CloneFlags::from_bits_retain(NEW_TIME))
+        .map_err(|errno| EngineError::system("unshare", "a time namespace", errno))?;
+    let line = |clock: &str, ns: i64| {
+        format!("{clock} {} {}\n", ns.div_euclid(SECOND), ns.rem_euclid(SECOND))
+    };
+    let offsets = line("monotonic", monotonic) + &line("boottime", boottime);
+    write("/proc/self/timens_offsets", &offsets)
+}
+
+/// What process 1 mounts: its own /proc, and its own pseudo-terminals, so that their numbers can be
+/// had again. Returns lines for the user about what could not be had.
+///
+/// # Errors
+/// Where /proc cannot be mounted.
+pub fn mount_own() -> Result<Vec<String>> {
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(|errno| EngineError::system("mount", "/ as private", errno))?;
+    let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), "/proc", Some("proc"), safe, none).map_err(|errno| EngineError::Unfit {
+        what: format!("/proc cannot be mounted ({})", errno.desc()),
+        way_out: "a container must show its whole /proc; see `ckptd doctor`".into(),
+    })?;
+    let mut warnings = Vec::new();
+    let options = Some("newinstance,ptmxmode=0666,mode=0620");
+    let no_exec = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    let own_terminals = mount(Some("devpts"), "/dev/pts", Some("devpts"), no_exec, options)
+        .and_then(|()| mount(Some("/dev/pts/ptmx"), "/dev/ptmx", none, MsFlags::MS_BIND, none));
+    if let Err(errno) = own_terminals {
+        warnings.push(format!(
+            "terminals may be numbered otherwise after a restart: no devpts of its own ({})",
+            errno.desc()
+        ));
+    }
+    Ok(warnings)
+}
