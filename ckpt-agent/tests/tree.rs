@@ -191,7 +191,7 @@ fn compare(node: &ProcessNode, seen: &Seen) -> Outcome {
     }
     let status = |name: &str| seen.status.get(name).map_or("", String::as_str);
     if node.state == ProcessState::Alive {
-        let blocked = u64::MAX & !(1 << (libc::SIGKILL - 1)) & !(1 << (libc::SIGSTOP - 1));
+        let blocked: u64 = !(1 << (libc::SIGKILL - 1)) & !(1 << (libc::SIGSTOP - 1));
         wanted.push(("SigBlk", status("SigBlk"), format!("{blocked:016x}")));
         wanted.push(("SigPnd", status("SigPnd"), "0".repeat(16)));
         wanted.push(("ShdPnd", status("ShdPnd"), "0".repeat(16)));
@@ -421,7 +421,7 @@ fn panic_in_a_helper() -> Outcome {
 fn number_taken() -> Outcome {
     let mut stranger =
         Command::new("sleep").arg("60").spawn().map_err(|error| error.to_string())?;
-    let taken = stranger.id().cast_signed();
+    let taken = Pid::try_from(stranger.id()).map_err(|error| error.to_string())?;
     let (above, below) = (taken + 1, taken + 2);
     let nodes = [
         node(above, 1, above, above),

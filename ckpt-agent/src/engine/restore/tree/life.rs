@@ -233,7 +233,7 @@ fn wait_for(child: Pid, options: i32) -> Step {
         // with any exit signal.
         let result = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(libc::P_PID, child.cast_unsigned(), &raw mut info, options | libc::__WALL)
+            libc::waitid(libc::P_PID, child as libc::id_t, &raw mut info, options | libc::__WALL)
         };
         if result == 0 {
             return Ok(());
