@@ -1,1 +1,4 @@
-//! Acts on its own node.
+//! What runs on every node: the engine that freezes, dumps and restores processes from
+//! outside, the store that keeps their images, and the job's init.
+
+pub mod engine;

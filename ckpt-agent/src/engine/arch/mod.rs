@@ -1,0 +1,129 @@
+//! What differs between processors: registers, how a system call is entered and restarted.
+//! One folder per architecture; nothing outside of this module names a register.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::Aarch64 as Current;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::X86_64 as Current;
+
+/// General registers of the architecture that this program was built for.
+pub type Registers = <Current as Architecture>::Registers;
+
+/// A system call found in a thread's registers: the number and its six arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Its number.
+    pub number: i64,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+/// How the kernel has left an interrupted system call (include/linux/errno.h: these values are
+/// seen by tracers only).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interrupted {
+    /// The thread was not in a system call, or the call is done.
+    No,
+    /// To be issued again with the same arguments.
+    Again(Call),
+    /// To go on with restart_syscall(2), which knows the time left; that knowledge is lost in an image.
+    RestartBlock(Call),
+}
+
+/// -ERESTARTSYS
+pub const ERESTARTSYS: i64 = 512;
+/// -ERESTARTNOINTR
+pub const ERESTARTNOINTR: i64 = 513;
+/// -ERESTARTNOHAND
+pub const ERESTARTNOHAND: i64 = 514;
+/// -ERESTART_RESTARTBLOCK
+pub const ERESTART_RESTARTBLOCK: i64 = 516;
+
+/// Decides from a call's number and result how it was interrupted. Shared by the architectures,
+/// which only know where number and result are kept.
+pub fn interrupted(call: Call, result: i64) -> Interrupted {
+    match -result {
+        ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => Interrupted::Again(call),
+        ERESTART_RESTARTBLOCK => Interrupted::RestartBlock(call),
+        // These answer a stop with plain EINTR (signal(7), "Interruption of system calls and library
+        // functions by stop signals"); the program must not see it.
+        error if error == i64::from(libc::EINTR) && never_restarted(call.number) => {
+            Interrupted::Again(call)
+        }
+        _ => Interrupted::No,
+    }
+}
+
+fn never_restarted(number: i64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_epoll_wait {
+        return true;
+    }
+    [
+        libc::SYS_epoll_pwait,
+        libc::SYS_epoll_pwait2,
+        libc::SYS_semop,
+        libc::SYS_semtimedop,
+        libc::SYS_rt_sigtimedwait,
+        libc::SYS_io_getevents,
+    ]
+    .contains(&number)
+}
+
+/// A processor architecture, as far as tracing goes.
+pub trait Architecture {
+    /// General registers, laid out as PTRACE_GETREGSET with NT_PRSTATUS gives them.
+    type Registers: Copy + std::fmt::Debug;
+
+    /// Name as Rust's `target_arch` has it.
+    const NAME: &'static str;
+    /// Machine code of the instruction that enters the kernel.
+    const ENTER_KERNEL: &'static [u8];
+    /// Code that runs a table of prepared calls and ends in a breakpoint. The table's records are
+    /// 64 bytes: number, six arguments, place for the result.
+    const BATCH: &'static [u8];
+    /// Note types (NT_*, elf.h) of the extended register sets to save, in the order in which they are
+    /// set again.
+    const EXTENDED_SETS: &'static [u32];
+    /// One past the highest address that a process can map.
+    const USER_TOP: u64;
+    /// 64-bit words of the kernel's struct sigaction.
+    const SIGACTION_WORDS: usize;
+
+    /// Registers from the bytes of a register set.
+    fn from_bytes(bytes: &[u8]) -> Option<Self::Registers>;
+    /// The bytes of the register set.
+    fn to_bytes(registers: &Self::Registers) -> Vec<u8>;
+
+    /// The program counter.
+    fn program_counter(registers: &Self::Registers) -> u64;
+    /// Sets the program counter.
+    fn set_program_counter(registers: &mut Self::Registers, address: u64);
+    /// The stack pointer.
+    fn stack_pointer(registers: &Self::Registers) -> u64;
+    /// Sets the stack pointer.
+    fn set_stack_pointer(registers: &mut Self::Registers, address: u64);
+
+    /// Prepares one system call through the instruction at `at`. The result must not be taken for an
+    /// interrupted call by the kernel.
+    fn prepare_call(registers: &mut Self::Registers, at: u64, call: Call);
+    /// Prepares a run of [`Architecture::BATCH`], which lies at `code`.
+    fn prepare_batch(registers: &mut Self::Registers, code: u64, table: u64, count: u64);
+    /// The result of a system call that has returned: -errno on failure.
+    fn result(registers: &Self::Registers) -> i64;
+
+    /// How a stop has interrupted the thread. `bytes` may hold further sets that the architecture
+    /// needs to know the call's number.
+    fn interrupted(registers: &Self::Registers) -> Interrupted;
+    /// Registers that issue the interrupted call (again, or as another one) when the thread goes on.
+    fn reissue(registers: &Self::Registers, call: Call) -> Self::Registers;
+    /// Registers that go on after an interrupted call through restart_syscall(2).
+    fn restart_block(registers: &Self::Registers) -> Self::Registers;
+    /// Registers that let the kernel forget that a system call was in progress.
+    fn settled(registers: &Self::Registers) -> Self::Registers;
+}

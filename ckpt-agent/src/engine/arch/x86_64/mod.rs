@@ -1,0 +1,133 @@
+//! x86-64.
+
+use super::{Architecture, Call, Interrupted, interrupted};
+
+/// The architecture of PCs.
+#[derive(Debug, Clone, Copy)]
+pub struct X86_64;
+
+/// General registers (struct user_regs_struct, sys/user.h).
+#[derive(Clone, Copy)]
+pub struct Registers(libc::user_regs_struct);
+
+impl std::fmt::Debug for Registers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rip {:#x} rsp {:#x} rax {:#x}", self.0.rip, self.0.rsp, self.0.rax)
+    }
+}
+
+const SIZE: usize = size_of::<libc::user_regs_struct>();
+/// orig_rax that says "not in a system call" (arch/x86/kernel/signal.c).
+const NO_CALL: u64 = u64::MAX;
+const ENTER_LENGTH: u64 = 2;
+
+impl Architecture for X86_64 {
+    type Registers = Registers;
+
+    const NAME: &'static str = "x86_64";
+    const ENTER_KERNEL: &'static [u8] = &[0x0f, 0x05];
+    // rbx: table, r12: count. The kernel clobbers only rax, rcx and r11.
+    const BATCH: &'static [u8] = &[
+        0x48, 0x8b, 0x03, // again: mov rax, [rbx]
+        0x48, 0x8b, 0x7b, 0x08, // mov rdi, [rbx+8]
+        0x48, 0x8b, 0x73, 0x10, // mov rsi, [rbx+16]
+        0x48, 0x8b, 0x53, 0x18, // mov rdx, [rbx+24]
+        0x4c, 0x8b, 0x53, 0x20, // mov r10, [rbx+32]
+        0x4c, 0x8b, 0x43, 0x28, // mov r8, [rbx+40]
+        0x4c, 0x8b, 0x4b, 0x30, // mov r9, [rbx+48]
+        0x0f, 0x05, // syscall
+        0x48, 0x89, 0x43, 0x38, // mov [rbx+56], rax
+        0x48, 0x83, 0xc3, 0x40, // add rbx, 64
+        0x49, 0xff, 0xcc, // dec r12
+        0x75, 0xd6, // jnz again
+        0xcc, // int3
+    ];
+    /// NT_X86_XSTATE
+    const EXTENDED_SETS: &'static [u32] = &[0x202];
+    const USER_TOP: u64 = 0x7fff_ffff_f000;
+    const SIGACTION_WORDS: usize = 4;
+
+    fn from_bytes(bytes: &[u8]) -> Option<Registers> {
+        if bytes.len() != SIZE {
+            return None;
+        }
+        // SAFETY: the structure is plain integers and the length was checked.
+        Some(Registers(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }))
+    }
+
+    fn to_bytes(registers: &Registers) -> Vec<u8> {
+        // SAFETY: the structure is 27 integers of 64 bits without padding.
+        unsafe { std::slice::from_raw_parts((&raw const registers.0).cast::<u8>(), SIZE) }.to_vec()
+    }
+
+    fn program_counter(registers: &Registers) -> u64 {
+        registers.0.rip
+    }
+
+    fn set_program_counter(registers: &mut Registers, address: u64) {
+        registers.0.rip = address;
+    }
+
+    fn stack_pointer(registers: &Registers) -> u64 {
+        registers.0.rsp
+    }
+
+    fn set_stack_pointer(registers: &mut Registers, address: u64) {
+        registers.0.rsp = address;
+    }
+
+    fn prepare_call(registers: &mut Registers, at: u64, call: Call) {
+        let r = &mut registers.0;
+        r.rip = at;
+        r.rax = call.number as u64;
+        r.orig_rax = NO_CALL;
+        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9] = call.arguments;
+    }
+
+    fn prepare_batch(registers: &mut Registers, code: u64, table: u64, count: u64) {
+        let r = &mut registers.0;
+        r.rip = code;
+        r.rbx = table;
+        r.r12 = count;
+        r.orig_rax = NO_CALL;
+    }
+
+    fn result(registers: &Registers) -> i64 {
+        registers.0.rax as i64
+    }
+
+    fn interrupted(registers: &Registers) -> Interrupted {
+        let r = &registers.0;
+        if (r.orig_rax as i64) < 0 {
+            return Interrupted::No;
+        }
+        let call = Call {
+            number: r.orig_rax as i64,
+            arguments: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
+        };
+        interrupted(call, r.rax as i64)
+    }
+
+    fn reissue(registers: &Registers, call: Call) -> Registers {
+        let mut r = registers.0;
+        r.rax = call.number as u64;
+        [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9] = call.arguments;
+        r.rip -= ENTER_LENGTH;
+        r.orig_rax = NO_CALL;
+        Registers(r)
+    }
+
+    fn restart_block(registers: &Registers) -> Registers {
+        let mut r = registers.0;
+        r.rax = libc::SYS_restart_syscall as u64;
+        r.rip -= ENTER_LENGTH;
+        r.orig_rax = NO_CALL;
+        Registers(r)
+    }
+
+    fn settled(registers: &Registers) -> Registers {
+        let mut r = registers.0;
+        r.orig_rax = NO_CALL;
+        Registers(r)
+    }
+}

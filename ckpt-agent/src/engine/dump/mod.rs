@@ -1,0 +1,17 @@
+//! Reads a frozen job: first its kernel objects, then its processes, whose memory is held by
+//! copy-on-write children while the job goes on.
+
+mod areas;
+mod clocks;
+mod collect;
+mod ghost;
+mod pages;
+mod process;
+mod shared;
+mod sleep;
+mod stages;
+mod write;
+
+pub use areas::build_id;
+pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, freeze_job};
+pub use write::{ImageSummary, write_image};

@@ -1,0 +1,421 @@
+//! The state of one process and its threads, but for descriptors and memory.
+
+use procfs::process::{Process, Stat, Status};
+
+use super::super::arch::{Architecture, Current, Interrupted};
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::freeze::StoppedProcess;
+use super::super::graph::{
+    Credentials, IntervalTimer, PendingSignal, Pid, ProcessNode, ProcessState, ResourceLimit,
+    RobustList, Rseq, SignalAction, SignalStack, ThreadImage, to_hex,
+};
+use super::super::proc::read_text;
+use super::super::sys::limits::resource_limits;
+use super::super::sys::robust_list::robust_list;
+use super::super::sys::schedule;
+use super::super::trace::{Batch, Remote, Scratch, Ticket};
+use super::sleep;
+
+/// Highest signal number.
+const SIGNALS: i32 = 64;
+/// Bytes of struct sigaction as rt_sigaction(2) writes it, at most.
+const ACTION_SIZE: u64 = 32;
+/// PR_GET_TID_ADDRESS
+const GET_TID_ADDRESS: u64 = 40;
+
+fn procfs_failed(pid: i32) -> impl Fn(procfs::ProcError) -> EngineError {
+    move |error| match error {
+        procfs::ProcError::NotFound(_) => EngineError::Gone(pid),
+        procfs::ProcError::Io(source, _) => {
+            EngineError::system("read", format!("/proc/{pid}"), source)
+        }
+        other => EngineError::odd(format!("/proc/{pid}"), other.to_string()),
+    }
+}
+
+/// /proc/PID/stat and status of a process.
+///
+/// # Errors
+/// [`EngineError::Gone`]; text that is not understood.
+pub fn stat_and_status(pid: i32) -> Result<(Stat, Status)> {
+    let process = Process::new(pid).map_err(procfs_failed(pid))?;
+    let stat = process.stat().map_err(procfs_failed(pid))?;
+    let status = process.status().map_err(procfs_failed(pid))?;
+    Ok((stat, status))
+}
+
+/// A number as the job sees it: the innermost namespace's. The job's processes must all live in
+/// the same one, `depth` levels below this machine's.
+fn inner(numbers: Option<&Vec<i32>>, depth: usize) -> Option<Pid> {
+    let numbers = numbers?;
+    (numbers.len() == depth).then(|| numbers.last().copied()).flatten()
+}
+
+/// Where a process stands in the tree. `depth`: how many PID namespaces deep the job's processes are.
+///
+/// # Errors
+/// A process in a PID namespace of its own is refused.
+pub fn node(stat: &Stat, status: &Status, depth: usize, ppid: Pid) -> Result<ProcessNode> {
+    let comm = stat.comm.clone();
+    let foreign = || {
+        let pid = status.nspid.as_ref().and_then(|all| all.get(depth - 1).copied());
+        EngineError::RefusedProcess {
+            pid: pid.unwrap_or(stat.pid),
+            comm: comm.clone(),
+            refusal: Refusal::new(
+                "is in a PID namespace of its own",
+                "run the job without containers of its own",
+            ),
+        }
+    };
+    let pid = inner(status.nspid.as_ref(), depth).ok_or_else(foreign)?;
+    let pgid = inner(status.nspgid.as_ref(), depth).ok_or_else(foreign)?;
+    let sid = inner(status.nssid.as_ref(), depth).ok_or_else(foreign)?;
+    let state = if stat.state == 'Z' {
+        ProcessState::Zombie { status: stat.exit_code.unwrap_or(0) }
+    } else {
+        ProcessState::Alive
+    };
+    Ok(ProcessNode {
+        pid,
+        ppid,
+        pgid,
+        sid,
+        comm: comm.clone(),
+        exit_signal: stat.exit_signal.unwrap_or(libc::SIGCHLD),
+        subreaper: false,
+        state,
+    })
+}
+
+/// What a process tells about itself when asked from inside.
+#[derive(Debug, Clone)]
+pub struct Inside {
+    /// Signal actions that are not plain SIG_DFL.
+    pub actions: Vec<SignalAction>,
+    /// setitimer(2) timers.
+    pub interval_timers: [IntervalTimer; 3],
+    /// Address of the break.
+    pub break_address: u64,
+    /// PR_GET_DUMPABLE
+    pub dumpable: i32,
+    /// PR_GET_THP_DISABLE
+    pub thp_disable: bool,
+    /// PR_GET_CHILD_SUBREAPER
+    pub subreaper: bool,
+    /// Threads, the leader first.
+    pub threads: Vec<ThreadImage>,
+}
+
+/// Where in the scratch area the answers of a batch lie.
+struct Answers {
+    next: u64,
+}
+
+impl Answers {
+    fn room(&mut self, bytes: u64) -> u64 {
+        let at = self.next;
+        self.next += bytes.next_multiple_of(16);
+        at
+    }
+}
+
+/// Asks the process through its first stopped thread. The scratch area stays for the other threads
+/// and for what follows.
+///
+/// # Errors
+/// Failed calls, the process's end.
+pub fn ask_process(remote: &mut Remote<'_>, status: &Status) -> Result<Inside> {
+    let scratch = match remote_scratch(remote) {
+        Ok(scratch) => scratch,
+        Err(error) => return Err(error),
+    };
+    let mut answers = Answers { next: scratch.data() };
+    let mut batch = Batch::new();
+    let wanted = status.sigign | status.sigcgt | 1 << (libc::SIGCHLD - 1);
+    let signals: Vec<i32> = (1..=SIGNALS)
+        .filter(|signal| *signal != libc::SIGKILL && *signal != libc::SIGSTOP)
+        .filter(|signal| wanted & 1 << (signal - 1) != 0)
+        .collect();
+    let actions_at = answers.room(ACTION_SIZE * signals.len() as u64);
+    let mut checked: Vec<(&'static str, Ticket)> = Vec::new();
+    for (index, signal) in signals.iter().enumerate() {
+        let at = actions_at + index as u64 * ACTION_SIZE;
+        checked.push((
+            "rt_sigaction",
+            batch.add(libc::SYS_rt_sigaction, &[*signal as u64, 0, at, 8]),
+        ));
+    }
+    let timers_at = answers.room(3 * 32);
+    for which in 0..3 {
+        checked.push((
+            "getitimer",
+            batch.add(libc::SYS_getitimer, &[which, timers_at + which * 32]),
+        ));
+    }
+    let brk = batch.add(libc::SYS_brk, &[0]);
+    let dumpable = batch.add(libc::SYS_prctl, &[libc::PR_GET_DUMPABLE as u64]);
+    let thp = batch.add(libc::SYS_prctl, &[libc::PR_GET_THP_DISABLE as u64, 0, 0, 0, 0]);
+    let subreaper_at = answers.room(8);
+    batch.add(libc::SYS_prctl, &[libc::PR_GET_CHILD_SUBREAPER as u64, subreaper_at]);
+    let results = remote.run(&batch)?;
+    for (name, ticket) in checked {
+        remote.checked(name, results[ticket.0])?;
+    }
+
+    let mut actions = Vec::new();
+    for (index, signal) in signals.iter().enumerate() {
+        let words = read_words(remote, actions_at + index as u64 * ACTION_SIZE, 4)?;
+        let mut four = [0; 4];
+        four[..Current::SIGACTION_WORDS].copy_from_slice(&words[..Current::SIGACTION_WORDS]);
+        if four != [0; 4] {
+            actions.push(SignalAction { signal: *signal, words: four });
+        }
+    }
+    let mut interval_timers = [IntervalTimer::default(); 3];
+    for (which, timer) in interval_timers.iter_mut().enumerate() {
+        let words = read_words(remote, timers_at + which as u64 * 32, 4)?;
+        timer.interval_us = words[0] * 1_000_000 + words[1];
+        timer.value_us = words[2] * 1_000_000 + words[3];
+    }
+    let subreaper = read_words(remote, subreaper_at, 1)?[0] as u32 != 0;
+    Ok(Inside {
+        actions,
+        interval_timers,
+        break_address: results[brk.0] as u64,
+        dumpable: results[dumpable.0] as i32,
+        thp_disable: results[thp.0] == 1,
+        subreaper,
+        threads: Vec::new(),
+    })
+}
+
+fn remote_scratch(remote: &mut Remote<'_>) -> Result<Scratch> {
+    match remote.scratch() {
+        Some(scratch) => Ok(scratch),
+        None => remote.make_scratch(None),
+    }
+}
+
+fn read_words(remote: &mut Remote<'_>, at: u64, count: usize) -> Result<Vec<u64>> {
+    let mut bytes = vec![0; count * 8];
+    remote.memory().read(at, &mut bytes)?;
+    Ok(bytes
+        .chunks_exact(8)
+        .map(|chunk| {
+            let mut word = [0; 8];
+            word.copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        })
+        .collect())
+}
+
+/// What a thread tells when asked from inside, and its registers.
+///
+/// # Errors
+/// A seccomp filter is refused; failed calls.
+pub fn ask_thread(
+    remote: &mut Remote<'_>,
+    scratch: Scratch,
+    host_pid: i32,
+    depth: usize,
+) -> Result<ThreadImage> {
+    let host_tid = remote.thread().tid();
+    let path = format!("/proc/{host_pid}/task/{host_tid}");
+    let status = Process::new(host_pid)
+        .and_then(|process| process.task_from_tid(host_tid))
+        .and_then(|task| task.status())
+        .map_err(procfs_failed(host_tid))?;
+    let tid = inner(status.nspid.as_ref(), depth)
+        .ok_or_else(|| EngineError::odd(format!("{path}/status"), "no NSpid of the job"))?;
+    let refuse = |what: &str, way_out: &str| EngineError::RefusedProcess {
+        pid: tid,
+        comm: status.name.clone(),
+        refusal: Refusal::new(what, way_out),
+    };
+    if status.seccomp.unwrap_or(0) != 0 {
+        return Err(refuse(
+            "has a seccomp filter, which cannot be put back",
+            "run it without its sandbox",
+        ));
+    }
+    let (rseq_address, rseq_size, rseq_signature) = remote.thread().rseq()?;
+    let mut entry = *remote.thread().entry();
+    leave_critical_section(remote, rseq_address, &mut entry)?;
+    let registers = image_registers(remote, &entry)?;
+    let (head, length) = robust_list(host_tid)?;
+
+    let at = scratch.data();
+    let mut batch = Batch::new();
+    let stack = batch.add(libc::SYS_sigaltstack, &[0, at]);
+    batch.add(libc::SYS_prctl, &[GET_TID_ADDRESS, at + 64]);
+    batch.add(libc::SYS_prctl, &[libc::PR_GET_PDEATHSIG as u64, at + 80]);
+    let slack = batch.add(libc::SYS_prctl, &[libc::PR_GET_TIMERSLACK as u64]);
+    let securebits = batch.add(libc::SYS_prctl, &[libc::PR_GET_SECUREBITS as u64]);
+    remote.memory().write(at, &[0; 96])?;
+    let mut extended = Vec::new();
+    for &note in Current::EXTENDED_SETS {
+        match remote.thread().register_set(note) {
+            Ok(bytes) => extended.push((note, to_hex(&bytes))),
+            // A set that this machine lacks.
+            Err(EngineError::System { source, .. })
+                if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let results = remote.run(&batch)?;
+    remote.checked("sigaltstack", results[stack.0])?;
+    let words = read_words(remote, at, 11)?;
+
+    Ok(ThreadImage {
+        tid,
+        comm: status.name.clone(),
+        ended: false,
+        registers: to_hex(&Current::to_bytes(&registers)),
+        extended,
+        blocked: remote.blocked(),
+        pending: Vec::new(),
+        signal_stack: SignalStack { base: words[0], flags: words[1] as i32, size: words[2] },
+        clear_tid: words[8],
+        robust_list: RobustList { head, length },
+        rseq: Rseq { address: rseq_address, size: rseq_size, signature: rseq_signature },
+        parent_death_signal: words[10] as i32,
+        no_new_privs: status.nonewprivs == Some(1),
+        timer_slack_ns: u64::try_from(results[slack.0]).unwrap_or(0),
+        affinity: schedule::affinity(host_tid)?,
+        policy: schedule::policy(host_tid)?,
+        credentials: credentials(&status, results[securebits.0]),
+    })
+}
+
+fn credentials(status: &Status, securebits: i64) -> Credentials {
+    Credentials {
+        uids: [status.ruid, status.euid, status.suid, status.fuid],
+        gids: [status.rgid, status.egid, status.sgid, status.fgid],
+        groups: status.groups.iter().map(|group| *group as u32).collect(),
+        capabilities: [
+            status.capinh,
+            status.capprm,
+            status.capeff,
+            status.capbnd.unwrap_or(0),
+            status.capamb.unwrap_or(0),
+        ],
+        securebits: u32::try_from(securebits).unwrap_or(0),
+    }
+}
+
+/// A thread inside of a restartable sequence (rseq(2)) goes to the sequence's abort handler, as it
+/// would after a context switch: after an injected call the kernel no longer knows of the sequence.
+fn leave_critical_section(
+    remote: &mut Remote<'_>,
+    rseq_address: u64,
+    entry: &mut super::super::arch::Registers,
+) -> Result<()> {
+    if rseq_address == 0 {
+        return Ok(());
+    }
+    // struct rseq: cpu_id_start u32, cpu_id u32, rseq_cs u64.
+    let sequence = read_words(remote, rseq_address + 8, 1)?[0];
+    if sequence == 0 {
+        return Ok(());
+    }
+    // struct rseq_cs: version u32, flags u32, start_ip, post_commit_offset, abort_ip.
+    let words = read_words(remote, sequence, 4)?;
+    let (start, length, abort) = (words[1], words[2], words[3]);
+    let at = Current::program_counter(entry);
+    if at.wrapping_sub(start) < length {
+        Current::set_program_counter(entry, abort);
+        remote.resume_with(*entry);
+    }
+    Ok(())
+}
+
+/// Registers for the image: an interrupted call is issued again, with the time that is left where
+/// the kernel or the program's memory tells it.
+fn image_registers(
+    remote: &mut Remote<'_>,
+    entry: &super::super::arch::Registers,
+) -> Result<super::super::arch::Registers> {
+    Ok(match Current::interrupted(entry) {
+        Interrupted::No => Current::settled(entry),
+        Interrupted::Again(call) => Current::reissue(entry, call),
+        Interrupted::RestartBlock(call) => {
+            let call = sleep::with_rest(call, remote.memory())?;
+            Current::reissue(entry, call)
+        }
+    })
+}
+
+/// Pending signals of a thread or of its process: last of all, since timers and peers keep
+/// sending while the dump goes on.
+///
+/// # Errors
+/// [`EngineError::Gone`].
+pub fn pending(
+    thread: &super::super::trace::StoppedThread,
+    shared: bool,
+) -> Result<Vec<PendingSignal>> {
+    Ok(thread
+        .pending(shared)?
+        .iter()
+        .map(|siginfo| PendingSignal { siginfo: to_hex(siginfo) })
+        .collect())
+}
+
+/// Limits of a process (prlimit(2)).
+///
+/// # Errors
+/// Where they cannot be read.
+pub fn limits(host_pid: i32) -> Result<Vec<ResourceLimit>> {
+    resource_limits(host_pid)
+}
+
+/// The fields of struct prctl_mm_map, in its order.
+pub fn memory_map(stat: &Stat, break_address: u64) -> [u64; 11] {
+    let field = |value: Option<u64>| value.unwrap_or(0);
+    [
+        stat.startcode,
+        stat.endcode,
+        field(stat.start_data),
+        field(stat.end_data),
+        field(stat.start_brk),
+        break_address,
+        stat.startstack,
+        field(stat.arg_start),
+        field(stat.arg_end),
+        field(stat.env_start),
+        field(stat.env_end),
+    ]
+}
+
+/// Refuses what no part of the image could say of a process.
+///
+/// # Errors
+/// The refusal.
+pub fn check_supported(process: &StoppedProcess, pid: Pid, comm: &str) -> Result<()> {
+    let refuse = |what: String, way_out: &str| {
+        Err(EngineError::RefusedProcess {
+            pid,
+            comm: comm.to_owned(),
+            refusal: Refusal::new(what, way_out),
+        })
+    };
+    let host_pid = process.host_pid;
+    let root = std::fs::read_link(format!("/proc/{host_pid}/root"))
+        .map_err(|error| EngineError::system("read", format!("/proc/{host_pid}/root"), error))?;
+    if root.as_os_str() != "/" {
+        return refuse(
+            format!("has changed its root directory to {}", root.display()),
+            "run it without chroot",
+        );
+    }
+    if let Some(text) = read_text(&format!("/proc/{host_pid}/timers"))? {
+        if let Some(line) = text.lines().next() {
+            return refuse(
+                format!("has a POSIX timer (timer_create, {line})"),
+                "use timerfd or setitimer",
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! Memory that processes share is not held still by a ghost: it is copied while the job stands.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::InodeId;
+use super::super::objects::{BlobData, DumpContext, Extent};
+use super::super::trace::{ProcessMemory, Remote};
+use super::areas::{Window, has_content};
+
+/// Bytes copied by one task.
+const PIECE: u64 = 4 * 1024 * 1024;
+/// Pages asked about by one mincore(2).
+const ASK: u64 = 64 * 1024;
+
+/// Reads the content of every inode that was met only as a mapping. Through a descriptor where
+/// one can be had (by its name, or with privilege by /proc/PID/map_files), else through the memory
+/// of a process, which `remote_of` lends.
+///
+/// # Errors
+/// Failed reads.
+pub fn read_all(
+    windows: &[Window],
+    context: &mut DumpContext,
+    mut resident_of: impl FnMut(&Window) -> Result<Vec<(u64, u64)>>,
+) -> Result<()> {
+    let mut by_inode: BTreeMap<u32, Vec<&Window>> = BTreeMap::new();
+    for window in windows {
+        by_inode.entry(window.inode.0).or_default().push(window);
+    }
+    for (inode, windows) in by_inode {
+        let inode = InodeId(inode);
+        if has_content(context, inode) {
+            continue;
+        }
+        let (size, mode, data) = match open(windows[0]) {
+            Some((file, size, mode)) => (size, mode, read_file(&file, size)?),
+            None => {
+                let data = read_windows(&windows, &mut resident_of)?;
+                (data.length, 0o600, data)
+            }
+        };
+        let entry = &mut context.inodes[inode.0 as usize];
+        entry.size = size;
+        entry.mode = mode & 0o7777;
+        let blob = entry.content.0 as usize;
+        context.blobs[blob] = data;
+    }
+    Ok(())
+}
+
+fn open(window: &Window) -> Option<(File, u64, u32)> {
+    let mapping = &window.mapping;
+    let (path, deleted) = mapping.path();
+    let by_name = (!deleted).then(|| format!("/proc/{}/root{path}", window.host_pid));
+    let by_mapping =
+        format!("/proc/{}/map_files/{:x}-{:x}", window.host_pid, mapping.start, mapping.end);
+    by_name.into_iter().chain([by_mapping]).find_map(|path| {
+        let file = File::open(path).ok()?;
+        let metadata = file.metadata().ok()?;
+        (metadata.ino() == mapping.inode)
+            .then(|| (file, metadata.size(), metadata.mode()))
+    })
+}
+
+/// Data ranges of a file (lseek(2), SEEK_DATA).
+fn data_ranges(file: &File, size: u64) -> Vec<(u64, u64)> {
+    use nix::unistd::{Whence, lseek};
+    let mut ranges = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let Ok(start) = lseek(file, at as i64, Whence::SeekData) else { break };
+        let end = lseek(file, start, Whence::SeekHole).unwrap_or(size as i64);
+        ranges.push((start as u64, (end as u64).min(size)));
+        at = end as u64;
+    }
+    ranges
+}
+
+fn read_file(file: &File, size: u64) -> Result<BlobData> {
+    let pieces = cut(&data_ranges(file, size));
+    let extents = in_parallel(&pieces, |start, end| {
+        let mut bytes = vec![0; (end - start) as usize];
+        file.read_exact_at(&mut bytes, start)
+            .map_err(|error| EngineError::system("read", "shared memory", error))?;
+        Ok(bytes)
+    })?;
+    Ok(BlobData { length: size, extents })
+}
+
+fn cut(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut pieces = Vec::new();
+    for &(mut start, end) in ranges {
+        while start < end {
+            let stop = end.min(start + PIECE);
+            pieces.push((start, stop));
+            start = stop;
+        }
+    }
+    pieces
+}
+
+/// Runs `read` over all pieces with as many threads as there are cores.
+fn in_parallel(
+    pieces: &[(u64, u64)],
+    read: impl Fn(u64, u64) -> Result<Vec<u8>> + Sync,
+) -> Result<Vec<Extent>> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(pieces.len());
+    if workers <= 1 {
+        return pieces
+            .iter()
+            .map(|&(start, end)| Ok(Extent { offset: start, bytes: read(start, end)? }))
+            .collect();
+    }
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let mut parts: Vec<Result<Vec<Extent>>> = Vec::new();
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..workers)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut extents = Vec::new();
+                    loop {
+                        let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        let Some(&(start, end)) = pieces.get(index) else { return Ok(extents) };
+                        extents.push(Extent { offset: start, bytes: read(start, end)? });
+                    }
+                })
+            })
+            .collect();
+        for handle in handles {
+            parts.push(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+    });
+    let mut extents = Vec::with_capacity(pieces.len());
+    for part in parts {
+        extents.extend(part?);
+    }
+    extents.sort_by_key(|extent| extent.offset);
+    Ok(extents)
+}
+
+/// Copies through the memory of processes that have the inode mapped; parts that nobody has
+/// mapped cannot be seen by anybody either.
+fn read_windows(
+    windows: &[&Window],
+    resident_of: &mut impl FnMut(&Window) -> Result<Vec<(u64, u64)>>,
+) -> Result<BlobData> {
+    let mut data = BlobData::default();
+    let mut covered: Vec<(u64, u64)> = Vec::new();
+    for window in windows {
+        let mapping = &window.mapping;
+        let range = (mapping.offset, mapping.offset + mapping.length());
+        data.length = data.length.max(range.1);
+        if covered.iter().any(|done| done.0 <= range.0 && range.1 <= done.1) {
+            continue;
+        }
+        // In offsets of the inode, without what an earlier window has shown.
+        let mut ranges = Vec::new();
+        for (start, end) in resident_of(window)? {
+            let to_offset = |address: u64| address - mapping.start + mapping.offset;
+            let (mut start, end) = (to_offset(start), to_offset(end));
+            while start < end {
+                let known = covered.iter().find(|done| done.0 <= start && start < done.1);
+                if let Some(done) = known {
+                    start = done.1;
+                } else {
+                    let stop = covered
+                        .iter()
+                        .map(|done| done.0)
+                        .filter(|first| *first > start)
+                        .fold(end, u64::min);
+                    ranges.push((start, stop));
+                    start = stop;
+                }
+            }
+        }
+        let host_pid = window.host_pid;
+        let read = |start: u64, end: u64| {
+            let mut bytes = vec![0; (end - start) as usize];
+            let address = start - mapping.offset + mapping.start;
+            ProcessMemory::of(host_pid).read(address, &mut bytes)?;
+            Ok(bytes)
+        };
+        data.extents.extend(in_parallel(&cut(&ranges), read)?);
+        covered.push(range);
+    }
+    data.extents.sort_by_key(|extent| extent.offset);
+    Ok(data)
+}
+
+/// Address ranges of a shared mapping that hold pages (mincore(2) in the process): what was never
+/// touched must not come into being by being read.
+///
+/// # Errors
+/// The call's failure.
+pub fn resident(remote: &mut Remote<'_>, window: &Window, page: u64) -> Result<Vec<(u64, u64)>> {
+    let scratch = match remote.scratch() {
+        Some(scratch) => scratch,
+        None => remote.make_scratch(None)?,
+    };
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let (mut at, end) = (window.mapping.start, window.mapping.end);
+    while at < end {
+        let pages = ((end - at) / page).min(ASK);
+        let answer = remote.raw(libc::SYS_mincore, &[at, pages * page, scratch.data()])?;
+        remote.checked("mincore", answer)?;
+        let mut present = vec![0u8; pages as usize];
+        remote.memory().read(scratch.data(), &mut present)?;
+        for (index, flag) in present.iter().enumerate() {
+            if flag & 1 == 0 {
+                continue;
+            }
+            let start = at + index as u64 * page;
+            match ranges.last_mut() {
+                Some(last) if last.1 == start => last.1 = start + page,
+                _ => ranges.push((start, start + page)),
+            }
+        }
+        at += pages * page;
+    }
+    Ok(ranges)
+}

@@ -1,0 +1,249 @@
+//! Stops every thread of a job: a fixed point over processes and threads, since both can be
+//! born while others are being stopped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::error::{EngineError, Refusal, Result};
+use super::proc::{descendants, read_text, thread_numbers};
+use super::trace::{RunningThread, StopReport, StoppedThread, deliver, wait_any};
+
+/// A thread that has not stopped after this long may wait for a vfork child (vfork(2)): such a
+/// thread stops only after the child's exec or exit, so the child must run.
+const VFORK_AFTER: Duration = Duration::from_millis(3);
+/// Pause between looks at threads that have not stopped yet.
+const LOOK_AGAIN: Duration = Duration::from_micros(20);
+
+/// A process all of whose threads stand still.
+#[derive(Debug)]
+pub struct StoppedProcess {
+    /// Its number on this machine.
+    pub host_pid: i32,
+    /// Its threads, the leader first unless it has ended.
+    pub threads: Vec<StoppedThread>,
+    /// The signal of a group stop (SIGSTOP and its like) that it was in.
+    pub group_stop: Option<i32>,
+}
+
+/// A whole job that stands still. Dropping it lets the job go on.
+#[derive(Debug)]
+pub struct FrozenJob {
+    /// Living processes, parents before their children.
+    pub processes: Vec<StoppedProcess>,
+    /// Processes that have ended and were not waited for (numbers on this machine).
+    pub zombies: Vec<i32>,
+    /// When the first thread was asked to stop.
+    pub since: Instant,
+}
+
+/// Stops all descendants of the job's init.
+///
+/// # Errors
+/// [`EngineError::TooLong`] after `limit` with the process that would not stop; a process traced by
+/// somebody else. On every error the job goes on.
+pub fn freeze(init: i32, limit: Duration) -> Result<FrozenJob> {
+    let since = Instant::now();
+    let mut freezer = Freezer { limit, since, ..Freezer::default() };
+    loop {
+        let before = freezer.known.len();
+        freezer.seize_new(init)?;
+        freezer.collect()?;
+        if freezer.known.len() == before && freezer.running.is_empty() {
+            break;
+        }
+    }
+    freezer.finish(init)
+}
+
+struct Freezer {
+    /// Every thread seized so far and its process.
+    known: BTreeMap<i32, i32>,
+    running: BTreeMap<i32, RunningThread>,
+    stopped: BTreeMap<i32, StoppedThread>,
+    group_stops: BTreeMap<i32, i32>,
+    limit: Duration,
+    since: Instant,
+}
+
+impl Default for Freezer {
+    fn default() -> Self {
+        Self {
+            known: BTreeMap::new(),
+            running: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            group_stops: BTreeMap::new(),
+            limit: Duration::from_secs(2),
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Freezer {
+    fn seize_new(&mut self, init: i32) -> Result<()> {
+        for pid in descendants(init)? {
+            self.seize_threads(pid)?;
+        }
+        Ok(())
+    }
+
+    fn seize_threads(&mut self, pid: i32) -> Result<()> {
+        for tid in thread_numbers(pid)? {
+            if self.known.contains_key(&tid) {
+                continue;
+            }
+            let seized = match RunningThread::seize(tid) {
+                Ok(seized) => seized,
+                Err(error) => {
+                    if is_zombie(pid, tid)? {
+                        continue;
+                    }
+                    return Err(explain(pid, error));
+                }
+            };
+            let Some(thread) = seized else { continue };
+            match thread.interrupt() {
+                Ok(()) => {
+                    self.known.insert(tid, pid);
+                    self.running.insert(tid, thread);
+                }
+                Err(EngineError::Gone(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all seized threads stand still or have ended.
+    fn collect(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let mut last_release = begun;
+        while !self.running.is_empty() {
+            match wait_any()? {
+                Some(StopReport::Stopped { tid, group }) => {
+                    if let Some(thread) = self.running.remove(&tid) {
+                        if let (Some(signal), Some(pid)) = (group, self.known.get(&tid)) {
+                            self.group_stops.insert(*pid, signal);
+                        }
+                        match thread.stopped() {
+                            Ok(stopped) => drop(self.stopped.insert(tid, stopped)),
+                            Err(EngineError::Gone(_)) => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+                Some(StopReport::Signal { tid, signal }) => deliver(tid, signal)?,
+                Some(StopReport::Ended { tid, .. }) => {
+                    self.running.remove(&tid);
+                    self.stopped.remove(&tid).map(StoppedThread::forget).unwrap_or_default();
+                    self.known.remove(&tid);
+                }
+                None => {
+                    if self.since.elapsed() > self.limit {
+                        return Err(self.too_long());
+                    }
+                    if begun.elapsed() > VFORK_AFTER && last_release.elapsed() > VFORK_AFTER {
+                        self.release_vfork_children()?;
+                        last_release = Instant::now();
+                    }
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the stopped children of threads that wait in vfork run on.
+    fn release_vfork_children(&mut self) -> Result<()> {
+        let waiting: Vec<i32> = self.running.keys().copied().collect();
+        for tid in waiting {
+            let Some(&pid) = self.known.get(&tid) else { continue };
+            let Some(children) = read_text(&format!("/proc/{pid}/task/{tid}/children"))? else {
+                continue;
+            };
+            let children: BTreeSet<i32> =
+                children.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+            let held: Vec<i32> = self
+                .known
+                .iter()
+                .filter(|(thread, process)| {
+                    children.contains(process) && self.stopped.contains_key(thread)
+                })
+                .map(|(thread, _)| *thread)
+                .collect();
+            for thread in held {
+                self.known.remove(&thread);
+                if let Some(stopped) = self.stopped.remove(&thread) {
+                    match stopped.detach() {
+                        Ok(()) | Err(EngineError::Gone(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn too_long(&self) -> EngineError {
+        let culprit = self.running.keys().next().map_or_else(String::new, |tid| {
+            let pid = self.known.get(tid).copied().unwrap_or(*tid);
+            let text = |file: &str| {
+                read_text(&format!("/proc/{pid}/task/{tid}/{file}")).ok().flatten().unwrap_or_default()
+            };
+            format!(
+                "stopping process {} ({}), which waits in the kernel ({})",
+                pid,
+                text("comm").trim_end(),
+                text("wchan").trim_end()
+            )
+        });
+        EngineError::TooLong { what: culprit, limit_ms: self.limit.as_millis() as u64 }
+    }
+
+    fn finish(mut self, init: i32) -> Result<FrozenJob> {
+        let mut processes = Vec::new();
+        let mut zombies = Vec::new();
+        for host_pid in descendants(init)? {
+            let mut threads = Vec::new();
+            for tid in thread_numbers(host_pid)? {
+                threads.extend(self.stopped.remove(&tid));
+            }
+            if threads.is_empty() {
+                zombies.push(host_pid);
+            } else {
+                let group_stop = self.group_stops.remove(&host_pid);
+                processes.push(StoppedProcess { host_pid, threads, group_stop });
+            }
+        }
+        Ok(FrozenJob { processes, zombies, since: self.since })
+    }
+}
+
+fn is_zombie(pid: i32, tid: i32) -> Result<bool> {
+    let Some(text) = read_text(&format!("/proc/{pid}/task/{tid}/stat"))? else { return Ok(true) };
+    let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    Ok(matches!(state, Some('Z' | 'X') | None))
+}
+
+/// Says who else traces a process that cannot be seized.
+fn explain(pid: i32, error: EngineError) -> EngineError {
+    let Ok(status) = procfs::process::Process::new(pid).and_then(|process| process.status()) else {
+        return error;
+    };
+    if status.tracerpid == 0 {
+        return error;
+    }
+    let tracer = read_text(&format!("/proc/{}/comm", status.tracerpid)).ok().flatten();
+    let job_pid = status.nspid.as_ref().and_then(|all| all.last().copied()).unwrap_or(pid);
+    EngineError::RefusedProcess {
+        pid: job_pid,
+        comm: status.name,
+        refusal: Refusal::new(
+            format!(
+                "is traced by process {} ({})",
+                status.tracerpid,
+                tracer.as_deref().map_or("?", str::trim_end)
+            ),
+            "detach the debugger",
+        ),
+    }
+}

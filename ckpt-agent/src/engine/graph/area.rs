@@ -1,0 +1,118 @@
+//! The mappings of a process.
+
+use serde::{Deserialize, Serialize};
+
+use super::InodeId;
+
+/// One mapping: a line of /proc/PID/maps with what smaps adds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Area {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last byte.
+    pub end: u64,
+    /// PROT_READ, PROT_WRITE, PROT_EXEC.
+    pub protection: Protection,
+    /// MAP_SHARED rather than MAP_PRIVATE.
+    pub shared: bool,
+    /// What it maps.
+    pub backing: Backing,
+    /// Flags and advice.
+    #[serde(default, skip_serializing_if = "Advice::is_default")]
+    pub advice: Advice,
+}
+
+/// PROT_* bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Protection(pub u8);
+
+impl Protection {
+    /// PROT_READ
+    pub const READ: u8 = 1;
+    /// PROT_WRITE
+    pub const WRITE: u8 = 2;
+    /// PROT_EXEC
+    pub const EXEC: u8 = 4;
+
+    /// Whether PROT_READ is set.
+    pub fn readable(self) -> bool {
+        self.0 & Self::READ != 0
+    }
+    /// Whether PROT_WRITE is set.
+    pub fn writable(self) -> bool {
+        self.0 & Self::WRITE != 0
+    }
+}
+
+/// What a mapping shows where it has no private pages of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "backing")]
+pub enum Backing {
+    /// Zeros.
+    Anonymous,
+    /// A file that is referred to by its path.
+    File {
+        /// Which.
+        file: MappedFile,
+        /// Offset in bytes.
+        offset: u64,
+        /// Mapped from a description open for reading and writing.
+        writable: bool,
+    },
+    /// An inode that travels in the image.
+    Carried {
+        /// Which.
+        inode: InodeId,
+        /// Offset in bytes.
+        offset: u64,
+        /// Mapped from a description open for reading and writing.
+        writable: bool,
+    },
+    /// A mapping of the kernel's own: [vdso], [vvar], [vvar_vclock].
+    Kernel {
+        /// Its name in /proc/PID/maps.
+        name: String,
+    },
+}
+
+/// A file known by path, and what must be true of it at restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappedFile {
+    /// Its path.
+    pub path: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time, ns since 1970.
+    pub modified_ns: i128,
+    /// The ELF build ID, where the file is ELF and has one (hex).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+}
+
+/// Flags of a mapping that /proc/PID/smaps tells in VmFlags.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advice {
+    /// MAP_GROWSDOWN
+    #[serde(default)]
+    pub grows_down: bool,
+    /// MAP_NORESERVE
+    #[serde(default)]
+    pub no_reserve: bool,
+    /// mlock(2)
+    #[serde(default)]
+    pub locked: bool,
+    /// madvise(2) values to apply, in this order.
+    #[serde(default)]
+    pub advise: Vec<i32>,
+    /// Ranges (start, end) of MADV_GUARD_INSTALL within.
+    #[serde(default)]
+    pub guards: Vec<(u64, u64)>,
+}
+
+impl Advice {
+    /// Nothing to apply.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}

@@ -1,0 +1,86 @@
+//! Open file descriptions and the descriptors that refer to them (open(2), "Open file
+//! descriptions").
+
+use serde::{Deserialize, Serialize};
+
+use super::super::objects::Object;
+use super::Pid;
+
+/// Index of an [`OpenFile`] in the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FileId(pub u32);
+
+/// One open file description, shared by all descriptors that dup and fork made of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OpenFile {
+    /// Access mode and status flags, as fcntl(F_GETFL) tells them (no O_CLOEXEC).
+    pub flags: i32,
+    /// Who gets SIGIO, if anyone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
+    /// flock(2) and open-file-description locks held.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<Lock>,
+    /// What it is open on.
+    pub object: Object,
+}
+
+/// A descriptor of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Its number.
+    pub fd: i32,
+    /// What it refers to.
+    pub file: FileId,
+    /// FD_CLOEXEC.
+    pub close_on_exec: bool,
+}
+
+/// fcntl(2) F_SETOWN_EX and F_SETSIG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Thread, process or process group.
+    pub kind: OwnerKind,
+    /// Its number in the job.
+    pub pid: Pid,
+    /// The signal; 0 is SIGIO.
+    pub signal: i32,
+}
+
+/// What an [`Owner`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnerKind {
+    /// F_OWNER_TID
+    Thread,
+    /// F_OWNER_PID
+    Process,
+    /// F_OWNER_PGRP
+    Group,
+}
+
+/// A file lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    /// Whose lock it is.
+    pub kind: LockKind,
+    /// Exclusive (write) or shared (read).
+    pub exclusive: bool,
+    /// First byte.
+    pub start: u64,
+    /// Length in bytes, 0: to the end of the file.
+    pub length: u64,
+}
+
+/// Kinds of file locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LockKind {
+    /// flock(2): of the open file description, on the whole file.
+    Flock,
+    /// fcntl(2) F_OFD_SETLK: of the open file description.
+    Description,
+    /// fcntl(2) F_SETLK: of the process.
+    Process,
+}

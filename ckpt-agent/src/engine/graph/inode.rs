@@ -1,0 +1,50 @@
+//! Inodes whose content travels in the image: shared memory, deleted files, and files of the
+//! job's session directories.
+
+use serde::{Deserialize, Serialize};
+
+use super::BlobId;
+
+/// Index of a [`CarriedInode`] in the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct InodeId(pub u32);
+
+/// A file or memory object that is rebuilt from the image, however many descriptors and
+/// mappings share it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CarriedInode {
+    /// How it came to be and how it is made again.
+    pub origin: Origin,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Its bytes.
+    pub content: BlobId,
+}
+
+/// What kind of inode it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "origin")]
+pub enum Origin {
+    /// memfd_create(2).
+    Memfd {
+        /// The name given to memfd_create, without "memfd:".
+        name: String,
+        /// F_GET_SEALS.
+        seals: i32,
+    },
+    /// mmap(2) with MAP_SHARED|MAP_ANONYMOUS: shared by fork.
+    Anonymous,
+    /// Unlinked while it was open or mapped.
+    Deleted {
+        /// The path that it had.
+        path: String,
+    },
+    /// A file of a session directory that still has its name.
+    Named {
+        /// Its path.
+        path: String,
+    },
+}

@@ -1,0 +1,61 @@
+//! A checkpoint as a graph: processes and kernel objects, and who holds what. Nothing in it
+//! names a physical machine. Written as graph.json and one PROCESS.json per process.
+
+mod area;
+mod blob;
+mod file;
+mod hex;
+mod inode;
+mod process;
+
+pub use area::{Advice, Area, Backing, MappedFile, Protection};
+pub use blob::{Blob, BlobId, Span};
+pub use file::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind};
+pub use hex::{from_hex, to_hex};
+pub use inode::{CarriedInode, InodeId, Origin};
+pub use process::{
+    Clocks, Credentials, IntervalTimer, PendingSignal, ProcessImage, ProcessNode, ProcessState,
+    ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, ThreadImage,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::objects::Object;
+
+/// A process or thread number as the job sees it, in the job's PID namespace.
+pub type Pid = i32;
+
+/// Version of graph.json and PROCESS.json. An older one is read, a newer one refused.
+pub const GRAPH_VERSION: u32 = 1;
+
+/// Everything of a checkpoint but the memory of its processes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Graph {
+    /// [`GRAPH_VERSION`] of the writer.
+    pub version: u32,
+    /// Architecture as Rust names it (`x86_64`, `aarch64`).
+    pub architecture: String,
+    /// Bytes per page.
+    pub page_size: u64,
+    /// Clocks at the moment of the freeze, as the job saw them.
+    pub clocks: Clocks,
+    /// BLAKE3 of the vdso's bytes: another kernel has another one.
+    pub vdso: String,
+    /// The process whose end is the job's end.
+    pub root: Pid,
+    /// All processes, parents before their children.
+    pub processes: Vec<ProcessNode>,
+    /// Open file descriptions; a [`FileId`] is an index here.
+    pub files: Vec<OpenFile>,
+    /// Inodes whose content travels; an [`InodeId`] is an index here.
+    pub inodes: Vec<CarriedInode>,
+    /// In-flight bytes and file contents; a [`BlobId`] is an index here.
+    pub blobs: Vec<Blob>,
+}
+
+impl Graph {
+    /// The object of an open file description, if the index is within the graph.
+    pub fn object(&self, id: FileId) -> Option<&Object> {
+        self.files.get(id.0 as usize).map(|file| &file.object)
+    }
+}

@@ -1,0 +1,232 @@
+//! Processes and threads.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Area, Descriptor, Lock, Pid};
+
+/// The clocks as the job saw them when it was frozen, ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// CLOCK_MONOTONIC
+    pub monotonic_ns: i64,
+    /// CLOCK_BOOTTIME
+    pub boottime_ns: i64,
+    /// CLOCK_REALTIME, ns since 1970.
+    pub realtime_ns: i64,
+}
+
+/// A process's place among the others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessNode {
+    /// Its number.
+    pub pid: Pid,
+    /// Its parent; 1 is the job's init.
+    pub ppid: Pid,
+    /// Process group.
+    pub pgid: Pid,
+    /// Session.
+    pub sid: Pid,
+    /// Name (comm).
+    pub comm: String,
+    /// The signal that its parent gets at its end.
+    pub exit_signal: i32,
+    /// PR_SET_CHILD_SUBREAPER.
+    #[serde(default)]
+    pub subreaper: bool,
+    /// Alive, or what is left of it.
+    pub state: ProcessState,
+}
+
+/// Whether a process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum ProcessState {
+    /// Has an image of its own.
+    Alive,
+    /// Ended, not waited for.
+    Zombie {
+        /// As wait(2) tells it.
+        status: i32,
+    },
+}
+
+/// One process: PROCESS.json.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessImage {
+    /// [`super::GRAPH_VERSION`] of the writer.
+    pub version: u32,
+    /// Its number.
+    pub pid: Pid,
+    /// Path of the executable.
+    pub executable: super::MappedFile,
+    /// Working directory.
+    pub working_directory: String,
+    /// Root directory, where it is not the job's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_directory: Option<String>,
+    /// File mode creation mask.
+    pub umask: u32,
+    /// Scheduling: nice value.
+    pub nice: i32,
+    /// PR_SET_DUMPABLE
+    pub dumpable: i32,
+    /// PR_SET_THP_DISABLE
+    #[serde(default)]
+    pub thp_disable: bool,
+    /// oom_score_adj
+    pub oom_score_adj: i32,
+    /// PR_SET_PDEATHSIG of the process's threads is kept per thread; this is stop by job control.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<i32>,
+    /// Descriptors, ascending.
+    pub descriptors: Vec<Descriptor>,
+    /// fcntl(2) locks of the process: (descriptor to set it with, lock).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<(i32, Lock)>,
+    /// Actions that are not plain SIG_DFL.
+    pub actions: Vec<SignalAction>,
+    /// Pending for the process as a whole.
+    pub pending: Vec<PendingSignal>,
+    /// ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF.
+    pub interval_timers: [IntervalTimer; 3],
+    /// RLIMIT_* in the kernel's order.
+    pub limits: Vec<ResourceLimit>,
+    /// PR_SET_MM fields in the order of struct prctl_mm_map: start_code .. env_end.
+    pub memory_map: [u64; 11],
+    /// Auxiliary vector, hex.
+    pub auxv: String,
+    /// Mappings, ascending.
+    pub areas: Vec<Area>,
+    /// Pages that are stored: one entry per 64-page window: (address, bitmap as hex, chunk).
+    pub pages: Vec<(u64, String, serde_json::Value)>,
+    /// Threads, the leader first.
+    pub threads: Vec<ThreadImage>,
+}
+
+/// One thread.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ThreadImage {
+    /// Its number.
+    pub tid: Pid,
+    /// Name.
+    pub comm: String,
+    /// The leader ended while other threads go on.
+    #[serde(default)]
+    pub ended: bool,
+    /// General registers as the architecture's PTRACE_GETREGSET gives them, hex.
+    pub registers: String,
+    /// Extended state by regset number (NT_*), hex.
+    pub extended: Vec<(u32, String)>,
+    /// Blocked signals.
+    pub blocked: u64,
+    /// Pending for this thread alone.
+    pub pending: Vec<PendingSignal>,
+    /// Alternate signal stack.
+    pub signal_stack: SignalStack,
+    /// set_tid_address(2)
+    pub clear_tid: u64,
+    /// set_robust_list(2)
+    pub robust_list: RobustList,
+    /// rseq(2)
+    pub rseq: Rseq,
+    /// PR_SET_PDEATHSIG
+    #[serde(default)]
+    pub parent_death_signal: i32,
+    /// PR_SET_NO_NEW_PRIVS
+    #[serde(default)]
+    pub no_new_privs: bool,
+    /// PR_SET_TIMERSLACK, ns.
+    #[serde(default)]
+    pub timer_slack_ns: u64,
+    /// CPUs it may run on, where fewer than all: hex mask as in /proc/PID/status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Vec<u32>>,
+    /// Scheduling policy and priority, where not SCHED_OTHER.
+    #[serde(default)]
+    pub policy: (i32, i32),
+    /// Credentials.
+    pub credentials: Credentials,
+}
+
+/// Who a thread acts as (credentials(7), capabilities(7)).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// Real, effective, saved, file system.
+    pub uids: [u32; 4],
+    /// Real, effective, saved, file system.
+    pub gids: [u32; 4],
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// CapInh, CapPrm, CapEff, CapBnd, CapAmb.
+    pub capabilities: [u64; 5],
+    /// PR_SET_SECUREBITS
+    pub securebits: u32,
+}
+
+/// A signal's action as rt_sigaction(2) keeps it in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalAction {
+    /// Signal number.
+    pub signal: i32,
+    /// struct kernel_sigaction as 64-bit words: handler, flags, restorer, mask (the
+    /// architecture says how many count).
+    pub words: [u64; 4],
+}
+
+/// A pending signal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingSignal {
+    /// siginfo_t, 128 bytes, hex.
+    pub siginfo: String,
+}
+
+/// setitimer(2), microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntervalTimer {
+    /// Interval.
+    pub interval_us: u64,
+    /// Until it next expires; 0: disarmed.
+    pub value_us: u64,
+}
+
+/// getrlimit(2)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimit {
+    /// RLIMIT_*
+    pub resource: u32,
+    /// Soft limit.
+    pub soft: u64,
+    /// Hard limit.
+    pub hard: u64,
+}
+
+/// sigaltstack(2)
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalStack {
+    /// Base address.
+    pub base: u64,
+    /// SS_* flags.
+    pub flags: i32,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// set_robust_list(2)
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RobustList {
+    /// Head.
+    pub head: u64,
+    /// Length as registered.
+    pub length: u64,
+}
+
+/// rseq(2), as PTRACE_GET_RSEQ_CONFIGURATION tells it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rseq {
+    /// Address of struct rseq; 0: none.
+    pub address: u64,
+    /// Its size.
+    pub size: u32,
+    /// Its signature.
+    pub signature: u32,
+}

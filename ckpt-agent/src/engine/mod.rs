@@ -1,0 +1,18 @@
+//! Freezes, dumps and restores process trees by the kernel's own interfaces.
+//!
+//! * [`graph`]: what a checkpoint says, without a word about machines;
+//! * [`objects`]: one room per kind of kernel object, its dump and its restore side by side;
+//! * [`sys`]: safe wrappers of system calls; [`proc`]: what /proc says.
+//!
+//! `unsafe` is allowed below this module only.
+
+pub mod arch;
+pub mod error;
+pub mod freeze;
+pub mod graph;
+pub mod objects;
+pub mod proc;
+pub mod sys;
+pub mod trace;
+
+pub use error::{EngineError, Refusal, Result};

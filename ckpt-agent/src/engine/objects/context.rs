@@ -1,0 +1,251 @@
+//! What rooms share during a dump and during a restore.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::{BlobId, CarriedInode, FileId, Graph, InodeId, Pid};
+
+/// Which of the job's standard streams an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StdioRole {
+    /// Standard input, the job reads.
+    Stdin,
+    /// Standard output, the job writes.
+    Stdout,
+    /// Standard error, the job writes.
+    Stderr,
+    /// The terminal that stands for all three.
+    Terminal,
+}
+
+/// What to do with connections to outside of the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum External {
+    /// Restored as reset by the peer, and said.
+    #[default]
+    Warn,
+    /// Refused at the checkpoint.
+    Fail,
+}
+
+/// Bytes for the image, held in memory from the freeze until they are written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlobData {
+    /// Length in bytes. What no extent covers reads as zeros.
+    pub length: u64,
+    /// Parts that have content, ascending, without overlap.
+    pub extents: Vec<Extent>,
+}
+
+/// A part of a [`BlobData`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset of its first byte in the blob.
+    pub offset: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl From<Vec<u8>> for BlobData {
+    fn from(bytes: Vec<u8>) -> Self {
+        let length = bytes.len() as u64;
+        let extents = if bytes.is_empty() { vec![] } else { vec![Extent { offset: 0, bytes }] };
+        Self { length, extents }
+    }
+}
+
+/// State of a dump that rooms read and add to.
+#[derive(Debug, Default)]
+pub struct DumpContext {
+    /// Bytes to store after the job has been resumed; a [`BlobId`] is an index here.
+    pub blobs: Vec<BlobData>,
+    /// Every descriptor of the job, by (process as this machine numbers it, descriptor). Filled
+    /// by the collector before [`super::Object::finish_all`]: rooms whose objects refer to
+    /// others find them here.
+    pub descriptors: BTreeMap<(i32, i32), FileId>,
+    /// Job numbers of all processes in the dump, by this machine's numbers.
+    pub pids: BTreeMap<i32, Pid>,
+    /// Inodes that belong to the launcher's side of the standard streams: (device, inode) of the pipe
+    /// or of the terminal's slave, and which stream it is.
+    pub stdio: HashMap<(u64, u64), StdioRole>,
+    /// Master of the job's own terminal, held by the launcher: a copy.
+    pub terminal_master: Option<OwnedFd>,
+    /// Directories whose files travel with the job (/tmp, /dev/shm, $TMPDIR).
+    pub session_directories: Vec<PathBuf>,
+    /// What to do with connections to outside.
+    pub external: External,
+    /// Lines for the user about things that are restored differently.
+    pub warnings: Vec<String>,
+    /// Inodes that travel; an [`InodeId`] is an index here.
+    pub inodes: Vec<CarriedInode>,
+    /// (device, inode) of those already taken.
+    pub inode_index: HashMap<(u64, u64), InodeId>,
+}
+
+impl DumpContext {
+    /// Keeps bytes for the image.
+    pub fn keep(&mut self, bytes: Vec<u8>) -> BlobId {
+        self.keep_blob(BlobData::from(bytes))
+    }
+
+    /// Keeps the content of a file, holes left out, for the image.
+    pub fn keep_blob(&mut self, blob: BlobData) -> BlobId {
+        self.blobs.push(blob);
+        BlobId((self.blobs.len() - 1) as u32)
+    }
+
+    /// Adds a line for the user.
+    pub fn warn(&mut self, line: impl Into<String>) {
+        self.warnings.push(line.into());
+    }
+
+    /// Whether a path lies in a directory whose files travel with the job.
+    pub fn is_session_file(&self, path: &str) -> bool {
+        self.session_directories.iter().any(|directory| std::path::Path::new(path).starts_with(directory))
+    }
+}
+
+/// The launcher's side of the job's standard streams, for those that a restore makes.
+#[derive(Debug, Default)]
+pub struct Console {
+    /// Master of the terminal.
+    pub terminal: Option<OwnedFd>,
+    /// End into which the launcher writes.
+    pub stdin: Option<OwnedFd>,
+    /// End from which the launcher reads.
+    pub stdout: Option<OwnedFd>,
+    /// End from which the launcher reads.
+    pub stderr: Option<OwnedFd>,
+}
+
+/// Reads blobs out of the image.
+pub trait BlobSource {
+    /// All bytes of a blob.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`] where a chunk's hash is wrong.
+    fn read(&self, graph: &Graph, id: BlobId) -> Result<Vec<u8>>;
+
+    /// Writes a blob to a file from offset 0, leaving holes where it is zero, and sets the length.
+    ///
+    /// # Errors
+    /// As [`BlobSource::read`]; failed writes.
+    fn copy_to(&self, graph: &Graph, id: BlobId, to: BorrowedFd<'_>) -> Result<()>;
+}
+
+/// State of a restore that rooms read and add to. Lives in the job's init, single-threaded.
+pub struct RestoreContext<'a> {
+    /// The checkpoint.
+    pub graph: &'a Graph,
+    blobs: &'a dyn BlobSource,
+    parked: BTreeMap<FileId, OwnedFd>,
+    inodes: BTreeMap<InodeId, OwnedFd>,
+    /// The launcher's ends of standard streams, filled by the rooms that make them.
+    pub console: Console,
+    /// Restore in spite of files that have changed.
+    pub force: bool,
+    /// Lowest descriptor number that no process of the job uses: temporary numbers below it are free
+    /// in the init, numbers from it on hold parked descriptions.
+    pub first_free: i32,
+    /// Lines for the user.
+    pub warnings: Vec<String>,
+}
+
+impl<'a> RestoreContext<'a> {
+    /// A context with nothing parked.
+    pub fn new(graph: &'a Graph, blobs: &'a dyn BlobSource, force: bool, first_free: i32) -> Self {
+        Self {
+            graph,
+            blobs,
+            parked: BTreeMap::new(),
+            inodes: BTreeMap::new(),
+            console: Console::default(),
+            force,
+            first_free,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// All bytes of a blob.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`].
+    pub fn blob(&self, id: BlobId) -> Result<Vec<u8>> {
+        self.blobs.read(self.graph, id)
+    }
+
+    /// Writes a blob into a file, with holes where it is zero, and sets the file's length.
+    ///
+    /// # Errors
+    /// As [`BlobSource::copy_to`].
+    pub fn copy_blob(&self, id: BlobId, to: BorrowedFd<'_>) -> Result<()> {
+        self.blobs.copy_to(self.graph, id, to)
+    }
+
+    /// Hands over a finished open file description, moved out of the way of the job's numbers.
+    ///
+    /// # Errors
+    /// Failed fcntl(2): the limit of open files is too low.
+    pub fn park(&mut self, id: FileId, fd: OwnedFd) -> Result<()> {
+        let high = self.lift(fd)?;
+        self.parked.insert(id, high);
+        Ok(())
+    }
+
+    /// Moves a descriptor to a number that no process of the job uses.
+    ///
+    /// # Errors
+    /// Failed fcntl(2).
+    pub fn lift(&self, fd: OwnedFd) -> Result<OwnedFd> {
+        use std::os::fd::{AsRawFd, FromRawFd};
+        if fd.as_raw_fd() >= self.first_free {
+            return Ok(fd);
+        }
+        let high = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(self.first_free))
+            .map_err(|errno| {
+                EngineError::system("fcntl", format!("F_DUPFD from {} on", self.first_free), errno)
+            })?;
+        // SAFETY: fcntl just returned this number for us alone.
+        Ok(unsafe { OwnedFd::from_raw_fd(high) })
+    }
+
+    /// A parked description.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`] where the image refers to one that no room has made.
+    pub fn parked(&self, id: FileId) -> Result<BorrowedFd<'_>> {
+        self.parked
+            .get(&id)
+            .map(AsFd::as_fd)
+            .ok_or_else(|| EngineError::Damaged(format!("open file {} was never made", id.0)))
+    }
+
+    /// A descriptor (read and write) of an inode that travels in the image.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`] where there is no such inode.
+    pub fn inode(&self, id: InodeId) -> Result<BorrowedFd<'_>> {
+        self.inodes
+            .get(&id)
+            .map(AsFd::as_fd)
+            .ok_or_else(|| EngineError::Damaged(format!("inode {} was never made", id.0)))
+    }
+
+    /// Registers the descriptor of an inode made from the image.
+    ///
+    /// # Errors
+    /// As [`RestoreContext::lift`].
+    pub fn add_inode(&mut self, id: InodeId, fd: OwnedFd) -> Result<()> {
+        let high = self.lift(fd)?;
+        self.inodes.insert(id, high);
+        Ok(())
+    }
+
+    /// Adds a line for the user.
+    pub fn warn(&mut self, line: impl Into<String>) {
+        self.warnings.push(line.into());
+    }
+}

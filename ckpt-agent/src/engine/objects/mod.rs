@@ -1,0 +1,177 @@
+//! One room per kind of kernel object that a descriptor can hold: its dump and its restore
+//! side by side in one file. To add a kind, write its file and name it in [`rooms!`] below.
+//!
+//! A dump goes through three calls: [`Room::recognise`] finds the room, [`Room::dump`] reads one
+//! open file description, and [`Room::finish`] sees all of the room's descriptions together
+//! (pairs of sockets, both ends of pipes) while the whole job still stands still. Whatever a
+//! dump takes out of an object (bytes of a terminal, a full socket) it must have put back when
+//! `finish` returns, on every path: the job goes on with the very same objects.
+//!
+//! A restore makes all descriptions of a room at once ([`Room::restore`]), each handed to
+//! [`RestoreContext::park`]; when every room is done, [`Room::wire`] ties descriptions to each
+//! other (epoll). Access flags, owners and locks are put on by the caller.
+
+mod context;
+mod probe;
+mod reopen;
+
+pub use context::{
+    BlobData, BlobSource, Console, DumpContext, Extent, External, RestoreContext, StdioRole,
+};
+pub use probe::{FdInfo, Probe};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Result;
+use super::graph::{FileId, OpenFile};
+
+/// One open file description that a dump has found.
+#[derive(Debug)]
+pub struct Found<'a, T> {
+    /// Its index in the graph.
+    pub id: FileId,
+    /// Access mode and status flags.
+    pub flags: i32,
+    /// What [`Room::dump`] made of it; `finish` may complete it.
+    pub object: &'a mut T,
+    /// How it was found.
+    pub probe: &'a Probe,
+}
+
+/// One open file description that a restore has to make.
+#[derive(Debug, Clone, Copy)]
+pub struct Saved<'a, T> {
+    /// Its index in the graph.
+    pub id: FileId,
+    /// Flags, owner, locks.
+    pub file: &'a OpenFile,
+    /// The room's own part.
+    pub object: &'a T,
+}
+
+/// A kind of kernel object.
+pub trait Room: Sized {
+    /// Whether the description that `probe` shows is of this kind. Rooms are asked in order.
+    fn recognise(probe: &Probe) -> bool;
+
+    /// Reads one open file description.
+    ///
+    /// # Errors
+    /// A [`super::Refusal`] where it can't be checkpointed; failed system calls.
+    fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self>;
+
+    /// Sees all descriptions of the kind together, with every process of the job stopped.
+    ///
+    /// # Errors
+    /// As [`Room::dump`].
+    fn finish(_all: &mut [Found<'_, Self>], _context: &mut DumpContext) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes the descriptions and parks them.
+    ///
+    /// # Errors
+    /// [`super::EngineError::Unfit`] where this machine or its files do not fit; failed system calls.
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()>;
+
+    /// Ties descriptions to each other once all of all rooms are parked.
+    ///
+    /// # Errors
+    /// As [`Room::restore`].
+    fn wire(_all: &[Saved<'_, Self>], _context: &mut RestoreContext) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Declares the rooms: the enum [`Object`] and its dispatch.
+macro_rules! rooms {
+    ($($(#[$doc:meta])* $variant:ident => $module:ident,)*) => {
+        $(mod $module;)*
+
+        /// What an open file description is open on.
+        #[derive(Debug, Clone, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case", tag = "kind")]
+        pub enum Object {
+            $($(#[$doc])* $variant($module::$variant),)*
+        }
+
+        impl Object {
+            /// The kind's name in words for listings.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Self::$variant(_) => stringify!($module),)* }
+            }
+
+            /// Finds the room of a description and dumps it.
+            ///
+            /// # Errors
+            /// A refusal where no room knows the kind, else as [`Room::dump`].
+            pub fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
+                $(if <$module::$variant as Room>::recognise(probe) {
+                    return Ok(Self::$variant(<$module::$variant as Room>::dump(probe, context)?));
+                })*
+                Err(probe.unknown().into())
+            }
+
+            /// Runs [`Room::finish`] of every room over the descriptions found.
+            ///
+            /// # Errors
+            /// As [`Room::finish`], with the holder of the room's first description named.
+            pub fn finish_all(
+                files: &mut [OpenFile],
+                probes: &[Probe],
+                context: &mut DumpContext,
+            ) -> Result<()> {
+                $({
+                    let mut all: Vec<Found<'_, $module::$variant>> = Vec::new();
+                    for (index, (file, probe)) in files.iter_mut().zip(probes).enumerate() {
+                        let flags = file.flags;
+                        if let Self::$variant(object) = &mut file.object {
+                            all.push(Found { id: FileId(index as u32), flags, object, probe });
+                        }
+                    }
+                    if !all.is_empty() {
+                        <$module::$variant as Room>::finish(&mut all, context)?;
+                    }
+                })*
+                Ok(())
+            }
+
+            /// Makes all descriptions, room by room, then ties them together.
+            ///
+            /// # Errors
+            /// As [`Room::restore`] and [`Room::wire`].
+            pub fn restore_all(files: &[OpenFile], context: &mut RestoreContext) -> Result<()> {
+                $({
+                    let all = Self::$module(files);
+                    if !all.is_empty() {
+                        <$module::$variant as Room>::restore(&all, context)?;
+                    }
+                })*
+                $({
+                    let all = Self::$module(files);
+                    if !all.is_empty() {
+                        <$module::$variant as Room>::wire(&all, context)?;
+                    }
+                })*
+                Ok(())
+            }
+
+            $(fn $module(files: &[OpenFile]) -> Vec<Saved<'_, $module::$variant>> {
+                files.iter().enumerate().filter_map(|(index, file)| match &file.object {
+                    Self::$variant(object) => Some(Saved { id: FileId(index as u32), file, object }),
+                    _ => None,
+                }).collect()
+            })*
+        }
+    };
+}
+
+// Asked in this order at a dump, made in this order at a restore.
+rooms! {
+    /// eventfd(2)
+    EventCounter => eventfd,
+    /// timerfd_create(2)
+    Timer => timerfd,
+    /// signalfd(2)
+    SignalReader => signalfd,
+}

@@ -1,0 +1,162 @@
+//! What a dump sees of one open file description.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::fcntl::{FcntlArg, fcntl};
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::Pid;
+use super::super::sys::pidfd::PidFd;
+
+/// An open file description as found under the first descriptor that refers to it.
+#[derive(Debug)]
+pub struct Probe {
+    /// The process that holds it, as this machine numbers it (for /proc).
+    pub host_pid: i32,
+    /// The same process as the job numbers it.
+    pub pid: Pid,
+    /// Its name.
+    pub comm: String,
+    /// The descriptor in that process.
+    pub fd: i32,
+    /// A working copy of the descriptor (pidfd_getfd(2)): the same open file description.
+    pub copy: OwnedFd,
+    /// Access mode and status flags.
+    pub flags: i32,
+    /// fstat(2) of it.
+    pub stat: nix::sys::stat::FileStat,
+    /// Target of /proc/PID/fd/N.
+    pub link: String,
+    /// /proc/PID/fdinfo/N.
+    pub info: FdInfo,
+}
+
+impl Probe {
+    /// Looks at one descriptor of a process: `host_pid` as this machine numbers it, `pid` as the
+    /// job does.
+    ///
+    /// # Errors
+    /// Failed system calls: ESRCH and ENOENT where process or descriptor is gone, EPERM where the
+    /// process may not be traced.
+    pub fn of(host_pid: i32, pid: Pid, comm: &str, fd: i32) -> Result<Self> {
+        Self::through(&PidFd::open(host_pid)?, pid, comm, fd)
+    }
+
+    /// Like [`Probe::of`], for many descriptors of one process.
+    ///
+    /// # Errors
+    /// As [`Probe::of`].
+    pub fn through(process: &PidFd, pid: Pid, comm: &str, fd: i32) -> Result<Self> {
+        let host_pid = process.pid();
+        let copy = process.descriptor(fd)?;
+        let what = || format!("descriptor {fd} of process {host_pid}");
+        let flags = fcntl(&copy, FcntlArg::F_GETFL)
+            .map_err(|errno| EngineError::system("fcntl", what(), errno))?;
+        let stat = nix::sys::stat::fstat(&copy)
+            .map_err(|errno| EngineError::system("fstat", what(), errno))?;
+        let path = format!("/proc/{host_pid}/fd/{fd}");
+        let link = std::fs::read_link(&path)
+            .map_err(|error| EngineError::system("readlink", path, error))?;
+        // A path that is no UTF-8 could not be written into graph.json and opened again.
+        let link = link.into_os_string().into_string().map_err(|link| {
+            Refusal::new(
+                format!("the path {} is no UTF-8", link.to_string_lossy()),
+                "rename the file",
+            )
+        })?;
+        let info = FdInfo::read(&format!("/proc/{host_pid}/fdinfo/{fd}"))?;
+        Ok(Self { host_pid, pid, comm: comm.to_owned(), fd, copy, flags, stat, link, info })
+    }
+
+    /// S_IFMT part of the mode.
+    pub fn file_type(&self) -> u32 {
+        self.stat.st_mode & libc::S_IFMT
+    }
+
+    /// Whether the link names an anonymous inode of this kind (`[eventfd]`).
+    pub fn is_anonymous(&self, name: &str) -> bool {
+        self.link.strip_prefix("anon_inode:") == Some(name)
+    }
+
+    /// The refusal of a kind that no room knows.
+    pub fn unknown(&self) -> Refusal {
+        Refusal::new(
+            format!("{} cannot be checkpointed", self.link),
+            "close it while checkpoints are taken, or run without it",
+        )
+    }
+
+    /// The same inode of the same file system: two ends of one pipe, two opens of one file.
+    pub fn inode(&self) -> (u64, u64) {
+        (self.stat.st_dev, self.stat.st_ino)
+    }
+}
+
+/// Fields of /proc/PID/fdinfo/N (proc_pid_fdinfo(5)).
+#[derive(Debug, Clone, Default)]
+pub struct FdInfo {
+    text: String,
+}
+
+impl FdInfo {
+    /// From /proc.
+    ///
+    /// # Errors
+    /// Failed read.
+    pub fn read(path: &str) -> Result<Self> {
+        std::fs::read_to_string(path)
+            .map(Self::parse)
+            .map_err(|error| EngineError::system("read", path, error))
+    }
+
+    /// Of a descriptor of this process.
+    ///
+    /// # Errors
+    /// Failed read.
+    pub fn of_own(fd: BorrowedFd<'_>) -> Result<Self> {
+        Self::read(&format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd()))
+    }
+
+    /// From the file's text.
+    pub fn parse(text: String) -> Self {
+        Self { text }
+    }
+
+    /// The rest of the first line that begins with `key:`, trimmed.
+    pub fn get<'a>(&'a self, key: &'a str) -> Option<&'a str> {
+        self.lines(key).next()
+    }
+
+    /// The rest of every line that begins with `key:`.
+    pub fn lines<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.text.lines().filter_map(move |line| {
+            line.strip_prefix(key).and_then(|rest| rest.strip_prefix(':')).map(str::trim)
+        })
+    }
+
+    /// Like [`FdInfo::get`], an error where the kernel does not tell it.
+    ///
+    /// # Errors
+    /// [`EngineError::NotUnderstood`].
+    pub fn need<'a>(&'a self, key: &'a str) -> Result<&'a str> {
+        self.get(key).ok_or_else(|| EngineError::odd(format!("fdinfo without {key}"), self.text.clone()))
+    }
+
+    /// A number in the given radix.
+    ///
+    /// # Errors
+    /// [`EngineError::NotUnderstood`].
+    pub fn number(&self, key: &str, radix: u32) -> Result<u64> {
+        let text = self.need(key)?;
+        u64::from_str_radix(text.trim_start_matches("0x"), radix)
+            .map_err(|_| EngineError::odd(format!("fdinfo field {key}"), text))
+    }
+
+    /// File offset (`pos:`), bytes.
+    ///
+    /// # Errors
+    /// [`EngineError::NotUnderstood`].
+    pub fn position(&self) -> Result<u64> {
+        self.number("pos", 10)
+    }
+}

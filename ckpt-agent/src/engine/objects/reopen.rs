@@ -1,0 +1,83 @@
+//! Opening for a restore: the access mode and flags of the recorded description, none of the
+//! flags that make, cut or choose a file.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open as nix_open};
+use nix::sys::stat::Mode;
+
+use super::super::error::{EngineError, Result};
+
+/// O_TMPFILE without the O_DIRECTORY that it contains (include/uapi/asm-generic/fcntl.h).
+/// F_GETFL goes on telling both for a file that was made so.
+const TMPFILE_BIT: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+
+/// Acted upon by open(2) once, and kept out of a second open.
+const ONCE: i32 = libc::O_CREAT
+    | libc::O_EXCL
+    | libc::O_TRUNC
+    | libc::O_NOFOLLOW
+    | libc::O_DIRECTORY
+    | TMPFILE_BIT;
+
+/// Flags that fcntl(F_SETFL) can change and that need no owner to be set first.
+const STATUS: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
+
+/// Whether a description with these flags can be read.
+pub fn readable(flags: i32) -> bool {
+    flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_WRONLY
+}
+
+/// Whether a description with these flags can be written.
+pub fn writable(flags: i32) -> bool {
+    flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+/// Opens a path with the recorded flags.
+///
+/// # Errors
+/// As open(2).
+pub fn open(path: &str, flags: i32) -> nix::Result<OwnedFd> {
+    let flags = (flags & !ONCE) | libc::O_CLOEXEC | libc::O_NOCTTY;
+    let attempt = |flags: i32| nix_open(path, OFlag::from_bits_retain(flags), Mode::empty());
+    match attempt(flags) {
+        // Only the owner may ask for O_NOATIME; not every file system knows O_DIRECT.
+        Err(Errno::EPERM) if flags & libc::O_NOATIME != 0 => attempt(flags & !libc::O_NOATIME),
+        Err(Errno::EINVAL) if flags & libc::O_DIRECT != 0 => attempt(flags & !libc::O_DIRECT),
+        other => other,
+    }
+}
+
+/// Opens the inode behind a descriptor once more: a new open file description.
+///
+/// # Errors
+/// As open(2) of /proc/self/fd/N: permissions of the inode count.
+pub fn reopen(fd: impl AsFd, flags: i32) -> nix::Result<OwnedFd> {
+    open(&magic_link(fd), flags)
+}
+
+/// The path under which /proc shows an own descriptor.
+pub fn magic_link(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+/// Sets the recorded status flags on a description.
+///
+/// # Errors
+/// Failed fcntl(2).
+pub fn set_status(fd: BorrowedFd<'_>, flags: i32) -> Result<()> {
+    let status = OFlag::from_bits_retain(flags & STATUS);
+    fcntl(fd, FcntlArg::F_SETFL(status))
+        .map(drop)
+        .map_err(|errno| EngineError::system("fcntl", format!("F_SETFL {:#o}", flags), errno))
+}
+
+/// Sets the file offset, bytes from the start (for directories: the file system's own cookie).
+///
+/// # Errors
+/// As lseek(2).
+pub fn seek(fd: BorrowedFd<'_>, offset: u64) -> nix::Result<()> {
+    let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
+    nix::unistd::lseek(fd, offset, nix::unistd::Whence::SeekSet).map(drop)
+}

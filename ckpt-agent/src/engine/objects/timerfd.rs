@@ -1,0 +1,161 @@
+//! timerfd_create(2): a timer that is read as a count of expirations.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Result};
+use super::probe::FdInfo;
+use super::{DumpContext, Probe, RestoreContext, Room, Saved};
+
+/// _IOW('T', 0, __u64) (include/uapi/linux/timerfd.h); needs CONFIG_CHECKPOINT_RESTORE.
+const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
+
+/// A timer descriptor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timer {
+    /// CLOCK_*
+    pub clock: i32,
+    /// TFD_TIMER_* that it was last armed with.
+    pub flags: i32,
+    /// Expirations not yet read.
+    pub ticks: u64,
+    /// Until it next expires, ns; 0: disarmed.
+    pub remaining_ns: u64,
+    /// Period, ns; 0: expires once.
+    pub interval_ns: u64,
+    /// When it next expires by a wall clock that it was armed on absolutely, ns since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ns: Option<i64>,
+}
+
+impl Timer {
+    fn on_wall_clock(&self) -> bool {
+        matches!(self.clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_ALARM)
+            && self.flags & libc::TFD_TIMER_ABSTIME != 0
+    }
+
+    fn create(&self, context: &mut RestoreContext) -> Result<OwnedFd> {
+        match create(self.clock) {
+            // Clocks that wake a sleeping machine need CAP_WAKE_ALARM.
+            Err(nix::errno::Errno::EPERM) if self.clock == libc::CLOCK_REALTIME_ALARM => {
+                context.warn("a timer that wakes the machine was restored as one that does not");
+                create(libc::CLOCK_REALTIME)
+            }
+            Err(nix::errno::Errno::EPERM) if self.clock == libc::CLOCK_BOOTTIME_ALARM => {
+                context.warn("a timer that wakes the machine was restored as one that does not");
+                create(libc::CLOCK_BOOTTIME)
+            }
+            other => other,
+        }
+        .map_err(|errno| {
+            EngineError::system("timerfd_create", format!("clock {}", self.clock), errno)
+        })
+    }
+
+    fn arm(&self, timer: BorrowedFd<'_>) -> Result<()> {
+        let mut first = self.remaining_ns;
+        let mut flags = self.flags & !libc::TFD_TIMER_ABSTIME;
+        if let (Some(deadline), true) = (self.deadline_ns, self.on_wall_clock()) {
+            // A deadline that has passed expires at once, and 0 would disarm.
+            first = u64::try_from(deadline).unwrap_or(0).max(1);
+            flags = self.flags;
+        }
+        if first > 0 {
+            set(timer, first, self.interval_ns, flags)?;
+        }
+        if self.ticks == 0 {
+            return Ok(());
+        }
+        // SAFETY: the kernel reads the 8 bytes of the count, which outlives the call.
+        let told = unsafe {
+            libc::ioctl(timer.as_raw_fd(), TFD_IOC_SET_TICKS as _, &raw const self.ticks)
+        };
+        if told < 0 {
+            // Without the ioctl: one expiration at once, its period from now on.
+            set(timer, 1, self.interval_ns, 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl Room for Timer {
+    fn recognise(probe: &Probe) -> bool {
+        probe.is_anonymous("[timerfd]")
+    }
+
+    fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+        // A periodic timer that has expired is not running until it is read or asked
+        // (fs/timerfd.c, do_timerfd_gettime): so ask first, then read the count.
+        let (remaining_ns, interval_ns) = get(probe.copy.as_fd())?;
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME)
+            .map_err(|errno| EngineError::system("clock_gettime", "CLOCK_REALTIME", errno))?;
+        let info = FdInfo::of_own(probe.copy.as_fd())?;
+        let clock = info.number("clockid", 10)? as i32;
+        let flags = info.number("settime flags", 8)? as i32;
+        let mut timer = Self {
+            clock,
+            flags,
+            ticks: info.number("ticks", 10)?,
+            remaining_ns,
+            interval_ns,
+            deadline_ns: None,
+        };
+        if timer.on_wall_clock() && remaining_ns > 0 {
+            let now_ns = now.tv_sec() * 1_000_000_000 + now.tv_nsec();
+            let remaining = i64::try_from(remaining_ns).unwrap_or(i64::MAX);
+            timer.deadline_ns = Some(now_ns.saturating_add(remaining));
+        }
+        Ok(timer)
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        for saved in all {
+            let timer = saved.object.create(context)?;
+            saved.object.arm(timer.as_fd())?;
+            context.park(saved.id, timer)?;
+        }
+        Ok(())
+    }
+}
+
+fn create(clock: i32) -> nix::Result<OwnedFd> {
+    // SAFETY: plain numbers; the answer is checked before it is used.
+    let fd = unsafe { libc::timerfd_create(clock, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK) };
+    let fd = nix::errno::Errno::result(fd)?;
+    // SAFETY: the kernel just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// (remaining, interval) in ns.
+fn get(timer: BorrowedFd<'_>) -> Result<(u64, u64)> {
+    let mut value =
+        libc::itimerspec { it_interval: timespec(0), it_value: timespec(0) };
+    // SAFETY: the kernel fills the structure, which outlives the call.
+    let answer = unsafe { libc::timerfd_gettime(timer.as_raw_fd(), &raw mut value) };
+    if answer < 0 {
+        return Err(EngineError::last_os("timerfd_gettime", "a timer"));
+    }
+    Ok((nanoseconds(value.it_value), nanoseconds(value.it_interval)))
+}
+
+fn set(timer: BorrowedFd<'_>, first_ns: u64, interval_ns: u64, flags: i32) -> Result<()> {
+    let value =
+        libc::itimerspec { it_interval: timespec(interval_ns), it_value: timespec(first_ns) };
+    // SAFETY: the kernel reads the structure, which outlives the call; no old value is wanted.
+    let answer = unsafe {
+        libc::timerfd_settime(timer.as_raw_fd(), flags, &raw const value, std::ptr::null_mut())
+    };
+    if answer < 0 {
+        return Err(EngineError::last_os("timerfd_settime", format!("{first_ns} ns")));
+    }
+    Ok(())
+}
+
+fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ }
+}
+
+fn nanoseconds(time: libc::timespec) -> u64 {
+    (time.tv_sec.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64)
+}

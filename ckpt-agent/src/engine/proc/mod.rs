@@ -1,0 +1,8 @@
+//! Readers of /proc files that the engine needs in a form of its own; the rest comes from the
+//! `procfs` crate.
+
+mod maps;
+mod walk;
+
+pub use maps::{Mapping, read_maps, read_smaps};
+pub use walk::{Threads, descendants, read_text, thread_numbers};

@@ -1,0 +1,91 @@
+//! kcmp(2): whether two descriptors, of any two processes, refer to one open file description.
+//!
+//! The call needs CONFIG_KCMP and the right to trace both processes; where either is missing
+//! every function here answers `None`, and the caller compares by what /proc says.
+
+use std::cmp::Ordering;
+
+// include/uapi/linux/kcmp.h
+const KCMP_FILE: libc::c_int = 0;
+const KCMP_EPOLL_TFD: libc::c_int = 7;
+
+/// A descriptor of a process: (process as this machine numbers it, descriptor).
+pub type Holder = (i32, i32);
+
+/// struct kcmp_epoll_slot
+#[repr(C)]
+struct EpollSlot {
+    efd: u32,
+    tfd: u32,
+    toff: u32,
+}
+
+/// Whether two descriptors share one open file description. `None`: this kernel cannot tell.
+pub fn same_file(left: Holder, right: Holder) -> Option<bool> {
+    compare_files(left, right).map(Ordering::is_eq)
+}
+
+/// An order over open file descriptions, the same for as long as they live: equal is shared.
+/// `None`: this kernel cannot tell, or a process or descriptor is gone.
+pub fn compare_files(left: Holder, right: Holder) -> Option<Ordering> {
+    // SAFETY: KCMP_FILE takes two descriptor numbers and touches no memory of ours.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_kcmp, left.0, right.0, KCMP_FILE, left.1 as u64, right.1 as u64)
+    };
+    match answer {
+        0 => Some(Ordering::Equal),
+        1 => Some(Ordering::Less),
+        2 => Some(Ordering::Greater),
+        _ => None,
+    }
+}
+
+/// Whether `file` is the open file description that `epoll` has registered as descriptor
+/// `number`; `nth` counts registrations under one number in the order of fdinfo's `tfd:` lines.
+/// `None`: this kernel cannot tell. Source: fs/eventpoll.c, get_epoll_tfile_raw_ptr.
+pub fn is_epoll_target(epoll: Holder, number: u32, nth: u32, file: Holder) -> Option<bool> {
+    let slot = EpollSlot { efd: epoll.1 as u32, tfd: number, toff: nth };
+    // SAFETY: the kernel only reads the slot, which outlives the call.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_kcmp,
+            file.0,
+            epoll.0,
+            KCMP_EPOLL_TFD,
+            file.1 as u64,
+            &raw const slot,
+        )
+    };
+    match answer {
+        0 => Some(true),
+        1.. => Some(false),
+        _ => match nix::errno::Errno::last() {
+            nix::errno::Errno::EBADF | nix::errno::Errno::ENOENT => Some(false),
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn dup_is_equal_and_open_is_not() {
+        let me = std::process::id() as i32;
+        let first = std::fs::File::open("/dev/null").unwrap();
+        let dup = first.try_clone().unwrap();
+        let other = std::fs::File::open("/dev/null").unwrap();
+        let Some(same) = same_file((me, first.as_raw_fd()), (me, dup.as_raw_fd())) else {
+            return;
+        };
+        assert!(same);
+        let forth = compare_files((me, first.as_raw_fd()), (me, other.as_raw_fd())).unwrap();
+        let back = compare_files((me, other.as_raw_fd()), (me, first.as_raw_fd())).unwrap();
+        assert!(forth.is_ne());
+        assert_eq!(forth, back.reverse());
+        assert_eq!(compare_files((me, first.as_raw_fd()), (me, 1 << 20)), None);
+    }
+}

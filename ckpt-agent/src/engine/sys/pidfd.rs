@@ -1,0 +1,56 @@
+//! pidfd_open(2) and pidfd_getfd(2): working copies of another process's descriptors.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::super::error::{EngineError, Result};
+
+/// A process that cannot be mistaken for a later one of the same number.
+#[derive(Debug)]
+pub struct PidFd {
+    fd: OwnedFd,
+    pid: i32,
+}
+
+impl PidFd {
+    /// Of a process as this machine numbers it (a thread group's leader). Close-on-exec.
+    ///
+    /// # Errors
+    /// Failed pidfd_open(2): ESRCH where the process has ended.
+    pub fn open(host_pid: i32) -> Result<Self> {
+        // SAFETY: plain numbers; the answer is checked before it is used.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, host_pid, 0) };
+        if fd < 0 {
+            return Err(EngineError::last_os("pidfd_open", format!("process {host_pid}")));
+        }
+        // SAFETY: the kernel just made this descriptor for us alone.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) }, pid: host_pid })
+    }
+
+    /// A copy of one of its descriptors, close-on-exec: the same open file description. O_PATH
+    /// descriptors are copied too.
+    ///
+    /// # Errors
+    /// Failed pidfd_getfd(2): EBADF where it has no such descriptor, EPERM where it may not be
+    /// traced.
+    pub fn descriptor(&self, fd: i32) -> Result<OwnedFd> {
+        // SAFETY: plain numbers; the answer is checked before it is used.
+        let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.fd.as_raw_fd(), fd, 0) };
+        if copy < 0 {
+            let what = format!("descriptor {fd} of process {}", self.pid);
+            return Err(EngineError::last_os("pidfd_getfd", what));
+        }
+        // SAFETY: the kernel just made this descriptor for us alone.
+        Ok(unsafe { OwnedFd::from_raw_fd(copy as i32) })
+    }
+
+    /// The process's number on this machine.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,15 @@
+//! Tracing: threads that run and threads that stand still are different types, so that what
+//! needs a stop cannot be called without one.
+//!
+//! ptrace(2) ties a tracee to the operating-system thread that seized it: none of these types
+//! can be sent to another thread.
+
+mod batch;
+mod memory;
+mod remote;
+mod thread;
+
+pub use batch::{Batch, Ticket};
+pub use memory::{ProcessMemory, read_memory, write_memory};
+pub use remote::{FOLLOW_CHILDREN, Remote, SCRATCH_DATA, SCRATCH_SIZE, Scratch, find_kernel_entry};
+pub use thread::{RunningThread, StopReport, StoppedThread, deliver, wait, wait_any};

@@ -1,0 +1,510 @@
+//! Seizing, stopping and releasing single threads (ptrace(2), PTRACE_SEIZE).
+
+use std::marker::PhantomData;
+
+use nix::errno::Errno;
+
+use super::super::arch::{Architecture, Current, Interrupted, Registers};
+use super::super::error::{EngineError, Result};
+
+const NT_PRSTATUS: usize = 1;
+/// Largest register set that is read: AMX tiles need 8 KiB and some.
+const LARGEST_SET: usize = 64 * 1024;
+const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
+
+/// Makes a type stay on the thread that seized.
+type NotSend = PhantomData<*const ()>;
+
+fn ptrace(request: libc::c_uint, tid: i32, address: usize, data: usize) -> nix::Result<i64> {
+    // SAFETY: the requests used here read or write through `data` only buffers that the callers
+    // below own and that live across the call.
+    let result = unsafe { libc::ptrace(request as _, tid, address, data) };
+    Errno::result(result)
+}
+
+fn failed(call: &'static str, tid: i32, errno: Errno) -> EngineError {
+    match errno {
+        Errno::ESRCH => EngineError::Gone(tid),
+        other => EngineError::system(call, format!("thread {tid}"), other),
+    }
+}
+
+/// A thread that this thread has seized and that runs, or may have ended.
+#[derive(Debug)]
+pub struct RunningThread {
+    tid: i32,
+    _here: NotSend,
+}
+
+impl RunningThread {
+    /// Seizes a thread without stopping it. `None`: it has ended.
+    ///
+    /// # Errors
+    /// [`EngineError::System`] with EPERM where another tracer has it or privilege is missing.
+    pub fn seize(tid: i32) -> Result<Option<Self>> {
+        match ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {
+            Ok(_) => Ok(Some(Self { tid, _here: PhantomData })),
+            Err(Errno::ESRCH) => Ok(None),
+            Err(errno) => Err(failed("PTRACE_SEIZE", tid, errno)),
+        }
+    }
+
+    /// Asks the thread to stop; [`wait_any`] tells when it has.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn interrupt(&self) -> Result<()> {
+        ptrace(libc::PTRACE_INTERRUPT, self.tid, 0, 0)
+            .map(drop)
+            .map_err(|errno| failed("PTRACE_INTERRUPT", self.tid, errno))
+    }
+
+    /// Number of the thread on this machine.
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// The thread was reported as stopped for PTRACE_INTERRUPT or a group stop.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn stopped(self) -> Result<StoppedThread> {
+        StoppedThread::new(self.tid)
+    }
+
+    /// Blocks until the thread stands still, delivering signals that come first. `None`: it ended.
+    ///
+    /// # Errors
+    /// Failed waits.
+    pub fn wait_stopped(self) -> Result<Option<StoppedThread>> {
+        loop {
+            match wait(self.tid)? {
+                StopReport::Stopped { .. } => return self.stopped().map(Some),
+                StopReport::Signal { signal, .. } => deliver(self.tid, signal)?,
+                StopReport::Ended { .. } => return Ok(None),
+            }
+        }
+    }
+}
+
+/// Lets a thread in a signal-delivery stop go on with that signal.
+///
+/// # Errors
+/// Failed ptrace calls, but not the thread's end.
+pub fn deliver(tid: i32, signal: i32) -> Result<()> {
+    match ptrace(libc::PTRACE_CONT, tid, 0, signal as usize) {
+        Ok(_) | Err(Errno::ESRCH) => Ok(()),
+        Err(errno) => Err(failed("PTRACE_CONT", tid, errno)),
+    }
+}
+
+/// What a wait for a traced thread reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReport {
+    /// A stop for PTRACE_INTERRUPT, a new thread's first stop, or a group stop (`group`: its signal).
+    Stopped {
+        /// The thread.
+        tid: i32,
+        /// The stop signal of a group stop.
+        group: Option<i32>,
+    },
+    /// A stop before the delivery of a signal, or for an event (signal 0).
+    Signal {
+        /// The thread.
+        tid: i32,
+        /// The signal to be delivered; 0 for a PTRACE_EVENT stop.
+        signal: i32,
+    },
+    /// The thread has ended.
+    Ended {
+        /// The thread.
+        tid: i32,
+        /// As wait(2) tells it.
+        status: i32,
+    },
+}
+
+fn report(tid: i32, status: i32) -> StopReport {
+    if !libc::WIFSTOPPED(status) {
+        return StopReport::Ended { tid, status };
+    }
+    let signal = libc::WSTOPSIG(status);
+    match status >> 16 {
+        EVENT_STOP => StopReport::Stopped { tid, group: (signal != libc::SIGTRAP).then_some(signal) },
+        0 => StopReport::Signal { tid, signal },
+        _ => StopReport::Signal { tid, signal: 0 },
+    }
+}
+
+/// Blocks until something is reported of this thread.
+///
+/// # Errors
+/// [`EngineError::Gone`] where it is no tracee of ours any more.
+pub fn wait(tid: i32) -> Result<StopReport> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` lives across the call.
+        match Errno::result(unsafe { libc::waitpid(tid, &mut status, libc::__WALL) }) {
+            Ok(_) => return Ok(report(tid, status)),
+            Err(Errno::EINTR) => {}
+            Err(Errno::ECHILD) => return Err(EngineError::Gone(tid)),
+            Err(errno) => return Err(failed("waitpid", tid, errno)),
+        }
+    }
+}
+
+/// What is reported of any tracee of this operating-system thread, without blocking.
+///
+/// # Errors
+/// Failed waits.
+pub fn wait_any() -> Result<Option<StopReport>> {
+    let mut status = 0;
+    let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
+    loop {
+        // SAFETY: `status` lives across the call.
+        match Errno::result(unsafe { libc::waitpid(-1, &mut status, options) }) {
+            Ok(0) | Err(Errno::ECHILD) => return Ok(None),
+            Ok(tid) => return Ok(Some(report(tid, status))),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(failed("waitpid", -1, errno)),
+        }
+    }
+}
+
+/// A thread that stands still in a ptrace stop. Dropping it lets it go on as if it had never
+/// been stopped.
+#[derive(Debug)]
+pub struct StoppedThread {
+    tid: i32,
+    entry: Registers,
+    /// Registers to put in place before the thread goes on, where not those of the stop.
+    resume: Option<Registers>,
+    released: bool,
+    _here: NotSend,
+}
+
+impl StoppedThread {
+    fn new(tid: i32) -> Result<Self> {
+        let mut thread = Self {
+            tid,
+            entry: Current::from_bytes(&[0; size_of::<Registers>()])
+                .ok_or_else(|| EngineError::odd("register set size", Current::NAME))?,
+            resume: None,
+            released: false,
+            _here: PhantomData,
+        };
+        thread.entry = thread.registers()?;
+        // A call that answers a stop with plain EINTR has to be issued again whatever else happens.
+        if let Interrupted::Again(call) = Current::interrupted(&thread.entry) {
+            if Current::result(&thread.entry) == -i64::from(libc::EINTR) {
+                thread.resume = Some(Current::reissue(&thread.entry, call));
+            }
+        }
+        Ok(thread)
+    }
+
+    /// Takes over a new thread or process that is attached automatically (PTRACE_O_TRACECLONE) and
+    /// waits for its first stop. Dropping it lets it run.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn adopt(tid: i32) -> Result<Self> {
+        loop {
+            match wait(tid)? {
+                StopReport::Stopped { .. } => return Self::new(tid),
+                StopReport::Signal { signal, .. } => deliver(tid, signal)?,
+                StopReport::Ended { .. } => return Err(EngineError::Gone(tid)),
+            }
+        }
+    }
+
+    /// Number of the thread on this machine.
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Registers as they were at the stop.
+    pub fn entry(&self) -> &Registers {
+        &self.entry
+    }
+
+    /// Registers with which the thread shall go on instead of those of the stop.
+    pub fn set_resume(&mut self, registers: Registers) {
+        self.resume = Some(registers);
+    }
+
+    /// Registers as they are now.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn registers(&self) -> Result<Registers> {
+        let bytes = self.register_set(NT_PRSTATUS as u32)?;
+        Current::from_bytes(&bytes)
+            .ok_or_else(|| EngineError::odd("register set size", bytes.len().to_string()))
+    }
+
+    /// Sets registers now.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn set_registers(&self, registers: &Registers) -> Result<()> {
+        self.set_register_set(NT_PRSTATUS as u32, &Current::to_bytes(registers))
+    }
+
+    /// A register set by its note type (NT_*).
+    ///
+    /// # Errors
+    /// EINVAL or ENODEV where the machine lacks it; [`EngineError::Gone`].
+    pub fn register_set(&self, note: u32) -> Result<Vec<u8>> {
+        let mut buffer = vec![0u8; if note as usize == NT_PRSTATUS { 1024 } else { LARGEST_SET }];
+        let mut vector =
+            libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        ptrace(libc::PTRACE_GETREGSET, self.tid, note as usize, &raw mut vector as usize)
+            .map_err(|errno| failed("PTRACE_GETREGSET", self.tid, errno))?;
+        buffer.truncate(vector.iov_len);
+        Ok(buffer)
+    }
+
+    /// Sets a register set.
+    ///
+    /// # Errors
+    /// EINVAL where the machine's set is of another form; [`EngineError::Gone`].
+    pub fn set_register_set(&self, note: u32, bytes: &[u8]) -> Result<()> {
+        let mut vector =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        ptrace(libc::PTRACE_SETREGSET, self.tid, note as usize, &raw mut vector as usize)
+            .map(drop)
+            .map_err(|errno| failed("PTRACE_SETREGSET", self.tid, errno))
+    }
+
+    /// Blocked signals; of a thread in sigsuspend or ppoll those that hold when the call is over.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn blocked(&self) -> Result<u64> {
+        let mut mask = 0u64;
+        ptrace(libc::PTRACE_GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask as usize)
+            .map_err(|errno| failed("PTRACE_GETSIGMASK", self.tid, errno))?;
+        Ok(mask)
+    }
+
+    /// Sets the blocked signals.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn set_blocked(&self, mask: u64) -> Result<()> {
+        ptrace(libc::PTRACE_SETSIGMASK, self.tid, size_of::<u64>(), &raw const mask as usize)
+            .map(drop)
+            .map_err(|errno| failed("PTRACE_SETSIGMASK", self.tid, errno))
+    }
+
+    /// Sets PTRACE_O_* options.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn set_options(&self, options: i32) -> Result<()> {
+        ptrace(libc::PTRACE_SETOPTIONS, self.tid, 0, options as usize)
+            .map(drop)
+            .map_err(|errno| failed("PTRACE_SETOPTIONS", self.tid, errno))
+    }
+
+    /// Pending signals of the thread, or (`shared`) of its process: siginfo_t each.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn pending(&self, shared: bool) -> Result<Vec<[u8; 128]>> {
+        /// struct ptrace_peeksiginfo_args
+        #[repr(C)]
+        struct Arguments {
+            offset: u64,
+            flags: u32,
+            count: i32,
+        }
+        /// PTRACE_PEEKSIGINFO_SHARED
+        const SHARED: u32 = 1;
+        const AT_ONCE: usize = 16;
+        let mut found = Vec::new();
+        loop {
+            let mut buffer = [[0u8; 128]; AT_ONCE];
+            let arguments = Arguments {
+                offset: found.len() as u64,
+                flags: if shared { SHARED } else { 0 },
+                count: AT_ONCE as i32,
+            };
+            let count = ptrace(
+                libc::PTRACE_PEEKSIGINFO,
+                self.tid,
+                &raw const arguments as usize,
+                buffer.as_mut_ptr() as usize,
+            )
+            .map_err(|errno| failed("PTRACE_PEEKSIGINFO", self.tid, errno))?;
+            found.extend_from_slice(&buffer[..count as usize]);
+            if (count as usize) < AT_ONCE {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The thread's rseq(2) registration: address, size, signature. All zero where there is none or
+    /// the kernel (before 5.13) does not tell.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn rseq(&self) -> Result<(u64, u32, u32)> {
+        /// PTRACE_GET_RSEQ_CONFIGURATION
+        const REQUEST: libc::c_uint = 0x420f;
+        /// struct ptrace_rseq_configuration
+        #[repr(C)]
+        #[derive(Default)]
+        struct Configuration {
+            address: u64,
+            size: u32,
+            signature: u32,
+            flags: u32,
+            pad: u32,
+        }
+        let mut found = Configuration::default();
+        match ptrace(REQUEST, self.tid, size_of::<Configuration>(), &raw mut found as usize) {
+            Ok(_) => Ok((found.address, found.size, found.signature)),
+            Err(Errno::EIO | Errno::EINVAL) => Ok((0, 0, 0)),
+            Err(errno) => Err(failed("PTRACE_GET_RSEQ_CONFIGURATION", self.tid, errno)),
+        }
+    }
+
+    /// Runs one instruction.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`] where the thread ended; [`EngineError::NotUnderstood`] where it stopped
+    /// for another reason.
+    pub fn step(&self) -> Result<()> {
+        self.go_until_trap(libc::PTRACE_SINGLESTEP, "PTRACE_SINGLESTEP")
+    }
+
+    /// Runs until a breakpoint.
+    ///
+    /// # Errors
+    /// As [`StoppedThread::step`].
+    pub fn run_to_breakpoint(&self) -> Result<()> {
+        self.go_until_trap(libc::PTRACE_CONT, "PTRACE_CONT")
+    }
+
+    fn go_until_trap(&self, request: libc::c_uint, call: &'static str) -> Result<()> {
+        loop {
+            ptrace(request, self.tid, 0, 0).map_err(|errno| failed(call, self.tid, errno))?;
+            match wait(self.tid)? {
+                StopReport::Signal { signal: libc::SIGTRAP, .. } => return Ok(()),
+                // An event of the call itself (a new thread), or a group stop that came in between.
+                StopReport::Signal { signal: 0, .. } | StopReport::Stopped { .. } => {}
+                StopReport::Signal { signal, .. } => {
+                    return Err(EngineError::odd(
+                        format!("stop of thread {} during an injected call", self.tid),
+                        format!("signal {signal}, {:?}", self.registers()?),
+                    ));
+                }
+                StopReport::Ended { .. } => return Err(EngineError::Gone(self.tid)),
+            }
+        }
+    }
+
+    /// Number of the child that the event of this stop tells of, as this machine numbers it
+    /// (PTRACE_GETEVENTMSG translates to the tracer's PID namespace).
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn event_message(&self) -> Result<i32> {
+        let mut message: libc::c_ulong = 0;
+        ptrace(libc::PTRACE_GETEVENTMSG, self.tid, 0, &raw mut message as usize)
+            .map_err(|errno| failed("PTRACE_GETEVENTMSG", self.tid, errno))?;
+        Ok(message as i32)
+    }
+
+    /// Runs one instruction that makes a child; the child's number on this machine, where one was
+    /// made. Needs PTRACE_O_TRACECLONE and its kin.
+    ///
+    /// # Errors
+    /// As [`StoppedThread::step`].
+    pub fn step_over_birth(&self) -> Result<Option<i32>> {
+        let mut child = None;
+        loop {
+            ptrace(libc::PTRACE_SINGLESTEP, self.tid, 0, 0)
+                .map_err(|errno| failed("PTRACE_SINGLESTEP", self.tid, errno))?;
+            match wait(self.tid)? {
+                StopReport::Signal { signal: libc::SIGTRAP, .. } => return Ok(child),
+                StopReport::Signal { signal: 0, .. } => child = Some(self.event_message()?),
+                StopReport::Stopped { .. } => {}
+                other => {
+                    return Err(EngineError::odd(
+                        format!("stop of thread {} in clone", self.tid),
+                        format!("{other:?}"),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Lets the thread run until it ends.
+    ///
+    /// # Errors
+    /// Failed waits.
+    pub fn run_to_end(mut self) -> Result<()> {
+        self.released = true;
+        deliver(self.tid, 0)?;
+        loop {
+            match wait(self.tid) {
+                Ok(StopReport::Ended { .. }) | Err(EngineError::Gone(_)) => return Ok(()),
+                Ok(StopReport::Signal { signal, .. }) => deliver(self.tid, signal)?,
+                Ok(StopReport::Stopped { .. }) => deliver(self.tid, 0)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Lets the thread run and keeps it as a tracee.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn resume_traced(mut self) -> Result<RunningThread> {
+        self.put_registers()?;
+        self.released = true;
+        deliver(self.tid, 0)?;
+        Ok(RunningThread { tid: self.tid, _here: PhantomData })
+    }
+
+    /// Lets the thread go for good.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn detach(mut self) -> Result<()> {
+        self.let_go()
+    }
+
+    fn put_registers(&mut self) -> Result<()> {
+        match self.resume.take() {
+            Some(registers) => self.set_registers(&registers),
+            None => Ok(()),
+        }
+    }
+
+    fn let_go(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.released, true) {
+            return Ok(());
+        }
+        let put = self.put_registers();
+        let detached = ptrace(libc::PTRACE_DETACH, self.tid, 0, 0)
+            .map(drop)
+            .map_err(|errno| failed("PTRACE_DETACH", self.tid, errno));
+        put.and(detached)
+    }
+
+    /// Gives up the tracee without letting it run: it is killed elsewhere.
+    pub fn forget(mut self) {
+        self.released = true;
+    }
+}
+
+impl Drop for StoppedThread {
+    fn drop(&mut self) {
+        // A thread that has been killed meanwhile needs nothing more.
+        let _ = self.let_go();
+    }
+}
