@@ -2,3 +2,4 @@
 //! outside, the store that keeps their images, and the job's init.
 
 pub mod engine;
+pub mod store;

@@ -1,0 +1,248 @@
+//! From submitted bytes to a pack: several threads hash and compress, one writes.
+//!
+//! The channels have no limit of their own: the budget bounds the bytes that are inside. At most
+//! two groups of a pack wait for more chunks, so a budget of at least two groups and a few chunks
+//! never comes to a standstill.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use super::budget::{Budget, EndsEarly};
+use super::chunk::{ChunkRef, Encoding, MAX_CHUNK};
+use super::encode::Encoder;
+use super::error::{StoreError, errno_of};
+use super::hash::ChunkHash;
+use super::pack::{FinishedPack, MAX_GROUP, PackWriter};
+use super::writer::WriterOptions;
+
+/// The least budget that cannot come to a standstill.
+const MIN_BUDGET: usize = 2 * MAX_GROUP + 4 * MAX_CHUNK;
+/// Buffers kept for the caller.
+const MAX_SPARE: usize = 256;
+
+/// Called at the start of every thread of the store, for example to lower its priority.
+pub type ThreadHook = Arc<dyn Fn() + Send + Sync>;
+
+pub(super) struct Pipeline {
+    shared: Arc<Shared>,
+    submissions: Option<Sender<Submission>>,
+    next_sequence: AtomicU64,
+    workers: Vec<JoinHandle<()>>,
+    packer: Option<JoinHandle<Option<FinishedPack>>>,
+}
+
+struct Shared {
+    budget: Budget,
+    spare: Mutex<Vec<Vec<u8>>>,
+    /// Chunks that some worker has taken on: an equal one is not stored again.
+    seen: Mutex<HashSet<ChunkHash>>,
+    hashes: Mutex<HashMap<u64, ChunkHash>>,
+}
+
+struct Submission {
+    sequence: u64,
+    bytes: Vec<u8>,
+}
+
+struct Encoded {
+    hash: ChunkHash,
+    encoding: Encoding,
+    bytes: Vec<u8>,
+    length: u32,
+}
+
+/// What has become of everything submitted.
+pub(super) struct Drained {
+    pub(super) pack: FinishedPack,
+    /// Where the bytes of each submission are, by its sequence number.
+    pub(super) places: Vec<ChunkRef>,
+}
+
+impl Pipeline {
+    pub(super) fn start(options: &WriterOptions, pack: PackWriter) -> Result<Self, StoreError> {
+        let shared = Arc::new(Shared {
+            budget: Budget::new(options.budget.max(MIN_BUDGET)),
+            spare: Mutex::default(),
+            seen: Mutex::default(),
+            hashes: Mutex::default(),
+        });
+        let (submissions, inbox) = channel();
+        let (encoded, to_pack) = channel();
+        let mut pipeline = Self {
+            shared: shared.clone(),
+            submissions: Some(submissions),
+            next_sequence: AtomicU64::new(0),
+            workers: Vec::new(),
+            packer: None,
+        };
+        let hook = options.on_thread_start.clone();
+        let packer = spawn("store-pack", hook.clone(), {
+            let shared = shared.clone();
+            move || shared.write_pack(pack, to_pack)
+        })?;
+        pipeline.packer = Some(packer);
+        let inbox = Arc::new(Mutex::new(inbox));
+        for _ in 0..options.threads.clamp(1, 256) {
+            let (shared, inbox, encoded) = (shared.clone(), inbox.clone(), encoded.clone());
+            let work = move || shared.encode_all(&inbox, &encoded);
+            pipeline.workers.push(spawn("store-encode", hook.clone(), work)?);
+        }
+        Ok(pipeline)
+    }
+
+    /// Hands `bytes` over and returns their sequence number; waits while the pipeline is full.
+    pub(super) fn submit(&self, bytes: Vec<u8>) -> Result<u64, StoreError> {
+        if bytes.is_empty() || bytes.len() > MAX_CHUNK {
+            return Err(StoreError::ChunkLength { length: bytes.len() });
+        }
+        self.shared.budget.take(bytes.len())?;
+        let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
+        let submissions = self.submissions.as_ref().ok_or(StoreError::ThreadLost)?;
+        submissions
+            .send(Submission { sequence, bytes })
+            .map_err(|_| self.shared.budget.failure().unwrap_or(StoreError::ThreadLost))?;
+        Ok(sequence)
+    }
+
+    /// An empty buffer of at least `capacity` bytes, a used one where there is one: its pages
+    /// are in memory already.
+    pub(super) fn take_buffer(&self, capacity: usize) -> Vec<u8> {
+        let mut buffer = lock(&self.shared.spare).pop().unwrap_or_default();
+        buffer.clear();
+        buffer.reserve(capacity);
+        buffer
+    }
+
+    /// Waits for everything submitted, and closes the pack.
+    pub(super) fn drain(mut self) -> Result<Drained, StoreError> {
+        self.submissions = None;
+        for worker in self.workers.drain(..) {
+            worker.join().map_err(|_| StoreError::ThreadLost)?;
+        }
+        let packer = self.packer.take().ok_or(StoreError::ThreadLost)?;
+        let pack = packer.join().map_err(|_| StoreError::ThreadLost)?;
+        if let Some(failure) = self.shared.budget.failure() {
+            return Err(failure);
+        }
+        let pack = pack.ok_or(StoreError::ThreadLost)?;
+        let hashes = lock(&self.shared.hashes);
+        let place = |sequence| hashes.get(&sequence).and_then(|hash| pack.refs.get(hash)).copied();
+        let count = self.next_sequence.load(Ordering::Relaxed);
+        let places: Option<Vec<ChunkRef>> = (0..count).map(place).collect();
+        let places = places.ok_or(StoreError::ThreadLost)?;
+        drop(hashes);
+        Ok(Drained { pack, places })
+    }
+}
+
+impl Drop for Pipeline {
+    /// Ends the threads, so that none writes to a file that is about to be removed.
+    fn drop(&mut self) {
+        self.submissions = None;
+        self.shared.budget.fail(StoreError::ThreadLost);
+        for worker in self.workers.drain(..) {
+            drop(worker.join());
+        }
+        if let Some(packer) = self.packer.take() {
+            drop(packer.join());
+        }
+    }
+}
+
+impl Shared {
+    fn encode_all(&self, inbox: &Mutex<Receiver<Submission>>, encoded: &Sender<Encoded>) {
+        let watch = EndsEarly::watch(&self.budget);
+        let mut encoder = Encoder::new();
+        loop {
+            let received = lock(inbox).recv();
+            let Ok(Submission { sequence, bytes }) = received else { break };
+            if self.budget.failure().is_some() {
+                continue;
+            }
+            let hash = ChunkHash::of(&bytes);
+            lock(&self.hashes).insert(sequence, hash);
+            if !lock(&self.seen).insert(hash) {
+                let length = bytes.len();
+                self.recycle(bytes);
+                self.budget.give_back(length);
+                continue;
+            }
+            if encoded.send(self.encode(&mut encoder, hash, bytes)).is_err() {
+                // The packer is gone, and has said why.
+                break;
+            }
+        }
+        watch.done();
+    }
+
+    fn encode(&self, encoder: &mut Encoder, hash: ChunkHash, bytes: Vec<u8>) -> Encoded {
+        let length = bytes.len() as u32;
+        let Some(frame) = encoder.encode(&bytes).map(<[u8]>::to_vec) else {
+            return Encoded { hash, encoding: Encoding::Plain, bytes, length };
+        };
+        // From now on only the frame counts.
+        self.budget.give_back(bytes.len() - frame.len());
+        self.recycle(bytes);
+        Encoded { hash, encoding: Encoding::Zstd, bytes: frame, length }
+    }
+
+    /// `None` after a failure, which the budget tells.
+    fn write_pack(&self, mut pack: PackWriter, to_pack: Receiver<Encoded>) -> Option<FinishedPack> {
+        let watch = EndsEarly::watch(&self.budget);
+        let mut finished = None;
+        let result: Result<(), StoreError> = (|| {
+            for Encoded { hash, encoding, bytes, length } in to_pack {
+                if let Some(failure) = self.budget.failure() {
+                    return Err(failure);
+                }
+                for buffer in pack.add(hash, encoding, bytes, length)? {
+                    self.budget.give_back(buffer.len());
+                    if encoding == Encoding::Plain {
+                        self.recycle(buffer);
+                    }
+                }
+            }
+            if let Some(failure) = self.budget.failure() {
+                return Err(failure);
+            }
+            finished = Some(pack.finish()?);
+            Ok(())
+        })();
+        if let Err(failure) = result {
+            self.budget.fail(failure);
+        }
+        watch.done();
+        finished
+    }
+
+    fn recycle(&self, buffer: Vec<u8>) {
+        let mut spare = lock(&self.spare);
+        if spare.len() < MAX_SPARE {
+            spare.push(buffer);
+        }
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    hook: Option<ThreadHook>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, StoreError> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            if let Some(hook) = hook {
+                hook();
+            }
+            work()
+        })
+        .map_err(|error| StoreError::Thread { errno: errno_of(&error) })
+}
+
+/// A thread that panicked leaves its map as it was between two insertions.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,150 @@
+//! Reading chunks back. Many threads may read at once; no byte passes unchecked.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+
+use super::blob::{Blob, Piece};
+use super::chunk::{ChunkRef, Encoding, PackId};
+use super::disk::open_regular;
+use super::encode::Decoder;
+use super::error::{Damage, errno_of};
+use super::hash::ChunkHash;
+use super::layout::Layout;
+use super::mark::CommitMark;
+
+/// Holds the packs of one checkpoint open: a later collection does not disturb it.
+#[derive(Debug)]
+pub struct ChunkReader {
+    packs: HashMap<PackId, Pack>,
+}
+
+#[derive(Debug)]
+struct Pack {
+    file: File,
+    length: u64,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { decoder: None, frame: Vec::new() }) };
+}
+
+/// Per thread, to be used again: a decoder's tables, and the compressed bytes.
+struct Scratch {
+    decoder: Option<Decoder>,
+    frame: Vec<u8>,
+}
+
+impl ChunkReader {
+    pub(super) fn open(layout: &Layout, mark: &CommitMark) -> Result<Self, Damage> {
+        let mut packs = HashMap::new();
+        for told in &mark.packs {
+            let path = layout.pack(told.id);
+            let file = match open_regular(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(Damage::PackMissing { pack: told.id });
+                }
+                Err(error) => return Err(Damage::io(&path, &error)),
+            };
+            let length = file.metadata().map_err(|error| Damage::io(&path, &error))?.len();
+            if length != told.length {
+                let reason = format!("it has {length} bytes instead of {}", told.length);
+                return Err(Damage::Pack { pack: told.id, reason });
+            }
+            packs.insert(told.id, Pack { file, length });
+        }
+        Ok(Self { packs })
+    }
+
+    /// Reads a chunk into `bytes`, which is resized to it. A buffer that has been used before
+    /// spares the page faults of fresh memory.
+    ///
+    /// # Errors
+    /// [`Damage::Reference`] if there can be no chunk in that place, [`Damage::Chunk`] if the
+    /// bytes there are others than its name tells; `bytes` must not be used then.
+    pub fn read(&self, chunk: &ChunkRef, bytes: &mut Vec<u8>) -> Result<(), Damage> {
+        self.find(chunk)?;
+        bytes.resize(chunk.length as usize, 0);
+        self.read_into(chunk, bytes)
+    }
+
+    /// Reads a chunk into `bytes`, which must have its length.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn read_into(&self, chunk: &ChunkRef, bytes: &mut [u8]) -> Result<(), Damage> {
+        let pack = self.find(chunk)?;
+        if bytes.len() != chunk.length as usize {
+            return Err(reference(chunk, "its place in memory has another length"));
+        }
+        match chunk.encoding {
+            Encoding::Plain => read_at(pack, chunk, bytes)?,
+            Encoding::Zstd => SCRATCH.with_borrow_mut(|scratch| {
+                scratch.frame.resize(chunk.stored as usize, 0);
+                read_at(pack, chunk, &mut scratch.frame)?;
+                let decoder = match &mut scratch.decoder {
+                    Some(decoder) => decoder,
+                    none => none.insert(
+                        Decoder::new().map_err(|_| damaged(chunk, "no memory to unpack it"))?,
+                    ),
+                };
+                decoder.decode(&scratch.frame, bytes).map_err(|reason| damaged(chunk, reason))
+            })?,
+        }
+        match ChunkHash::of(bytes) == chunk.hash {
+            true => Ok(()),
+            false => Err(damaged(chunk, "its hash does not match its bytes")),
+        }
+    }
+
+    /// Writes all bytes of a blob to `sink`, holes as zeros.
+    ///
+    /// # Errors
+    /// [`Damage::Sink`] if `sink` refuses, else as for [`read`](Self::read).
+    pub fn read_blob(&self, blob: &Blob, sink: &mut dyn Write) -> Result<(), Damage> {
+        let refused = |error: io::Error| Damage::Sink { errno: errno_of(&error) };
+        let mut bytes = Vec::new();
+        for (_, piece) in blob.pieces() {
+            match piece {
+                Piece::Hole(length) => {
+                    let mut zeros = io::Read::take(io::repeat(0), *length);
+                    io::copy(&mut zeros, sink).map_err(refused)?;
+                }
+                Piece::Stored(chunk) => {
+                    self.read(chunk, &mut bytes)?;
+                    sink.write_all(&bytes).map_err(refused)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what can be told without reading.
+    fn find(&self, chunk: &ChunkRef) -> Result<&Pack, Damage> {
+        chunk.check().map_err(|reason| reference(chunk, reason))?;
+        let pack = self.packs.get(&chunk.pack);
+        let pack = pack.ok_or_else(|| reference(chunk, "the checkpoint has no such pack"))?;
+        if chunk.offset + u64::from(chunk.stored) > pack.length {
+            return Err(reference(chunk, "it lies beyond the pack's end"));
+        }
+        Ok(pack)
+    }
+}
+
+fn read_at(pack: &Pack, chunk: &ChunkRef, bytes: &mut [u8]) -> Result<(), Damage> {
+    pack.file.read_exact_at(bytes, chunk.offset).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged(chunk, "the pack was cut while it was read"),
+        _ => damaged(chunk, "the disk can't read it"),
+    })
+}
+
+fn damaged(chunk: &ChunkRef, reason: &'static str) -> Damage {
+    Damage::Chunk { pack: chunk.pack, hash: chunk.hash, offset: chunk.offset, reason }
+}
+
+fn reference(chunk: &ChunkRef, reason: &str) -> Damage {
+    Damage::Reference { pack: chunk.pack, hash: chunk.hash, reason: reason.to_owned() }
+}

@@ -1,0 +1,102 @@
+//! Checking every hash of a checkpoint.
+
+use std::collections::HashSet;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use super::checkpoint::Checkpoint;
+use super::chunk::{ChunkRef, PackId};
+use super::disk::open_regular;
+use super::error::Damage;
+use super::pack::PADDING;
+use super::references::references;
+
+/// What [`verify`] has found whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Index files.
+    pub files: u64,
+    /// Packs.
+    pub packs: u64,
+    /// Different chunks.
+    pub chunks: u64,
+    /// Their length in bytes.
+    pub bytes: u64,
+}
+
+/// How far [`verify`] has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Chunks checked.
+    pub done: u64,
+    /// Chunks to check.
+    pub total: u64,
+}
+
+/// Checks checkpoint `number` of the job kept in `job_dir`: commit mark, index files, the frame
+/// of each pack, and the bytes of every chunk that any index file refers to.
+///
+/// # Errors
+/// The first damage found.
+pub fn verify(
+    job_dir: &Path,
+    number: u64,
+    mut progress: impl FnMut(Progress),
+) -> Result<Report, Damage> {
+    let checkpoint = Checkpoint::open(job_dir, number)?;
+    let mark = checkpoint.mark();
+    let mut chunks: HashSet<ChunkRef> = HashSet::new();
+    for file in &mark.files {
+        let text = checkpoint.read_index(file)?;
+        references(&text, |chunk| {
+            chunks.insert(chunk);
+        })
+        .map_err(|error| checkpoint.index_damage(file, &error.to_string()))?;
+    }
+    for pack in &mark.packs {
+        check_frame(&checkpoint, pack.id)?;
+    }
+    // In the order of the disk.
+    let mut chunks: Vec<ChunkRef> = chunks.into_iter().collect();
+    chunks.sort_unstable_by_key(|chunk| (chunk.pack, chunk.offset));
+    let total = chunks.len() as u64;
+    let reader = checkpoint.reader()?;
+    let mut report = Report {
+        files: mark.files.len() as u64,
+        packs: mark.packs.len() as u64,
+        ..Report::default()
+    };
+    let mut buffer = Vec::new();
+    for chunk in &chunks {
+        reader.read(chunk, &mut buffer)?;
+        report.chunks += 1;
+        report.bytes += u64::from(chunk.length);
+        progress(Progress { done: report.chunks, total });
+    }
+    Ok(report)
+}
+
+/// Whether the pack still is the tar archive that was written: every header's checksum, every
+/// name, and padding that is zero. What is inside of the groups is told by the chunks.
+fn check_frame(checkpoint: &Checkpoint, pack: PackId) -> Result<(), Damage> {
+    let path = checkpoint.layout().pack(pack);
+    let damaged = |reason: String| Damage::Pack { pack, reason };
+    let file = open_regular(&path).map_err(|error| Damage::io(&path, &error))?;
+    let mut archive = tar::Archive::new(BufReader::new(file));
+    let entries = archive.entries_with_seek().map_err(|error| damaged(error.to_string()))?;
+    for entry in entries {
+        let mut entry = entry.map_err(|error| damaged(error.to_string()))?;
+        let name = entry.path_bytes().into_owned();
+        if name == PADDING.as_bytes() {
+            let mut padding = Vec::new();
+            let read = entry.by_ref().take(1 << 13).read_to_end(&mut padding);
+            read.map_err(|error| damaged(error.to_string()))?;
+            if padding.iter().any(|byte| *byte != 0) {
+                return Err(damaged("its padding is not zero".to_owned()));
+            }
+        } else if !name.starts_with(b"v1/") {
+            return Err(damaged(format!("{:?} is no member", String::from_utf8_lossy(&name))));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! Writing a checkpoint, in three steps that are types: chunks ([`CheckpointWriter`]), then the
+//! index that refers to them ([`IndexWriter`]), then the commit ([`SealedCheckpoint`]).
+
+use std::collections::HashSet;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::blob::{Blob, PendingBlob};
+use super::chunk::{ChunkRef, PackId};
+use super::disk::{Disk, RealDisk};
+use super::draft::Draft;
+use super::error::StoreError;
+use super::hash::ChunkHash;
+use super::layout::{MARK, MARK_DRAFT, is_index_name};
+use super::mark::{CommitMark, IndexFile, MAX_FILES, MAX_INDEX, PackFile, Totals};
+use super::pack::{FinishedPack, PackWriter};
+use super::pipeline::{Drained, Pipeline, ThreadHook};
+
+/// How a checkpoint is written.
+#[derive(Clone)]
+pub struct WriterOptions {
+    /// Threads that hash and compress.
+    pub threads: usize,
+    /// Bytes that may be between submission and disk; at least 32 MiB are taken.
+    pub budget: usize,
+    /// Called at the start of each thread.
+    pub on_thread_start: Option<ThreadHook>,
+    /// Where to write.
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            budget: 64 << 20,
+            on_thread_start: None,
+            disk: Arc::new(RealDisk),
+        }
+    }
+}
+
+/// Takes the chunks of a new checkpoint. Dropped before the commit, it removes what it wrote.
+pub struct CheckpointWriter {
+    // Dropped first: no thread may write to what the draft removes.
+    pipeline: Pipeline,
+    draft: Draft,
+    tags: Mutex<Vec<(u64, u64)>>,
+}
+
+impl CheckpointWriter {
+    /// Begins checkpoint `number` of the job kept in `job_dir`, after clearing away whatever an
+    /// interrupted writer has left there.
+    ///
+    /// # Errors
+    /// [`StoreError::Committed`] if the number is taken, [`StoreError::Busy`] if another process
+    /// writes in this job's folder, and what the kernel refuses.
+    pub fn create(job_dir: &Path, number: u64) -> Result<Self, StoreError> {
+        Self::create_with(job_dir, number, &WriterOptions::default())
+    }
+
+    /// Like [`create`](Self::create), with other options.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_with(
+        job_dir: &Path,
+        number: u64,
+        options: &WriterOptions,
+    ) -> Result<Self, StoreError> {
+        let mut draft = Draft::begin(options.disk.clone(), job_dir, number)?;
+        let (id, path, file) = loop {
+            let id = PackId::random();
+            let path = draft.layout().pack(id);
+            match draft.create(&path) {
+                Ok(file) => break (id, path, file),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(StoreError::io("create", &path, &error)),
+            }
+        };
+        let pipeline = Pipeline::start(options, PackWriter::new(id, &path, file))?;
+        Ok(Self { pipeline, draft, tags: Mutex::default() })
+    }
+
+    /// Hands over the bytes of one chunk, 1 byte to [`MAX_CHUNK`](super::MAX_CHUNK). The tag is
+    /// the caller's and comes back with the chunk's place. Waits while too much is on its way.
+    ///
+    /// # Errors
+    /// [`StoreError::ChunkLength`], or why an earlier chunk could not be written.
+    pub fn submit(&self, tag: u64, bytes: Vec<u8>) -> Result<(), StoreError> {
+        let sequence = self.pipeline.submit(bytes)?;
+        self.tags.lock().unwrap_or_else(PoisonError::into_inner).push((sequence, tag));
+        Ok(())
+    }
+
+    /// Hands over all bytes of `source`, to its end.
+    ///
+    /// # Errors
+    /// [`StoreError::Source`] if it can't be read, else as for [`submit`](Self::submit).
+    pub fn submit_blob(&self, source: &mut dyn Read) -> Result<PendingBlob, StoreError> {
+        let take_buffer = |capacity| self.pipeline.take_buffer(capacity);
+        PendingBlob::cut(source, take_buffer, |bytes| self.pipeline.submit(bytes))
+    }
+
+    /// An empty buffer with room for `capacity` bytes, to be filled and submitted. Used ones come
+    /// back this way, and spare the page faults of fresh memory.
+    pub fn take_buffer(&self, capacity: usize) -> Vec<u8> {
+        self.pipeline.take_buffer(capacity)
+    }
+
+    /// Waits until every chunk has its place in the pack. (Durable is only what was sealed.)
+    ///
+    /// # Errors
+    /// Why a chunk could not be written.
+    pub fn finish_chunks(self) -> Result<(IndexWriter, Chunks), StoreError> {
+        let Self { pipeline, draft, tags } = self;
+        let Drained { pack, places } = pipeline.drain()?;
+        let mut tags = tags.into_inner().unwrap_or_else(PoisonError::into_inner);
+        tags.sort_unstable_by_key(|(sequence, _)| *sequence);
+        let totals = Totals {
+            submitted: places.len() as u64,
+            bytes: places.iter().map(|chunk| u64::from(chunk.length)).sum(),
+            chunks: pack.refs.len() as u64,
+            stored: pack.refs.values().map(|chunk| u64::from(chunk.stored)).sum(),
+            index: 0,
+        };
+        let index = IndexWriter { draft, pack, totals, files: Vec::new(), names: HashSet::new() };
+        Ok((index, Chunks { places, tags }))
+    }
+}
+
+/// Where the submitted chunks are.
+#[derive(Debug)]
+pub struct Chunks {
+    /// By sequence number of submission.
+    places: Vec<ChunkRef>,
+    /// Sequence number and tag.
+    tags: Vec<(u64, u64)>,
+}
+
+impl Chunks {
+    /// Every submitted chunk with its tag, in the order of submission.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, ChunkRef)> + '_ {
+        self.tags.iter().filter_map(|(sequence, tag)| {
+            self.places.get(usize::try_from(*sequence).ok()?).map(|place| (*tag, *place))
+        })
+    }
+
+    /// The blob that was submitted to the same writer; `None` if it went to another one.
+    pub fn blob(&self, pending: &PendingBlob) -> Option<Blob> {
+        pending.resolve(&self.places)
+    }
+}
+
+/// Takes the index of a new checkpoint. Dropped before the commit, it removes what was written.
+pub struct IndexWriter {
+    // Dropped first, so that its file is closed before the draft removes it.
+    pack: FinishedPack,
+    draft: Draft,
+    totals: Totals,
+    files: Vec<IndexFile>,
+    names: HashSet<String>,
+}
+
+impl IndexWriter {
+    /// Stores `value` as the index file `name`, durably.
+    ///
+    /// # Errors
+    /// [`StoreError::IndexName`] if the name is taken or not plain, [`StoreError::IndexSize`]
+    /// beyond 512 MiB, and what the kernel refuses.
+    pub fn put_json(&mut self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
+        if !is_index_name(name) || self.names.contains(name) {
+            return Err(StoreError::IndexName { name: name.to_owned() });
+        }
+        if self.files.len() >= MAX_FILES {
+            return Err(StoreError::IndexCount { name: name.to_owned(), limit: MAX_FILES });
+        }
+        let text = to_json(name, value, MAX_INDEX)?;
+        self.draft.write(name, &text)?;
+        let (length, hash) = (text.len() as u64, ChunkHash::of(&text));
+        self.totals.index += length;
+        self.names.insert(name.to_owned());
+        self.files.push(IndexFile { name: name.to_owned(), length, hash });
+        Ok(())
+    }
+
+    /// Makes all that was written durable, and the folders that name it.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn seal(self) -> Result<SealedCheckpoint, StoreError> {
+        let Self { draft, mut pack, totals, files, .. } = self;
+        pack.file.sync().map_err(|error| StoreError::io("write", &pack.path, &error))?;
+        draft.sync_folders()?;
+        let packs = vec![PackFile { id: pack.id, length: pack.length }];
+        Ok(SealedCheckpoint { draft, totals, files, packs })
+    }
+}
+
+/// A checkpoint that is durable, and only lacks its commit mark. Dropped, it is removed.
+pub struct SealedCheckpoint {
+    draft: Draft,
+    totals: Totals,
+    files: Vec<IndexFile>,
+    packs: Vec<PackFile>,
+}
+
+impl SealedCheckpoint {
+    /// How large it is.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Writes the commit mark, which makes this a checkpoint. `meta` is kept in it.
+    ///
+    /// # Errors
+    /// What the kernel refuses; the checkpoint is removed then.
+    pub fn commit(self, meta: &impl Serialize) -> Result<CommitMark, StoreError> {
+        let Self { mut draft, totals, files, packs } = self;
+        let json = |error: serde_json::Error| StoreError::Json {
+            name: MARK.to_owned(),
+            reason: error.to_string(),
+        };
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mark = CommitMark {
+            checkpoint: draft.number(),
+            time_ms: since_1970.as_millis() as u64,
+            files,
+            packs,
+            totals,
+            meta: serde_json::to_value(meta).map_err(json)?,
+        };
+        let text = mark.encode().map_err(json)?;
+        draft.write(MARK_DRAFT, &text)?;
+        draft.publish()?;
+        Ok(mark)
+    }
+}
+
+fn to_json(name: &str, value: &impl Serialize, limit: usize) -> Result<Vec<u8>, StoreError> {
+    let mut text = Limited { bytes: Vec::new(), limit, passed: false };
+    match serde_json::to_writer(&mut text, value) {
+        Ok(()) => Ok(text.bytes),
+        Err(_) if text.passed => Err(StoreError::IndexSize { name: name.to_owned(), limit }),
+        Err(error) => Err(StoreError::Json { name: name.to_owned(), reason: error.to_string() }),
+    }
+}
+
+struct Limited {
+    bytes: Vec<u8>,
+    limit: usize,
+    passed: bool,
+}
+
+impl Write for Limited {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + more.len() > self.limit {
+            self.passed = true;
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_beyond_the_limit_is_refused_before_it_is_written() {
+        assert_eq!(to_json("a.json", &[1, 2], 5).unwrap(), b"[1,2]");
+        let error = to_json("a.json", &[1, 2], 4).unwrap_err();
+        assert!(matches!(error, StoreError::IndexSize { limit: 4, .. }), "{error}");
+    }
+
+    #[test]
+    fn what_json_cannot_express_is_an_error() {
+        let error = to_json("a.json", &[((1, 2), 3)].into_iter().collect::<Map>(), 100);
+        assert!(matches!(error, Err(StoreError::Json { .. })));
+    }
+
+    type Map = std::collections::HashMap<(i32, i32), i32>;
+}
