@@ -143,6 +143,12 @@ impl JobMachine {
         self.processes
     }
 
+    /// Seconds between checkpoints, rounded up; 0 for only on demand.
+    #[must_use]
+    pub fn interval_s(&self) -> u64 {
+        self.interval.map_or(0, |interval| interval.div_ceil(1_000_000_000))
+    }
+
     /// Whether the job is being ended.
     #[must_use]
     pub fn is_ending(&self) -> bool {
