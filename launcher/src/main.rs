@@ -1,2 +1,7 @@
-//! ckptd: the command.
-fn main() {}
+//! The executable.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ckptd::main_with(ckptd::agent::start_embedded)
+}

@@ -1,1 +1,14 @@
-//! The messages between launcher, coordinator and agent.
+//! The messages between launcher, coordinator and agent, and nothing else.
+//!
+//! Every type that crosses a process boundary is plain data with a serde form, and every stream
+//! of them is framed as one JSON value a line ([`frame`]) under a limit. The rooms:
+//!
+//! - [`agent`]: what a coordinator tells an agent to do with a job, and what the agent reports.
+//! - [`launch`]: how an agent starts or restores a job, and the streams that it hands back.
+//! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
+//! - [`frame`]: the framing and its limits.
+
+pub mod agent;
+pub mod control;
+pub mod frame;
+pub mod launch;

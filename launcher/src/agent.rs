@@ -1,0 +1,45 @@
+//! The seam to the agent that a launcher embeds.
+
+use protocol::agent::{AgentCommand, AgentEvent};
+use protocol::launch::{Console, LaunchSpec, RestoreSpec};
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Any error of an agent; its text is one line that fits after "failed to ...: ".
+pub type AgentFailure = Box<dyn Error + Send + Sync>;
+
+/// Takes an agent's events, on whatever thread it reports them.
+pub type EventSink = Box<dyn Fn(AgentEvent) + Send + Sync>;
+
+/// Starts an agent for the job kept in that folder.
+pub type StartAgent = fn(PathBuf, EventSink) -> Result<Arc<dyn AgentHandle>, AgentFailure>;
+
+/// An agent for one job.
+pub trait AgentHandle: Send + Sync {
+    /// Starts the job; blocks until its first process runs.
+    ///
+    /// # Errors
+    /// Where it could not be started; nothing is left of it.
+    fn launch(&self, spec: LaunchSpec) -> Result<Console, AgentFailure>;
+
+    /// Brings the job back; blocks until its processes run.
+    ///
+    /// # Errors
+    /// Where it could not be restored; nothing is left of it.
+    fn restore(&self, spec: RestoreSpec) -> Result<Console, AgentFailure>;
+
+    /// Takes a command; never blocks.
+    fn command(&self, command: AgentCommand);
+}
+
+/// Starts the agent that is part of this executable.
+///
+/// # Errors
+/// Where this machine does not let it work.
+pub fn start_embedded(
+    _job_dir: PathBuf,
+    _events: EventSink,
+) -> Result<Arc<dyn AgentHandle>, AgentFailure> {
+    Err("this build has no engine".into())
+}

@@ -1,0 +1,348 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use protocol::launch::External;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Keeps an unmodified job running: takes a checkpoint every 30 seconds, and brings the job back
+/// after a crash.
+#[derive(Debug, Parser)]
+#[command(name = "ckptd", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_long_help = "\
+Examples:
+  ckptd run mpirun -np 4 ./nqueens 15   run a job, with a checkpoint every 30 seconds
+  ckptd status                          how the jobs are
+  ckptd restart latest                  go on from the newest checkpoint, after a crash
+
+JOB is the name of a job, the beginning of its id, or 'latest'.
+
+Exit status: that of the job for run and restart (128+N where signal N ended it); 2 for wrong
+usage; 125 where ckptd itself failed.")]
+pub struct Cli {
+    /// Where jobs are kept [default: $CKPTD_DIR, else ~/.local/state/ckptd].
+    #[arg(long, global = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a job in the foreground, with checkpoints.
+    ///
+    /// Standard input, output and error behave as without ckptd. All output is kept in the job's
+    /// log too. Ctrl-C ends the job in order, and says how to resume it. If ckptd is killed, the
+    /// job dies with it, and its last committed checkpoint stands.
+    #[command(after_long_help = "\
+Examples:
+  ckptd run mpirun -np 4 ./nqueens 15
+  ckptd run --interval 300 --name fold -- ./fold --steps 1000000
+  ckptd run --interval 0 ./simulate     checkpoints only by 'ckptd checkpoint'
+
+If COMMAND is Open MPI's mpirun, these variables are set for it unless you set them: \
+OMPI_MCA_btl=self,tcp PMIX_MCA_gds=hash OMPI_MCA_mpi_preconnect_mpi=1 \
+OMPI_MCA_hwloc_base_binding_policy=none, so that its ranks can be separated. \
+'--placement node' leaves shared memory on.")]
+    Run(RunArguments),
+    /// Take a checkpoint now; prints its number once it is committed.
+    #[command(after_long_help = "\
+Examples:
+  ckptd checkpoint latest
+  N=$(ckptd checkpoint fold)            the number, for a script")]
+    Checkpoint {
+        /// The running job.
+        job: String,
+    },
+    /// Go on from a committed checkpoint, in the foreground like run.
+    ///
+    /// The job's log is put back to its length at the checkpoint; what it had more is kept beside
+    /// it. Refused while the job runs. A job that has ended by itself with status 0 is only
+    /// restarted with --checkpoint or --force.
+    #[command(after_long_help = "\
+Examples:
+  ckptd restart latest
+  ckptd restart fold --checkpoint 6     an older one; newer ones stay until the next commit")]
+    Restart(RestartArguments),
+    /// End a running job.
+    #[command(after_long_help = "\
+The job gets SIGTERM, and SIGKILL if it has not ended 10 seconds later.
+
+Examples:
+  ckptd stop fold
+  ckptd stop fold --checkpoint          with a last checkpoint to go on from")]
+    Stop {
+        /// The running job.
+        job: String,
+        /// Take a last checkpoint first; if that fails, the job runs on.
+        #[arg(long)]
+        checkpoint: bool,
+    },
+    /// List the jobs.
+    Ls(ListArguments),
+    /// Tell how jobs are: processes, checkpoints, their age, size and pause.
+    #[command(after_long_help = "\
+Examples:
+  ckptd status                          every job that runs, else the latest
+  ckptd status fold --json")]
+    Status {
+        /// The job.
+        job: Option<String>,
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+    /// Show what a checkpoint holds: processes, threads, mappings, descriptors, connections.
+    #[command(after_long_help = "\
+Examples:
+  ckptd inspect latest                  the newest checkpoint of the newest job
+  ckptd inspect fold@6 --json")]
+    Inspect {
+        /// The job, and the checkpoint if not its newest.
+        #[arg(value_name = "JOB[@N]")]
+        job: String,
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+    /// Check every hash of every checkpoint of a job.
+    Verify {
+        /// The job, and the checkpoint if not all.
+        #[arg(value_name = "JOB[@N]")]
+        job: String,
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+    /// Make room: remove unfinished checkpoints of jobs that don't run, and what nothing needs.
+    Gc {
+        /// One job only.
+        job: Option<String>,
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+    /// Forget jobs, with their checkpoints and logs; refused while one runs.
+    Rm {
+        /// The jobs.
+        #[arg(required = true)]
+        jobs: Vec<String>,
+    },
+    /// Tell what this machine can do, and what each missing feature costs.
+    Doctor {
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+}
+
+/// How a listing is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ListArguments {
+    /// Print JSON, with keys that stay.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What run takes.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The job's name: letters, digits, '.', '_' and '-' [default: the program's name and a
+    /// number].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// How the job is kept.
+    #[command(flatten)]
+    pub options: JobOptions,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What restart takes.
+#[derive(Debug, Args)]
+pub struct RestartArguments {
+    /// The job.
+    pub job: String,
+    /// The checkpoint to go on from [default: the newest committed one].
+    #[arg(long, value_name = "N")]
+    pub checkpoint: Option<u64>,
+    /// Restart although files have changed since, or the job has ended by itself.
+    #[arg(long)]
+    pub force: bool,
+    /// How the job is kept.
+    #[command(flatten)]
+    pub options: JobOptions,
+}
+
+/// What run and restart share. For restart, the default is what the job was run with.
+#[derive(Debug, Clone, Args)]
+pub struct JobOptions {
+    /// Seconds between checkpoints, 'auto' to follow their cost, 0 for only on demand [default:
+    /// 30].
+    #[arg(long, value_name = "SECONDS")]
+    pub interval: Option<IntervalSetting>,
+    /// Committed checkpoints kept [default: 2].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub keep: Option<u32>,
+    /// Places in which an image is durable, its own included [default: 1 without a cluster].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub copies: Option<u32>,
+    /// Connections to outside of the job: restored as reset and said, or refused at checkpoint
+    /// time [default: warn].
+    #[arg(long, value_enum)]
+    pub external: Option<ExternalSetting>,
+    /// What may be moved: single processes, or all processes of a node together, with shared
+    /// memory between them [default: process].
+    #[arg(long, value_enum)]
+    pub placement: Option<Placement>,
+    /// Tell of each checkpoint on standard error, even where that is no terminal.
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Tell of no checkpoint; warnings and failures are still told.
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+/// Seconds between checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "serde_json::Value", into = "serde_json::Value")]
+pub enum IntervalSetting {
+    /// By what checkpoints cost.
+    Auto,
+    /// So many; 0 for only on demand.
+    Seconds(f64),
+}
+
+impl FromStr for IntervalSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        text.parse().map_err(|_| "neither a number of seconds nor 'auto'".to_owned()).and_then(seconds)
+    }
+}
+
+fn seconds(value: f64) -> Result<IntervalSetting, String> {
+    // A year, so that the sum with any time stays in range.
+    if value == 0.0 || (0.05..=31_536_000.0).contains(&value) {
+        Ok(IntervalSetting::Seconds(value))
+    } else {
+        Err("must be 0, or between 0.05 and 31536000 seconds".to_owned())
+    }
+}
+
+impl TryFrom<serde_json::Value> for IntervalSetting {
+    type Error = String;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, String> {
+        match (&value, value.as_f64()) {
+            (serde_json::Value::String(text), _) if text == "auto" => Ok(Self::Auto),
+            (_, Some(number)) => seconds(number),
+            _ => Err("interval is neither a number of seconds nor \"auto\"".to_owned()),
+        }
+    }
+}
+
+impl From<IntervalSetting> for serde_json::Value {
+    fn from(setting: IntervalSetting) -> Self {
+        match setting {
+            IntervalSetting::Auto => "auto".into(),
+            IntervalSetting::Seconds(seconds) => seconds.into(),
+        }
+    }
+}
+
+/// What may be moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Single processes.
+    #[default]
+    Process,
+    /// A logical node as one.
+    Node,
+}
+
+/// What is done about connections to outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExternalSetting {
+    /// Restored as reset, and said.
+    Warn,
+    /// Refused at checkpoint time.
+    Fail,
+}
+
+impl From<ExternalSetting> for External {
+    fn from(setting: ExternalSetting) -> External {
+        match setting {
+            ExternalSetting::Warn => External::Warn,
+            ExternalSetting::Fail => External::Fail,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run(arguments: &[&str]) -> RunArguments {
+        match Cli::try_parse_from(arguments).unwrap().command {
+            Command::Run(arguments) => arguments,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_holds() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_end_at_the_command() {
+        let parsed = run(&["ckptd", "run", "--interval", "5", "mpirun", "-np", "4", "--name", "x"]);
+        assert_eq!(parsed.options.interval, Some(IntervalSetting::Seconds(5.0)));
+        assert_eq!(parsed.name, None);
+        assert_eq!(parsed.command, ["mpirun", "-np", "4", "--name", "x"]);
+        let parsed = run(&["ckptd", "run", "--", "ls", "--", "-l"]);
+        assert_eq!(parsed.command, ["ls", "--", "-l"]);
+        let parsed = run(&["ckptd", "run", "--dir", "/x", "sh", "--dir", "/y"]);
+        assert_eq!(parsed.command, ["sh", "--dir", "/y"]);
+    }
+
+    #[test]
+    fn wrong_usage_has_status_2() {
+        for arguments in [
+            &["ckptd"][..],
+            &["ckptd", "run"],
+            &["ckptd", "fly"],
+            &["ckptd", "run", "--interval", "-1", "ls"],
+            &["ckptd", "run", "--interval", "nan", "ls"],
+            &["ckptd", "run", "--keep", "0", "ls"],
+            &["ckptd", "restart"],
+            &["ckptd", "rm"],
+            &["ckptd", "run", "--quiet", "--verbose", "ls"],
+        ] {
+            let error = Cli::try_parse_from(arguments).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{arguments:?}");
+        }
+        assert_eq!(Cli::try_parse_from(["ckptd", "run", "--help"]).unwrap_err().exit_code(), 0);
+    }
+
+    #[test]
+    fn intervals_survive_json() {
+        for setting in [IntervalSetting::Auto, IntervalSetting::Seconds(0.5)] {
+            let text = serde_json::to_string(&setting).unwrap();
+            assert_eq!(serde_json::from_str::<IntervalSetting>(&text).unwrap(), setting);
+        }
+        assert!(serde_json::from_str::<IntervalSetting>("-3").is_err());
+        assert!(serde_json::from_str::<IntervalSetting>("\"soon\"").is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! `ckptd gc`.
+
+use super::{Context, print, print_json};
+use crate::cli::ListArguments;
+use crate::failure::Failure;
+use crate::jobs::{self, JobError, JobFolder};
+use crate::text;
+use ckpt_agent::store;
+use serde::Serialize;
+
+/// What was removed of a job; the keys stay as they are.
+#[derive(Debug, Serialize)]
+struct Made {
+    job: String,
+    checkpoints: Vec<u64>,
+    packs: usize,
+    bytes: u64,
+}
+
+pub fn perform(
+    context: &Context,
+    wanted: Option<&str>,
+    list: ListArguments,
+) -> Result<(), Failure> {
+    let jobs = match wanted {
+        Some(wanted) => vec![context.state.find_job(wanted)?],
+        None => context
+            .state
+            .jobs(|error| eprintln!("ckptd: warning: failed to {error}"))?,
+    };
+    let mut all = Vec::new();
+    for job in &jobs {
+        match collect(job) {
+            Ok(made) => all.push(made),
+            // A running job makes its own room at each commit.
+            Err(Failure::Failed(_)) if wanted.is_none() && job.is_running()? => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    if list.json {
+        return print_json(&all);
+    }
+    let bytes = all.iter().map(|made| made.bytes).sum();
+    let checkpoints: usize = all.iter().map(|made| made.checkpoints.len()).sum();
+    print(&format!(
+        "freed {} of {}: {}\n",
+        text::size(bytes),
+        text::count(all.len() as u64, "job"),
+        text::count(checkpoints as u64, "checkpoint"),
+    ))
+}
+
+fn collect(job: &JobFolder) -> Result<Made, Failure> {
+    let _lock = job.lock().map_err(|error| match error {
+        JobError::Running { .. } => Failure::of(
+            format!("make room in {}", job.name()),
+            "it is running, and makes its own room at each commit",
+        ),
+        other => other.into(),
+    })?;
+    // All that the log calls committed stays: only what no commit refers to is removed.
+    let keep: Vec<u64> =
+        jobs::load(job)?.committed().map(|(record, _)| record.checkpoint).collect();
+    let collected = store::collect(job.path(), &keep)
+        .map_err(|error| Failure::of(format!("make room in {}", job.name()), error))?;
+    Ok(Made {
+        job: job.id().to_owned(),
+        checkpoints: collected.checkpoints,
+        packs: collected.packs.len(),
+        bytes: collected.bytes,
+    })
+}

@@ -1,0 +1,106 @@
+//! `ckptd restart`.
+
+use super::{Context, is_loud};
+use crate::cli::RestartArguments;
+use crate::failure::Failure;
+use crate::jobs::{self, JobError, JobFolder};
+use crate::session::{self, Begin, Session};
+use ckpt_agent::store::Checkpoint;
+use coordinator::History;
+use protocol::agent::{CommitRecord, ExitKind};
+use protocol::launch::RestoreSpec;
+
+pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Failure> {
+    let job = context.state.find_job(&arguments.job)?;
+    let name = job.name();
+    let _lock = job.lock().map_err(|error| match error {
+        JobError::Running { .. } => Failure::of(
+            format!("restart {name}"),
+            format!("it is running; 'ckptd stop {name} --checkpoint' ends it"),
+        ),
+        other => other.into(),
+    })?;
+    let history = jobs::load(&job)?;
+    let record = choose(&history, arguments, name)?;
+    if let Err(damage) = Checkpoint::open(job.path(), record.checkpoint) {
+        return Err(refused(&job, &history, record.checkpoint, &damage.to_string()));
+    }
+    let settings = job.record().settings.with(&arguments.options);
+    let spec = RestoreSpec {
+        checkpoint: record.checkpoint,
+        force: arguments.force,
+        external: settings.external,
+        window: session::window(),
+    };
+    let session = Session {
+        job: &job,
+        settings,
+        begin: Begin::Restore(spec, Box::new(record.clone())),
+        loud: is_loud(&arguments.options),
+        resume: context.resume_command(name),
+    };
+    session::run(session, context.start_agent).map_err(|failure| match failure {
+        // The engine checks each chunk only as it comes to it.
+        Failure::Failed(text) => match older(&job, &history, record.checkpoint) {
+            Some(offer) if text.starts_with("restart ") => Failure::Failed(text + &offer),
+            _ => Failure::Failed(text),
+        },
+        other => other,
+    })
+}
+
+/// The checkpoint to go on from.
+fn choose<'a>(
+    history: &'a History,
+    arguments: &RestartArguments,
+    name: &str,
+) -> Result<&'a CommitRecord, Failure> {
+    let what = format!("restart {name}");
+    if let Some(number) = arguments.checkpoint {
+        return history.record(number).ok_or_else(|| {
+            let have: Vec<String> =
+                history.committed().map(|(record, _)| record.checkpoint.to_string()).collect();
+            let have = match have.as_slice() {
+                [] => "it has none".to_owned(),
+                have => format!("it has {}", have.join(", ")),
+            };
+            Failure::of(&what, format!("no checkpoint {number} is committed; {have}"))
+        });
+    }
+    let newest = history
+        .newest()
+        .ok_or_else(|| Failure::of(&what, "no checkpoint of it was committed"))?;
+    // Its work is done; to do part of it again is hardly what is meant.
+    if let Some(end) = history.end() {
+        if end.status == Some(ExitKind::Exited(0)) && !end.asked && !arguments.force {
+            return Err(Failure::of(
+                &what,
+                format!(
+                    "it has ended by itself with status 0; to go back all the same: \
+                     ckptd restart {name} --checkpoint {}",
+                    newest.checkpoint
+                ),
+            ));
+        }
+    }
+    Ok(newest)
+}
+
+/// The offer of the newest whole checkpoint before that one, to follow the reason.
+fn older(job: &JobFolder, history: &History, before: u64) -> Option<String> {
+    let whole = |number: &u64| Checkpoint::open(job.path(), *number).is_ok();
+    let number = history
+        .committed()
+        .rev()
+        .map(|(record, _)| record.checkpoint)
+        .filter(|number| *number < before)
+        .find(whole)?;
+    let name = job.name();
+    Some(format!("; checkpoint {number} is whole: ckptd restart {name} --checkpoint {number}"))
+}
+
+fn refused(job: &JobFolder, history: &History, checkpoint: u64, reason: &str) -> Failure {
+    let offer = older(job, history, checkpoint).unwrap_or_default();
+    let what = format!("restart {} from checkpoint {checkpoint}", job.name());
+    Failure::of(what, format!("{reason}{offer}"))
+}

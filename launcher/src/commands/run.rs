@@ -1,0 +1,59 @@
+//! `ckptd run`.
+
+use super::{Context, is_loud};
+use crate::cli::{Placement, RunArguments};
+use crate::failure::Failure;
+use crate::jobs::JobSettings;
+use crate::session::{self, Begin, Session, mpi};
+use protocol::launch::LaunchSpec;
+use std::ffi::OsStr;
+
+pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
+    let program = arguments.command.first().cloned().unwrap_or_default();
+    let what = format!("run {}", program.to_string_lossy());
+    let directory = std::env::current_dir()
+        .map_err(|error| Failure::of(&what, format!("find the working directory: {error}")))?;
+    let mut environment: Vec<_> = std::env::vars_os().collect();
+    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
+    // Told here, before anything is made: a slip of the pen should leave no job behind.
+    let found = mpi::find_program(&program, path.as_deref(), &directory).ok_or_else(|| {
+        let cause = if program.as_encoded_bytes().contains(&b'/') {
+            "it is not there, or can't be executed"
+        } else {
+            "there is no such program in PATH"
+        };
+        Failure::of(&what, cause)
+    })?;
+    let settings = JobSettings::default().with(&arguments.options);
+    if settings.placement == Placement::Process {
+        mpi::prepare(OsStr::new(&program), &found, &mut environment);
+    }
+    let (job, _lock) = context.state.create(
+        arguments.name.as_deref(),
+        &arguments.command,
+        &directory,
+        settings,
+    )?;
+    let streams = session::launch_streams();
+    let launch = LaunchSpec {
+        program: arguments.command,
+        environment,
+        working_directory: directory,
+        stdin: streams.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+        window: streams.window,
+        termios: streams.termios,
+    };
+    let loud = is_loud(&arguments.options);
+    session::run(
+        Session {
+            job: &job,
+            settings,
+            begin: Begin::Launch(Box::new(launch)),
+            loud,
+            resume: context.resume_command(job.name()),
+        },
+        context.start_agent,
+    )
+}

@@ -1,0 +1,167 @@
+//! What `ls` and `status` show of a job. The keys of the JSON form stay as they are.
+
+use crate::control::ask;
+use crate::jobs::{self, JobError, JobFolder};
+use crate::text;
+use coordinator::{CommittedState, End};
+use protocol::agent::{CommitRecord, ExitKind};
+use protocol::control::{LiveStatus, Reply, Request};
+use serde::Serialize;
+use std::time::Duration;
+
+/// How long a running job may take to tell of itself.
+const LIVE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a job is.
+#[derive(Debug, Serialize)]
+pub struct JobSummary {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// `running`; `ended`, where its end was seen; `interrupted`, where it was not, or was asked
+    /// for: such a job is one to restart.
+    pub state: &'static str,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// When it was first run, in milliseconds since 1970 UTC.
+    pub created_at_ms: u64,
+    /// When it was last started or restarted.
+    pub started_at_ms: Option<u64>,
+    /// How often it was started or restarted.
+    pub starts: u64,
+    /// The checkpoint that it was last restarted from.
+    pub restored_from: Option<u64>,
+    /// How it ended.
+    pub end: Option<End>,
+    /// The job's output.
+    pub log: String,
+    /// What the process that runs it tells.
+    pub live: Option<LiveStatus>,
+    /// Its committed checkpoints, oldest first.
+    pub checkpoints: Vec<CheckpointSummary>,
+    /// The last checkpoint that was given up.
+    pub last_abandoned: Option<Abandoned>,
+}
+
+/// A committed checkpoint.
+#[derive(Debug, Serialize)]
+pub struct CheckpointSummary {
+    /// `current`, or `superseded`: newer than the one that the job was restarted from.
+    pub state: CommittedState,
+    /// Seconds since the job stood still for it.
+    pub age_s: u64,
+    /// Its record.
+    #[serde(flatten)]
+    pub record: CommitRecord,
+}
+
+/// A checkpoint that was given up.
+#[derive(Debug, Serialize)]
+pub struct Abandoned {
+    /// Its number.
+    pub checkpoint: u64,
+    /// Why.
+    pub reason: String,
+}
+
+impl JobSummary {
+    /// How a job is now.
+    pub fn of(job: &JobFolder) -> Result<Self, JobError> {
+        let running = job.is_running()?;
+        let history = jobs::load(job)?;
+        let live = running
+            .then(|| ask(job.path(), Request::Status, Some(LIVE_LIMIT)).ok())
+            .flatten()
+            .and_then(|reply| match reply {
+                Reply::Status(live) => Some(live),
+                _ => None,
+            });
+        let end = history.end().copied().filter(|_| !running);
+        let state = match &end {
+            _ if running => "running",
+            Some(End { asked: false, status: Some(_), .. }) => "ended",
+            _ => "interrupted",
+        };
+        let now = text::now_ms();
+        let record = job.record();
+        Ok(Self {
+            id: record.id.clone(),
+            name: record.name.clone(),
+            state,
+            command: record.command.clone(),
+            created_at_ms: record.created_at_ms,
+            started_at_ms: history.started_at_ms(),
+            starts: history.starts(),
+            restored_from: history.restored_from(),
+            end,
+            log: job.log().to_string_lossy().into_owned(),
+            live,
+            checkpoints: history
+                .committed()
+                .map(|(record, state)| CheckpointSummary {
+                    state,
+                    age_s: now.saturating_sub(record.taken_at_ms) / 1000,
+                    record: record.clone(),
+                })
+                .collect(),
+            last_abandoned: history
+                .last_abandoned()
+                .map(|(checkpoint, reason)| Abandoned { checkpoint, reason: reason.to_owned() }),
+        })
+    }
+
+    /// Its state in a few words.
+    pub fn state_text(&self) -> String {
+        match (&self.end, self.state) {
+            (Some(End { status: Some(ExitKind::Exited(status)), .. }), "ended") => {
+                format!("ended ({status})")
+            }
+            (Some(End { status: Some(ExitKind::Signalled(signal)), .. }), "ended") => {
+                format!("ended (signal {signal})")
+            }
+            (_, state) => state.to_owned(),
+        }
+    }
+}
+
+/// Text with every control character made harmless for a terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Rows under a heading, each column as wide as its widest cell.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_line_up() {
+        let rows =
+            [vec!["NAME".to_owned(), "STATE".to_owned()], vec!["a-long-one".into(), "x".into()]];
+        assert_eq!(table(&rows), "NAME        STATE\na-long-one  x\n");
+    }
+
+    #[test]
+    fn nothing_reaches_the_terminal_as_a_command() {
+        assert_eq!(printable("a\x1b[2Jb\n"), "a?[2Jb?");
+    }
+}

@@ -1,0 +1,46 @@
+//! `ckptd`: the command.
+//!
+//! A library, so that the tests can run the whole command with an agent of their own.
+//!
+//! - [`cli`]: the command line, its help, what is wrong usage.
+//! - `commands`: one file a command.
+//! - `jobs`: the folders in which jobs are kept.
+//! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
+//! - `control`: the Unix socket by which other commands reach it.
+
+pub mod agent;
+pub mod cli;
+mod commands;
+mod control;
+mod failure;
+mod jobs;
+mod session;
+mod text;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Exit status when ckptd itself failed.
+pub const EXIT_FAILED: u8 = 125;
+
+/// Runs the command of this process's arguments, with embedded agents from `start_agent`.
+pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; clap uses status 2 for all others.
+            let status = u8::try_from(error.exit_code()).unwrap_or(2);
+            let _ = error.print();
+            return ExitCode::from(status);
+        }
+    };
+    match commands::perform(cli, start_agent) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            if !failure.is_broken_pipe() {
+                eprintln!("ckptd: {failure}");
+            }
+            ExitCode::from(failure.exit_status())
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! The event loop around the coordinator's state machine: it does what that says.
+
+use super::input::{self, Target, Typed};
+use super::joblog::{JobLog, put_back};
+use super::output::{JobOutput, Output, Report};
+use super::terminal::{self, RawGuard};
+use super::{signals, streams};
+use crate::agent::{AgentHandle, StartAgent};
+use crate::control::{Asked, Server};
+use crate::failure::Failure;
+use crate::jobs::{self, JobFolder, JobSettings};
+use crate::text;
+use coordinator::log::LogFile;
+use coordinator::{Action, Entry, Event, JobMachine, Notice, Outcome, Ticket, Time};
+use nix::sys::signal::{Signal, raise};
+use protocol::agent::{AgentCommand, AgentEvent, AgentId, CommitRecord};
+use protocol::control::{LiveStatus, Reply, Request};
+use protocol::launch::{Console, LaunchSpec, RestoreSpec};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+/// Requests that may wait to be looked at.
+const MAX_ASKED: usize = 64;
+
+/// How a session begins.
+#[derive(Debug)]
+pub enum Begin {
+    /// With a new job.
+    Launch(Box<LaunchSpec>),
+    /// With a job from a checkpoint.
+    Restore(RestoreSpec, Box<CommitRecord>),
+}
+
+/// A job to be run in the foreground; the caller holds its lock.
+#[derive(Debug)]
+pub struct Session<'a> {
+    /// Its folder.
+    pub job: &'a JobFolder,
+    /// How it is kept.
+    pub settings: JobSettings,
+    /// How it begins.
+    pub begin: Begin,
+    /// Whether each checkpoint is told of.
+    pub loud: bool,
+    /// The command by which the job is resumed.
+    pub resume: String,
+}
+
+/// Runs a job until it ends; its exit status.
+///
+/// # Errors
+/// Where it could not be started, or its agent was lost.
+pub fn run(session: Session<'_>, start_agent: StartAgent) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::of("start the event loop", error))?;
+    let status = runtime.block_on(foreground(session, start_agent));
+    // Threads that wait for a reader or a typist end with the process.
+    runtime.shutdown_background();
+    status
+}
+
+async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8, Failure> {
+    let what = match &session.begin {
+        Begin::Launch(_) => format!("run {}", session.job.name()),
+        Begin::Restore(spec, _) => {
+            format!("restart {} from checkpoint {}", session.job.name(), spec.checkpoint)
+        }
+    };
+    let failed = |cause: &dyn std::fmt::Display| Failure::of(&what, cause);
+
+    let (log_file, history, warning) = jobs::open_log(session.job)?;
+    let (signal_sender, mut signals) = mpsc::unbounded_channel();
+    signals::watch(&signal_sender).map_err(|error| failed(&error))?;
+
+    let (agent_sender, agent_events) = mpsc::unbounded_channel();
+    let agent = start_agent(
+        session.job.path().to_owned(),
+        Box::new(move |event| drop(agent_sender.send(event))),
+    )
+    .map_err(|error| failed(&error))?;
+
+    let begun = tokio::task::spawn_blocking({
+        let agent = agent.clone();
+        let begin = match &session.begin {
+            Begin::Launch(spec) => Ok(spec.as_ref().clone()),
+            Begin::Restore(spec, _) => Err(spec.clone()),
+        };
+        move || match begin {
+            Ok(launch) => agent.launch(launch),
+            Err(restore) => agent.restore(restore),
+        }
+    });
+    tokio::pin!(begun);
+    let console = loop {
+        tokio::select! {
+            begun = &mut begun => {
+                let begun = begun.map_err(|error| failed(&error))?;
+                break begun.map_err(|error| failed(&error))?;
+            }
+            Some(signal) = signals.recv() => {
+                if is_deadly(signal) {
+                    // The job, as far as it exists, dies with this process.
+                    agent.command(AgentCommand::Kill);
+                    return Err(failed(&"interrupted before the job ran"));
+                }
+            }
+        }
+    };
+
+    let mut tail = None;
+    if let Begin::Restore(_, record) = &session.begin {
+        tail = put_back(&session.job.log(), record.log_length, record.checkpoint)
+            .map_err(|error| failed(&format!("put the log back: {error}")))?;
+    }
+    let log = JobLog::open(&session.job.log())
+        .map_err(|error| failed(&format!("open {}: {error}", session.job.log().display())))?;
+
+    let machine = JobMachine::new(
+        session.job.id().to_owned(),
+        session.settings.coordinator(),
+        history,
+        [AgentId::EMBEDDED],
+    );
+    let mut runner =
+        Runner::start(&session, machine, log_file, agent, console, log).map_err(|e| failed(&e))?;
+    runner.greet(tail, warning);
+    let (asked_sender, asked) = mpsc::channel(MAX_ASKED);
+    let server = Server::start(session.job.path(), asked_sender);
+    if let Err(error) = &server {
+        runner.warn(&format!("other commands can't reach this job: {error}"));
+    }
+    let outcome = runner.drive(agent_events, asked, &mut signals).await;
+    drop(server);
+    runner.end(outcome, &mut signals).await
+}
+
+fn is_deadly(signal: i32) -> bool {
+    matches!(
+        signal,
+        nix::libc::SIGINT | nix::libc::SIGTERM | nix::libc::SIGHUP | nix::libc::SIGQUIT
+    )
+}
+
+struct Runner<'a> {
+    session: &'a Session<'a>,
+    machine: JobMachine,
+    log: LogFile,
+    agent: Arc<dyn AgentHandle>,
+    output: Output,
+    reports: mpsc::UnboundedReceiver<Report>,
+    typed: mpsc::UnboundedReceiver<Typed>,
+    /// The user's and the job's terminal, where both exist.
+    terminals: Option<(OwnedFd, OwnedFd)>,
+    raw: RawGuard,
+    began: Instant,
+    tickets: HashMap<Ticket, oneshot::Sender<Reply>>,
+    next_ticket: Ticket,
+    interrupted: bool,
+}
+
+impl<'a> Runner<'a> {
+    fn start(
+        session: &'a Session<'a>,
+        machine: JobMachine,
+        log_file: LogFile,
+        agent: Arc<dyn AgentHandle>,
+        console: Console,
+        log: JobLog,
+    ) -> std::io::Result<Self> {
+        let stdin = std::io::stdin();
+        let (typed_sender, typed) = mpsc::unbounded_channel();
+        let mut terminals = None;
+        let raw = RawGuard::new();
+        let user_terminal = terminal::is_terminal(&stdin);
+        if let (Some(job), Some(user)) = (&console.terminal, streams::terminal_stream()) {
+            terminals = Some((user, job.try_clone()?));
+            if user_terminal && console.stdin.is_none() {
+                terminal::enter_raw(&stdin);
+            }
+        }
+        let target = match (console.stdin, &console.terminal) {
+            (Some(pipe), _) => Some(Target::Pipe(pipe)),
+            (None, Some(job)) if user_terminal => Some(Target::Terminal(job.try_clone()?)),
+            _ => None,
+        };
+        if let Some(target) = target {
+            let report = move |typed| {
+                let _ = typed_sender.send(typed);
+            };
+            input::start(stdin.as_fd().try_clone_to_owned()?, target, report)?;
+        }
+        let (report_sender, reports) = mpsc::unbounded_channel();
+        let output = Output::start(
+            JobOutput {
+                terminal: console.terminal,
+                stdout: console.stdout,
+                stderr: console.stderr,
+            },
+            streams::user_output()?,
+            log,
+            move |report| drop(report_sender.send(report)),
+        )?;
+        Ok(Self {
+            session,
+            machine,
+            log: log_file,
+            agent,
+            output,
+            reports,
+            typed,
+            terminals,
+            raw,
+            began: Instant::now(),
+            tickets: HashMap::new(),
+            next_ticket: 0,
+            interrupted: false,
+        })
+    }
+
+    fn now(&self) -> Time {
+        Time {
+            nanos: u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            unix_ms: text::now_ms(),
+        }
+    }
+
+    fn warn(&self, text: &str) {
+        self.output.say(format!("warning: {text}"));
+        self.output.mark(format!("warning: {text}"));
+    }
+
+    fn greet(&mut self, tail: Option<super::joblog::Tail>, warning: Option<String>) {
+        if let Some(warning) = warning {
+            self.warn(&warning);
+        }
+        if let Begin::Restore(spec, record) = &self.session.begin {
+            let age = text::age(record.taken_at_ms, text::now_ms());
+            self.output.mark(format!("restarted from checkpoint {}", spec.checkpoint));
+            if self.session.loud {
+                self.output.say(format!(
+                    "job {} goes on from checkpoint {}, {age} old",
+                    self.session.job.name(),
+                    spec.checkpoint
+                ));
+            }
+        }
+        if let Some(tail) = tail {
+            self.output.say(format!(
+                "the log is put back to its length at the checkpoint; the last {} are kept in {}",
+                text::size(tail.bytes),
+                tail.path.display()
+            ));
+        }
+    }
+
+    async fn drive(
+        &mut self,
+        mut agent_events: mpsc::UnboundedReceiver<AgentEvent>,
+        mut asked: mpsc::Receiver<Asked>,
+        signals: &mut mpsc::UnboundedReceiver<i32>,
+    ) -> Outcome {
+        let restored_from = match &self.session.begin {
+            Begin::Launch(_) => None,
+            Begin::Restore(spec, _) => Some(spec.checkpoint),
+        };
+        let mut next = Some(Event::Started { restored_from });
+        loop {
+            if let Some(event) = next.take() {
+                if let Some(outcome) = self.feed(event) {
+                    return outcome;
+                }
+            }
+            let wait = self.machine.deadline().map(|deadline| {
+                Duration::from_nanos(deadline.saturating_sub(self.now().nanos))
+            });
+            next = tokio::select! {
+                event = agent_events.recv() => Some(match event {
+                    Some(event) => Event::Agent { agent: AgentId::EMBEDDED, event },
+                    None => Event::AgentLost {
+                        agent: AgentId::EMBEDDED,
+                        reason: "it ended without a report".to_owned(),
+                    },
+                }),
+                Some(report) = self.reports.recv() => self.reported(report),
+                Some(typed) = self.typed.recv() => self.on_key(typed).await,
+                Some(asked) = asked.recv() => self.on_request(asked),
+                Some(signal) = signals.recv() => self.on_signal(signal).await,
+                () = sleep(wait) => Some(Event::Clock),
+            };
+        }
+    }
+
+    /// Gives the machine an event and does what it says, until nothing is left to be done.
+    fn feed(&mut self, event: Event) -> Option<Outcome> {
+        let mut events = VecDeque::from([event]);
+        let mut outcome = None;
+        while let Some(event) = events.pop_front() {
+            for action in self.machine.step(self.now(), event) {
+                match action {
+                    Action::Tell { command, .. } => self.agent.command(command),
+                    Action::DrainConsole { checkpoint } => self.output.drain(checkpoint),
+                    Action::Append(entry) => events.extend(self.append(&entry)),
+                    Action::Reply { ticket, reply } => {
+                        if let Some(sender) = self.tickets.remove(&ticket) {
+                            // Whoever asked may have gone.
+                            let _ = sender.send(reply);
+                        }
+                    }
+                    Action::Notify(notice) => self.notify(&notice),
+                    Action::Finish(reached) => outcome = Some(reached),
+                }
+            }
+        }
+        outcome
+    }
+
+    fn append(&mut self, entry: &Entry) -> Option<Event> {
+        let appended = self.log.append(entry);
+        match (entry, appended) {
+            (Entry::Committed(record), Ok(())) => {
+                Some(Event::Recorded { checkpoint: record.checkpoint })
+            }
+            (_, Ok(())) => None,
+            (Entry::Committed(CommitRecord { checkpoint, .. }), Err(error))
+            | (Entry::Begun { checkpoint }, Err(error)) => {
+                Some(Event::RecordFailed { checkpoint: *checkpoint, reason: error.to_string() })
+            }
+            (_, Err(error)) => {
+                self.warn(&format!("failed to {error}"));
+                None
+            }
+        }
+    }
+
+    fn notify(&self, notice: &Notice) {
+        match notice {
+            Notice::Committed(record) => {
+                let line = text::committed(record);
+                if self.session.loud {
+                    self.output.say(line.clone());
+                }
+                self.output.mark(line);
+            }
+            Notice::Abandoned { checkpoint, step, reason } => {
+                let line = format!("checkpoint {checkpoint} abandoned: {step}: {reason}");
+                self.output.say(line.clone());
+                self.output.mark(line);
+            }
+            Notice::Warning(text) => self.warn(text),
+            Notice::Ending { signal } => {
+                let name = Signal::try_from(*signal).map_or("a signal", Signal::as_str);
+                if self.session.loud {
+                    self.output.say(format!("sent {name} to the job"));
+                }
+                self.output.mark(format!("sent {name}"));
+            }
+        }
+    }
+
+    fn reported(&self, report: Report) -> Option<Event> {
+        match report {
+            Report::Drained { checkpoint, log_length } => {
+                Some(Event::ConsoleDrained { checkpoint, log_length })
+            }
+            Report::DrainFailed { checkpoint, reason } => {
+                Some(Event::DrainFailed { checkpoint, reason })
+            }
+            Report::LogFailed(text) => {
+                self.output.say(format!("warning: {text}"));
+                None
+            }
+        }
+    }
+
+    async fn on_key(&mut self, typed: Typed) -> Option<Event> {
+        match typed {
+            Typed::Signal(signal) => {
+                self.interrupted = true;
+                Some(Event::Interrupt { signal, delivered: true })
+            }
+            Typed::Text => {
+                self.interrupted = false;
+                Some(Event::InputAfterInterrupt)
+            }
+            Typed::Suspend => {
+                self.suspend().await;
+                None
+            }
+        }
+    }
+
+    fn on_request(&mut self, asked: Asked) -> Option<Event> {
+        let ticket = self.next_ticket;
+        let event = match asked.request {
+            Request::Status => {
+                let _ = asked.reply.send(Reply::Status(self.status()));
+                return None;
+            }
+            Request::Checkpoint => Event::Request { ticket },
+            Request::Stop { checkpoint } => Event::Stop { ticket, checkpoint },
+        };
+        self.next_ticket += 1;
+        self.tickets.insert(ticket, asked.reply);
+        Some(event)
+    }
+
+    fn status(&self) -> LiveStatus {
+        let now = self.now();
+        LiveStatus {
+            launcher_pid: std::process::id(),
+            processes: self.machine.processes(),
+            interval_s: self.machine.interval_s(),
+            next_checkpoint_ms: self.machine.due_in_ms(now),
+            in_flight: self.machine.in_flight(now),
+            ending: self.machine.is_ending(),
+        }
+    }
+
+    async fn on_signal(&mut self, signal: i32) -> Option<Event> {
+        match signal {
+            nix::libc::SIGWINCH => {
+                if let Some((user, job)) = &self.terminals {
+                    if let Some(size) = terminal::size(user) {
+                        terminal::set_size(job, size);
+                    }
+                }
+                None
+            }
+            nix::libc::SIGTSTP => {
+                self.suspend().await;
+                None
+            }
+            nix::libc::SIGCONT => {
+                self.go_on();
+                None
+            }
+            signal if is_deadly(signal) => {
+                self.interrupted = true;
+                Some(Event::Interrupt { signal, delivered: false })
+            }
+            _ => None,
+        }
+    }
+
+    /// Stops the job and then this process, as the terminal's suspend key does without ckptd.
+    async fn suspend(&mut self) {
+        self.agent.command(AgentCommand::Signal { signal: nix::libc::SIGSTOP });
+        // The agent is stopped with this process: let it do this first.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        terminal::leave_raw();
+        if raise(Signal::SIGSTOP).is_err() {
+            self.go_on();
+        }
+    }
+
+    fn go_on(&self) {
+        if let Some((user, job)) = &self.terminals {
+            if terminal::is_terminal(std::io::stdin()) {
+                terminal::enter_raw(std::io::stdin());
+            }
+            if let Some(size) = terminal::size(user) {
+                terminal::set_size(job, size);
+            }
+        }
+        self.agent.command(AgentCommand::Signal { signal: nix::libc::SIGCONT });
+    }
+
+    /// Brings the last output to the user, puts the terminal back, and says how to go on.
+    async fn end(
+        self,
+        outcome: Outcome,
+        signals: &mut mpsc::UnboundedReceiver<i32>,
+    ) -> Result<u8, Failure> {
+        let name = self.session.job.name().to_owned();
+        let newest = self.machine.history().newest().map(|record| record.checkpoint);
+        if let Outcome::Ended { status, .. } = &outcome {
+            self.output.mark(text::end(Some(*status)));
+        }
+        let finished = tokio::task::spawn_blocking(move || self.output.finish());
+        tokio::pin!(finished);
+        loop {
+            tokio::select! {
+                _ = &mut finished => break,
+                // Nobody reads the rest, and somebody has lost patience.
+                Some(signal) = signals.recv() => if is_deadly(signal) { break },
+            }
+        }
+        drop(self.raw);
+        let resume = &self.session.resume;
+        match outcome {
+            Outcome::Lost { reason } => Err(Failure::of(format!("keep {name}"), reason)),
+            Outcome::Ended { status, asked } => {
+                let word = if self.interrupted { "interrupted" } else { "stopped" };
+                match newest {
+                    Some(_) if asked => {
+                        eprintln!("ckptd: job {name} {word}; resume with: {resume}");
+                    }
+                    None if asked => {
+                        eprintln!("ckptd: job {name} {word}; it has no committed checkpoint");
+                    }
+                    Some(number) if status.shell_status() != 0 && self.session.loud => eprintln!(
+                        "ckptd: job {name} {}; to go on from checkpoint {number}: {resume}",
+                        text::end(Some(status))
+                    ),
+                    _ => {}
+                }
+                Ok(status.shell_status())
+            }
+        }
+    }
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}

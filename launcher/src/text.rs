@@ -1,0 +1,153 @@
+//! How sizes, times and ends are shown.
+
+use protocol::agent::{CommitRecord, ExitKind};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Milliseconds since 1970 UTC.
+#[must_use]
+pub fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A number of bytes.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value < 9.95 {
+        format!("{value:.1} {}", UNITS[unit])
+    } else {
+        format!("{value:.0} {}", UNITS[unit])
+    }
+}
+
+/// A duration given in microseconds.
+#[must_use]
+pub fn micros(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} us"),
+        1_000..10_000 => format!("{:.1} ms", us as f64 / 1e3),
+        10_000..1_000_000 => format!("{} ms", us / 1000),
+        _ => format!("{:.1} s", us as f64 / 1e6),
+    }
+}
+
+/// How long ago something was.
+#[must_use]
+pub fn age(from_ms: u64, now_ms: u64) -> String {
+    let seconds = now_ms.saturating_sub(from_ms) / 1000;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// How a job ended.
+#[must_use]
+pub fn end(status: Option<ExitKind>) -> String {
+    match status {
+        None => "lost".to_owned(),
+        Some(ExitKind::Exited(status)) => format!("ended with status {status}"),
+        Some(ExitKind::Signalled(signal)) => format!("ended by signal {signal}"),
+    }
+}
+
+/// The plural of a counted thing whose plural is formed by an s, or es after s.
+#[must_use]
+pub fn count(number: u64, thing: &str) -> String {
+    let ending = match (number, thing.ends_with('s')) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{number} {thing}{ending}")
+}
+
+/// What is said of a committed checkpoint.
+#[must_use]
+pub fn committed(record: &CommitRecord) -> String {
+    let summary = &record.summary;
+    let degraded = if record.degraded {
+        let noun = if record.copies == 1 { "copy" } else { "copies" };
+        format!(", degraded: {} {noun} only", record.copies)
+    } else {
+        String::new()
+    };
+    format!(
+        "checkpoint {} committed: {}, {} ({} stored), pause {}{degraded}",
+        record.checkpoint,
+        count(summary.processes.into(), "process"),
+        size(summary.bytes),
+        size(summary.stored_bytes),
+        micros(record.pause_us),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::agent::{AgentId, ImageSummary};
+
+    #[test]
+    fn sizes_and_times() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1024), "1.0 KiB");
+        assert_eq!(size(61 << 20), "61 MiB");
+        assert_eq!(size((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(size(u64::MAX), "16 EiB");
+        assert_eq!(micros(950), "950 us");
+        assert_eq!(micros(4_250), "4.2 ms");
+        assert_eq!(micros(12_300), "12 ms");
+        assert_eq!(micros(1_250_000), "1.2 s");
+        assert_eq!(age(1_000, 31_500), "30 s");
+        assert_eq!(age(5_000, 1_000), "0 s");
+        assert_eq!(age(0, 7_200_000), "2 h");
+    }
+
+    #[test]
+    fn the_line_about_a_commit() {
+        let mut record = CommitRecord {
+            format: CommitRecord::FORMAT,
+            job: "mpirun-1".into(),
+            checkpoint: 3,
+            restored_from: None,
+            taken_at_ms: 0,
+            committed_at_ms: 0,
+            pause_us: 12_000,
+            log_length: 0,
+            copies: 1,
+            degraded: false,
+            summary: ImageSummary {
+                processes: 7,
+                bytes: 61 << 20,
+                stored_bytes: 22 << 20,
+                files: 0,
+                connections: 0,
+            },
+            agents: vec![AgentId::EMBEDDED],
+        };
+        assert_eq!(
+            committed(&record),
+            "checkpoint 3 committed: 7 processes, 61 MiB (22 MiB stored), pause 12 ms"
+        );
+        record.degraded = true;
+        record.summary.processes = 1;
+        assert_eq!(
+            committed(&record),
+            "checkpoint 3 committed: 1 process, 61 MiB (22 MiB stored), pause 12 ms, degraded: 1 copy only"
+        );
+    }
+}

@@ -1,0 +1,2 @@
+//! placeholder until the double lands
+fn main() {}

@@ -1,0 +1,90 @@
+//! What a command says to the process that runs a job, over the Unix socket in the job's folder.
+//!
+//! A connection carries one [`Greeting`] and one [`Reply`], each a line ([`crate::frame`]).
+
+use crate::agent::{CheckpointNumber, CommitRecord, ExitKind, Step};
+use serde::{Deserialize, Serialize};
+
+/// Version of this conversation.
+pub const VERSION: u32 = 1;
+
+/// The first and only line of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Greeting {
+    /// [`VERSION`] of the client.
+    pub version: u32,
+    /// What it wants.
+    pub request: Request,
+}
+
+impl Greeting {
+    /// A greeting of this build's version.
+    #[must_use]
+    pub fn new(request: Request) -> Greeting {
+        Greeting { version: VERSION, request }
+    }
+}
+
+/// What a client wants of a running job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// Take a checkpoint now. Answered by [`Reply::Committed`] or [`Reply::Failed`].
+    Checkpoint,
+    /// End the job. Answered by [`Reply::Ended`] or [`Reply::Failed`] once it has ended.
+    Stop {
+        /// Take a last checkpoint first; if that fails, the job runs on.
+        checkpoint: bool,
+    },
+    /// What the job is doing. Answered by [`Reply::Status`].
+    Status,
+}
+
+/// The answer to a [`Request`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// The checkpoint asked for is committed.
+    Committed(CommitRecord),
+    /// The job is over.
+    Ended {
+        /// How it ended.
+        status: ExitKind,
+        /// Its newest committed checkpoint.
+        checkpoint: Option<CheckpointNumber>,
+    },
+    /// What the job is doing.
+    Status(LiveStatus),
+    /// It could not be done; one line, in lower case, that fits after "failed to ...".
+    Failed(String),
+}
+
+/// What only the process that runs a job knows of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveStatus {
+    /// The process that runs the job.
+    pub launcher_pid: u32,
+    /// Processes of the job, as the last freeze found them.
+    pub processes: Option<u32>,
+    /// Seconds between checkpoints, 0 for only on demand.
+    pub interval_s: u64,
+    /// Milliseconds until the next checkpoint falls due.
+    pub next_checkpoint_ms: Option<u64>,
+    /// The checkpoint in flight.
+    pub in_flight: Option<InFlight>,
+    /// Whether the job is being ended.
+    pub ending: bool,
+}
+
+/// A checkpoint that is being taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// Its number.
+    pub checkpoint: CheckpointNumber,
+    /// The step that it is in.
+    pub step: Step,
+    /// Milliseconds since it began.
+    pub age_ms: u64,
+    /// Bytes written so far, before compression.
+    pub bytes: u64,
+}

@@ -1,0 +1,98 @@
+//! How a job is started or restored, and the streams that come back.
+
+use crate::agent::CheckpointNumber;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// A job to be started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchSpec {
+    /// The program and its arguments; never empty. A program without a slash is searched in the
+    /// `PATH` of `environment`.
+    pub program: Vec<OsString>,
+    /// The whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The working directory, absolute.
+    pub working_directory: PathBuf,
+    /// What the job's standard input is to be.
+    pub stdin: StreamKind,
+    /// What the job's standard output is to be.
+    pub stdout: StreamKind,
+    /// What the job's standard error is to be.
+    pub stderr: StreamKind,
+    /// Size of the job's terminal, where it gets one.
+    pub window: Option<WindowSize>,
+    /// Settings of the job's terminal: the kernel's `struct termios` as the TCGETS ioctl fills it
+    /// (four 32-bit words of flags, `c_line`, 19 control characters; 36 bytes on x86-64 and
+    /// aarch64, ioctl_tty(2)). None: the kernel's defaults.
+    pub termios: Option<Vec<u8>>,
+}
+
+/// What one standard stream of a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StreamKind {
+    /// The job's pseudo-terminal, one for all streams that ask for it; it is the controlling
+    /// terminal of the job's first process.
+    Terminal,
+    /// A pipe of its own, whose other end comes back in [`Console`].
+    Pipe,
+    /// For standard error only: the same pipe as standard output, so that the order of what is
+    /// written to both stays as it was.
+    WithStdout,
+    /// The caller's own descriptor of the same number is passed on: a standard input that is a
+    /// regular file or /dev/null.
+    Inherit,
+}
+
+/// A terminal's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters in a line.
+    pub columns: u16,
+    /// Width in pixels, 0 where unknown.
+    pub x_pixels: u16,
+    /// Height in pixels, 0 where unknown.
+    pub y_pixels: u16,
+}
+
+/// A job to be brought back. Its streams are of the kinds that it was launched with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreSpec {
+    /// The committed checkpoint to restore.
+    pub checkpoint: CheckpointNumber,
+    /// Go on although files outside of the image have changed or are missing.
+    pub force: bool,
+    /// What to do about connections to outside of the job.
+    pub external: External,
+    /// Size of the job's terminal, where it has one.
+    pub window: Option<WindowSize>,
+}
+
+/// What is done about connections to outside of the job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum External {
+    /// Restored as reset, and said.
+    #[default]
+    Warn,
+    /// Refused at checkpoint time.
+    Fail,
+}
+
+/// The launcher's ends of a job's standard streams.
+#[derive(Debug, Default)]
+pub struct Console {
+    /// The master side of the job's pseudo-terminal.
+    pub terminal: Option<OwnedFd>,
+    /// Write end of the pipe that is the job's standard input.
+    pub stdin: Option<OwnedFd>,
+    /// Read end of the pipe that is the job's standard output.
+    pub stdout: Option<OwnedFd>,
+    /// Read end of the pipe that is the job's standard error.
+    pub stderr: Option<OwnedFd>,
+}
