@@ -1,5 +1,17 @@
 //! What runs on every node: the engine that freezes, dumps and restores processes from
 //! outside, the store that keeps their images, and the job's init.
 
+mod agent;
 pub mod engine;
+mod fault;
 pub mod store;
+
+pub use agent::{Agent, AgentError};
+
+pub use engine::job_init::INIT_NAME;
+
+/// Acts as a job's init, for a process started under [`INIT_NAME`]: to be called before any thread is
+/// made. Returns the exit status.
+pub fn run_init() -> u8 {
+    u8::try_from(engine::job_init::run()).unwrap_or(1)
+}

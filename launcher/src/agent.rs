@@ -33,13 +33,28 @@ pub trait AgentHandle: Send + Sync {
     fn command(&self, command: AgentCommand);
 }
 
+impl AgentHandle for ckpt_agent::Agent {
+    fn launch(&self, spec: LaunchSpec) -> Result<Console, AgentFailure> {
+        ckpt_agent::Agent::launch(self, spec).map_err(Into::into)
+    }
+
+    fn restore(&self, spec: RestoreSpec) -> Result<Console, AgentFailure> {
+        ckpt_agent::Agent::restore(self, spec).map_err(Into::into)
+    }
+
+    fn command(&self, command: AgentCommand) {
+        ckpt_agent::Agent::command(self, command);
+    }
+}
+
 /// Starts the agent that is part of this executable.
 ///
 /// # Errors
 /// Where this machine does not let it work.
 pub fn start_embedded(
-    _job_dir: PathBuf,
-    _events: EventSink,
+    job_dir: PathBuf,
+    events: EventSink,
 ) -> Result<Arc<dyn AgentHandle>, AgentFailure> {
-    Err("this build has no engine".into())
+    let agent = ckpt_agent::Agent::start(job_dir, events)?;
+    Ok(Arc::new(agent))
 }

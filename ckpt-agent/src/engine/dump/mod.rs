@@ -2,7 +2,7 @@
 //! copy-on-write children while the job goes on.
 
 mod areas;
-mod clocks;
+pub mod clocks;
 mod collect;
 mod ghost;
 mod pages;

@@ -134,7 +134,7 @@ fn make_terminal(spec: &LaunchSpec) -> Result<(OwnedFd, OwnedFd)> {
         tty::set_termios_bytes(slave.as_fd(), bytes).map_err(failed)?;
     }
     if let Some(WindowSize { rows, columns, x_pixels, y_pixels }) = spec.window {
-        let size = tty::WindowSize { rows, columns, x_pixels, y_pixels };
+        let size = tty::WindowSize { rows, columns, width: x_pixels, height: y_pixels };
         tty::set_window_size(slave.as_fd(), size).map_err(failed)?;
     }
     Ok((master, slave))

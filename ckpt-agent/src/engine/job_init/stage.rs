@@ -116,7 +116,7 @@ fn bring_back(job_dir: &Path, spec: &RestoreSpec, warnings: &mut Vec<String>) ->
     let console = std::mem::take(&mut context.console);
     if let (Some(terminal), Some(window)) = (&console.terminal, spec.window) {
         let WindowSize { rows, columns, x_pixels, y_pixels } = window;
-        let size = tty::WindowSize { rows, columns, x_pixels, y_pixels };
+        let size = tty::WindowSize { rows, columns, width: x_pixels, height: y_pixels };
         tty::set_window_size(terminal, size)
             .map_err(|error| EngineError::system("ioctl", "the terminal's size", error))?;
     }

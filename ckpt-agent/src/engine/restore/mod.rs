@@ -243,3 +243,20 @@ fn limit(image: &ProcessImage, context: &mut RestoreContext<'_>) {
         }
     }
 }
+
+/// CLOCK_MONOTONIC and CLOCK_BOOTTIME that the job of a checkpoint must see minus those of the
+/// machine's first time namespace, ns.
+///
+/// # Errors
+/// Damage; a machine that the image does not fit.
+pub fn clock_offsets(job_dir: &std::path::Path, checkpoint: u64) -> Result<(i64, i64)> {
+    use super::dump::clocks;
+    let image = crate::store::Checkpoint::open(job_dir, checkpoint)?;
+    let graph: super::graph::Graph = image.read_json("graph.json")?;
+    let (own_monotonic, own_boottime) = clocks::offsets(std::process::id() as i32)?;
+    let now = clocks::of_process(std::process::id() as i32)?;
+    Ok((
+        graph.clocks.monotonic_ns - (now.monotonic_ns - own_monotonic),
+        graph.clocks.boottime_ns - (now.boottime_ns - own_boottime),
+    ))
+}

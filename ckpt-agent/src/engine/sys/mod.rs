@@ -12,5 +12,6 @@ pub mod robust_list;
 pub mod schedule;
 pub mod signals;
 pub mod sock_diag;
+pub mod spawn;
 pub mod sockopt;
 pub mod tty;

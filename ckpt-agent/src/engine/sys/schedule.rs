@@ -69,3 +69,9 @@ pub fn set_policy(tid: i32, policy: i32, priority: i32) -> nix::Result<()> {
     // SAFETY: `parameters` lives across the call.
     Errno::result(unsafe { libc::sched_setscheduler(tid, policy, &parameters) }).map(drop)
 }
+
+/// Gives the calling thread this nice value.
+pub fn be_nice(value: i32) {
+    // SAFETY: takes numbers only; on Linux 0 is the calling thread (setpriority(2), NOTES).
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) };
+}

@@ -209,3 +209,20 @@ pub fn take_controlling(slave: impl AsFd) -> io::Result<()> {
     let answer = unsafe { libc::ioctl(slave.as_fd().as_raw_fd(), libc::TIOCSCTTY, 0) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Bytes of the kernel's struct termios (include/uapi/asm-generic/termbits.h): four words of flags,
+/// c_line, 19 control characters.
+pub const TERMIOS_SIZE: usize = 36;
+
+/// Sets a terminal's modes from the bytes that TCGETS gives.
+///
+/// # Errors
+/// EINVAL where there are too few bytes; as ioctl(2).
+pub fn set_termios_bytes(fd: impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    let Some(bytes) = bytes.get(..TERMIOS_SIZE) else {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    };
+    // SAFETY: the request reads TERMIOS_SIZE bytes, which the slice has.
+    let answer = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TCSETS, bytes.as_ptr()) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

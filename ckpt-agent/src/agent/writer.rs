@@ -1,0 +1,81 @@
+//! Writes images in the background.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use protocol::agent::AgentEvent;
+
+use super::Request;
+use super::worker::Events;
+use crate::engine::dump::{ImageSummary, SnapshotData, write_image};
+use crate::engine::error::EngineError;
+use crate::engine::sys::schedule::be_nice;
+use crate::store::{SealedCheckpoint, WriterOptions};
+
+/// What became of a write.
+pub type Outcome = Result<(SealedCheckpoint, ImageSummary, Vec<String>), EngineError>;
+
+/// How often progress is reported.
+const REPORT: Duration = Duration::from_secs(2);
+/// Nice value of the threads that hash, compress and write: a tenth of a core is left to them where
+/// the job spins on all of them, since what is not written yet holds the job's old pages in memory.
+const NICE: i32 = 10;
+
+/// A write in progress.
+#[derive(Debug)]
+pub struct Writing {
+    done: Arc<AtomicBool>,
+}
+
+/// Starts to write; the outcome comes back as a request.
+///
+/// # Errors
+/// No threads.
+pub fn start(
+    data: SnapshotData,
+    job_dir: PathBuf,
+    number: u64,
+    requests: Sender<Request>,
+    events: Arc<Events>,
+) -> std::io::Result<Writing> {
+    let done = Arc::new(AtomicBool::new(false));
+    let progress = Arc::new(AtomicU64::new(0));
+    let finished = done.clone();
+    let counter = progress.clone();
+    std::thread::Builder::new().name("writer".into()).spawn(move || {
+        be_nice(NICE);
+        crate::fault::point("write");
+        let options = WriterOptions {
+            on_thread_start: Some(Arc::new(|| be_nice(NICE))),
+            ..WriterOptions::default()
+        };
+        let outcome = write_image(data, &job_dir, number, &options, &counter);
+        finished.store(true, Ordering::Relaxed);
+        let _ = requests.send(Request::Written(number, Box::new(outcome)));
+    })?;
+    let over = done.clone();
+    std::thread::Builder::new().name("write-progress".into()).spawn(move || {
+        let step = Duration::from_millis(100);
+        let mut waited = Duration::ZERO;
+        while !over.load(Ordering::Relaxed) {
+            std::thread::sleep(step);
+            waited += step;
+            if waited >= REPORT {
+                waited = Duration::ZERO;
+                let bytes = progress.load(Ordering::Relaxed);
+                events(AgentEvent::Progress { checkpoint: number, bytes });
+            }
+        }
+    })?;
+    Ok(Writing { done })
+}
+
+impl Writing {
+    /// Whether the outcome is on its way.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Relaxed)
+    }
+}
