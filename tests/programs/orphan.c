@@ -2,13 +2,14 @@
 #include "conform.h"
 #include <sys/prctl.h>
 
+static pid_t dying;
+
 static void orphan(void *argument)
 {
 	const char *name = argument;
-	pid_t parent = getppid();
-	while (getppid() == parent)
+	while (getppid() == dying)
 		conform_sleep_ms(1);
-	parent = getppid();
+	pid_t parent = getppid();
 	conform_mark(name);
 	conform_wait();
 	EXPECT("parent of an orphan", getppid(), parent);
@@ -19,6 +20,7 @@ static void orphan(void *argument)
 
 static void dying_parent(void *name)
 {
+	dying = getpid();
 	conform_spawn(orphan, name);
 }
 
