@@ -11,6 +11,8 @@ static void child(void *unused)
 	char byte;
 	close(to_child[1]);
 	close(from_child[0]);
+	close(full[0]);
+	close(full[1]);
 	conform_mark("born");
 	/* Blocks until the parent writes, which is after the checkpoints. */
 	EXPECT("blocked read", read(to_child[0], &byte, 1), 1);
