@@ -39,10 +39,12 @@ int main(int argc, char **argv)
 	socklen_t length = sizeof found;
 	int sockets[2] = { pair[0], listener };
 	for (int s = 0; s < 2; s++)
-		for (int i = 0; i < OPTIONS; i++) {
+		for (int i = 0; i < OPTIONS; i++)
 			BUILD(setsockopt(sockets[s], options[i].level, options[i].name, &options[i].value, sizeof(int)));
+	/* Read when all are set: IP_TOS changes SO_PRIORITY, for one. */
+	for (int s = 0; s < 2; s++)
+		for (int i = 0; i < OPTIONS; i++)
 			before[s][i] = value(sockets[s], i);
-		}
 	BUILD(setsockopt(pair[0], SOL_SOCKET, SO_LINGER, &linger, sizeof linger));
 	BUILD(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
 	BUILD(fcntl(pair[0], F_SETFL, O_NONBLOCK));
