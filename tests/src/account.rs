@@ -38,6 +38,8 @@ impl Account {
             let mut command = Command::new("setpriv");
             let ids = [format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}")];
             command.args(ids).arg("--clear-groups").arg("--inh-caps=-all").arg("--").arg(program);
+            // Root's own path may lead through folders that are closed to others.
+            command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
             command
         } else {
             Command::new(program)
