@@ -1,1 +1,10 @@
-//! The test harness.
+//! The test harness: builds the programs under `tests/programs`, runs them under `ckptd` as
+//! different users, kills everything, restarts, and tells what went wrong.
+
+pub mod account;
+pub mod build;
+pub mod job;
+pub mod processes;
+pub mod programs;
+pub mod scenario;
+pub mod workspace;

@@ -1,0 +1,33 @@
+/* A private mapping of a file: pages that were written are the process's own, the others are the file's. */
+#include "conform.h"
+
+enum { PAGE = 4096, PAGES = 64, SIZE = PAGE * PAGES };
+
+int main(int argc, char **argv)
+{
+	conform_start(argc, argv);
+	static char contents[SIZE];
+	const char *path = conform_path("file");
+	int fd = BUILD(open(path, O_RDWR | O_CREAT, 0600));
+	conform_fill(contents, SIZE, 1);
+	conform_write_all(fd, contents, SIZE);
+	char *map = conform_map(SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd);
+	char *beyond = conform_map(SIZE + 8 * PAGE, PROT_READ, MAP_PRIVATE, fd);
+	close(fd);
+	for (int i = 0; i < PAGES; i += 3)
+		conform_fill(map + i * PAGE, PAGE, 100 + (unsigned)i);
+	conform_ready();
+	conform_wait();
+	for (int i = 0; i < PAGES; i++) {
+		if (i % 3 == 0)
+			conform_verify("written page", map + i * PAGE, PAGE, 100 + (unsigned)i);
+		else
+			EXPECT("page of the file", memcmp(map + i * PAGE, contents + i * PAGE, PAGE), 0);
+	}
+	EXPECT("page beyond the end of the file faults", conform_faults(beyond + SIZE + PAGE, false), 1);
+	fd = BUILD(open(path, O_RDONLY));
+	static char now[SIZE];
+	conform_read_all(fd, now, SIZE);
+	EXPECT("file under a private mapping", memcmp(now, contents, SIZE), 0);
+	conform_pass();
+}

@@ -1,0 +1,27 @@
+/* A vfork in progress: the child runs for a while before exec, and its parent cannot stop until it has. */
+#include "conform.h"
+
+enum { CHILD_MS = 1200 };
+
+int main(int argc, char **argv)
+{
+	conform_start(argc, argv);
+	volatile int turns = 0;
+	do {
+		pid_t child = vfork();
+		if (child == 0) {
+			/* Memory is the parent's, so only system calls on its own stack from here on. */
+			if (turns == 0)
+				conform_ready();
+			conform_sleep_ms(CHILD_MS);
+			execl("/bin/sh", "sh", "-c", "exit 5", (char *)NULL);
+			_exit(127);
+		}
+		int status = 0;
+		BUILD(child);
+		EXPECT("waitpid of the vfork child", waitpid(child, &status, 0), child);
+		EXPECT("exit of the vfork child", WIFEXITED(status) ? WEXITSTATUS(status) : -1, 5);
+		turns++;
+	} while (!conform_gone());
+	conform_pass();
+}

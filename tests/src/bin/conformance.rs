@@ -1,0 +1,156 @@
+//! Runs the conformance programs under `ckptd`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use ckptd_tests::account::{Account, running_as_root};
+use ckptd_tests::programs::{self, Program};
+use ckptd_tests::scenario::{Case, Mode, Outcome};
+use ckptd_tests::{build, workspace::Workspace};
+use clap::Parser;
+
+/// Runs the conformance programs under ckptd: checkpoint and go on, kill and restart, three generations.
+#[derive(Parser)]
+struct Options {
+    /// Programs to run: every one whose name contains one of these (all by default)
+    names: Vec<String>,
+    /// Modes to run (continue, restart and three by default)
+    #[arg(long, value_enum)]
+    mode: Vec<Mode>,
+    /// Whose jobs: root, user (both by default, when run as root)
+    #[arg(long = "as")]
+    account: Option<String>,
+    /// Programs side by side
+    #[arg(long, default_value_t = 4)]
+    jobs: usize,
+    /// List the programs and what each is about
+    #[arg(long)]
+    list: bool,
+    /// Leave the folder of the run in place
+    #[arg(long)]
+    keep: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("conformance: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let mut programs = programs::list(&folder)?;
+    if !options.names.is_empty() {
+        programs.retain(|p| options.names.iter().any(|name| p.name.contains(name)));
+    }
+    if options.list {
+        for program in &programs {
+            let kind = match (program.refused, program.optional) {
+                (true, _) => " (must be refused)",
+                (_, true) => " (optional)",
+                _ => "",
+            };
+            println!("{}{kind}: {}", program.name, program.about);
+        }
+        return Ok(true);
+    }
+    let mut workspace = Workspace::new()?;
+    let executables: BTreeMap<PathBuf, PathBuf> = programs
+        .iter()
+        .map(|p| {
+            let program = build::conformance(&p.source, &folder, &workspace.programs)?;
+            Ok((p.source.clone(), program))
+        })
+        .collect::<Result<_, build::BuildError>>()?;
+    let cases = cases(options, &programs, &executables)?;
+    let started = Instant::now();
+    let failed = run_all(options, &cases, &workspace);
+    println!("conformance took {:.1} s", started.elapsed().as_secs_f64());
+    if options.keep || failed {
+        workspace.root.disable_cleanup(true);
+        println!("files are in {}", workspace.root.path().display());
+    }
+    Ok(!failed)
+}
+
+fn cases<'a>(
+    options: &Options,
+    programs: &'a [Program],
+    executables: &'a BTreeMap<PathBuf, PathBuf>,
+) -> Result<Vec<Case<'a>>, String> {
+    let accounts: Vec<Account> = match options.account.as_deref() {
+        None => Account::available(),
+        Some("user") => vec![Account::User],
+        Some("root") if running_as_root() => vec![Account::Root],
+        Some(other) => {
+            return Err(format!("failed to run as {other}: root or user, and root only as root"));
+        }
+    };
+    let modes = if options.mode.is_empty() {
+        vec![Mode::Continue, Mode::Restart, Mode::Three]
+    } else {
+        options.mode.clone()
+    };
+    let mut cases = Vec::new();
+    for program in programs {
+        let executable = &executables[&program.source];
+        for &account in &accounts {
+            for (number, &mode) in modes.iter().enumerate() {
+                let once = program.refused && number > 0 && mode != Mode::Plain;
+                if !once && (!program.root_only || account == Account::Root) {
+                    cases.push(Case { program, executable, mode, account });
+                }
+            }
+        }
+    }
+    Ok(cases)
+}
+
+/// Runs the cases, several side by side; whether any failed.
+fn run_all(options: &Options, cases: &[Case<'_>], workspace: &Workspace) -> bool {
+    let queue = Mutex::new(cases.iter());
+    let counts = Mutex::new([0usize; 3]);
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let Some(case) = lock(&queue).next() else { return };
+                    let started = Instant::now();
+                    let outcome = case.run(&workspace.ckptd, workspace.root.path());
+                    let took = started.elapsed().as_secs_f64();
+                    let mut counts = lock(&counts);
+                    match outcome {
+                        Outcome::Passed => {
+                            counts[0] += 1;
+                            println!("pass {} ({took:.2} s)", case.name());
+                        }
+                        Outcome::Failed(why) => {
+                            counts[1] += 1;
+                            println!("FAIL {} ({took:.2} s): {why}", case.name());
+                        }
+                        Outcome::Skipped(why) => {
+                            counts[2] += 1;
+                            println!("skip {}: {why}", case.name());
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let [passed, failed, skipped] = *lock(&counts);
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    failed > 0
+}
+
+/// A lock that outlives a panic of another case: its counts are still right.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,256 @@
+//! Real programs under `ckptd`, three generations each.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ckptd_tests::account::Account;
+use ckptd_tests::job::{Failure, Job};
+use ckptd_tests::programs;
+use ckptd_tests::scenario::{Case, Mode, Outcome};
+use ckptd_tests::workspace::Workspace;
+use ckptd_tests::{build, processes};
+use clap::Parser;
+
+/// Checkpoint, kill, restart: that often.
+const GENERATIONS: usize = 3;
+/// Seconds of its own time that a job works: long enough for all generations.
+const WORK_SECONDS: &str = "8";
+/// How long a program may take to say that it has started, and to end.
+const LIMIT: Duration = Duration::from_secs(90);
+/// Time that the job runs between two checkpoints.
+const BETWEEN: Duration = Duration::from_millis(700);
+/// N-Queens: board and known count.
+const QUEENS: (&str, &str) = ("13", "N=13: 73712 solutions");
+
+/// Runs Open MPI, MPICH, python, redis, a bash pipeline and static binaries under ckptd, three generations each.
+#[derive(Parser)]
+struct Options {
+    /// Programs to run: every one whose name contains one of these (all by default)
+    names: Vec<String>,
+    /// Run each by itself instead, without ckptd's checkpoints
+    #[arg(long)]
+    plain: bool,
+    /// List them
+    #[arg(long)]
+    list: bool,
+}
+
+/// A job of a real program.
+struct Real {
+    name: &'static str,
+    command: Vec<String>,
+    environment: Vec<(&'static str, &'static str)>,
+    /// A line that says that the program is under way.
+    started: &'static str,
+    /// A line of the right answer.
+    answer: &'static str,
+    /// Known not to work yet: a failure is told, and does not fail the suite.
+    named: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("realprograms: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+    let mut workspace = Workspace::new()?;
+    let mut reals = reals(&workspace)?;
+    reals.retain(|r| options.names.is_empty() || options.names.iter().any(|n| r.name.contains(n)));
+    if options.list {
+        reals.iter().for_each(|real| println!("{}", real.name));
+        return Ok(true);
+    }
+    let (mut passed, mut failed, mut named) = (0, 0, 0);
+    for account in Account::available() {
+        for real in &reals {
+            let started = Instant::now();
+            let outcome = generations(real, account, &workspace, options.plain);
+            let took = started.elapsed().as_secs_f64();
+            let name = format!("{} {}", real.name, account.name());
+            match outcome {
+                Ok(()) => {
+                    passed += 1;
+                    println!("pass {name} ({took:.1} s)");
+                }
+                Err(failure) if real.named => {
+                    named += 1;
+                    println!("does not work yet: {name} ({took:.1} s): {failure}");
+                }
+                Err(failure) => {
+                    failed += 1;
+                    println!("FAIL {name} ({took:.1} s): {failure}");
+                }
+            }
+        }
+        for (name, outcome) in static_binaries(options, account, &workspace)? {
+            match outcome {
+                Outcome::Passed => {
+                    passed += 1;
+                    println!("pass {name}");
+                }
+                Outcome::Skipped(why) => println!("skip {name}: {why}"),
+                Outcome::Failed(why) => {
+                    failed += 1;
+                    println!("FAIL {name}: {why}");
+                }
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {named} known not to work");
+    workspace.root.disable_cleanup(failed > 0);
+    Ok(failed == 0)
+}
+
+/// The jobs; builds the MPI programs that they need.
+fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
+    let tests = workspace.repository.join("tests");
+    let source = tests.join("nqueens/nqueens.c");
+    let programs = &workspace.programs;
+    let (open_mpi, mpich) = (programs.join("nqueens"), programs.join("nqueens.mpich"));
+    build::compile("mpicc.openmpi", &["-O2"], &[&source], &open_mpi)?;
+    build::compile("mpicc.mpich", &["-O2"], &[&source], &mpich)?;
+    let script = |name: &str| tests.join("real").join(name).display().to_string();
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let queens = |launch: &str, program: &Path| {
+        let arguments = format!("{} --ballast 16 --chat 40 --least {WORK_SECONDS}", QUEENS.0);
+        words(&format!("{launch} {} {arguments}", program.display()))
+    };
+    let open_mpi_command = queens("mpirun.openmpi --oversubscribe -np 4", &open_mpi);
+    let real = |name, command, started, answer| Real {
+        name,
+        command,
+        environment: Vec::new(),
+        started,
+        answer,
+        named: false,
+    };
+    let mut separable =
+        real("openmpi-separable", open_mpi_command.clone(), "rank 3 of 4", QUEENS.1);
+    // Set here too, so that the program alone runs as it does under ckptd.
+    separable.environment = vec![
+        ("OMPI_MCA_btl", "self,tcp"),
+        ("PMIX_MCA_gds", "hash"),
+        ("OMPI_MCA_mpi_preconnect_mpi", "1"),
+        ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+    ];
+    let mut default = real("openmpi-default", open_mpi_command, "rank 3 of 4", QUEENS.1);
+    // What the user sets stays: these are Open MPI's own defaults.
+    default.environment = vec![
+        ("OMPI_MCA_btl", "self,vader,tcp"),
+        ("PMIX_MCA_gds", "ds21,ds12,hash"),
+        ("OMPI_MCA_mpi_preconnect_mpi", "0"),
+    ];
+    let mpich = real("mpich", queens("mpiexec.hydra -np 2", &mpich), "rank 1 of 2", QUEENS.1);
+    let python = vec!["python3".to_owned(), script("threads.py"), WORK_SECONDS.to_owned()];
+    let redis = vec!["python3".to_owned(), script("redis.py"), WORK_SECONDS.to_owned()];
+    let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
+    Ok(vec![
+        separable,
+        real("python", python, "started", "python: right"),
+        real("redis", redis, "started", "redis: right"),
+        real("bash-pipeline", pipeline, "started", "pipeline: right"),
+        Real { named: true, ..default },
+        Real { named: true, ..mpich },
+    ])
+}
+
+fn generations(
+    real: &Real,
+    account: Account,
+    workspace: &Workspace,
+    plain: bool,
+) -> Result<(), Failure> {
+    let name = format!("{}.{}", real.name, account.name());
+    let home = workspace.root.path().join(&name);
+    let mut job = Job::new(&workspace.ckptd, account, &home, &name)?;
+    account.give(&home).map_err(|e| Failure(format!("failed to give {name} away: {e}")))?;
+    let mut environment = real.environment.clone();
+    environment.push(("OMPI_ALLOW_RUN_AS_ROOT", "1"));
+    environment.push(("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"));
+    if plain {
+        return by_itself(real, account, &home, &environment);
+    }
+    for (variable, value) in environment {
+        job.set(variable, value);
+    }
+    let command: Vec<&str> = real.command.iter().map(String::as_str).collect();
+    job.run(&command)?;
+    let deadline = Instant::now() + LIMIT;
+    while !job.output().contains(real.started) {
+        if job.ended()?.is_some() || Instant::now() > deadline {
+            return Err(Failure(format!("never under way\n{}", job.dump())));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    job.clear_environment();
+    for generation in 1..=GENERATIONS {
+        std::thread::sleep(BETWEEN);
+        let told = |f: Failure| Failure(format!("generation {generation}: {f}"));
+        job.must_checkpoint().map_err(told)?;
+        job.kill().map_err(told)?;
+        job.restart(&[]).map_err(told)?;
+        job.wait_until_up().map_err(told)?;
+    }
+    job.must_succeed(LIMIT)?;
+    if !job.output().lines().any(|line| line.trim_end() == real.answer) {
+        return Err(Failure(format!("no line \"{}\"\n{}", real.answer, job.dump())));
+    }
+    Ok(())
+}
+
+fn by_itself(
+    real: &Real,
+    account: Account,
+    home: &Path,
+    environment: &[(&str, &str)],
+) -> Result<(), Failure> {
+    let mut command = account.command(Path::new(&real.command[0]), home);
+    command.args(&real.command[1..]).envs(environment.iter().copied());
+    command.env(processes::MARK, home);
+    let output = command.output().map_err(|e| Failure(format!("failed to run it: {e}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || !text.lines().any(|line| line == real.answer) {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure(format!("{}: {text}{errors}", output.status)));
+    }
+    Ok(())
+}
+
+/// Programs of the conformance suite linked statically, with glibc and with musl.
+fn static_binaries(
+    options: &Options,
+    account: Account,
+    workspace: &Workspace,
+) -> Result<Vec<(String, Outcome)>, Box<dyn std::error::Error>> {
+    let sources = workspace.sources();
+    let mut outcomes = Vec::new();
+    for program in programs::list(&sources)? {
+        if !["busythreads", "pipe", "tcp4"].contains(&program.name.as_str()) {
+            continue;
+        }
+        for (compiler, library) in [("cc", "glibc"), ("musl-gcc", "musl")] {
+            let name = format!("static-{library}-{}", program.name);
+            if !options.names.is_empty() && !options.names.iter().any(|n| name.contains(n)) {
+                continue;
+            }
+            let executable = workspace.programs.join(&name);
+            let include = format!("-I{}", sources.display());
+            let flags = ["-std=gnu11", "-O1", "-static", "-pthread", &include];
+            let inputs = [program.source.as_path(), &sources.join("conform.c")];
+            build::compile(compiler, &flags, &inputs, &executable)?;
+            let mode = if options.plain { Mode::Plain } else { Mode::Three };
+            let named = programs::Program { name: name.clone(), ..program.clone() };
+            let case = Case { program: &named, executable: &executable, mode, account };
+            outcomes.push((case.name(), case.run(&workspace.ckptd, workspace.root.path())));
+        }
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,339 @@
+//! A job under `ckptd`: started, checkpointed, killed, restarted, and described when it fails.
+
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::account::Account;
+use crate::processes;
+
+/// How long `ckptd checkpoint` may take.
+const CHECKPOINT_LIMIT: Duration = Duration::from_secs(20);
+/// How long a restarted job may take to answer to `ckptd checkpoint`.
+const COME_UP_LIMIT: Duration = Duration::from_secs(15);
+/// How long a killed job may leave processes over.
+const GONE_LIMIT: Duration = Duration::from_secs(3);
+/// Lines of a log that a failure shows.
+const SHOWN_LINES: usize = 25;
+
+/// What went wrong, told so that the cause can be found from it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Failure(pub String);
+
+/// What `ckptd checkpoint` answered.
+#[derive(Debug)]
+pub enum Checkpoint {
+    /// Committed, with this number.
+    Committed(u64),
+    /// Not taken; its standard error.
+    Refused(String),
+}
+
+/// One job. Dropping it ends whatever of it is left.
+pub struct Job {
+    ckptd: PathBuf,
+    account: Account,
+    home: PathBuf,
+    name: String,
+    mark: String,
+    launcher: Option<Child>,
+    starts: u32,
+    extra_environment: Vec<(String, String)>,
+}
+
+impl Job {
+    /// A job that is not running yet. `home` holds everything of it; `name` is unique in a run.
+    ///
+    /// # Errors
+    /// When its folders cannot be made.
+    pub fn new(ckptd: &Path, account: Account, home: &Path, name: &str) -> Result<Job, Failure> {
+        for folder in [home.to_owned(), home.join("state")] {
+            fs::create_dir_all(&folder)
+                .and_then(|()| account.give(&folder))
+                .map_err(|e| Failure(format!("failed to make {}: {e}", folder.display())))?;
+        }
+        Ok(Job {
+            ckptd: ckptd.to_owned(),
+            account,
+            home: home.to_owned(),
+            name: name.to_owned(),
+            mark: format!("{name}@{}", home.display()),
+            launcher: None,
+            starts: 0,
+            extra_environment: Vec::new(),
+        })
+    }
+
+    /// Sets a variable for what is started from now on.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.extra_environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Forgets the variables that [`Job::set`] made.
+    pub fn clear_environment(&mut self) {
+        self.extra_environment.clear();
+    }
+
+    /// The folder given to `--dir`.
+    pub fn state(&self) -> PathBuf {
+        self.home.join("state")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.account.command(&self.ckptd, &self.home);
+        command.args(arguments).arg("--dir").arg(self.state());
+        command.env(processes::MARK, &self.mark).env_remove("CKPTD_DIR");
+        command.envs(self.extra_environment.iter().map(|(n, v)| (n, v)));
+        command
+    }
+
+    fn start(&mut self, mut command: Command) -> Result<(), Failure> {
+        self.starts += 1;
+        let log = |stream: &str| {
+            File::create(self.home.join(format!("{stream}.{}", self.starts)))
+                .map_err(|e| Failure(format!("failed to make a log: {e}")))
+        };
+        command.stdin(Stdio::null()).stdout(log("stdout")?).stderr(log("stderr")?);
+        let child = command.spawn().map_err(|e| Failure(format!("failed to run ckptd: {e}")))?;
+        self.launcher = Some(child);
+        Ok(())
+    }
+
+    /// `ckptd run --interval 0 --name NAME -- COMMAND...`
+    ///
+    /// # Errors
+    /// When ckptd cannot be started.
+    pub fn run(&mut self, command: &[&str]) -> Result<(), Failure> {
+        let mut run = self.command(&["run", "--interval", "0", "--name", &self.name]);
+        run.arg("--").args(command);
+        self.start(run)
+    }
+
+    /// `ckptd restart NAME [ARGUMENTS...]`
+    ///
+    /// # Errors
+    /// When ckptd cannot be started.
+    pub fn restart(&mut self, arguments: &[&str]) -> Result<(), Failure> {
+        let mut restart = self.command(&["restart", &self.name]);
+        restart.args(arguments);
+        self.start(restart)
+    }
+
+    /// Any other command of ckptd, to its end: exit status, standard output, standard error.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn ckptd(&self, arguments: &[&str]) -> Result<(ExitStatus, String, String), Failure> {
+        // Not marked: the command is nothing of the job's.
+        let mut command = self.command(arguments);
+        command.env_remove(processes::MARK).stdin(Stdio::null());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.map_err(|e| Failure(format!("failed to run ckptd: {e}")))?;
+        let deadline = Instant::now() + CHECKPOINT_LIMIT;
+        while !matches!(child.try_wait(), Ok(Some(_))) {
+            if Instant::now() >= deadline {
+                let state = self.dump();
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Failure(format!("ckptd {arguments:?} did not end\n{state}")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let output = child.wait_with_output();
+        let output = output.map_err(|e| Failure(format!("failed to read from ckptd: {e}")))?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok((output.status, text(output.stdout), text(output.stderr)))
+    }
+
+    /// Takes a checkpoint of a job that runs.
+    ///
+    /// # Errors
+    /// When the command hangs, or its answer is no number.
+    pub fn checkpoint(&self) -> Result<Checkpoint, Failure> {
+        let (status, stdout, stderr) = self.ckptd(&["checkpoint", &self.name])?;
+        if !status.success() {
+            return Ok(Checkpoint::Refused(stderr));
+        }
+        let number = stdout.trim().parse();
+        let number = number
+            .map_err(|_| Failure(format!("ckptd checkpoint printed {stdout:?}, no number")))?;
+        Ok(Checkpoint::Committed(number))
+    }
+
+    /// Takes a checkpoint, which must succeed.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn must_checkpoint(&self) -> Result<u64, Failure> {
+        match self.checkpoint()? {
+            Checkpoint::Committed(number) => Ok(number),
+            Checkpoint::Refused(line) => Err(Failure(format!(
+                "the checkpoint was refused: {}\n{}",
+                line.trim(),
+                self.dump()
+            ))),
+        }
+    }
+
+    /// Waits until the job answers, after a start or restart.
+    ///
+    /// # Errors
+    /// When the launcher ends, or the job is never reached.
+    pub fn wait_until_up(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + COME_UP_LIMIT;
+        loop {
+            let (_, listing, _) = self.ckptd(&["status", &self.name, "--json"])?;
+            if reports_running(&listing) {
+                return Ok(());
+            }
+            if let Some(status) = self.ended()? {
+                return Err(Failure(format!("ckptd ended early: {status}\n{}", self.dump())));
+            }
+            if Instant::now() >= deadline {
+                return Err(Failure(format!("the job never came up\n{}", self.dump())));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Kills the launcher with SIGKILL; the whole job must be gone at once.
+    ///
+    /// # Errors
+    /// When a process is left over.
+    pub fn kill(&mut self) -> Result<(), Failure> {
+        if let Some(mut launcher) = self.launcher.take() {
+            // As root the child may be setpriv, which has become ckptd by exec: same process.
+            let _ = launcher.kill();
+            let _ = launcher.wait();
+        }
+        self.expect_gone()
+    }
+
+    fn expect_gone(&self) -> Result<(), Failure> {
+        let left = processes::wait_until_gone(&self.mark, GONE_LIMIT);
+        if left.is_empty() {
+            return Ok(());
+        }
+        let text = processes::describe(&left);
+        processes::kill(&left);
+        Err(Failure(format!("{} processes are left over\n{text}", left.len())))
+    }
+
+    /// The launcher's exit status, if it has ended.
+    ///
+    /// # Errors
+    /// When no launcher was started.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        let launcher = self.launcher.as_mut().ok_or(Failure("the job was never started".into()))?;
+        launcher.try_wait().map_err(|e| Failure(format!("failed to wait for ckptd: {e}")))
+    }
+
+    /// Waits for the job's own end; nothing of it may be left over then.
+    ///
+    /// # Errors
+    /// When it does not end in time, or leaves processes over.
+    pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus, Failure> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.ended()? {
+                self.launcher = None;
+                self.expect_gone()?;
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                return Err(Failure(format!("the job did not end\n{}", self.dump())));
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+
+    /// Waits for the job's end, which must be exit status 0.
+    ///
+    /// # Errors
+    /// When it is another.
+    pub fn must_succeed(&mut self, limit: Duration) -> Result<(), Failure> {
+        let status = self.wait(limit)?;
+        if status.success() {
+            return Ok(());
+        }
+        let how = match status.signal() {
+            Some(signal) => format!("by signal {signal}"),
+            None => format!("with status {}", status.code().unwrap_or(-1)),
+        };
+        Err(Failure(format!("the job ended {how}\n{}", self.dump())))
+    }
+
+    /// What the job has written to its standard output so far, of all generations.
+    pub fn output(&self) -> String {
+        (1..=self.starts)
+            .filter_map(|n| fs::read_to_string(self.home.join(format!("stdout.{n}"))).ok())
+            .collect()
+    }
+
+    /// What ckptd and the job have written to standard error since the last start.
+    pub fn errors(&self) -> String {
+        let path = self.home.join(format!("stderr.{}", self.starts));
+        fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// The processes of the job, ckptd's own included.
+    pub fn processes(&self) -> Vec<i32> {
+        processes::marked(&self.mark)
+    }
+
+    /// Everything that helps to find out what happened.
+    pub fn dump(&self) -> String {
+        let mut text = String::new();
+        for start in 1..=self.starts {
+            for stream in ["stdout", "stderr"] {
+                let name = format!("{stream}.{start}");
+                text += &tail(&name, &self.home.join(&name));
+            }
+        }
+        for job in fs::read_dir(self.state()).into_iter().flatten().flatten() {
+            text += &tail("the job's log", &job.path().join("log"));
+        }
+        text + &processes::describe(&processes::marked(&self.mark))
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Some(mut launcher) = self.launcher.take() {
+            let _ = launcher.kill();
+            let _ = launcher.wait();
+        }
+        processes::kill(&processes::marked(&self.mark));
+    }
+}
+
+/// Whether `ckptd status --json` says that the job runs.
+fn reports_running(listing: &str) -> bool {
+    fn running(value: &serde_json::Value) -> bool {
+        match value {
+            serde_json::Value::Object(fields) => {
+                fields.get("running").and_then(serde_json::Value::as_bool) == Some(true)
+                    || fields.get("state").and_then(serde_json::Value::as_str) == Some("running")
+                    || fields.get("job").is_some_and(running)
+                    || fields.get("jobs").is_some_and(running)
+            }
+            serde_json::Value::Array(items) => items.iter().any(running),
+            _ => false,
+        }
+    }
+    serde_json::from_str(listing).is_ok_and(|value| running(&value))
+}
+
+fn tail(title: &str, path: &Path) -> String {
+    let Ok(bytes) = fs::read(path) else { return String::new() };
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+    format!("--- {title}\n    {}\n", shown.join("\n    "))
+}

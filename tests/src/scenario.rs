@@ -1,0 +1,260 @@
+//! What is done to a conformance program between "ready" and "go".
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::account::Account;
+use crate::job::{Checkpoint, Failure, Job};
+use crate::programs::Program;
+
+/// How long a program may take to build its state, and to check it afterwards.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
+
+/// What happens to the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// No checkpoint at all: does the program pass by itself?
+    Plain,
+    /// Two checkpoints; the job goes on.
+    Continue,
+    /// Checkpoint, kill -9, restart.
+    Restart,
+    /// The same three times.
+    Three,
+}
+
+impl Mode {
+    /// A short name, for listings and folders.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Plain => "plain",
+            Mode::Continue => "continue",
+            Mode::Restart => "restart",
+            Mode::Three => "three",
+        }
+    }
+}
+
+/// How a case came out.
+#[derive(Debug)]
+pub enum Outcome {
+    /// As it should.
+    Passed,
+    /// Nothing could be tested, and why.
+    Skipped(String),
+    /// Wrong.
+    Failed(String),
+}
+
+/// One program in one mode as one user.
+pub struct Case<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// Its executable.
+    pub executable: &'a Path,
+    /// What is done to it.
+    pub mode: Mode,
+    /// Whose job it is.
+    pub account: Account,
+}
+
+impl Case<'_> {
+    /// The name that the report shows.
+    pub fn name(&self) -> String {
+        let mode = if self.program.refused { "refused" } else { self.mode.name() };
+        format!("{} {} {}", self.program.name, mode, self.account.name())
+    }
+
+    /// Runs it below `root`, with `ckptd`.
+    pub fn run(&self, ckptd: &Path, root: &Path) -> Outcome {
+        match self.attempt(ckptd, root) {
+            Ok(outcome) => outcome,
+            Err(failure) => Outcome::Failed(failure.0),
+        }
+    }
+
+    fn attempt(&self, ckptd: &Path, root: &Path) -> Result<Outcome, Failure> {
+        let folder = self.name().replace(' ', ".");
+        let home = root.join(&folder);
+        let mut job = Job::new(ckptd, self.account, &home, &folder)?;
+        let work = Work::new(self, &home, &folder)?;
+        let path = work.path.display().to_string();
+        let executable = self.executable.display().to_string();
+        if self.mode == Mode::Plain {
+            return self.plain(&home, &executable, &work);
+        }
+        job.run(&[&executable, &path])?;
+        if let Some(why) = work.wait_until_ready(&mut job)? {
+            return Ok(Outcome::Skipped(why));
+        }
+        if self.program.refused {
+            return self.expect_refusal(&mut job, &work);
+        }
+        if let Some(why) = self.generations(&mut job)? {
+            work.finish(&mut job)?;
+            return Ok(Outcome::Skipped(why));
+        }
+        work.finish(&mut job)?;
+        Ok(Outcome::Passed)
+    }
+
+    /// The checkpoints and restarts of the mode. An optional program's refusal ends them, with its reason.
+    fn generations(&self, job: &mut Job) -> Result<Option<String>, Failure> {
+        let (rounds, kill) = match self.mode {
+            Mode::Plain => (0, false),
+            Mode::Continue => (2, false),
+            Mode::Restart => (1, true),
+            Mode::Three => (3, true),
+        };
+        let mut last = 0;
+        for _ in 0..rounds {
+            match job.checkpoint()? {
+                Checkpoint::Committed(number) if number > last => last = number,
+                Checkpoint::Committed(number) => {
+                    return Err(Failure(format!("checkpoint {number} came after {last}")));
+                }
+                Checkpoint::Refused(line) if self.program.optional => {
+                    return Ok(Some(format!("refused: {}", line.trim())));
+                }
+                Checkpoint::Refused(line) => {
+                    let state = job.dump();
+                    return Err(Failure(format!("refused: {}\n{state}", line.trim())));
+                }
+            }
+            if kill {
+                job.kill()?;
+                std::thread::sleep(self.program.pause);
+                job.restart(&[])?;
+                job.wait_until_up()?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The checkpoint fails with one line that names process and descriptor; the job goes on.
+    fn expect_refusal(&self, job: &mut Job, work: &Work) -> Result<Outcome, Failure> {
+        let Checkpoint::Refused(text) = job.checkpoint()? else {
+            return Err(Failure("the checkpoint was not refused".into()));
+        };
+        let line = text.trim();
+        let words: Vec<&str> = line.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        let named = |file: &str| {
+            fs::read_to_string(work.path.join(file)).map_or(true, |n| words.contains(&n.trim()))
+        };
+        if line.lines().count() != 1 || !line.starts_with("ckptd: failed to ") {
+            return Err(Failure(format!(
+                "the refusal is not one line of the right form: {text:?}"
+            )));
+        }
+        if !named("process") || !named("descriptor") {
+            return Err(Failure(format!("the refusal does not name what it is about: {line}")));
+        }
+        work.finish(job)?;
+        Ok(Outcome::Passed)
+    }
+
+    fn plain(&self, home: &Path, executable: &str, work: &Work) -> Result<Outcome, Failure> {
+        let mut command = self.account.command(Path::new(executable), home);
+        let error = |e| Failure(format!("failed to run {executable}: {e}"));
+        let mut child = command.arg(&work.path).spawn().map_err(error)?;
+        let deadline = Instant::now() + PROGRAM_LIMIT;
+        let status = loop {
+            if work.has("ready") && !work.has("go") {
+                work.say_go()?;
+            }
+            if let Some(status) = child.try_wait().map_err(error)? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Failure("the program did not end".into()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        if let Some(why) = work.text("skipped") {
+            return Ok(Outcome::Skipped(why));
+        }
+        // A program whose first thread has ended still exits as a whole.
+        if !status.success() || !work.has("ok") {
+            let said = work.text("failed").unwrap_or_default();
+            return Err(Failure(format!("ended with {status}: {said}")));
+        }
+        Ok(Outcome::Passed)
+    }
+}
+
+/// A program's folder.
+struct Work {
+    path: PathBuf,
+    remove: bool,
+}
+
+impl Work {
+    fn new(case: &Case<'_>, home: &Path, name: &str) -> Result<Work, Failure> {
+        let (path, remove) = match &case.program.work {
+            Some(base) => (base.join(format!("ckptd-t-{}-{name}", std::process::id())), true),
+            None => (home.join("w"), false),
+        };
+        fs::create_dir_all(&path)
+            .and_then(|()| case.account.give(&path))
+            .and_then(|()| case.account.give(home))
+            .map_err(|e| Failure(format!("failed to make {}: {e}", path.display())))?;
+        Ok(Work { path, remove })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.path.join(name).exists()
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path.join(name)).ok()
+    }
+
+    fn say_go(&self) -> Result<(), Failure> {
+        let go = self.path.join("go");
+        fs::write(go, "").map_err(|e| Failure(format!("failed to say go: {e}")))
+    }
+
+    /// Waits for "ready"; a reason when the program has skipped itself.
+    fn wait_until_ready(&self, job: &mut Job) -> Result<Option<String>, Failure> {
+        let deadline = Instant::now() + PROGRAM_LIMIT;
+        loop {
+            if self.has("ready") {
+                return Ok(None);
+            }
+            if self.has("skipped") {
+                return Ok(self.text("skipped"));
+            }
+            let ended = job.ended()?;
+            if ended.is_some() || self.has("failed") || Instant::now() >= deadline {
+                let said = self.text("failed").unwrap_or_default();
+                return Err(Failure(format!("never ready: {said}\n{}", job.dump())));
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+
+    /// Says go, and expects the program's own verdict and exit status 0.
+    fn finish(&self, job: &mut Job) -> Result<(), Failure> {
+        self.say_go()?;
+        let ended = job.must_succeed(PROGRAM_LIMIT);
+        if let Some(said) = self.text("failed") {
+            return Err(Failure(format!("{said}\n{}", job.dump())));
+        }
+        ended?;
+        if !self.has("ok") {
+            return Err(Failure(format!("the program gave no verdict\n{}", job.dump())));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if self.remove {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
