@@ -173,6 +173,8 @@ rooms! {
     EventCounter => eventfd,
     /// Pseudoterminals
     Terminal => pty,
+    /// Unix sockets
+    UnixSocket => unix,
     /// TCP over IPv4 and IPv6
     TcpSocket => tcp,
 }
