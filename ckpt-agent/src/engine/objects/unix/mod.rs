@@ -27,7 +27,7 @@ const KIND: Kind = Kind { family: libc::AF_UNIX, tcp: false };
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnixSocket {
     /// SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET.
-    pub kind: UnixKind,
+    pub variety: UnixKind,
     /// What it is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
@@ -152,7 +152,7 @@ impl Room for UnixSocket {
             .map_err(|error| system("getsockname", error))?;
         let name = path_bytes(&own).filter(|bytes| !bytes.is_empty());
         Ok(Self {
-            kind,
+            variety: kind,
             name: name.map(|bytes| named(bytes, probe)),
             // Completed by `finish`; the backlog by the kernel's list of sockets.
             link: match option(libc::SO_ACCEPTCONN)? {
@@ -172,7 +172,7 @@ impl Room for UnixSocket {
             if matches!(found.object.link, UnixLink::Listening { .. }) {
                 continue;
             }
-            found.object.received = queue::peek(found.probe, found.object.kind, context)?;
+            found.object.received = queue::peek(found.probe, found.object.variety, context)?;
             if !found.object.received.is_empty() && found.object.options.number("pass_credentials") != 0
             {
                 context.warn(format!(

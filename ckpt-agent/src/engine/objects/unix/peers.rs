@@ -60,7 +60,7 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
         } else {
             found.object.link = UnixLink::Gone { reset: has_error(found)? };
             let closed = peer == 0
-                && (found.object.kind == UnixKind::Datagram || entry.shutdown == RECEIVE | SEND);
+                && (found.object.variety == UnixKind::Datagram || entry.shutdown == RECEIVE | SEND);
             if !closed {
                 outside(found, context)?;
             }

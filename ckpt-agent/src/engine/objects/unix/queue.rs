@@ -4,7 +4,7 @@ use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, UnixAddr, recvmsg};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, UnixAddr, recvmsg};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::sockopt;
@@ -51,7 +51,7 @@ fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<
         let mut control = nix::cmsg_space!(libc::ucred);
         let (length, flags, from) = {
             let mut parts = [IoSliceMut::new(&mut buffer)];
-            let answer = recvmsg::<UnixAddr>(
+            let answer = recvmsg::<SockaddrStorage>(
                 probe.copy.as_raw_fd(),
                 &mut parts,
                 credentials.then_some(&mut control),
@@ -59,7 +59,7 @@ fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<
             );
             match answer {
                 Ok(message) => {
-                    (message.bytes, message.flags, message.address.as_ref().and_then(sender))
+                    (message.bytes, message.flags, message.address.as_ref().and_then(SockaddrStorage::as_unix_addr).and_then(sender))
                 }
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => continue,

@@ -75,10 +75,10 @@ impl<'a> Work<'a> {
             let backlog = match socket.link {
                 UnixLink::Listening { backlog } => Some(backlog),
                 UnixLink::None => None,
-                _ if socket.kind == UnixKind::Datagram && !is_anonymous_pair(&self.by_id, id) => None,
+                _ if socket.variety == UnixKind::Datagram && !is_anonymous_pair(&self.by_id, id) => None,
                 _ => continue,
             };
-            let made = new_socket(socket.kind)?;
+            let made = new_socket(socket.variety)?;
             if let Some(name) = &socket.name {
                 bind(&made, name, &mut self.bound)?;
             }
@@ -126,8 +126,8 @@ impl<'a> Work<'a> {
 
     /// Two connected sockets with the names of `one` and `other`.
     fn connected(&mut self, one: &UnixSocket, other: &UnixSocket) -> Result<(OwnedFd, OwnedFd)> {
-        if one.kind == UnixKind::Datagram || (one.name.is_none() && other.name.is_none()) {
-            let (a, b) = Socket::pair(Domain::UNIX, socket_type(one.kind), None)
+        if one.variety == UnixKind::Datagram || (one.name.is_none() && other.name.is_none()) {
+            let (a, b) = Socket::pair(Domain::UNIX, socket_type(one.variety), None)
                 .map_err(|error| system("socketpair", error))?;
             return Ok((a.into(), b.into()));
         }
@@ -144,7 +144,7 @@ impl<'a> Work<'a> {
         let Some(name) = one.name.clone() else {
             return Err(EngineError::Damaged("a Unix connection without a name".into()));
         };
-        let client = new_socket(one.kind)?;
+        let client = new_socket(one.variety)?;
         if let Some(own) = &other.name {
             bind(&client, own, &mut self.bound)?;
         }
@@ -165,7 +165,7 @@ impl<'a> Work<'a> {
             Some((id, _)) => self.made.get(id),
             None => {
                 if !self.temporary.contains_key(name) {
-                    let made = new_socket(like.kind)?;
+                    let made = new_socket(like.variety)?;
                     bind(&made, name, &mut self.bound)?;
                     made.listen(16).map_err(|error| system("listen on", error))?;
                     self.temporary.insert(name.clone(), made.into());
@@ -200,7 +200,7 @@ impl<'a> Work<'a> {
             let Some(name) = name else {
                 return Err(EngineError::Damaged(format!("Unix socket {} does not listen", listener.0)));
             };
-            let client = new_socket(socket.kind)?;
+            let client = new_socket(socket.variety)?;
             if let Some(own) = &socket.name {
                 bind(&client, own, &mut self.bound)?;
             }
@@ -217,7 +217,7 @@ impl<'a> Work<'a> {
         for (&id, &socket) in &self.by_id {
             for message in &socket.received {
                 let bytes = context.blob(message.bytes)?;
-                if socket.kind == UnixKind::Datagram && self.ghosts.get(&id).is_none() {
+                if socket.variety == UnixKind::Datagram && self.ghosts.get(&id).is_none() {
                     self.fill_datagram(id, socket, message, &bytes)?;
                     continue;
                 }
@@ -231,7 +231,7 @@ impl<'a> Work<'a> {
                 // As much as was queued must fit at once, whatever the size is set to later.
                 let room = i32::try_from(bytes.len().saturating_mul(4)).unwrap_or(i32::MAX / 2);
                 grow(sender, room.saturating_add(1 << 20));
-                let step = if socket.kind == UnixKind::Stream { PIECE } else { bytes.len().max(1) };
+                let step = if socket.variety == UnixKind::Stream { PIECE } else { bytes.len().max(1) };
                 for piece in bytes.chunks(step) {
                     send_now(sender, piece)?;
                 }
@@ -250,7 +250,7 @@ impl<'a> Work<'a> {
     ) -> Result<()> {
         let by_name = message.from.as_ref().and_then(|from| {
             self.by_id.iter().find(|(_, other)| {
-                other.kind == UnixKind::Datagram
+                other.variety == UnixKind::Datagram
                     && other.name.as_ref().is_some_and(|name| name.bytes == *from)
             })
         });
@@ -282,7 +282,7 @@ impl<'a> Work<'a> {
     fn connect_datagrams(&mut self, context: &mut RestoreContext) -> Result<()> {
         for (&id, &socket) in &self.by_id {
             let UnixLink::Socket { file } = socket.link else { continue };
-            if socket.kind != UnixKind::Datagram || is_anonymous_pair(&self.by_id, id) {
+            if socket.variety != UnixKind::Datagram || is_anonymous_pair(&self.by_id, id) {
                 continue;
             }
             let (Some(made), Some(peer)) = (self.made.get(&id), self.by_id.get(&file)) else {
@@ -355,7 +355,7 @@ fn is_anonymous_pair(by_id: &BTreeMap<FileId, &UnixSocket>, id: FileId) -> bool 
 
 fn same_name(one: &UnixSocket, other: &UnixSocket) -> bool {
     match (&one.name, &other.name) {
-        (Some(a), Some(b)) => one.kind == other.kind && a.bytes == b.bytes,
+        (Some(a), Some(b)) => one.variety == other.variety && a.bytes == b.bytes,
         _ => false,
     }
 }
