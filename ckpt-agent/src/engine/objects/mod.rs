@@ -177,4 +177,8 @@ rooms! {
     UnixSocket => unix,
     /// TCP over IPv4 and IPv6
     TcpSocket => tcp,
+    /// UDP over IPv4 and IPv6
+    UdpSocket => udp,
+    /// Netlink sockets
+    NetlinkSocket => netlink,
 }

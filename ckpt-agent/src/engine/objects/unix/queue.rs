@@ -1,12 +1,7 @@
 //! Messages in a Unix socket's queue, peeked one after the other (socket(7), SO_PEEK_OFF).
 
-use std::io::IoSliceMut;
-use std::os::fd::AsRawFd;
-
-use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, SockaddrStorage, UnixAddr, recvmsg};
-
 use super::super::super::error::{EngineError, Result};
+use super::super::super::sys::message::receive;
 use super::super::super::sys::sockopt;
 use super::{DumpContext, Message, Probe, UnixKind, refused, system};
 
@@ -14,6 +9,8 @@ use super::{DumpContext, Message, Probe, UnixKind, refused, system};
 const LONGEST: usize = 16 << 20;
 /// Read at once; longer messages are read again.
 const USUAL: usize = 256 * 1024;
+/// CMSG_SPACE of struct ucred: 16 bytes of header, 12 of content, padded.
+const CREDENTIALS: usize = 32;
 /// More than this in one queue is not believed.
 const MOST_BYTES: usize = 1 << 30;
 
@@ -48,27 +45,19 @@ fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<
     let credentials = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PASSCRED)
         .is_ok_and(|value| value != 0);
     loop {
-        let mut control = nix::cmsg_space!(libc::ucred);
-        let (length, flags, from) = {
-            let mut parts = [IoSliceMut::new(&mut buffer)];
-            let answer = recvmsg::<SockaddrStorage>(
-                probe.copy.as_raw_fd(),
-                &mut parts,
-                credentials.then_some(&mut control),
-                MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
-            );
-            match answer {
-                Ok(message) => {
-                    (message.bytes, message.flags, message.address.as_ref().and_then(SockaddrStorage::as_unix_addr).and_then(sender))
-                }
-                Err(Errno::EAGAIN) => break,
-                Err(Errno::EINTR) => continue,
-                // A reset that waits to be told, or reading was shut down.
-                Err(Errno::ECONNRESET | Errno::ENOTCONN | Errno::EINVAL) => break,
-                Err(errno) => return Err(system("peek at", errno)),
-            }
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        let room = if credentials { CREDENTIALS } else { 0 };
+        let message = match receive(&probe.copy, &mut buffer, room, flags) {
+            Ok(message) => message,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                // EAGAIN: no more. The others: a reset that waits to be told, or nothing to read ever.
+                Some(libc::EAGAIN | libc::ECONNRESET | libc::ENOTCONN | libc::EINVAL) => break,
+                _ => return Err(system("peek at", error)),
+            },
         };
-        if flags.contains(MsgFlags::MSG_CTRUNC) {
+        let length = message.length;
+        if message.flags & libc::MSG_CTRUNC != 0 {
             return Err(refused(
                 probe,
                 "a Unix socket with descriptors in flight (SCM_RIGHTS)",
@@ -96,6 +85,7 @@ fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<
         if kind == UnixKind::Stream {
             stream.extend_from_slice(bytes);
         } else {
+            let from = sender(&message.from);
             messages.push(Message { bytes: context.keep(bytes.to_vec()), from });
         }
     }
@@ -105,12 +95,10 @@ fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<
     Ok(messages)
 }
 
-fn sender(address: &UnixAddr) -> Option<Vec<u8>> {
-    use std::os::unix::ffi::OsStrExt;
-    if let Some(name) = address.as_abstract() {
-        let mut bytes = vec![0];
-        bytes.extend_from_slice(name);
-        return Some(bytes);
+/// sun_path of a sender: a path ends at its zero byte, an abstract name begins with one.
+fn sender(address: &[u8]) -> Option<Vec<u8>> {
+    match address.first()? {
+        0 => Some(address.to_vec()),
+        _ => address.split(|&byte| byte == 0).next().map(<[u8]>::to_vec),
     }
-    address.path().map(|path| path.as_os_str().as_bytes().to_vec())
 }
