@@ -51,10 +51,9 @@ impl Room for NetlinkSocket {
             )
             .into());
         }
-        let name = nix::sys::socket::getsockname::<nix::sys::socket::NetlinkAddr>(
-            probe.copy.as_raw_fd(),
-        )
-        .map_err(|errno| EngineError::system("getsockname", "a netlink socket", errno))?;
+        let name =
+            nix::sys::socket::getsockname::<nix::sys::socket::NetlinkAddr>(probe.copy.as_raw_fd())
+                .map_err(|errno| EngineError::system("getsockname", "a netlink socket", errno))?;
         Ok(Self {
             protocol,
             bound: name.pid() != 0,
@@ -67,10 +66,9 @@ impl Room for NetlinkSocket {
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
         for saved in all {
             let object = saved.object;
-            let system =
-                |call, error| EngineError::system(call, "a netlink socket", error);
-            let mut socket = Socket::new(object.protocol as isize)
-                .map_err(|error| system("make", error))?;
+            let system = |call, error| EngineError::system(call, "a netlink socket", error);
+            let mut socket =
+                Socket::new(object.protocol as isize).map_err(|error| system("make", error))?;
             if object.bound && socket.bind(&SocketAddr::new(object.port, object.groups)).is_err() {
                 // The port is taken on this machine: the kernel chooses one, as it did at first.
                 socket

@@ -20,7 +20,12 @@ pub struct Received {
 ///
 /// # Errors
 /// As recvmsg(2).
-pub fn receive(fd: impl AsFd, buffer: &mut [u8], control: usize, flags: i32) -> io::Result<Received> {
+pub fn receive(
+    fd: impl AsFd,
+    buffer: &mut [u8],
+    control: usize,
+    flags: i32,
+) -> io::Result<Received> {
     // SAFETY: these are plain data, for which zeros are valid.
     let mut name: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -43,5 +48,9 @@ pub fn receive(fd: impl AsFd, buffer: &mut [u8], control: usize, flags: i32) -> 
     let named = (header.msg_namelen as usize).min(size_of::<libc::sockaddr_storage>());
     // SAFETY: `name` lives, is fully initialised, and `named` does not exceed it.
     let raw = unsafe { std::slice::from_raw_parts((&raw const name).cast::<u8>(), named) };
-    Ok(Received { length, flags: header.msg_flags, from: raw.get(skip..).unwrap_or_default().to_vec() })
+    Ok(Received {
+        length,
+        flags: header.msg_flags,
+        from: raw.get(skip..).unwrap_or_default().to_vec(),
+    })
 }

@@ -173,7 +173,8 @@ impl Room for UnixSocket {
                 continue;
             }
             found.object.received = queue::peek(found.probe, found.object.variety, context)?;
-            if !found.object.received.is_empty() && found.object.options.number("pass_credentials") != 0
+            if !found.object.received.is_empty()
+                && found.object.options.number("pass_credentials") != 0
             {
                 context.warn(format!(
                     "process {} ({}), descriptor {}: queued messages will carry the credentials of the \
@@ -201,9 +202,9 @@ fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
         .then(|| std::fs::read_link(format!("/proc/{}/cwd", probe.host_pid)).ok())
         .flatten()
         .and_then(|directory| directory.to_str().map(str::to_owned));
-    let absolute = directory.as_deref().map_or_else(|| path.to_owned(), |at| {
-        std::path::Path::new(at).join(path)
-    });
+    let absolute = directory
+        .as_deref()
+        .map_or_else(|| path.to_owned(), |at| std::path::Path::new(at).join(path));
     // As the process sees it: the job has mounts of its own.
     let seen = std::path::Path::new(&format!("/proc/{}/root", probe.host_pid))
         .join(absolute.strip_prefix("/").unwrap_or(&absolute));

@@ -70,7 +70,8 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
 }
 
 fn has_error(found: &Found<'_, UnixSocket>) -> Result<bool> {
-    let ready = poll_one(&found.probe.copy, 0, Duration::ZERO).map_err(|error| system("poll", error))?;
+    let ready =
+        poll_one(&found.probe.copy, 0, Duration::ZERO).map_err(|error| system("poll", error))?;
     Ok(ready & libc::POLLERR != 0)
 }
 

@@ -75,7 +75,11 @@ impl<'a> Work<'a> {
             let backlog = match socket.link {
                 UnixLink::Listening { backlog } => Some(backlog),
                 UnixLink::None => None,
-                _ if socket.variety == UnixKind::Datagram && !is_anonymous_pair(&self.by_id, id) => None,
+                _ if socket.variety == UnixKind::Datagram
+                    && !is_anonymous_pair(&self.by_id, id) =>
+                {
+                    None
+                }
                 _ => continue,
             };
             let made = new_socket(socket.variety)?;
@@ -99,9 +103,10 @@ impl<'a> Work<'a> {
             }
             match socket.link {
                 UnixLink::Socket { file } => {
-                    let peer = self.by_id.get(&file).copied().filter(|peer| {
-                        file != id && peer.link == UnixLink::Socket { file: id }
-                    });
+                    let peer =
+                        self.by_id.get(&file).copied().filter(|peer| {
+                            file != id && peer.link == UnixLink::Socket { file: id }
+                        });
                     let Some(peer) = peer else {
                         return Err(EngineError::Damaged(format!(
                             "Unix sockets {} and {} are not each other's peers",
@@ -198,7 +203,10 @@ impl<'a> Work<'a> {
                 .filter(|at| matches!(at.link, UnixLink::Listening { .. }))
                 .and_then(|at| at.name.clone());
             let Some(name) = name else {
-                return Err(EngineError::Damaged(format!("Unix socket {} does not listen", listener.0)));
+                return Err(EngineError::Damaged(format!(
+                    "Unix socket {} does not listen",
+                    listener.0
+                )));
             };
             let client = new_socket(socket.variety)?;
             if let Some(own) = &socket.name {
@@ -217,7 +225,7 @@ impl<'a> Work<'a> {
         for (&id, &socket) in &self.by_id {
             for message in &socket.received {
                 let bytes = context.blob(message.bytes)?;
-                if socket.variety == UnixKind::Datagram && self.ghosts.get(&id).is_none() {
+                if socket.variety == UnixKind::Datagram && !self.ghosts.contains_key(&id) {
                     self.fill_datagram(id, socket, message, &bytes)?;
                     continue;
                 }
@@ -226,12 +234,16 @@ impl<'a> Work<'a> {
                     _ => self.ghosts.get(&id),
                 };
                 let Some(sender) = sender else {
-                    return Err(EngineError::Damaged(format!("Unix socket {} has bytes from nobody", id.0)));
+                    return Err(EngineError::Damaged(format!(
+                        "Unix socket {} has bytes from nobody",
+                        id.0
+                    )));
                 };
                 // As much as was queued must fit at once, whatever the size is set to later.
                 let room = i32::try_from(bytes.len().saturating_mul(4)).unwrap_or(i32::MAX / 2);
                 grow(sender, room.saturating_add(1 << 20));
-                let step = if socket.variety == UnixKind::Stream { PIECE } else { bytes.len().max(1) };
+                let step =
+                    if socket.variety == UnixKind::Stream { PIECE } else { bytes.len().max(1) };
                 for piece in bytes.chunks(step) {
                     send_now(sender, piece)?;
                 }
@@ -263,7 +275,10 @@ impl<'a> Work<'a> {
             return send_now(sender, bytes);
         }
         let Some(name) = &socket.name else {
-            return Err(EngineError::Damaged(format!("Unix socket {} has bytes from nobody", id.0)));
+            return Err(EngineError::Damaged(format!(
+                "Unix socket {} has bytes from nobody",
+                id.0
+            )));
         };
         let own;
         let sender = match by_name.and_then(|(sender, _)| self.made.get(sender)) {
@@ -273,8 +288,10 @@ impl<'a> Work<'a> {
                 SockRef::from(&own)
             }
         };
-        in_directory(name, |address| sender.send_to_with_flags(bytes, address, libc::MSG_DONTWAIT))?
-            .map_err(|error| system("send to", error))?;
+        in_directory(name, |address| {
+            sender.send_to_with_flags(bytes, address, libc::MSG_DONTWAIT)
+        })?
+        .map_err(|error| system("send to", error))?;
         Ok(())
     }
 
@@ -332,7 +349,11 @@ impl<'a> Work<'a> {
                     Ok(()) => {}
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => {
-                        return Err(EngineError::system("remove", path.display().to_string(), error));
+                        return Err(EngineError::system(
+                            "remove",
+                            path.display().to_string(),
+                            error,
+                        ));
                     }
                 }
             }
@@ -347,7 +368,9 @@ fn is_anonymous_pair(by_id: &BTreeMap<FileId, &UnixSocket>, id: FileId) -> bool 
     match socket.link {
         UnixLink::Gone { .. } => socket.name.is_none(),
         UnixLink::Socket { file } => by_id.get(&file).is_some_and(|peer| {
-            peer.link == UnixLink::Socket { file: id } && socket.name.is_none() && peer.name.is_none()
+            peer.link == UnixLink::Socket { file: id }
+                && socket.name.is_none()
+                && peer.name.is_none()
         }),
         _ => false,
     }
@@ -382,8 +405,8 @@ fn path_of(name: &Name) -> Option<PathBuf> {
 
 /// Does something with a name as it was given, from the directory that it is relative to.
 fn in_directory<T>(name: &Name, act: impl FnOnce(&SockAddr) -> T) -> Result<T> {
-    let address = SockAddr::unix(OsStr::from_bytes(&name.bytes))
-        .map_err(|error| system("name", error))?;
+    let address =
+        SockAddr::unix(OsStr::from_bytes(&name.bytes)).map_err(|error| system("name", error))?;
     let Some(directory) = &name.directory else { return Ok(act(&address)) };
     let here = std::env::current_dir().map_err(|error| system("getcwd for", error))?;
     std::env::set_current_dir(directory)
@@ -411,7 +434,9 @@ fn make_room(like: &Socket, name: &Name, path: &Path) -> Result<()> {
     let shown = path.display().to_string();
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let Some(parent) = path.parent().filter(|parent| !parent.exists()) else { return Ok(()) };
+            let Some(parent) = path.parent().filter(|parent| !parent.exists()) else {
+                return Ok(());
+            };
             std::fs::create_dir_all(parent)
                 .map_err(|error| EngineError::system("make the directory of", shown, error))
         }
@@ -422,8 +447,8 @@ fn make_room(like: &Socket, name: &Name, path: &Path) -> Result<()> {
         }),
         Ok(_) => {
             let kind = like.r#type().map_err(|error| system("getsockopt", error))?;
-            let probe = Socket::new(Domain::UNIX, kind, None)
-                .map_err(|error| system("make", error))?;
+            let probe =
+                Socket::new(Domain::UNIX, kind, None).map_err(|error| system("make", error))?;
             probe.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
             let refused = in_directory(name, |address| probe.connect(address))?
                 .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
@@ -458,7 +483,8 @@ fn send_now(through: &OwnedFd, mut bytes: &[u8]) -> Result<()> {
             Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => {
                 return Err(EngineError::Unfit {
-                    what: "the queue of a Unix socket does not take the bytes that were in flight".into(),
+                    what: "the queue of a Unix socket does not take the bytes that were in flight"
+                        .into(),
                     way_out: "raise net.core.wmem_max and net.unix.max_dgram_qlen".into(),
                 });
             }

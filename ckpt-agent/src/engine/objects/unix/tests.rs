@@ -126,11 +126,7 @@ fn messages_keep_their_boundaries() {
         for fd in [b.as_raw_fd(), d.as_raw_fd()] {
             for text in [&b"one"[..], b"three", b"x"] {
                 let mut buffer = [0u8; 64];
-                let count = nix::unistd::read(
-                    unsafe_borrow(fd),
-                    &mut buffer,
-                )
-                .unwrap();
+                let count = nix::unistd::read(unsafe_borrow(fd), &mut buffer).unwrap();
                 assert_eq!(&buffer[..count], text);
             }
         }
