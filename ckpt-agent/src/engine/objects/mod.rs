@@ -192,8 +192,14 @@ rooms! {
     Fifo => fifo,
     /// Pseudoterminals
     Terminal => pty,
+    /// Unix sockets
+    UnixSocket => unix,
     /// TCP over IPv4 and IPv6
     TcpSocket => tcp,
+    /// UDP over IPv4 and IPv6
+    UdpSocket => udp,
+    /// Netlink sockets
+    NetlinkSocket => netlink,
     /// /dev/null and its kin
     Device => device,
     /// Files of /proc and /sys

@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, AsRawFd};
 /// As getsockopt(2).
 pub fn get_int(fd: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
     let bytes = get_bytes(fd, level, name, size_of::<i32>())?;
-    match bytes.as_slice() {
-        &[a, b, c, d] => Ok(i32::from_ne_bytes([a, b, c, d])),
+    match *bytes.as_slice() {
+        [a, b, c, d] => Ok(i32::from_ne_bytes([a, b, c, d])),
         // IP_MULTICAST_LOOP and its kin answer with one byte where an int was asked for.
-        &[one] => Ok(i32::from(one)),
+        [one] => Ok(i32::from(one)),
         _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
     }
 }

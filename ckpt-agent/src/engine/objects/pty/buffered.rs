@@ -68,9 +68,10 @@ pub(super) fn take_and_put_back(
     let put_back = side.put(&taken);
     drop(side);
     put_back.map_err(|error| match error {
-        EngineError::TooLong { limit_ms, .. } => {
-            EngineError::TooLong { what: format!("putting bytes back into /dev/pts/{index}"), limit_ms }
-        }
+        EngineError::TooLong { limit_ms, .. } => EngineError::TooLong {
+            what: format!("putting bytes back into /dev/pts/{index}"),
+            limit_ms,
+        },
         other => other,
     })?;
     read?;
@@ -101,14 +102,16 @@ impl<'a> Sides<'a> {
     fn borrow(master: BorrowedFd<'a>) -> Result<Self> {
         let flags = fcntl(master, FcntlArg::F_GETFL).map_err(|errno| system("fcntl", errno))?;
         let flags = OFlag::from_bits_truncate(flags);
-        let packet =
-            tty::packet_mode(master).map_err(|error| system("ioctl TIOCGPKT", error))?;
+        let packet = tty::packet_mode(master).map_err(|error| system("ioctl TIOCGPKT", error))?;
         let modes = tty::modes(master).map_err(|error| system("ioctl TCGETS2", error))?;
         let locked = tty::locked(master).map_err(|error| system("ioctl TIOCGPTLCK", error))?;
         if locked {
             tty::set_locked(master, false).map_err(|error| system("ioctl TIOCSPTLCK", error))?;
         }
-        let slave = tty::open_peer(master, libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let slave = tty::open_peer(
+            master,
+            libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC,
+        );
         if locked {
             tty::set_locked(master, true).map_err(|error| system("ioctl TIOCSPTLCK", error))?;
         }
@@ -206,7 +209,8 @@ impl<'a> Sides<'a> {
         let canonical = self.modes.c_lflag & libc::ICANON != 0;
         self.set(|modes| {
             modes.c_iflag = 0;
-            modes.c_lflag &= !(libc::ECHO | libc::ECHONL | libc::ISIG | libc::IEXTEN | libc::EXTPROC);
+            modes.c_lflag &=
+                !(libc::ECHO | libc::ECHONL | libc::ISIG | libc::IEXTEN | libc::EXTPROC);
             let (eol, eol2) = (modes.c_cc[libc::VEOL], modes.c_cc[libc::VEOL2]);
             if canonical {
                 // Erase, kill and their kin have had their effect.

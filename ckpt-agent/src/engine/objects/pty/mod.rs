@@ -158,7 +158,9 @@ impl Room for Terminal {
         };
         let side = if is_device(probe, PTMX) {
             Side::Master
-        } else if tty::modes(&probe.copy).is_err_and(|error| error.raw_os_error() == Some(libc::EIO)) {
+        } else if tty::modes(&probe.copy)
+            .is_err_and(|error| error.raw_os_error() == Some(libc::EIO))
+        {
             // drivers/tty/tty_io.c, hung_up_tty_fops.
             Side::HungUp
         } else {
@@ -225,7 +227,9 @@ fn dump_pair(
                 }
             }
         }
-        (None, None) => return Err(EngineError::Damaged(format!("terminal {index} without a side"))),
+        (None, None) => {
+            return Err(EngineError::Damaged(format!("terminal {index} without a side")));
+        }
     }
     .map_err(|error| system("dup", error))?;
 

@@ -31,7 +31,8 @@ pub(super) fn restore(all: &[Saved<'_, Terminal>], context: &mut RestoreContext)
         let Some(master) = masters.remove(&index) else {
             return Err(EngineError::Damaged(format!("terminal {index} has two states")));
         };
-        tty::set_locked(&master, false).map_err(|error| system("ioctl TIOCSPTLCK", index, error))?;
+        tty::set_locked(&master, false)
+            .map_err(|error| system("ioctl TIOCSPTLCK", index, error))?;
         for slave in all
             .iter()
             .filter(|other| other.object.index == index && other.object.side == Side::Slave)
@@ -89,8 +90,7 @@ fn open_slave(master: &OwnedFd, index: u32, flags: i32) -> Result<OwnedFd> {
     match by_path {
         // Another mount of devpts may be in front of the master's own.
         Ok(slave) if same_pair(master, &slave) => Ok(slave),
-        _ => tty::open_peer(master, flags)
-            .map_err(|error| system("open", index, error)),
+        _ => tty::open_peer(master, flags).map_err(|error| system("open", index, error)),
     }
 }
 
@@ -132,8 +132,7 @@ fn set_up(master: &OwnedFd, index: u32, pair: &Pair, context: &mut RestoreContex
             .map_err(|error| system("ioctl TIOCPKT", index, error))?;
     }
     if pair.locked {
-        tty::set_locked(master, true)
-            .map_err(|error| system("ioctl TIOCSPTLCK", index, error))?;
+        tty::set_locked(master, true).map_err(|error| system("ioctl TIOCSPTLCK", index, error))?;
     }
     if pair.exclusive {
         // The flag is the slave's; later opens fail, so it comes last.

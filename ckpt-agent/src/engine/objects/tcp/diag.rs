@@ -115,8 +115,7 @@ fn complete(
 ) -> Result<()> {
     let state = i32::from(kernel_state(probe)?);
     connection.end = end;
-    connection.shut_write =
-        matches!(state, FIN_WAIT1 | FIN_WAIT2 | CLOSING | LAST_ACK | TIME_WAIT);
+    connection.shut_write = matches!(state, FIN_WAIT1 | FIN_WAIT2 | CLOSING | LAST_ACK | TIME_WAIT);
     // A FIN from the peer sets the same bit, but changes the state as well.
     let inode = probe.stat.st_ino as u32;
     connection.shut_read = matches!(state, ESTABLISHED | FIN_WAIT1 | FIN_WAIT2)
@@ -159,11 +158,7 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(
-        all: &[Found<'_, TcpSocket>],
-        listed: &'a [TcpEntry],
-        keys: &[Option<PairKey>],
-    ) -> Self {
+    fn new(all: &[Found<'_, TcpSocket>], listed: &'a [TcpEntry], keys: &[Option<PairKey>]) -> Self {
         let by_key = listed.iter().map(|entry| (entry_key(entry), entry)).collect();
         let job = keys.iter().enumerate().filter_map(|(i, key)| Some(((*key)?, i))).collect();
         let listeners = all
@@ -180,7 +175,8 @@ impl<'a> View<'a> {
     /// The job's listening socket that accepts connections to an address.
     fn listener(&self, at: SocketAddr) -> Option<FileId> {
         let exact = |address: &SocketAddr| address.ip().to_canonical() == at.ip().to_canonical();
-        let candidates = || self.listeners.iter().filter(|(_, address, _)| address.port() == at.port());
+        let candidates =
+            || self.listeners.iter().filter(|(_, address, _)| address.port() == at.port());
         candidates()
             .find(|(_, address, _)| exact(address))
             .or_else(|| {
@@ -225,7 +221,10 @@ impl<'a> View<'a> {
             if unread(entry) > 0 || quiesce::unacknowledged(found.probe)? > 0 {
                 return Err(refused(
                     found.probe,
-                    format!("a connection with bytes in it that {} has not accepted yet", entry.local),
+                    format!(
+                        "a connection with bytes in it that {} has not accepted yet",
+                        entry.local
+                    ),
                     "it will be accepted soon: try again",
                 ));
             }
@@ -240,7 +239,10 @@ impl<'a> View<'a> {
         }
         Err(refused(
             found.probe,
-            format!("a connection with bytes on their way from {}, which has closed it", entry.local),
+            format!(
+                "a connection with bytes on their way from {}, which has closed it",
+                entry.local
+            ),
             "they arrive as soon as the program reads: try again",
         ))
     }
@@ -270,7 +272,10 @@ impl<'a> View<'a> {
             if context.external == External::Fail {
                 return Err(refused(
                     found.probe,
-                    format!("a connection from {}, outside of the job, not accepted yet", entry.peer),
+                    format!(
+                        "a connection from {}, outside of the job, not accepted yet",
+                        entry.peer
+                    ),
                     "it will be accepted soon: try again",
                 ));
             }

@@ -78,9 +78,7 @@ fn new_socket(address: &Address, context: &mut RestoreContext) -> Result<Socket>
     let domain = if address.v6 { Domain::IPV6 } else { Domain::IPV4 };
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
         .map_err(|error| system("make", "a TCP socket", error))?;
-    socket
-        .set_reuse_address(true)
-        .map_err(|error| system("setsockopt", "SO_REUSEADDR", error))?;
+    socket.set_reuse_address(true).map_err(|error| system("setsockopt", "SO_REUSEADDR", error))?;
     if address.v6 && address.at.is_some_and(|at| at.ip().to_canonical().is_ipv4()) {
         socket.set_only_v6(false).map_err(|error| system("setsockopt", "IPV6_V6ONLY", error))?;
     }
@@ -313,7 +311,8 @@ pub(super) fn wait_until_told(fd: impl AsFd, limit: Duration) -> Result<()> {
 }
 
 fn wait_for(fd: impl AsFd, wanted: i16, limit: Duration) -> Result<()> {
-    let ready = poll_one(fd, wanted, limit).map_err(|error| system("poll", "a TCP socket", error))?;
+    let ready =
+        poll_one(fd, wanted, limit).map_err(|error| system("poll", "a TCP socket", error))?;
     if ready == 0 {
         return Err(EngineError::TooLong {
             what: "a TCP connection within this machine".into(),

@@ -164,8 +164,8 @@ impl Room for TcpSocket {
         }
         let system = |call, error| EngineError::system(call, "a TCP socket", error);
         let socket = SockRef::from(&probe.copy);
-        let v6 = socket.domain().map_err(|error| system("getsockopt", error))?
-            == socket2::Domain::IPV6;
+        let v6 =
+            socket.domain().map_err(|error| system("getsockopt", error))? == socket2::Domain::IPV6;
         let local = socket
             .local_addr()
             .map_err(|error| system("getsockname", error))?

@@ -66,7 +66,9 @@ pub(super) fn refill(all: &mut [Refill<'_>], limit: Duration) -> Result<()> {
         }
         if began.elapsed() > limit {
             break Err(EngineError::Unfit {
-                what: format!("{left} bytes in flight do not fit into this machine's socket buffers"),
+                what: format!(
+                    "{left} bytes in flight do not fit into this machine's socket buffers"
+                ),
                 way_out: "raise net.core.wmem_max and net.ipv4.tcp_rmem".into(),
             });
         }

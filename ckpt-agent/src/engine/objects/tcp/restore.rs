@@ -13,7 +13,9 @@ use socket2::{SockRef, Socket};
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{BlobId, FileId};
 use super::super::super::sys::sockopt;
-use super::super::socket_options::{Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer};
+use super::super::socket_options::{
+    Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer,
+};
 use super::make::{self, Address, End, Link};
 use super::refill::{Refill, refill};
 use super::{PeerEnd, RestoreContext, Saved, TcpSocket, TcpState};
@@ -105,11 +107,8 @@ fn links(by_id: &BTreeMap<FileId, &TcpSocket>, servers: &BTreeSet<u16>) -> Resul
                 }
             },
             TcpState::Closed { .. } => {
-                let ip: IpAddr = if socket.v6 {
-                    Ipv6Addr::LOCALHOST.into()
-                } else {
-                    Ipv4Addr::LOCALHOST.into()
-                };
+                let ip: IpAddr =
+                    if socket.v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
                 links.push(with_ghost(id, socket, SocketAddr::new(ip, 0), servers));
             }
             _ => {}
@@ -216,7 +215,10 @@ fn fill(
         };
         let Some(blob) = received else { continue };
         let Some(sender) = sender else {
-            return Err(EngineError::Damaged(format!("TCP socket {} has bytes from nobody", saved.id.0)));
+            return Err(EngineError::Damaged(format!(
+                "TCP socket {} has bytes from nobody",
+                saved.id.0
+            )));
         };
         // Else the last bytes wait for an acknowledgement; set as recorded afterwards.
         sockopt::set_int(sender, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)
@@ -227,7 +229,12 @@ fn fill(
     let mut refills = Vec::new();
     for (id, sender, bytes, may_grow) in &queues {
         let Some(to) = made.get(id) else { continue };
-        refills.push(Refill { through: sender.as_fd(), to: to.as_fd(), bytes, may_grow: *may_grow });
+        refills.push(Refill {
+            through: sender.as_fd(),
+            to: to.as_fd(),
+            bytes,
+            may_grow: *may_grow,
+        });
     }
     refill(&mut refills, REFILL_LIMIT)
 }

@@ -1,0 +1,226 @@
+//! UDP sockets. Queued datagrams keep their bytes and order; they come from a socket of the
+//! restore, so that their source address is another one, except on a connected socket whose
+//! peer's address can be had.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::BlobId;
+use super::super::sys::message::receive;
+use super::super::sys::sockopt;
+use super::socket_options::{Kind, Moment, SocketOptions};
+use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
+
+/// A datagram is at most this long (udp(7)).
+const LONGEST: usize = 65_536;
+
+/// A UDP socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UdpSocket {
+    /// AF_INET6 rather than AF_INET.
+    pub v6: bool,
+    /// Its address, if it has a port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<SocketAddr>,
+    /// What connect(2) was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SocketAddr>,
+    /// Options and buffer sizes.
+    pub options: SocketOptions,
+    /// Datagrams that were not read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub received: Vec<BlobId>,
+}
+
+fn kind(v6: bool) -> Kind {
+    Kind { family: if v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: false }
+}
+
+fn system(call: &'static str, error: std::io::Error) -> EngineError {
+    EngineError::system(call, "a UDP socket", error)
+}
+
+impl Room for UdpSocket {
+    fn recognise(probe: &Probe) -> bool {
+        let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
+        probe.file_type() == libc::S_IFSOCK
+            && matches!(option(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
+            && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_UDP)
+    }
+
+    fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+        let socket = SockRef::from(&probe.copy);
+        let v6 = socket.domain().map_err(|error| system("getsockopt", error))? == Domain::IPV6;
+        let local = socket.local_addr().map_err(|error| system("getsockname", error))?;
+        Ok(Self {
+            v6,
+            local: local.as_socket().filter(|address| address.port() != 0),
+            peer: socket.peer_addr().ok().and_then(|peer| peer.as_socket()),
+            options: SocketOptions::read(&probe.copy, kind(v6))?,
+            received: Vec::new(),
+        })
+    }
+
+    fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        for found in all {
+            let probe = found.probe;
+            found.object.received = peek(probe, context)?;
+            if !found.object.received.is_empty() {
+                context.warn(format!(
+                    "process {} ({}), descriptor {}: datagrams not read yet will have another source \
+                     address after a restart",
+                    probe.pid, probe.comm, probe.fd
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        for saved in all {
+            let socket = make(saved.object, context)?;
+            for blob in &saved.object.received {
+                send_to_itself(&socket, &context.blob(*blob)?)?;
+            }
+            if let Some(peer) = saved.object.peer {
+                socket.connect(&SockAddr::from(peer)).map_err(|error| system("connect", error))?;
+            }
+            // After the bind, for options that a shared port needs.
+            let kind = kind(saved.object.v6);
+            let failed = saved.object.options.apply(&socket, kind, Moment::Last);
+            warn_of(&failed, context);
+            context.park(saved.id, socket.into())?;
+        }
+        Ok(())
+    }
+}
+
+/// Every datagram in the queue, in order, left where it is (socket(7), SO_PEEK_OFF).
+fn peek(probe: &Probe, context: &mut DumpContext) -> Result<Vec<BlobId>> {
+    let set = |offset| {
+        sockopt::set_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PEEK_OFF, offset)
+            .map_err(|error| system("setsockopt SO_PEEK_OFF", error))
+    };
+    let before = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PEEK_OFF)
+        .map_err(|error| system("getsockopt SO_PEEK_OFF", error))?;
+    set(0)?;
+    let mut buffer = vec![0u8; LONGEST];
+    let mut all = Vec::new();
+    let outcome = loop {
+        match receive(&probe.copy, &mut buffer, 0, libc::MSG_PEEK | libc::MSG_DONTWAIT) {
+            Ok(message) => {
+                let bytes = buffer.get(..message.length).unwrap_or_default();
+                all.push(context.keep(bytes.to_vec()));
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // EAGAIN: no more. The other: an ICMP answer that this call has taken note of.
+                Some(libc::EAGAIN) => break Ok(()),
+                Some(libc::ECONNREFUSED) => {}
+                _ => break Err(system("peek at", error)),
+            },
+        }
+    };
+    // On every path the program's own offset comes back (-1: none).
+    set(before)?;
+    outcome.map(|()| all)
+}
+
+fn make(saved: &UdpSocket, context: &mut RestoreContext) -> Result<Socket> {
+    let domain = if saved.v6 { Domain::IPV6 } else { Domain::IPV4 };
+    let new = |context: &mut RestoreContext| -> Result<Socket> {
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
+            .map_err(|error| system("make", error))?;
+        if saved.options.number("reuse_address") != 0 {
+            socket.set_reuse_address(true).map_err(|error| system("setsockopt", error))?;
+        }
+        let mut failed = saved.options.apply(&socket, kind(saved.v6), Moment::BeforeBind);
+        failed.extend(saved.options.apply(&socket, kind(saved.v6), Moment::Made));
+        warn_of(&failed, context);
+        saved.options.apply_buffers(&socket);
+        saved.options.apply_buffer_lock(&socket);
+        Ok(socket)
+    };
+    let socket = new(context)?;
+    let Some(local) = saved.local else { return Ok(socket) };
+    let Err(error) = socket.bind(&SockAddr::from(local)) else { return Ok(socket) };
+    let socket = new(context)?;
+    socket
+        .bind(&SockAddr::from(SocketAddr::new(local.ip(), 0)))
+        .map_err(|error| EngineError::system("bind", local.to_string(), error))?;
+    let now = socket.local_addr().ok().and_then(|now| now.as_socket()).unwrap_or(local);
+    context.warn(format!("address {local} can't be had ({error}): the UDP socket is at {now} now"));
+    Ok(socket)
+}
+
+fn warn_of(failed: &[&'static str], context: &mut RestoreContext) {
+    if !failed.is_empty() {
+        context.warn(format!(
+            "UDP socket: options not restored, not allowed here: {}",
+            failed.join(", ")
+        ));
+    }
+}
+
+/// Puts a datagram into a socket's own queue, before it is connected to anyone.
+fn send_to_itself(socket: &Socket, bytes: &[u8]) -> Result<()> {
+    let own = socket.local_addr().map_err(|error| system("getsockname", error))?;
+    let own = own.as_socket().ok_or_else(|| EngineError::odd("getsockname", "no IP address"))?;
+    let target = match own {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => {
+            SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), v4.port())
+        }
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => {
+            SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), v6.port())
+        }
+        bound => bound,
+    };
+    let domain = if own.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
+    let sender = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
+        .map_err(|error| system("make", error))?;
+    sender
+        .send_to(bytes, &SockAddr::from(target))
+        .map_err(|error| EngineError::system("send to", target.to_string(), error))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::super::testing::dump;
+
+    #[test]
+    fn addresses_and_datagrams_return() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let receiver = UdpSocket::bind(address).unwrap();
+            let sender = UdpSocket::bind(address).unwrap();
+            let name = receiver.local_addr().unwrap();
+            sender.connect(name).unwrap();
+            sender.send(b"one").unwrap();
+            sender.send(b"second").unwrap();
+            sender.set_broadcast(true).unwrap();
+            let dumped = dump(&[receiver.as_fd(), sender.as_fd()]);
+            let mut buffer = [0u8; 32];
+            let check = |receiver: &UdpSocket, sender: &UdpSocket, buffer: &mut [u8]| {
+                assert_eq!(receiver.recv(buffer).unwrap(), 3);
+                assert_eq!(receiver.recv(buffer).unwrap(), 6);
+                assert_eq!(&buffer[..6], b"second");
+                sender.send(b"more").unwrap();
+                assert_eq!(receiver.recv(buffer).unwrap(), 4);
+            };
+            check(&receiver, &sender, &mut buffer);
+            drop((receiver, sender));
+            let back = dumped.restore();
+            let receiver = UdpSocket::from(back.fds[0].try_clone().unwrap());
+            let sender = UdpSocket::from(back.fds[1].try_clone().unwrap());
+            assert_eq!(receiver.local_addr().unwrap(), name);
+            assert!(sender.broadcast().unwrap());
+            check(&receiver, &sender, &mut buffer);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Unix sockets (unix(7)): stream, datagram and seqpacket.
+//!
+//! Queues are peeked message by message and never consumed. SO_PEERCRED of a restored socket
+//! names the job's init, which made it: the kernel has no way to set it.
+
+mod peers;
+mod queue;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::ffi::OsStrExt;
+
+use serde::{Deserialize, Serialize};
+use socket2::{SockAddr, SockRef};
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::{BlobId, FileId};
+use super::super::sys::sockopt;
+use super::socket_options::{Kind, SocketOptions};
+use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved};
+
+/// Options of Unix sockets.
+const KIND: Kind = Kind { family: libc::AF_UNIX, tcp: false };
+
+/// A Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnixSocket {
+    /// SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET.
+    pub variety: UnixKind,
+    /// What it is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Name>,
+    /// What it is connected to.
+    pub link: UnixLink,
+    /// Options and buffer sizes.
+    pub options: SocketOptions,
+    /// What its program has not read: one entry per message, of a stream one in all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub received: Vec<Message>,
+    /// Reading is shut down (by either side).
+    #[serde(default)]
+    pub shut_read: bool,
+    /// Writing is shut down (by either side).
+    #[serde(default)]
+    pub shut_write: bool,
+}
+
+/// Types of Unix sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnixKind {
+    /// SOCK_STREAM
+    Stream,
+    /// SOCK_DGRAM
+    Datagram,
+    /// SOCK_SEQPACKET
+    Sequence,
+}
+
+/// An address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Name {
+    /// sun_path as it was given to bind(2); an abstract name begins with a zero byte.
+    pub bytes: Vec<u8>,
+    /// Of a relative path: the working directory of the process that was found with the socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// A path that still leads to a socket.
+    #[serde(default)]
+    pub exists: bool,
+}
+
+/// What a Unix socket is connected to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "link")]
+pub enum UnixLink {
+    /// Nothing.
+    None,
+    /// listen(2)
+    Listening {
+        /// Its backlog.
+        backlog: i32,
+    },
+    /// A socket of the job; of a datagram socket, maybe one way only.
+    Socket {
+        /// Which.
+        file: FileId,
+    },
+    /// Waits to be accepted.
+    Waiting {
+        /// At which listening socket.
+        listener: FileId,
+        /// Place in its queue.
+        place: u32,
+    },
+    /// The peer has closed, or is outside of the job.
+    Gone {
+        /// The next call is told ECONNRESET.
+        reset: bool,
+    },
+}
+
+/// A message in a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Its bytes.
+    pub bytes: BlobId,
+    /// sun_path of its sender, if that had a name (datagrams).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Vec<u8>>,
+}
+
+/// sun_path without padding: empty where there is no name.
+fn path_bytes(address: &SockAddr) -> Option<Vec<u8>> {
+    if let Some(name) = address.as_abstract_namespace() {
+        let mut bytes = vec![0];
+        bytes.extend_from_slice(name);
+        return Some(bytes);
+    }
+    address.as_pathname().map(|path| path.as_os_str().as_bytes().to_vec())
+}
+
+fn refused(probe: &Probe, what: impl Into<String>, way_out: &str) -> EngineError {
+    EngineError::from(Refusal::new(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
+}
+
+fn system(call: &'static str, error: impl Into<std::io::Error>) -> EngineError {
+    EngineError::system(call, "a Unix socket", error)
+}
+
+impl Room for UnixSocket {
+    fn recognise(probe: &Probe) -> bool {
+        probe.file_type() == libc::S_IFSOCK
+            && sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_DOMAIN)
+                .is_ok_and(|domain| domain == libc::AF_UNIX)
+    }
+
+    fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+        let option = |name| {
+            sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name)
+                .map_err(|error| system("getsockopt", error))
+        };
+        let kind = match option(libc::SO_TYPE)? {
+            libc::SOCK_STREAM => UnixKind::Stream,
+            libc::SOCK_DGRAM => UnixKind::Datagram,
+            libc::SOCK_SEQPACKET => UnixKind::Sequence,
+            other => return Err(EngineError::odd("SO_TYPE of a Unix socket", other.to_string())),
+        };
+        let own = SockRef::from(&probe.copy)
+            .local_addr()
+            .map_err(|error| system("getsockname", error))?;
+        let name = path_bytes(&own).filter(|bytes| !bytes.is_empty());
+        Ok(Self {
+            variety: kind,
+            name: name.map(|bytes| named(bytes, probe)),
+            // Completed by `finish`; the backlog by the kernel's list of sockets.
+            link: match option(libc::SO_ACCEPTCONN)? {
+                0 => UnixLink::None,
+                _ => UnixLink::Listening { backlog: 0 },
+            },
+            options: SocketOptions::read(&probe.copy, KIND)?,
+            received: Vec::new(),
+            shut_read: false,
+            shut_write: false,
+        })
+    }
+
+    fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        peers::find(all, context)?;
+        for found in all {
+            if matches!(found.object.link, UnixLink::Listening { .. }) {
+                continue;
+            }
+            found.object.received = queue::peek(found.probe, found.object.variety, context)?;
+            if !found.object.received.is_empty()
+                && found.object.options.number("pass_credentials") != 0
+            {
+                context.warn(format!(
+                    "process {} ({}), descriptor {}: queued messages will carry the credentials of the \
+                     job's init after a restart",
+                    found.probe.pid, found.probe.comm, found.probe.fd
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        restore::restore(all, context)
+    }
+}
+
+/// A name with what is needed to bind to it again.
+fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
+    if bytes.first() == Some(&0) {
+        return Name { bytes, directory: None, exists: false };
+    }
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&bytes));
+    let directory = path
+        .is_relative()
+        .then(|| std::fs::read_link(format!("/proc/{}/cwd", probe.host_pid)).ok())
+        .flatten()
+        .and_then(|directory| directory.to_str().map(str::to_owned));
+    let absolute = directory
+        .as_deref()
+        .map_or_else(|| path.to_owned(), |at| std::path::Path::new(at).join(path));
+    // As the process sees it: the job has mounts of its own.
+    let seen = std::path::Path::new(&format!("/proc/{}/root", probe.host_pid))
+        .join(absolute.strip_prefix("/").unwrap_or(&absolute));
+    use std::os::unix::fs::FileTypeExt;
+    let exists = std::fs::symlink_metadata(seen).is_ok_and(|meta| meta.file_type().is_socket());
+    Name { bytes, directory, exists }
+}

@@ -1,0 +1,93 @@
+//! Who is connected to whom, from the kernel's list of sockets.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::graph::FileId;
+use super::super::super::sys::poll::poll_one;
+use super::super::super::sys::sock_diag::{self, UnixEntry};
+use super::{DumpContext, External, Found, UnixKind, UnixLink, UnixSocket, refused, system};
+
+/// RCV_SHUTDOWN and SEND_SHUTDOWN (include/net/sock.h).
+const RECEIVE: u8 = 1;
+const SEND: u8 = 2;
+
+/// Fills in links and shutdowns.
+pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext) -> Result<()> {
+    let listed: HashMap<u32, UnixEntry> =
+        sock_diag::unix_sockets()?.into_iter().map(|entry| (entry.inode, entry)).collect();
+    let by_inode: HashMap<u32, FileId> =
+        all.iter().map(|found| (found.probe.stat.st_ino as u32, found.id)).collect();
+    let mut waiting: HashMap<u32, (FileId, u32)> = HashMap::new();
+    for found in all.iter_mut() {
+        let UnixLink::Listening { backlog } = &mut found.object.link else { continue };
+        let Some(entry) = listed.get(&(found.probe.stat.st_ino as u32)) else { continue };
+        *backlog = entry.send_queue as i32;
+        for (place, inode) in entry.waiting.iter().enumerate() {
+            if !by_inode.contains_key(inode) {
+                return Err(refused(
+                    found.probe,
+                    "a listening socket with a connection from outside of the job, or already closed",
+                    "it will be accepted soon: try again",
+                ));
+            }
+            waiting.insert(*inode, (found.id, place as u32));
+        }
+    }
+    for found in all.iter_mut() {
+        if matches!(found.object.link, UnixLink::Listening { .. }) {
+            continue;
+        }
+        let inode = found.probe.stat.st_ino as u32;
+        let entry = listed.get(&inode).ok_or_else(|| {
+            EngineError::odd("the kernel's list of sockets", format!("no Unix socket {inode}"))
+        })?;
+        found.object.shut_read = entry.shutdown & RECEIVE != 0;
+        found.object.shut_write = entry.shutdown & SEND != 0;
+        let Some(peer) = entry.peer else { continue };
+        if let Some(&(listener, place)) = waiting.get(&inode) {
+            if entry.send_queue > 0 {
+                return Err(refused(
+                    found.probe,
+                    "a connection with bytes in it that has not been accepted yet",
+                    "it will be accepted soon: try again",
+                ));
+            }
+            found.object.link = UnixLink::Waiting { listener, place };
+        } else if let Some(&file) = by_inode.get(&peer) {
+            found.object.link = UnixLink::Socket { file };
+        } else {
+            found.object.link = UnixLink::Gone { reset: has_error(found)? };
+            let closed = peer == 0
+                && (found.object.variety == UnixKind::Datagram || entry.shutdown == RECEIVE | SEND);
+            if !closed {
+                outside(found, context)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn has_error(found: &Found<'_, UnixSocket>) -> Result<bool> {
+    let ready =
+        poll_one(&found.probe.copy, 0, Duration::ZERO).map_err(|error| system("poll", error))?;
+    Ok(ready & libc::POLLERR != 0)
+}
+
+fn outside(found: &Found<'_, UnixSocket>, context: &mut DumpContext) -> Result<()> {
+    let probe = found.probe;
+    if context.external == External::Fail {
+        return Err(refused(
+            probe,
+            "a Unix socket connected to a process outside of the job",
+            "close it, or run with --external warn",
+        ));
+    }
+    context.warn(format!(
+        "process {} ({}), descriptor {}: a Unix socket leads out of the job; after a restart its peer \
+         will have closed",
+        probe.pid, probe.comm, probe.fd
+    ));
+    Ok(())
+}

@@ -1,0 +1,494 @@
+//! Makes Unix sockets anew: listeners first, connections through them where an end bears a
+//! name, else as socket pairs; then queues, then shutdowns.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, send};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::graph::FileId;
+use super::super::super::sys::sockopt;
+use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
+use super::{KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, system};
+
+/// Sent at once on a stream.
+const PIECE: usize = 32 * 1024;
+
+type Made = BTreeMap<FileId, OwnedFd>;
+
+/// Makes all Unix sockets and parks them.
+pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContext) -> Result<()> {
+    let by_id: BTreeMap<FileId, &UnixSocket> =
+        all.iter().map(|saved| (saved.id, saved.object)).collect();
+    let mut work = Work { by_id, ..Work::default() };
+    work.standing()?;
+    work.pairs()?;
+    work.waiting()?;
+    work.fill(context)?;
+    work.connect_datagrams(context)?;
+    work.close()?;
+    work.remove_names()?;
+    for saved in all {
+        let Some(fd) = work.made.remove(&saved.id) else {
+            return Err(EngineError::Damaged(format!("Unix socket {} has no end", saved.id.0)));
+        };
+        let options = &saved.object.options;
+        let mut failed = options.apply(&fd, KIND, Moment::Made);
+        failed.extend(options.apply(&fd, KIND, Moment::Last));
+        options.apply_buffers(&fd);
+        options.apply_buffer_lock(&fd);
+        if !failed.is_empty() {
+            context.warn(format!(
+                "Unix socket: options not restored, not allowed here: {}",
+                failed.join(", ")
+            ));
+        }
+        context.park(saved.id, fd)?;
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Work<'a> {
+    by_id: BTreeMap<FileId, &'a UnixSocket>,
+    made: Made,
+    /// Far ends of sockets whose peer is gone.
+    ghosts: BTreeMap<FileId, OwnedFd>,
+    /// Listeners of ours, for connections whose listener the job has closed.
+    temporary: BTreeMap<Name, OwnedFd>,
+    /// Names bound here, to be removed again where nothing stood before.
+    bound: Vec<Name>,
+}
+
+impl<'a> Work<'a> {
+    /// Sockets that stand alone: listeners, datagram sockets, unconnected ones.
+    fn standing(&mut self) -> Result<()> {
+        for (&id, &socket) in &self.by_id {
+            let backlog = match socket.link {
+                UnixLink::Listening { backlog } => Some(backlog),
+                UnixLink::None => None,
+                _ if socket.variety == UnixKind::Datagram
+                    && !is_anonymous_pair(&self.by_id, id) =>
+                {
+                    None
+                }
+                _ => continue,
+            };
+            let made = new_socket(socket.variety)?;
+            if let Some(name) = &socket.name {
+                bind(&made, name, &mut self.bound)?;
+            }
+            if let Some(backlog) = backlog {
+                made.listen(backlog).map_err(|error| system("listen on", error))?;
+            }
+            self.made.insert(id, made.into());
+        }
+        Ok(())
+    }
+
+    fn pairs(&mut self) -> Result<()> {
+        let ids: Vec<FileId> = self.by_id.keys().copied().collect();
+        for id in ids {
+            let socket = self.by_id[&id];
+            if self.made.contains_key(&id) {
+                continue;
+            }
+            match socket.link {
+                UnixLink::Socket { file } => {
+                    let peer =
+                        self.by_id.get(&file).copied().filter(|peer| {
+                            file != id && peer.link == UnixLink::Socket { file: id }
+                        });
+                    let Some(peer) = peer else {
+                        return Err(EngineError::Damaged(format!(
+                            "Unix sockets {} and {} are not each other's peers",
+                            id.0, file.0
+                        )));
+                    };
+                    let (one, other) = self.connected(socket, peer)?;
+                    self.made.insert(id, one);
+                    self.made.insert(file, other);
+                }
+                UnixLink::Gone { .. } => {
+                    let ghost = UnixSocket { name: None, ..socket.clone() };
+                    let (one, other) = self.connected(socket, &ghost)?;
+                    self.made.insert(id, one);
+                    self.ghosts.insert(id, other);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Two connected sockets with the names of `one` and `other`.
+    fn connected(&mut self, one: &UnixSocket, other: &UnixSocket) -> Result<(OwnedFd, OwnedFd)> {
+        if one.variety == UnixKind::Datagram || (one.name.is_none() && other.name.is_none()) {
+            let (a, b) = Socket::pair(Domain::UNIX, socket_type(one.variety), None)
+                .map_err(|error| system("socketpair", error))?;
+            return Ok((a.into(), b.into()));
+        }
+        let listens = |socket: &UnixSocket| {
+            self.by_id.values().any(|listener| {
+                matches!(listener.link, UnixLink::Listening { .. }) && same_name(listener, socket)
+            })
+        };
+        // The accepted end bears its listener's name.
+        if other.name.is_some() && (one.name.is_none() || (!listens(one) && listens(other))) {
+            let (b, a) = self.connected(other, one)?;
+            return Ok((a, b));
+        }
+        let Some(name) = one.name.clone() else {
+            return Err(EngineError::Damaged("a Unix connection without a name".into()));
+        };
+        let client = new_socket(one.variety)?;
+        if let Some(own) = &other.name {
+            bind(&client, own, &mut self.bound)?;
+        }
+        let listener = self.listener(one, &name)?;
+        let listener = SockRef::from(&listener);
+        in_directory(&name, |address| client.connect(address))?
+            .map_err(|error| system("connect", error))?;
+        let (server, _) = listener.accept().map_err(|error| system("accept", error))?;
+        Ok((server.into(), client.into()))
+    }
+
+    /// A copy of the socket that listens at a name: the job's own, or a temporary one.
+    fn listener(&mut self, like: &UnixSocket, name: &Name) -> Result<OwnedFd> {
+        let own = self.by_id.iter().find(|(_, listener)| {
+            matches!(listener.link, UnixLink::Listening { .. }) && same_name(listener, like)
+        });
+        let found = match own {
+            Some((id, _)) => self.made.get(id),
+            None => {
+                if !self.temporary.contains_key(name) {
+                    let made = new_socket(like.variety)?;
+                    bind(&made, name, &mut self.bound)?;
+                    made.listen(16).map_err(|error| system("listen on", error))?;
+                    self.temporary.insert(name.clone(), made.into());
+                }
+                self.temporary.get(name)
+            }
+        };
+        found
+            .ok_or_else(|| EngineError::Damaged("a Unix listener was not made".into()))?
+            .try_clone()
+            .map_err(|error| system("dup", error))
+    }
+
+    /// Connections not yet accepted, in the order of their arrival.
+    fn waiting(&mut self) -> Result<()> {
+        let mut waiting: Vec<(FileId, u32, FileId)> = self
+            .by_id
+            .iter()
+            .filter_map(|(&id, socket)| match socket.link {
+                UnixLink::Waiting { listener, place } => Some((listener, place, id)),
+                _ => None,
+            })
+            .collect();
+        waiting.sort_unstable();
+        for (listener, _, id) in waiting {
+            let socket = self.by_id[&id];
+            let name = self
+                .by_id
+                .get(&listener)
+                .filter(|at| matches!(at.link, UnixLink::Listening { .. }))
+                .and_then(|at| at.name.clone());
+            let Some(name) = name else {
+                return Err(EngineError::Damaged(format!(
+                    "Unix socket {} does not listen",
+                    listener.0
+                )));
+            };
+            let client = new_socket(socket.variety)?;
+            if let Some(own) = &socket.name {
+                bind(&client, own, &mut self.bound)?;
+            }
+            client.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
+            in_directory(&name, |address| client.connect(address))?
+                .map_err(|error| system("connect", error))?;
+            client.set_nonblocking(false).map_err(|error| system("fcntl", error))?;
+            self.made.insert(id, client.into());
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, context: &RestoreContext) -> Result<()> {
+        for (&id, &socket) in &self.by_id {
+            for message in &socket.received {
+                let bytes = context.blob(message.bytes)?;
+                if socket.variety == UnixKind::Datagram && !self.ghosts.contains_key(&id) {
+                    self.fill_datagram(id, socket, message, &bytes)?;
+                    continue;
+                }
+                let sender = match socket.link {
+                    UnixLink::Socket { file } => self.made.get(&file),
+                    _ => self.ghosts.get(&id),
+                };
+                let Some(sender) = sender else {
+                    return Err(EngineError::Damaged(format!(
+                        "Unix socket {} has bytes from nobody",
+                        id.0
+                    )));
+                };
+                // As much as was queued must fit at once, whatever the size is set to later.
+                let room = i32::try_from(bytes.len().saturating_mul(4)).unwrap_or(i32::MAX / 2);
+                grow(sender, room.saturating_add(1 << 20));
+                let step =
+                    if socket.variety == UnixKind::Stream { PIECE } else { bytes.len().max(1) };
+                for piece in bytes.chunks(step) {
+                    send_now(sender, piece)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram from a socket of the sender's name: one of the job's, or one of our own.
+    fn fill_datagram(
+        &self,
+        id: FileId,
+        socket: &UnixSocket,
+        message: &Message,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let by_name = message.from.as_ref().and_then(|from| {
+            self.by_id.iter().find(|(_, other)| {
+                other.variety == UnixKind::Datagram
+                    && other.name.as_ref().is_some_and(|name| name.bytes == *from)
+            })
+        });
+        let of_pair = match socket.link {
+            UnixLink::Socket { file } if is_anonymous_pair(&self.by_id, id) => self.made.get(&file),
+            _ => None,
+        };
+        if let Some(sender) = of_pair {
+            grow(sender, 1 << 20);
+            return send_now(sender, bytes);
+        }
+        let Some(name) = &socket.name else {
+            return Err(EngineError::Damaged(format!(
+                "Unix socket {} has bytes from nobody",
+                id.0
+            )));
+        };
+        let own;
+        let sender = match by_name.and_then(|(sender, _)| self.made.get(sender)) {
+            Some(sender) => SockRef::from(sender),
+            None => {
+                own = new_socket(UnixKind::Datagram)?;
+                SockRef::from(&own)
+            }
+        };
+        in_directory(name, |address| {
+            sender.send_to_with_flags(bytes, address, libc::MSG_DONTWAIT)
+        })?
+        .map_err(|error| system("send to", error))?;
+        Ok(())
+    }
+
+    /// Datagram sockets that are connected to a name.
+    fn connect_datagrams(&mut self, context: &mut RestoreContext) -> Result<()> {
+        for (&id, &socket) in &self.by_id {
+            let UnixLink::Socket { file } = socket.link else { continue };
+            if socket.variety != UnixKind::Datagram || is_anonymous_pair(&self.by_id, id) {
+                continue;
+            }
+            let (Some(made), Some(peer)) = (self.made.get(&id), self.by_id.get(&file)) else {
+                return Err(EngineError::Damaged(format!("Unix socket {} has no peer", id.0)));
+            };
+            let Some(name) = &peer.name else {
+                context.warn("a datagram socket lost its connection to a socket without a name");
+                continue;
+            };
+            let client = SockRef::from(made);
+            in_directory(name, |address| client.connect(address))?
+                .map_err(|error| system("connect", error))?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        for (&id, &socket) in &self.by_id {
+            let Some(fd) = self.made.get(&id) else { continue };
+            if let UnixLink::Gone { reset } = socket.link {
+                // A peer that closes with bytes unread resets the connection (unix_release_sock).
+                if reset {
+                    send_now(fd, b"\0")?;
+                }
+                continue;
+            }
+            let end = SockRef::from(fd);
+            for (set, how) in [
+                (socket.shut_read, std::net::Shutdown::Read),
+                (socket.shut_write, std::net::Shutdown::Write),
+            ] {
+                if set && !matches!(socket.link, UnixLink::Listening { .. }) {
+                    end.shutdown(how).map_err(|error| system("shut down", error))?;
+                }
+            }
+        }
+        self.ghosts.clear();
+        self.temporary.clear();
+        Ok(())
+    }
+
+    /// Names that had been removed from their directory before the checkpoint.
+    fn remove_names(&mut self) -> Result<()> {
+        for name in self.bound.drain(..).filter(|name| !name.exists) {
+            if let Some(path) = path_of(&name) {
+                match std::fs::remove_file(&path) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => {
+                        return Err(EngineError::system(
+                            "remove",
+                            path.display().to_string(),
+                            error,
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The two ends of socketpair(2) of datagrams: no names, each other's peer.
+fn is_anonymous_pair(by_id: &BTreeMap<FileId, &UnixSocket>, id: FileId) -> bool {
+    let Some(socket) = by_id.get(&id) else { return false };
+    match socket.link {
+        UnixLink::Gone { .. } => socket.name.is_none(),
+        UnixLink::Socket { file } => by_id.get(&file).is_some_and(|peer| {
+            peer.link == UnixLink::Socket { file: id }
+                && socket.name.is_none()
+                && peer.name.is_none()
+        }),
+        _ => false,
+    }
+}
+
+fn same_name(one: &UnixSocket, other: &UnixSocket) -> bool {
+    match (&one.name, &other.name) {
+        (Some(a), Some(b)) => one.variety == other.variety && a.bytes == b.bytes,
+        _ => false,
+    }
+}
+
+fn socket_type(kind: UnixKind) -> Type {
+    match kind {
+        UnixKind::Stream => Type::STREAM,
+        UnixKind::Datagram => Type::DGRAM,
+        UnixKind::Sequence => Type::SEQPACKET,
+    }
+}
+
+fn new_socket(kind: UnixKind) -> Result<Socket> {
+    Socket::new(Domain::UNIX, socket_type(kind), None).map_err(|error| system("make", error))
+}
+
+fn path_of(name: &Name) -> Option<PathBuf> {
+    if name.bytes.first() == Some(&0) {
+        return None;
+    }
+    let path = Path::new(OsStr::from_bytes(&name.bytes));
+    Some(name.directory.as_ref().map_or_else(|| path.to_owned(), |at| Path::new(at).join(path)))
+}
+
+/// Does something with a name as it was given, from the directory that it is relative to.
+fn in_directory<T>(name: &Name, act: impl FnOnce(&SockAddr) -> T) -> Result<T> {
+    let address =
+        SockAddr::unix(OsStr::from_bytes(&name.bytes)).map_err(|error| system("name", error))?;
+    let Some(directory) = &name.directory else { return Ok(act(&address)) };
+    let here = std::env::current_dir().map_err(|error| system("getcwd for", error))?;
+    std::env::set_current_dir(directory)
+        .map_err(|error| EngineError::system("chdir to", directory.clone(), error))?;
+    let done = act(&address);
+    std::env::set_current_dir(&here)
+        .map_err(|error| EngineError::system("chdir to", here.display().to_string(), error))?;
+    Ok(done)
+}
+
+/// Binds to a name, over the file that a dead socket has left there.
+fn bind(socket: &Socket, name: &Name, bound: &mut Vec<Name>) -> Result<()> {
+    if let Some(path) = path_of(name) {
+        make_room(socket, name, &path)?;
+    }
+    in_directory(name, |address| socket.bind(address))?.map_err(|error| {
+        let name = String::from_utf8_lossy(&name.bytes).replace('\0', "@");
+        EngineError::system("bind", name, error)
+    })?;
+    bound.push(name.clone());
+    Ok(())
+}
+
+fn make_room(like: &Socket, name: &Name, path: &Path) -> Result<()> {
+    let shown = path.display().to_string();
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let Some(parent) = path.parent().filter(|parent| !parent.exists()) else {
+                return Ok(());
+            };
+            std::fs::create_dir_all(parent)
+                .map_err(|error| EngineError::system("make the directory of", shown, error))
+        }
+        Err(error) => Err(EngineError::system("stat", shown, error)),
+        Ok(meta) if !meta.file_type().is_socket() => Err(EngineError::Unfit {
+            what: format!("{shown} is not a socket any more"),
+            way_out: "move it away".into(),
+        }),
+        Ok(_) => {
+            let kind = like.r#type().map_err(|error| system("getsockopt", error))?;
+            let probe =
+                Socket::new(Domain::UNIX, kind, None).map_err(|error| system("make", error))?;
+            probe.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
+            let refused = in_directory(name, |address| probe.connect(address))?
+                .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+            if !refused {
+                return Err(EngineError::Unfit {
+                    what: format!("the socket {shown} is in use by another process"),
+                    way_out: "end that process".into(),
+                });
+            }
+            std::fs::remove_file(path).map_err(|error| EngineError::system("remove", shown, error))
+        }
+    }
+}
+
+/// Room for what is to be queued; the recorded sizes follow.
+fn grow(sender: &OwnedFd, bytes: i32) {
+    set_send_buffer(sender, bytes);
+    // A size set here is not the program's choice.
+    let _ = sockopt::set_int(sender, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
+}
+
+fn send_now(through: &OwnedFd, mut bytes: &[u8]) -> Result<()> {
+    loop {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        match send(through.as_raw_fd(), bytes, flags) {
+            Ok(count) => {
+                bytes = bytes.get(count..).unwrap_or_default();
+                if bytes.is_empty() {
+                    return Ok(());
+                }
+            }
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => {
+                return Err(EngineError::Unfit {
+                    what: "the queue of a Unix socket does not take the bytes that were in flight"
+                        .into(),
+                    way_out: "raise net.core.wmem_max and net.unix.max_dgram_qlen".into(),
+                });
+            }
+            Err(errno) => return Err(system("send on", errno)),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Each test makes sockets in this process, dumps them, checks that they still hold the same
+//! bytes, closes them, restores, and checks again.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+
+use socket2::{Domain, Socket, Type};
+
+use super::super::testing::{dump, try_dump};
+use super::super::{DumpContext, External};
+
+fn stream(fd: &OwnedFd) -> UnixStream {
+    UnixStream::from(fd.try_clone().unwrap())
+}
+
+fn read_now(stream: &UnixStream) -> Vec<u8> {
+    stream.set_nonblocking(true).unwrap();
+    let mut bytes = Vec::new();
+    // Ends with an error where the peer is open.
+    let _ = (&*stream).read_to_end(&mut bytes);
+    stream.set_nonblocking(false).unwrap();
+    bytes
+}
+
+#[test]
+fn pairs_with_bytes_and_half_closes() {
+    let (mut a, mut b) = UnixStream::pair().unwrap();
+    let big = vec![7u8; 100_000];
+    a.write_all(&big).unwrap();
+    b.write_all(b"back").unwrap();
+    a.shutdown(Shutdown::Write).unwrap();
+    let dumped = dump(&[b.as_fd(), a.as_fd()]);
+    assert!(read_now(&b) == big && read_now(&a) == b"back");
+    drop((a, b));
+    let back = dumped.restore();
+    let (mut b, mut a) = (stream(&back.fds[0]), stream(&back.fds[1]));
+    let mut got = Vec::new();
+    b.read_to_end(&mut got).unwrap();
+    assert!(got == big && read_now(&a) == b"back");
+    assert_eq!(a.write(b"x").unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
+    b.write_all(b"open").unwrap();
+    assert_eq!(read_now(&a), b"open");
+}
+
+#[test]
+fn a_closed_peer_leaves_bytes_and_reset() {
+    let (mut a, mut b) = UnixStream::pair().unwrap();
+    a.write_all(b"left").unwrap();
+    drop(a);
+    let dumped = dump(&[b.as_fd()]);
+    assert!(dumped.context.warnings.is_empty());
+    let mut text = String::new();
+    b.read_to_string(&mut text).unwrap();
+    drop(b);
+    let back = dumped.restore();
+    let mut restored = String::new();
+    stream(&back.fds[0]).read_to_string(&mut restored).unwrap();
+    assert_eq!((text.as_str(), restored.as_str()), ("left", "left"));
+    drop(back);
+
+    let (a, mut b) = UnixStream::pair().unwrap();
+    b.write_all(b"unread").unwrap();
+    drop(a);
+    let back = dump(&[b.as_fd()]).restore();
+    let error = stream(&back.fds[0]).read(&mut [0; 4]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn listeners_by_path_and_abstract_with_waiting_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let abstract_name = format!("ckptd-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&abstract_name).unwrap();
+    let by_path = UnixListener::bind(&path).unwrap();
+    let by_name = UnixListener::bind_addr(&address).unwrap();
+    let mut client = UnixStream::connect(&path).unwrap();
+    let (server, _) = by_path.accept().unwrap();
+    client.write_all(b"hello").unwrap();
+    let first = UnixStream::connect_addr(&address).unwrap();
+    let second = UnixStream::connect_addr(&address).unwrap();
+    let fds = [
+        by_path.as_fd(),
+        by_name.as_fd(),
+        client.as_fd(),
+        server.as_fd(),
+        second.as_fd(),
+        first.as_fd(),
+    ];
+    let dumped = dump(&fds);
+    let mut early = first.try_clone().unwrap();
+    early.write_all(b"unseen").unwrap();
+    let Err(refusal) = try_dump(&fds, DumpContext::default()) else { panic!("not refused") };
+    assert!(refusal.to_string().contains("try again"), "{refusal}");
+    drop((by_path, by_name, client, server, second, first, early));
+    let back = dumped.restore();
+    let by_path = UnixListener::from(back.fds[0].try_clone().unwrap());
+    let by_name = UnixListener::from(back.fds[1].try_clone().unwrap());
+    let server = stream(&back.fds[3]);
+    assert_eq!(read_now(&server), b"hello");
+    assert_eq!(server.local_addr().unwrap().as_pathname().unwrap(), path);
+    let peer = stream(&back.fds[2]).peer_addr().unwrap();
+    assert_eq!(peer.as_pathname().unwrap(), path);
+    stream(&back.fds[5]).write_all(b"first").unwrap();
+    stream(&back.fds[4]).write_all(b"second").unwrap();
+    assert_eq!(read_now(&by_name.accept().unwrap().0), b"first");
+    assert_eq!(read_now(&by_name.accept().unwrap().0), b"second");
+    let again = UnixStream::connect(&path).unwrap();
+    by_path.accept().unwrap();
+    drop(again);
+}
+
+#[test]
+fn messages_keep_their_boundaries() {
+    let (a, b) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    let (c, d) = UnixDatagram::pair().unwrap();
+    for text in [&b"one"[..], b"three", b"x"] {
+        a.send(text).unwrap();
+        c.send(text).unwrap();
+    }
+    let dumped = dump(&[a.as_fd(), b.as_fd(), c.as_fd(), d.as_fd()]);
+    let check = |b: &dyn AsRawFd, d: &dyn AsRawFd| {
+        for fd in [b.as_raw_fd(), d.as_raw_fd()] {
+            for text in [&b"one"[..], b"three", b"x"] {
+                let mut buffer = [0u8; 64];
+                let count = nix::unistd::read(unsafe_borrow(fd), &mut buffer).unwrap();
+                assert_eq!(&buffer[..count], text);
+            }
+        }
+    };
+    check(&b, &d);
+    drop((a, b, c, d));
+    let back = dumped.restore();
+    check(&back.fds[1], &back.fds[3]);
+}
+
+fn unsafe_borrow<'a>(fd: i32) -> std::os::fd::BorrowedFd<'a> {
+    // SAFETY: the caller's object holds the descriptor open during the call.
+    unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }
+}
+
+#[test]
+fn named_datagrams_keep_their_senders() {
+    let directory = tempfile::tempdir().unwrap();
+    let (to, from) = (directory.path().join("to"), directory.path().join("from"));
+    let receiver = UnixDatagram::bind(&to).unwrap();
+    let sender = UnixDatagram::bind(&from).unwrap();
+    sender.connect(&to).unwrap();
+    sender.send(b"named").unwrap();
+    UnixDatagram::unbound().unwrap().send_to(b"nameless", &to).unwrap();
+    let dumped = dump(&[receiver.as_fd(), sender.as_fd()]);
+    drop((receiver, sender));
+    let back = dumped.restore();
+    let receiver = UnixDatagram::from(back.fds[0].try_clone().unwrap());
+    let sender = UnixDatagram::from(back.fds[1].try_clone().unwrap());
+    let mut buffer = [0u8; 32];
+    let (count, address) = receiver.recv_from(&mut buffer).unwrap();
+    assert_eq!((&buffer[..count], address.as_pathname()), (&b"named"[..], Some(from.as_path())));
+    let (count, address) = receiver.recv_from(&mut buffer).unwrap();
+    assert_eq!((&buffer[..count], address.is_unnamed()), (&b"nameless"[..], true));
+    sender.send(b"on").unwrap();
+    assert_eq!(receiver.recv(&mut buffer).unwrap(), 2);
+}
+
+#[test]
+fn descriptors_in_flight_and_strangers_are_refused() {
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    let (a, b) = UnixStream::pair().unwrap();
+    let rights = [a.as_raw_fd()];
+    sendmsg::<()>(
+        a.as_raw_fd(),
+        &[std::io::IoSlice::new(b"x")],
+        &[ControlMessage::ScmRights(&rights)],
+        MsgFlags::empty(),
+        None,
+    )
+    .unwrap();
+    let Err(refusal) = try_dump(&[a.as_fd(), b.as_fd()], DumpContext::default()) else { panic!() };
+    assert!(refusal.to_string().contains("SCM_RIGHTS"), "{refusal}");
+    let (c, d) = UnixStream::pair().unwrap();
+    let context = DumpContext { external: External::Fail, ..DumpContext::default() };
+    let Err(refusal) = try_dump(&[c.as_fd()], context) else { panic!() };
+    assert!(refusal.to_string().contains("outside of the job"), "{refusal}");
+    drop(d);
+}
