@@ -243,8 +243,7 @@ impl JobMachine {
         };
         let Some(record) = taking.record else { return };
         let lasted = now.nanos.saturating_sub(taking.began.nanos);
-        let interval =
-            self.settings.interval.after(record.pause_us.saturating_mul(1000), lasted);
+        let interval = self.settings.interval.after(record.pause_us.saturating_mul(1000), lasted);
         if interval != self.interval {
             self.interval = interval;
             self.due = interval.map(|interval| now.nanos.saturating_add(interval));

@@ -147,7 +147,8 @@ mod tests {
         });
         let malformed = answered(dir.path(), b"hello\n".to_vec()).await;
         assert!(malformed.contains("malformed message"), "{malformed}");
-        let other = answered(dir.path(), b"{\"version\":7,\"request\":\"status\"}\n".to_vec()).await;
+        let other =
+            answered(dir.path(), b"{\"version\":7,\"request\":\"status\"}\n".to_vec()).await;
         assert!(other.contains("speaks version 7"), "{other}");
         let mut long = vec![b'x'; MAX_REQUEST + 10];
         long.push(b'\n');

@@ -286,7 +286,9 @@ impl<R: Fn(Report)> Carrier<R> {
     fn note_log(&mut self, written: std::io::Result<()>) {
         if let Err(error) = written {
             if !std::mem::replace(&mut self.log_failed, true) {
-                (self.report)(Report::LogFailed(format!("the job's log can't be written: {error}")));
+                (self.report)(Report::LogFailed(format!(
+                    "the job's log can't be written: {error}"
+                )));
             }
         } else {
             self.log_failed = false;

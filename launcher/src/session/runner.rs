@@ -275,9 +275,10 @@ impl<'a> Runner<'a> {
                     return outcome;
                 }
             }
-            let wait = self.machine.deadline().map(|deadline| {
-                Duration::from_nanos(deadline.saturating_sub(self.now().nanos))
-            });
+            let wait = self
+                .machine
+                .deadline()
+                .map(|deadline| Duration::from_nanos(deadline.saturating_sub(self.now().nanos)));
             next = tokio::select! {
                 event = agent_events.recv() => Some(match event {
                     Some(event) => Event::Agent { agent: AgentId::EMBEDDED, event },
