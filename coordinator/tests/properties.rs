@@ -1,6 +1,8 @@
 //! What the state machine promises, over thousands of random histories of events: replies that
 //! are late, repeated, missing or about something else, failures, limits, losses and ends.
 
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
 use coordinator::{Action, Entry, Event, History, Interval, JobMachine, Settings, Time};
 use proptest::prelude::*;
 use protocol::agent::{AgentCommand, AgentEvent, AgentId, ExitKind, ImageSummary, Step};

@@ -1,6 +1,8 @@
 //! The whole command, as a process of its own, with an agent that runs real processes and
 //! pretends to checkpoint them. This file is both: with CKPTD_DOUBLE set it is the command.
 
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
 mod double;
 
 use std::io::{Read, Write};
@@ -163,11 +165,13 @@ fn intervals_and_keep(dir: &Path) {
     assert_eq!(status["checkpoints"].as_array().unwrap().len(), 3);
 }
 
+type Test = fn(&Path);
+
 fn main() -> ExitCode {
     if std::env::var_os("CKPTD_DOUBLE").is_some() {
         return ckptd::main_with(double::start);
     }
-    let tests: [(&str, fn(&Path)); 7] = [
+    let tests: [(&str, Test); 7] = [
         ("streams_and_status", streams_and_status),
         ("input_and_its_end", input_and_its_end),
         ("much_output_arrives_whole", much_output_arrives_whole),

@@ -131,28 +131,28 @@ impl JobMachine {
         out: &mut Vec<Action>,
     ) {
         match (&mut self.phase, event) {
-            (Phase::Abandoning(abandoning), AgentEvent::Abandoned { checkpoint }) => {
-                if abandoning.number == checkpoint {
-                    abandoning.awaited.remove(&agent);
-                    if abandoning.awaited.is_empty() {
-                        self.phase = Phase::Idle;
-                        self.begin_if_waited_for(now, out);
-                    }
+            (Phase::Abandoning(abandoning), AgentEvent::Abandoned { checkpoint })
+                if abandoning.number == checkpoint =>
+            {
+                abandoning.awaited.remove(&agent);
+                if abandoning.awaited.is_empty() {
+                    self.phase = Phase::Idle;
+                    self.begin_if_waited_for(now, out);
                 }
             }
-            (Phase::Taking(taking), AgentEvent::Failed { checkpoint, step, reason }) => {
-                if taking.number == checkpoint {
-                    self.fail(now, step, reason, out);
-                }
+            (Phase::Taking(taking), AgentEvent::Failed { checkpoint, step, reason })
+                if taking.number == checkpoint =>
+            {
+                self.fail(now, step, reason, out);
             }
-            (Phase::Taking(taking), AgentEvent::Progress { checkpoint, bytes }) => {
-                if taking.number == checkpoint && taking.step == Step::Write {
-                    // Only what moves is progress.
-                    if bytes > taking.bytes {
-                        taking.bytes = bytes;
-                        taking.deadline = now.nanos.saturating_add(self.settings.limits.write);
-                    }
-                }
+            (Phase::Taking(taking), AgentEvent::Progress { checkpoint, bytes })
+                // Only what moves is progress.
+                if taking.number == checkpoint
+                    && taking.step == Step::Write
+                    && bytes > taking.bytes =>
+            {
+                taking.bytes = bytes;
+                taking.deadline = now.nanos.saturating_add(self.settings.limits.write);
             }
             (Phase::Taking(taking), event) => {
                 if taking.note(now, agent, event) && taking.awaited.is_empty() {
