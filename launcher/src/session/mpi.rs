@@ -124,7 +124,7 @@ mod tests {
         let expected = Some(dir.path().join("tool"));
         assert_eq!(find_program(OsStr::new("tool"), Some(path), root), expected);
         assert_eq!(find_program(OsStr::new("text"), Some(path), root), None);
-        assert_eq!(find_program(OsStr::new("./tool"), None, dir.path()).is_some(), true);
+        assert!(find_program(OsStr::new("./tool"), None, dir.path()).is_some());
         assert_eq!(find_program(OsStr::new("./tool"), Some(path), root), None);
         assert_eq!(find_program(OsStr::new(""), Some(path), root), None);
     }
