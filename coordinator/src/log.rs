@@ -53,7 +53,9 @@ pub enum LogError {
         found: String,
     },
     /// The log was written by a newer ckptd.
-    #[error("coordinator's log has format {found}, this ckptd reads up to {FORMAT}: use a newer one")]
+    #[error(
+        "coordinator's log has format {found}, this ckptd reads up to {FORMAT}: use a newer one"
+    )]
     Newer {
         /// Its format.
         found: u32,
@@ -174,9 +176,7 @@ impl LogFile {
     /// # Errors
     /// [`LogError`] where it can't be opened, or is damaged.
     pub fn open(path: &Path, job: &str) -> Result<(LogFile, History), LogError> {
-        let io = |action| {
-            move |source| LogError::Io { action, path: path.to_owned(), source }
-        };
+        let io = |action| move |source| LogError::Io { action, path: path.to_owned(), source };
         let mut file = OpenOptions::new()
             .read(true)
             .append(true)
@@ -210,8 +210,7 @@ impl LogFile {
         }
         let io = |source| LogError::Io { action: "append to", path: self.path.clone(), source };
         let line = line_of(entry).map_err(|error| io(error.into()))?;
-        let written =
-            self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
+        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
             let undone = self.file.set_len(self.length).and_then(|()| self.file.sync_data());
             self.poisoned = undone.is_err();

@@ -225,7 +225,9 @@ impl FromStr for IntervalSetting {
         if text == "auto" {
             return Ok(Self::Auto);
         }
-        text.parse().map_err(|_| "neither a number of seconds nor 'auto'".to_owned()).and_then(seconds)
+        text.parse()
+            .map_err(|_| "neither a number of seconds nor 'auto'".to_owned())
+            .and_then(seconds)
     }
 }
 

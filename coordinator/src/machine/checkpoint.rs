@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 
 /// Where the job's checkpoints stand.
 #[derive(Debug, PartialEq, Eq)]
+// One per job: the room that an idle one wastes is nothing.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Phase {
     /// None is in flight.
     Idle,
@@ -131,31 +133,32 @@ impl JobMachine {
         out: &mut Vec<Action>,
     ) {
         match (&mut self.phase, event) {
-            (Phase::Abandoning(abandoning), AgentEvent::Abandoned { checkpoint }) => {
-                if abandoning.number == checkpoint {
-                    abandoning.awaited.remove(&agent);
-                    if abandoning.awaited.is_empty() {
-                        self.phase = Phase::Idle;
-                        self.begin_if_waited_for(now, out);
-                    }
+            (Phase::Abandoning(abandoning), AgentEvent::Abandoned { checkpoint })
+                if abandoning.number == checkpoint =>
+            {
+                abandoning.awaited.remove(&agent);
+                if abandoning.awaited.is_empty() {
+                    self.phase = Phase::Idle;
+                    self.begin_if_waited_for(now, out);
                 }
             }
-            (Phase::Taking(taking), AgentEvent::Failed { checkpoint, step, reason }) => {
-                if taking.number == checkpoint {
-                    self.fail(now, step, reason, out);
-                }
+            (Phase::Taking(taking), AgentEvent::Failed { checkpoint, step, reason })
+                if taking.number == checkpoint =>
+            {
+                self.fail(now, step, reason, out);
             }
-            (Phase::Taking(taking), AgentEvent::Progress { checkpoint, bytes }) => {
-                if taking.number == checkpoint && taking.step == Step::Write {
-                    // Only what moves is progress.
-                    if bytes > taking.bytes {
-                        taking.bytes = bytes;
-                        taking.deadline = now.nanos.saturating_add(self.settings.limits.write);
-                    }
-                }
+            (Phase::Taking(taking), AgentEvent::Progress { checkpoint, bytes })
+                // Only what moves is progress.
+                if taking.number == checkpoint
+                    && taking.step == Step::Write
+                    && bytes > taking.bytes =>
+            {
+                taking.bytes = bytes;
+                taking.deadline = now.nanos.saturating_add(self.settings.limits.write);
             }
             (Phase::Taking(taking), event) => {
-                if taking.note(now, agent, event) && taking.awaited.is_empty() {
+                let answered = taking.note(now, agent, event);
+                if answered && taking.awaited.is_empty() {
                     self.next_step(now, out);
                 }
             }
@@ -243,8 +246,7 @@ impl JobMachine {
         };
         let Some(record) = taking.record else { return };
         let lasted = now.nanos.saturating_sub(taking.began.nanos);
-        let interval =
-            self.settings.interval.after(record.pause_us.saturating_mul(1000), lasted);
+        let interval = self.settings.interval.after(record.pause_us.saturating_mul(1000), lasted);
         if interval != self.interval {
             self.interval = interval;
             self.due = interval.map(|interval| now.nanos.saturating_add(interval));

@@ -93,13 +93,7 @@ impl JobMachine {
         }
     }
 
-    fn begin_ending(
-        &mut self,
-        now: Time,
-        stage: Stage,
-        by_terminal: bool,
-        out: &mut Vec<Action>,
-    ) {
+    fn begin_ending(&mut self, now: Time, stage: Stage, by_terminal: bool, out: &mut Vec<Action>) {
         self.ending = Some(Ending {
             stage,
             deadline: Some(now.nanos.saturating_add(self.settings.limits.grace)),
@@ -164,10 +158,7 @@ impl JobMachine {
 
     pub(super) fn finish(&mut self, now: Time, status: ExitKind, out: &mut Vec<Action>) {
         let asked = self.ending.is_some();
-        self.append(
-            Entry::Ended { at_ms: now.unix_ms, status: Some(status), asked },
-            out,
-        );
+        self.append(Entry::Ended { at_ms: now.unix_ms, status: Some(status), asked }, out);
         let newest = self.history.newest().map(|record| record.checkpoint);
         let stopping = self.ending.take().map(Ending::into_tickets).unwrap_or_default();
         for ticket in stopping {

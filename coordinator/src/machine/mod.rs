@@ -225,13 +225,7 @@ impl JobMachine {
         self.begin_if_waited_for(now, out);
     }
 
-    fn agent_event(
-        &mut self,
-        now: Time,
-        agent: AgentId,
-        event: AgentEvent,
-        out: &mut Vec<Action>,
-    ) {
+    fn agent_event(&mut self, now: Time, agent: AgentId, event: AgentEvent, out: &mut Vec<Action>) {
         if !self.agents.contains(&agent) {
             return;
         }

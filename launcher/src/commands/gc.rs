@@ -24,9 +24,7 @@ pub fn perform(
 ) -> Result<(), Failure> {
     let jobs = match wanted {
         Some(wanted) => vec![context.state.find_job(wanted)?],
-        None => context
-            .state
-            .jobs(|error| eprintln!("ckptd: warning: failed to {error}"))?,
+        None => context.state.jobs(|error| eprintln!("ckptd: warning: failed to {error}"))?,
     };
     let mut all = Vec::new();
     for job in &jobs {

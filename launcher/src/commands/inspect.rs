@@ -14,9 +14,10 @@ pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<(
     let what = format!("inspect {}", job.name());
     let number = match only {
         Some(number) => number,
-        None => jobs::load(&job)?.newest().map(|record| record.checkpoint).ok_or_else(|| {
-            Failure::of(&what, "no checkpoint of it was committed")
-        })?,
+        None => jobs::load(&job)?
+            .newest()
+            .map(|record| record.checkpoint)
+            .ok_or_else(|| Failure::of(&what, "no checkpoint of it was committed"))?,
     };
     let failed = |error| Failure::of(&what, error);
     let checkpoint = Checkpoint::open(job.path(), number).map_err(failed)?;

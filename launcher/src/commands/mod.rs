@@ -54,18 +54,15 @@ fn print(text: &str) -> Result<(), Failure> {
 
 /// Prints a value as JSON.
 fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::of("write JSON", error))?;
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| Failure::of("write JSON", error))?;
     print(&(text + "\n"))
 }
 
 /// Does what the command line says; the exit status.
 pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
-    let context = Context {
-        state: StateDir::find(cli.dir.clone())?,
-        asked_dir: cli.dir,
-        start_agent,
-    };
+    let context =
+        Context { state: StateDir::find(cli.dir.clone())?, asked_dir: cli.dir, start_agent };
     match cli.command {
         Command::Run(arguments) => return run::perform(&context, arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),

@@ -67,9 +67,8 @@ fn choose<'a>(
             Failure::of(&what, format!("no checkpoint {number} is committed; {have}"))
         });
     }
-    let newest = history
-        .newest()
-        .ok_or_else(|| Failure::of(&what, "no checkpoint of it was committed"))?;
+    let newest =
+        history.newest().ok_or_else(|| Failure::of(&what, "no checkpoint of it was committed"))?;
     // Its work is done; to do part of it again is hardly what is meant.
     if let Some(end) = history.end() {
         if end.status == Some(ExitKind::Exited(0)) && !end.asked && !arguments.force {

@@ -17,7 +17,10 @@ pub fn perform(context: &Context, wanted: &[String]) -> Result<(), Failure> {
             // Named twice.
             Err(JobError::Io { .. }) if !job.path().exists() => continue,
             Err(JobError::Running { .. }) => {
-                return Err(Failure::of(what, format!("it is running; 'ckptd stop {name}' ends it")));
+                return Err(Failure::of(
+                    what,
+                    format!("it is running; 'ckptd stop {name}' ends it"),
+                ));
             }
             other => other?,
         };

@@ -51,7 +51,10 @@ fn describe(job: &JobSummary) -> String {
     let mut line = |label: &str, value: String| {
         let _ = writeln!(out, "{label:<12}{value}");
     };
-    line("job", if job.name == job.id { job.id.clone() } else { format!("{} ({})", job.name, job.id) });
+    line(
+        "job",
+        if job.name == job.id { job.id.clone() } else { format!("{} ({})", job.name, job.id) },
+    );
     line("command", printable(&job.command.join(" ")));
     line("state", job.state_text());
     if let Some(started) = job.started_at_ms {

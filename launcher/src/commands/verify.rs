@@ -55,13 +55,8 @@ pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u
 
 fn judge(job_dir: &std::path::Path, checkpoint: &store::CheckpointSummary) -> Verdict {
     let number = checkpoint.number;
-    let verdict = |verdict, reason| Verdict {
-        checkpoint: number,
-        verdict,
-        reason,
-        chunks: 0,
-        bytes: 0,
-    };
+    let verdict =
+        |verdict, reason| Verdict { checkpoint: number, verdict, reason, chunks: 0, bytes: 0 };
     match &checkpoint.state {
         CheckpointState::Incomplete => return verdict("unfinished", None),
         CheckpointState::Damaged(damage) => return verdict("damaged", Some(damage.to_string())),
@@ -79,11 +74,9 @@ fn judge(job_dir: &std::path::Path, checkpoint: &store::CheckpointSummary) -> Ve
     });
     bar.finish_and_clear();
     match report {
-        Ok(report) => Verdict {
-            chunks: report.chunks,
-            bytes: report.bytes,
-            ..verdict("whole", None)
-        },
+        Ok(report) => {
+            Verdict { chunks: report.chunks, bytes: report.bytes, ..verdict("whole", None) }
+        }
         Err(damage) => verdict("damaged", Some(damage.to_string())),
     }
 }

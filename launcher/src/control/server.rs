@@ -15,10 +15,13 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::codec::{Framed, LinesCodec};
 
 /// Callers at one time; more wait in the listener's queue.
-const MAX_CALLERS: usize = 64;
+const MAX_CALLERS: u32 = 64;
 
 /// How long a caller may take to say what it wants.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long the last answers may take, once the job has ended.
+const CLOSING_LIMIT: Duration = Duration::from_secs(1);
 
 /// A request, and the way back to the one who made it.
 #[derive(Debug)]
@@ -33,6 +36,7 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Server {
     task: tokio::task::JoinHandle<()>,
+    places: Arc<Semaphore>,
 }
 
 impl Server {
@@ -49,7 +53,16 @@ impl Server {
         // Nobody else gets at it before the mode is set: the folder is 0700.
         let listener = UnixListener::bind(&short.path)?;
         fs::set_permissions(&short.path, Permissions::from_mode(0o600))?;
-        Ok(Self { task: tokio::spawn(listen(listener, asked)) })
+        let places = Arc::new(Semaphore::new(MAX_CALLERS as usize));
+        let task = tokio::spawn(listen(listener, asked, places.clone()));
+        Ok(Self { task, places })
+    }
+
+    /// Takes no more callers, and lets those that have an answer get it.
+    pub async fn close(self) {
+        self.task.abort();
+        let answered = self.places.acquire_many(MAX_CALLERS);
+        let _ = tokio::time::timeout(CLOSING_LIMIT, answered).await;
     }
 }
 
@@ -59,8 +72,7 @@ impl Drop for Server {
     }
 }
 
-async fn listen(listener: UnixListener, asked: mpsc::Sender<Asked>) {
-    let places = Arc::new(Semaphore::new(MAX_CALLERS));
+async fn listen(listener: UnixListener, asked: mpsc::Sender<Asked>, places: Arc<Semaphore>) {
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
@@ -147,7 +159,8 @@ mod tests {
         });
         let malformed = answered(dir.path(), b"hello\n".to_vec()).await;
         assert!(malformed.contains("malformed message"), "{malformed}");
-        let other = answered(dir.path(), b"{\"version\":7,\"request\":\"status\"}\n".to_vec()).await;
+        let other =
+            answered(dir.path(), b"{\"version\":7,\"request\":\"status\"}\n".to_vec()).await;
         assert!(other.contains("speaks version 7"), "{other}");
         let mut long = vec![b'x'; MAX_REQUEST + 10];
         long.push(b'\n');

@@ -92,12 +92,7 @@ impl JobSettings {
             }
             IntervalSetting::Seconds(_) => Interval::OnDemand,
         };
-        Settings {
-            interval,
-            keep: self.keep as usize,
-            copies: self.copies,
-            ..Settings::default()
-        }
+        Settings { interval, keep: self.keep as usize, copies: self.copies, ..Settings::default() }
     }
 }
 
@@ -135,9 +130,7 @@ impl JobRecord {
         let bad = |reason: String| JobError::BadRecord { path: path.to_owned(), reason };
         let file = File::open(path).map_err(JobError::io("open", path))?;
         let mut text = String::new();
-        file.take(MAX_RECORD + 1)
-            .read_to_string(&mut text)
-            .map_err(JobError::io("read", path))?;
+        file.take(MAX_RECORD + 1).read_to_string(&mut text).map_err(JobError::io("read", path))?;
         if text.len() as u64 > MAX_RECORD {
             return Err(bad(format!("it exceeds the limit of {MAX_RECORD} bytes")));
         }
@@ -151,8 +144,7 @@ impl JobRecord {
             }
             _ => {}
         }
-        let record: Self =
-            serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
+        let record: Self = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
         if record.id == id { Ok(record) } else { Err(bad(format!("it is of {}", record.id))) }
     }
 }

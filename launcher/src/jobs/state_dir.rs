@@ -137,7 +137,8 @@ impl StateDir {
             name::check(name)?;
         }
         self.make()?;
-        let taken = |job: &JobFolder| Some(job.name()) == asked_name || Some(job.id()) == asked_name;
+        let taken =
+            |job: &JobFolder| Some(job.name()) == asked_name || Some(job.id()) == asked_name;
         if asked_name.is_some() && self.jobs(|_| {})?.iter().any(taken) {
             let name = asked_name.unwrap_or_default().to_owned();
             return Err(JobError::NameTaken { name });

@@ -36,11 +36,7 @@ pub fn find_program(program: &OsStr, path: Option<&OsStr>, directory: &Path) -> 
 }
 
 /// Adds the settings to the environment of Open MPI's mpirun, but those that the user has set.
-pub fn prepare(
-    program: &OsStr,
-    found: &Path,
-    environment: &mut Vec<(OsString, OsString)>,
-) {
+pub fn prepare(program: &OsStr, found: &Path, environment: &mut Vec<(OsString, OsString)>) {
     let base = Path::new(program).file_name().and_then(OsStr::to_str);
     if !matches!(base, Some("mpirun" | "mpiexec" | "orterun" | "prterun")) || !is_open_mpi(found) {
         return;
@@ -96,8 +92,7 @@ mod tests {
     }
 
     fn settings(program: &Path, set: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
-        let mut environment =
-            set.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let mut environment = set.iter().map(|(name, value)| (name.into(), value.into())).collect();
         prepare(program.as_os_str(), program, &mut environment);
         environment
     }
@@ -129,7 +124,7 @@ mod tests {
         let expected = Some(dir.path().join("tool"));
         assert_eq!(find_program(OsStr::new("tool"), Some(path), root), expected);
         assert_eq!(find_program(OsStr::new("text"), Some(path), root), None);
-        assert_eq!(find_program(OsStr::new("./tool"), None, dir.path()).is_some(), true);
+        assert!(find_program(OsStr::new("./tool"), None, dir.path()).is_some());
         assert_eq!(find_program(OsStr::new("./tool"), Some(path), root), None);
         assert_eq!(find_program(OsStr::new(""), Some(path), root), None);
     }

@@ -40,7 +40,7 @@ enum Order {
     Drain { checkpoint: u64 },
     Mark(String),
     Say(String),
-    Finish,
+    Finish { mark: Option<String> },
 }
 
 /// What the thread reports.
@@ -191,9 +191,10 @@ impl Output {
         self.order(Order::Say(text));
     }
 
-    /// Carries what is left in the streams, and ends; blocks until the user's readers have all.
-    pub fn finish(self) {
-        self.order(Order::Finish);
+    /// Carries what is left in the streams, puts a last mark into the log, and ends; blocks until
+    /// the user's readers have all.
+    pub fn finish(self, mark: Option<String>) {
+        self.order(Order::Finish { mark });
         let _ = self.thread.join();
     }
 }
@@ -211,13 +212,8 @@ impl<R: Fn(Report)> Carrier<R> {
                         self.note_log(written);
                     }
                     Ok(Order::Say(text)) => self.say(&text),
-                    Ok(Order::Finish) | Err(TryRecvError::Disconnected) => {
-                        self.drain();
-                        for sink in self.sinks {
-                            sink.finish();
-                        }
-                        return;
-                    }
+                    Ok(Order::Finish { mark }) => return self.end(mark),
+                    Err(TryRecvError::Disconnected) => return self.end(None),
                     Err(TryRecvError::Empty) => break,
                 }
             }
@@ -230,6 +226,17 @@ impl<R: Fn(Report)> Carrier<R> {
                     self.sources.remove(index);
                 }
             }
+        }
+    }
+
+    fn end(mut self, mark: Option<String>) {
+        self.drain();
+        if let Some(mark) = mark {
+            let written = self.log.mark(&mark);
+            self.note_log(written);
+        }
+        for sink in self.sinks {
+            sink.finish();
         }
     }
 
@@ -286,7 +293,9 @@ impl<R: Fn(Report)> Carrier<R> {
     fn note_log(&mut self, written: std::io::Result<()>) {
         if let Err(error) = written {
             if !std::mem::replace(&mut self.log_failed, true) {
-                (self.report)(Report::LogFailed(format!("the job's log can't be written: {error}")));
+                (self.report)(Report::LogFailed(format!(
+                    "the job's log can't be written: {error}"
+                )));
             }
         } else {
             self.log_failed = false;

@@ -117,8 +117,13 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
         tail = put_back(&session.job.log(), record.log_length, record.checkpoint)
             .map_err(|error| failed(&format!("put the log back: {error}")))?;
     }
-    let log = JobLog::open(&session.job.log())
+    let mut log = JobLog::open(&session.job.log())
         .map_err(|error| failed(&format!("open {}: {error}", session.job.log().display())))?;
+    if let Begin::Restore(spec, _) = &session.begin {
+        // Before anything that the job says.
+        log.mark(&format!("restarted from checkpoint {}", spec.checkpoint))
+            .map_err(|error| failed(&format!("mark the log: {error}")))?;
+    }
 
     let machine = JobMachine::new(
         session.job.id().to_owned(),
@@ -135,7 +140,9 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
         runner.warn(&format!("other commands can't reach this job: {error}"));
     }
     let outcome = runner.drive(agent_events, asked, &mut signals).await;
-    drop(server);
+    if let Ok(server) = server {
+        server.close().await;
+    }
     runner.end(outcome, &mut signals).await
 }
 
@@ -240,7 +247,6 @@ impl<'a> Runner<'a> {
         }
         if let Begin::Restore(spec, record) = &self.session.begin {
             let age = text::age(record.taken_at_ms, text::now_ms());
-            self.output.mark(format!("restarted from checkpoint {}", spec.checkpoint));
             if self.session.loud {
                 self.output.say(format!(
                     "job {} goes on from checkpoint {}, {age} old",
@@ -275,9 +281,10 @@ impl<'a> Runner<'a> {
                     return outcome;
                 }
             }
-            let wait = self.machine.deadline().map(|deadline| {
-                Duration::from_nanos(deadline.saturating_sub(self.now().nanos))
-            });
+            let wait = self
+                .machine
+                .deadline()
+                .map(|deadline| Duration::from_nanos(deadline.saturating_sub(self.now().nanos)));
             next = tokio::select! {
                 event = agent_events.recv() => Some(match event {
                     Some(event) => Event::Agent { agent: AgentId::EMBEDDED, event },
@@ -478,10 +485,11 @@ impl<'a> Runner<'a> {
     ) -> Result<u8, Failure> {
         let name = self.session.job.name().to_owned();
         let newest = self.machine.history().newest().map(|record| record.checkpoint);
-        if let Outcome::Ended { status, .. } = &outcome {
-            self.output.mark(text::end(Some(*status)));
-        }
-        let finished = tokio::task::spawn_blocking(move || self.output.finish());
+        let mark = match &outcome {
+            Outcome::Ended { status, .. } => Some(text::end(Some(*status))),
+            Outcome::Lost { .. } => None,
+        };
+        let finished = tokio::task::spawn_blocking(move || self.output.finish(mark));
         tokio::pin!(finished);
         loop {
             tokio::select! {
