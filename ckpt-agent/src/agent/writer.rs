@@ -24,12 +24,6 @@ const REPORT: Duration = Duration::from_secs(2);
 /// the job spins on all of them, since what is not written yet holds the job's old pages in memory.
 const NICE: i32 = 10;
 
-/// A write in progress.
-#[derive(Debug)]
-pub struct Writing {
-    done: Arc<AtomicBool>,
-}
-
 /// Starts to write; the outcome comes back as a request.
 ///
 /// # Errors
@@ -40,7 +34,7 @@ pub fn start(
     number: u64,
     requests: Sender<Request>,
     events: Arc<Events>,
-) -> std::io::Result<Writing> {
+) -> std::io::Result<()> {
     let done = Arc::new(AtomicBool::new(false));
     let progress = Arc::new(AtomicU64::new(0));
     let finished = done.clone();
@@ -56,11 +50,10 @@ pub fn start(
         finished.store(true, Ordering::Relaxed);
         let _ = requests.send(Request::Written(number, Box::new(outcome)));
     })?;
-    let over = done.clone();
     std::thread::Builder::new().name("write-progress".into()).spawn(move || {
         let step = Duration::from_millis(100);
         let mut waited = Duration::ZERO;
-        while !over.load(Ordering::Relaxed) {
+        while !done.load(Ordering::Relaxed) {
             std::thread::sleep(step);
             waited += step;
             if waited >= REPORT {
@@ -70,12 +63,5 @@ pub fn start(
             }
         }
     })?;
-    Ok(Writing { done })
-}
-
-impl Writing {
-    /// Whether the outcome is on its way.
-    pub fn is_done(&self) -> bool {
-        self.done.load(Ordering::Relaxed)
-    }
+    Ok(())
 }

@@ -170,8 +170,8 @@ pub fn area(host_pid: i32, planned: &Planned, flags: Option<&Mapping>) -> Result
         },
     };
     let advice = match flags {
-        Some(smaps) => advice(smaps)?,
-        None => Advice::default(),
+        Some(smaps) if planned.plan != Plan::Kernel => advice(smaps)?,
+        _ => Advice::default(),
     };
     let shared = mapping.shared && !whole;
     let area = Area {

@@ -5,7 +5,7 @@ use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
-use super::super::error::{EngineError, Result};
+use super::super::error::Result;
 use super::super::graph::InodeId;
 use super::super::inodes::content;
 use super::super::objects::{BlobData, DumpContext, Extent};

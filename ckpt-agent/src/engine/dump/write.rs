@@ -11,7 +11,7 @@ use super::super::graph::{
     StoredWindow, WINDOW_PAGES,
 };
 use super::super::objects::{BlobData, DumpContext, Object};
-use super::super::proc::{Mapping, read_smaps};
+use super::super::proc::read_smaps;
 use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area, describe};
 use super::ghost::is_alive;
