@@ -51,13 +51,16 @@ pub fn seal_all(context: &RestoreContext) -> Result<()> {
             let _ = nix::unistd::fchown(fd, Some(user.into()), Some(group.into()));
         }
         let mode = Mode::from_bits_truncate(inode.mode);
-        if inode.origin != Origin::Anonymous {
+        let found = nix::sys::stat::fstat(fd)
+            .map_err(|errno| EngineError::system("fstat", name(inode), errno))?;
+        if inode.origin != Origin::Anonymous && found.st_mode & 0o7777 != mode.bits() {
             // Behind fchown, which clears set-user-ID. A memfd that is sealed against execution
             // has its mode already.
             nix::sys::stat::fchmod(fd, mode)
                 .map_err(|errno| EngineError::system("fchmod", name(inode), errno))?;
         }
-        if let (Some(ns), Origin::Named { .. }) = (inode.modified_ns, &inode.origin) {
+        let modified = inode.modified_ns.filter(|ns| *ns != modified_ns(&found));
+        if let (Some(ns), Origin::Named { .. }) = (modified, &inode.origin) {
             let time = nix::sys::time::TimeSpec::new(
                 ns.div_euclid(1_000_000_000),
                 ns.rem_euclid(1_000_000_000),
@@ -90,7 +93,9 @@ fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
             context.copy_blob(inode.content, fd.as_fd())?;
             Ok(fd)
         }
-        Origin::Named { path } => named(path, inode, context),
+        Origin::Named { path } => {
+            named(path, inode, context).or_else(|error| existing(path, inode, context).ok_or(error))
+        }
     }
 }
 
@@ -130,6 +135,33 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
         return Err(error);
     }
     Ok(fd)
+}
+
+/// Where no file can be made: the one of that name if it is still the same, or one that can be
+/// written. So programs in /tmp that belong to another user serve as they are.
+fn existing(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Option<OwnedFd> {
+    let flags = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let reach = |access: OFlag| open(path, access | flags, Mode::empty());
+    let writing = reach(OFlag::O_RDWR);
+    let writable = writing.is_ok();
+    let fd = writing.or_else(|_| reach(OFlag::O_RDONLY)).ok()?;
+    let found = nix::sys::stat::fstat(&fd).ok()?;
+    if found.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return None;
+    }
+    let unchanged = u64::try_from(found.st_size) == Ok(inode.size)
+        && Some(modified_ns(&found)) == inode.modified_ns;
+    if !unchanged {
+        let refilled = writable
+            && nix::unistd::ftruncate(&fd, 0).is_ok()
+            && context.copy_blob(inode.content, fd.as_fd()).is_ok();
+        return refilled.then_some(fd);
+    }
+    Some(fd)
+}
+
+fn modified_ns(found: &nix::sys::stat::FileStat) -> i64 {
+    found.st_mtime.saturating_mul(1_000_000_000).saturating_add(found.st_mtime_nsec)
 }
 
 /// Makes the folders above a file of a session directory, for their owner alone.
