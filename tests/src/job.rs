@@ -42,6 +42,7 @@ pub struct Job {
     launcher: Option<Child>,
     starts: u32,
     extra_environment: Vec<(String, String)>,
+    wrapper: Vec<String>,
 }
 
 impl Job {
@@ -64,12 +65,44 @@ impl Job {
             launcher: None,
             starts: 0,
             extra_environment: Vec::new(),
+            wrapper: Vec::new(),
         })
     }
 
     /// Sets a variable for what is started from now on.
     pub fn set(&mut self, name: &str, value: &str) {
         self.extra_environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Starts ckptd by these words from now on: a program that ends in exec of its arguments.
+    pub fn wrap(&mut self, words: &[&str]) {
+        self.wrapper = words.iter().map(|&word| word.to_owned()).collect();
+    }
+
+    /// The job's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The job's folder in [`Job::state`].
+    ///
+    /// # Errors
+    /// When there is none yet.
+    pub fn folder(&self) -> Result<PathBuf, Failure> {
+        let entries = fs::read_dir(self.state()).into_iter().flatten().flatten();
+        let mut jobs = entries.map(|e| e.path()).filter(|path| path.join("job.json").exists());
+        jobs.next().ok_or_else(|| Failure(format!("{} has no folder", self.name)))
+    }
+
+    /// The process of `ckptd run` or `ckptd restart`.
+    ///
+    /// # Errors
+    /// When it has not been started.
+    pub fn launcher_pid(&self) -> Result<i32, Failure> {
+        let launcher = self.launcher.as_ref();
+        launcher
+            .and_then(|child| child.id().try_into().ok())
+            .ok_or_else(|| Failure("the job was never started".into()))
     }
 
     /// Forgets the variables that [`Job::set`] made.
@@ -92,6 +125,20 @@ impl Job {
 
     fn start(&mut self, mut command: Command) -> Result<(), Failure> {
         self.starts += 1;
+        if let [program, arguments @ ..] = self.wrapper.as_slice() {
+            let mut wrapped = Command::new(program);
+            wrapped.args(arguments).arg(command.get_program()).args(command.get_args());
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => wrapped.env(name, value),
+                    None => wrapped.env_remove(name),
+                };
+            }
+            if let Some(folder) = command.get_current_dir() {
+                wrapped.current_dir(folder);
+            }
+            command = wrapped;
+        }
         let log = |stream: &str| {
             File::create(self.home.join(format!("{stream}.{}", self.starts)))
                 .map_err(|e| Failure(format!("failed to make a log: {e}")))
@@ -107,8 +154,16 @@ impl Job {
     /// # Errors
     /// When ckptd cannot be started.
     pub fn run(&mut self, command: &[&str]) -> Result<(), Failure> {
-        let mut run = self.command(&["run", "--interval", "0", "--name", &self.name]);
-        run.arg("--").args(command);
+        self.run_with(&["--interval", "0"], command)
+    }
+
+    /// `ckptd run OPTIONS... --name NAME -- COMMAND...`
+    ///
+    /// # Errors
+    /// When ckptd cannot be started.
+    pub fn run_with(&mut self, options: &[&str], command: &[&str]) -> Result<(), Failure> {
+        let mut run = self.command(&["run"]);
+        run.args(options).args(["--name", &self.name, "--"]).args(command);
         self.start(run)
     }
 
@@ -310,21 +365,11 @@ impl Drop for Job {
     }
 }
 
-/// Whether `ckptd status --json` says that the job runs.
+/// Whether `ckptd status --json` says that the job runs and answers.
 fn reports_running(listing: &str) -> bool {
-    fn running(value: &serde_json::Value) -> bool {
-        match value {
-            serde_json::Value::Object(fields) => {
-                fields.get("running").and_then(serde_json::Value::as_bool) == Some(true)
-                    || fields.get("state").and_then(serde_json::Value::as_str) == Some("running")
-                    || fields.get("job").is_some_and(running)
-                    || fields.get("jobs").is_some_and(running)
-            }
-            serde_json::Value::Array(items) => items.iter().any(running),
-            _ => false,
-        }
-    }
-    serde_json::from_str(listing).is_ok_and(|value| running(&value))
+    serde_json::from_str(listing).is_ok_and(|status: serde_json::Value| {
+        status["state"] == "running" && status["live"].is_object()
+    })
 }
 
 fn tail(title: &str, path: &Path) -> String {

@@ -1,0 +1,121 @@
+//! Many checkpoints in a row leave nothing behind.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use ckptd_tests::account::Account;
+use ckptd_tests::job::Failure;
+
+use super::worker::{Bench, Worker};
+
+const CHECKPOINTS: u32 = 200;
+/// By then every pool and table has its size.
+const SETTLED: u32 = 20;
+/// What the memory of ckptd and of the job may grow by, in KiB: less than one page a checkpoint.
+const MARGIN_KIB: u64 = 600;
+
+/// What is held, by ckptd and by the job together.
+#[derive(Debug)]
+struct Held {
+    processes: usize,
+    descriptors: usize,
+    threads: u64,
+    memory_kib: u64,
+    files: usize,
+}
+
+/// All descendants of a process, itself and zombies included.
+fn family(root: i32) -> Vec<i32> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Behind the name in parentheses: state, parent.
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        if let Some(parent) = parent.and_then(|text| text.parse().ok()) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let (mut found, mut next) = (vec![root], 0);
+    while let Some(pid) = found.get(next) {
+        found.extend(children.get(pid).into_iter().flatten());
+        next += 1;
+    }
+    found
+}
+
+fn status_field(pid: i32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn files(folder: &std::path::Path) -> usize {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|e| if e.path().is_dir() { 1 + files(&e.path()) } else { 1 }).sum()
+}
+
+impl Held {
+    fn by(worker: &Worker) -> Result<Held, Failure> {
+        let family = family(worker.job.launcher_pid()?);
+        let descriptors =
+            |pid: &i32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        Ok(Held {
+            processes: family.len(),
+            descriptors: family.iter().map(descriptors).sum(),
+            threads: family.iter().map(|pid| status_field(*pid, "Threads:")).sum(),
+            memory_kib: family.iter().map(|pid| status_field(*pid, "VmRSS:")).sum(),
+            files: files(&worker.job.folder()?),
+        })
+    }
+
+    /// What the later one has more.
+    fn excess(&self, later: &Held) -> Vec<String> {
+        let pairs = [
+            ("processes", self.processes as u64, later.processes as u64),
+            ("descriptors", self.descriptors as u64, later.descriptors as u64),
+            ("threads", self.threads, later.threads),
+            ("files", self.files as u64, later.files as u64),
+            ("KiB of memory", self.memory_kib + MARGIN_KIB, later.memory_kib),
+        ];
+        let more = pairs.into_iter().filter(|(_, before, after)| after > before);
+        more.map(|(what, before, after)| format!("{after} {what} after {before}")).collect()
+    }
+}
+
+/// Measures after the first twenty and at the end. Background work may still be ending when a
+/// checkpoint is told: the second measure is taken again for a while.
+pub fn many_checkpoints(bench: &Bench, account: Account) -> Result<(), Failure> {
+    let mut worker = bench.worker(&format!("leaks-{}", account.name()), account)?;
+    worker.run(&["--interval", "0"], 4, false)?;
+    let mut settled = None;
+    for number in 1..=CHECKPOINTS {
+        worker.job.must_checkpoint()?;
+        if number == SETTLED {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            settled = Some(Held::by(&worker)?);
+        }
+    }
+    let settled = settled.ok_or_else(|| Failure("nothing was measured".into()))?;
+    let mut excess = Vec::new();
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        excess = settled.excess(&Held::by(&worker)?);
+        if excess.is_empty() {
+            break;
+        }
+    }
+    if !excess.is_empty() {
+        return Err(Failure(format!(
+            "{CHECKPOINTS} checkpoints left something: {}\n{}",
+            excess.join(", "),
+            worker.job.dump()
+        )));
+    }
+    worker.job.kill()?;
+    worker.job.restart(&[])?;
+    worker.job.wait_until_up()?;
+    worker.finish()
+}
