@@ -123,6 +123,7 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
         mode: 0o600,
         owner: None,
         modified_ns: None,
+        read_only: false,
         content,
     });
     let inode = InodeId((context.inodes.len() - 1) as u32);
@@ -143,8 +144,7 @@ pub fn has_content(context: &DumpContext, inode: InodeId) -> bool {
     context.blobs[blob as usize].length > 0
 }
 
-/// The area of an image: mapping, plan and the flags that smaps tells. Files are looked up from the
-/// root of the memory's copy: the process itself may have ended since.
+/// The area of an image: mapping, plan and the flags that smaps tells.
 ///
 /// # Errors
 /// Flags that no image can hold.
@@ -189,6 +189,7 @@ pub fn area(ghost_pid: i32, planned: &Planned, flags: Option<&Mapping>) -> Resul
 /// The file behind a mapping, if its path still leads to it.
 fn identify(ghost_pid: i32, mapping: &Mapping) -> Result<Option<MappedFile>> {
     let (path, _) = mapping.path();
+    // The ghost sees the same files, and is there for certain.
     let reached = format!("/proc/{ghost_pid}/root{path}");
     let Ok(metadata) = std::fs::metadata(&reached) else { return Ok(None) };
     if metadata.ino() != mapping.inode {

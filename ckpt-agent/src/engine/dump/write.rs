@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
-    Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, MappedFile, Origin, ProcessImage,
-    Span, StoredWindow, WINDOW_PAGES,
+    Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, MappedFile, Origin, ProcessImage, Span,
+    StoredWindow, WINDOW_PAGES,
 };
+use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
 use super::super::proc::read_smaps;
 use super::super::trace::ProcessMemory;
@@ -186,7 +187,9 @@ fn write_process(
         let mapping = &plan.mapping;
         let flags =
             smaps.iter().find(|entry| entry.start <= mapping.start && mapping.end <= entry.end);
-        if flags.is_some_and(is_not_inherited) && !data.knows_not_inherited(host_pid, mapping) {
+        if flags.is_some_and(is_not_inherited)
+            && !data.knows_not_inherited(host_pid, mapping)
+        {
             return Err(EngineError::odd(
                 format!("process {}", image.pid),
                 "its memory was being rearranged; the next checkpoint will take it",
@@ -220,7 +223,9 @@ fn executable(ghost_pid: i32, path: &str) -> MappedFile {
     let reached = format!("/proc/{ghost_pid}/root{path}");
     match std::fs::metadata(&reached) {
         Ok(metadata) => describe(path, &reached, &metadata),
-        Err(_) => MappedFile { path: path.to_owned(), size: 0, modified_ns: 0, build_id: None },
+        Err(_) => {
+            MappedFile { path: path.to_owned(), size: 0, modified_ns: 0, build_id: None }
+        }
     }
 }
 
@@ -241,6 +246,9 @@ fn carry_if_session(
     let reached = format!("/proc/{ghost_pid}/root{}", file.path);
     let failed = |error| EngineError::system("read", file.path.clone(), error);
     let metadata = std::fs::metadata(&reached).map_err(failed)?;
+    if inodes::belongs_to_another(ghost_pid, metadata.uid()) {
+        return Ok(());
+    }
     let key = (metadata.dev(), metadata.ino());
     let inode = match context.inode_index.get(&key) {
         Some(inode) => *inode,
@@ -253,6 +261,7 @@ fn carry_if_session(
                 size: metadata.size(),
                 mode: metadata.mode() & 0o7777,
                 owner: Some((metadata.uid(), metadata.gid())),
+                read_only: true,
                 modified_ns: Some(
                     metadata
                         .mtime()

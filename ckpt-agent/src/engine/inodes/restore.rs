@@ -46,21 +46,21 @@ pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
 pub fn seal_all(context: &RestoreContext) -> Result<()> {
     for (index, inode) in context.graph.inodes.iter().enumerate() {
         let fd = context.inode(InodeId(index as u32))?;
+        if inode.read_only && is_unchanged(fd, inode) {
+            continue;
+        }
         if let Some((user, group)) = inode.owner {
             // An ordinary user can't give files away, and need not: they are his own.
             let _ = nix::unistd::fchown(fd, Some(user.into()), Some(group.into()));
         }
         let mode = Mode::from_bits_truncate(inode.mode);
-        let found = nix::sys::stat::fstat(fd)
-            .map_err(|errno| EngineError::system("fstat", name(inode), errno))?;
-        if inode.origin != Origin::Anonymous && found.st_mode & 0o7777 != mode.bits() {
+        if inode.origin != Origin::Anonymous {
             // Behind fchown, which clears set-user-ID. A memfd that is sealed against execution
             // has its mode already.
             nix::sys::stat::fchmod(fd, mode)
                 .map_err(|errno| EngineError::system("fchmod", name(inode), errno))?;
         }
-        let modified = inode.modified_ns.filter(|ns| *ns != modified_ns(&found));
-        if let (Some(ns), Origin::Named { .. }) = (modified, &inode.origin) {
+        if let (Some(ns), Origin::Named { .. }) = (inode.modified_ns, &inode.origin) {
             let time = nix::sys::time::TimeSpec::new(
                 ns.div_euclid(1_000_000_000),
                 ns.rem_euclid(1_000_000_000),
@@ -93,9 +93,7 @@ fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
             context.copy_blob(inode.content, fd.as_fd())?;
             Ok(fd)
         }
-        Origin::Named { path } => {
-            named(path, inode, context).or_else(|error| existing(path, inode, context).ok_or(error))
-        }
+        Origin::Named { path } => named(path, inode, context),
     }
 }
 
@@ -122,6 +120,15 @@ fn deleted(path: &str) -> Result<OwnedFd> {
 /// keeps it, and never sees half of this one.
 fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
     let failed = |errno| EngineError::system("make the file", path, errno);
+    if inode.read_only {
+        // A new file in its place would look changed to other jobs that run the same program.
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        if let Ok(there) = open(path, flags, Mode::empty()) {
+            if is_unchanged(there.as_fd(), inode) {
+                return Ok(there);
+            }
+        }
+    }
     make_parents(path)?;
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_CREAT | OFlag::O_EXCL;
     let make = |name: &str| open(name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
@@ -137,31 +144,14 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
     Ok(fd)
 }
 
-/// Where no file can be made: the one of that name if it is still the same, or one that can be
-/// written. So programs in /tmp that belong to another user serve as they are.
-fn existing(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Option<OwnedFd> {
-    let flags = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let reach = |access: OFlag| open(path, access | flags, Mode::empty());
-    let writing = reach(OFlag::O_RDWR);
-    let writable = writing.is_ok();
-    let fd = writing.or_else(|_| reach(OFlag::O_RDONLY)).ok()?;
-    let found = nix::sys::stat::fstat(&fd).ok()?;
-    if found.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return None;
-    }
-    let unchanged = u64::try_from(found.st_size) == Ok(inode.size)
-        && Some(modified_ns(&found)) == inode.modified_ns;
-    if !unchanged {
-        let refilled = writable
-            && nix::unistd::ftruncate(&fd, 0).is_ok()
-            && context.copy_blob(inode.content, fd.as_fd()).is_ok();
-        return refilled.then_some(fd);
-    }
-    Some(fd)
-}
-
-fn modified_ns(found: &nix::sys::stat::FileStat) -> i64 {
-    found.st_mtime.saturating_mul(1_000_000_000).saturating_add(found.st_mtime_nsec)
+/// Whether a file has the size and time of the recorded one.
+fn is_unchanged(fd: BorrowedFd<'_>, inode: &CarriedInode) -> bool {
+    nix::sys::stat::fstat(fd).is_ok_and(|stat| {
+        let second = stat.st_mtime.saturating_mul(1_000_000_000);
+        stat.st_size as u64 == inode.size
+            && Some(second.saturating_add(stat.st_mtime_nsec)) == inode.modified_ns
+            && stat.st_mode & 0o7777 == inode.mode
+    })
 }
 
 /// Makes the folders above a file of a session directory, for their owner alone.

@@ -105,23 +105,28 @@ fn open_inode(inode: InodeId, writable: bool, context: &RestoreContext) -> Resul
         .map_err(|error| EngineError::odd("carried inode", error.to_string()))
 }
 
-fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -> Result<OwnedFd> {
+fn open_named(
+    file: &MappedFile,
+    writable: bool,
+    context: &mut RestoreContext,
+) -> Result<OwnedFd> {
     let failed = |error: std::io::Error| EngineError::Unfit {
         what: format!("{} cannot be opened ({error})", file.path),
         way_out: "put it back where it was".into(),
     };
-    let opened =
-        std::fs::File::options().read(true).write(writable).open(&file.path).map_err(failed)?;
+    let opened = std::fs::File::options()
+        .read(true)
+        .write(writable)
+        .open(&file.path)
+        .map_err(failed)?;
     let metadata = opened.metadata().map_err(failed)?;
     let modified =
         metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
     let unchanged = metadata.size() == file.size && modified == file.modified_ns;
     // A file of a session directory has just been made from the image.
-    let carried = context
-        .graph
-        .inodes
-        .iter()
-        .any(|inode| matches!(&inode.origin, Origin::Named { path } if *path == file.path));
+    let carried = context.graph.inodes.iter().any(
+        |inode| matches!(&inode.origin, Origin::Named { path } if *path == file.path),
+    );
     let device = !metadata.is_file();
     if unchanged || carried || device {
         return Ok(opened.into());
@@ -164,12 +169,8 @@ pub fn release_programs(image: &Image, context: &mut RestoreContext) -> Result<(
         if inode.mode & 0o111 != 0 && !written.contains(&id) {
             // PR_SET_MM_MAP asks for the right to execute, which else comes last.
             let mode = nix::sys::stat::Mode::from_bits_truncate(inode.mode);
-            let failed = |errno| EngineError::system("fchmod", "a program of the image", errno);
-            let found = nix::sys::stat::fstat(context.inode(id)?).map_err(failed)?;
-            // One that another user owns was taken as it is.
-            if found.st_mode & 0o7777 != mode.bits() {
-                nix::sys::stat::fchmod(context.inode(id)?, mode).map_err(failed)?;
-            }
+            // An unchanged one has it, and may be another user's.
+            let _ = nix::sys::stat::fchmod(context.inode(id)?, mode);
             let reading = open_inode(id, false, context)?;
             context.add_inode(id, reading)?;
         }
