@@ -14,7 +14,7 @@ use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
 use super::super::sys::schedule;
 use super::super::trace::{Batch, Remote, Scratch, Ticket};
-use super::sleep;
+use super::sleep::Sleeps;
 
 /// Highest signal number.
 const SIGNALS: i32 = 64;
@@ -208,6 +208,7 @@ pub fn ask_thread(
     scratch: Scratch,
     host_pid: i32,
     depth: usize,
+    sleeps: &Sleeps,
 ) -> Result<ThreadImage> {
     let host_tid = remote.thread().tid();
     let path = format!("/proc/{host_pid}/task/{host_tid}");
@@ -231,7 +232,7 @@ pub fn ask_thread(
     let (rseq_address, rseq_size, rseq_signature) = remote.thread().rseq()?;
     let mut entry = *remote.thread().entry();
     leave_critical_section(remote, rseq_address, &mut entry)?;
-    let registers = image_registers(remote, &entry)?;
+    let (registers, rest) = image_registers(remote, &entry, sleeps)?;
     let (head, length) = robust_list(host_tid)?;
 
     let at = scratch.data();
@@ -262,6 +263,7 @@ pub fn ask_thread(
         ended: false,
         registers: to_hex(&Current::to_bytes(&registers)),
         extended,
+        rest,
         blocked: remote.blocked(),
         pending: Vec::new(),
         signal_stack: SignalStack { base: words[0], flags: words[1] as i32, size: words[2] },
@@ -319,20 +321,29 @@ fn leave_critical_section(
     Ok(())
 }
 
-/// Registers for the image: an interrupted call is issued again, with the time that is left where
-/// the kernel or the program's memory tells it.
+/// Registers for the image, and what they expect in memory: an interrupted call is issued again, with
+/// the time that is left. A live thread whose call does not know its time by itself goes on the same way.
 fn image_registers(
     remote: &mut Remote<'_>,
     entry: &super::super::arch::Registers,
-) -> Result<super::super::arch::Registers> {
-    Ok(match Current::interrupted(entry) {
-        Interrupted::No => Current::settled(entry),
-        Interrupted::Again(call) => Current::reissue(entry, call),
-        Interrupted::RestartBlock(call) => {
-            let call = sleep::with_rest(call, remote.memory())?;
-            Current::reissue(entry, call)
+    sleeps: &Sleeps,
+) -> Result<(super::super::arch::Registers, Option<(u64, [u64; 2])>)> {
+    let (call, live) = match Current::interrupted(entry) {
+        Interrupted::No => return Ok((Current::settled(entry), None)),
+        Interrupted::Again(call) => (call, true),
+        Interrupted::RestartBlock(call) => (call, false),
+    };
+    let (host_tid, stack) = (remote.thread().tid(), Current::stack_pointer(entry));
+    let on = sleeps.going_on(host_tid, call, stack, remote.memory())?;
+    let registers = Current::reissue(entry, on.call);
+    if live && on.call != call {
+        if let Some((place, [seconds, nanoseconds])) = on.rest {
+            let timespec = [seconds.to_ne_bytes(), nanoseconds.to_ne_bytes()].concat();
+            remote.memory().write(place, &timespec)?;
         }
-    })
+        remote.fix_resume(registers);
+    }
+    Ok((registers, on.rest))
 }
 
 /// Pending signals of a thread or of its process: last of all, since timers and peers keep

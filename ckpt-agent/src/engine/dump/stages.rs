@@ -24,6 +24,7 @@ use super::ghost::Ghost;
 use super::pages::Pagemap;
 use super::process;
 use super::shared;
+use super::sleep::Sleeps;
 
 /// What a dump is told about the job.
 #[derive(Debug)]
@@ -54,6 +55,7 @@ pub struct Frozen {
     settings: DumpSettings,
     clocks: Clocks,
     not_inherited: NotInherited,
+    sleeps: Sleeps,
     depth: usize,
 }
 
@@ -65,9 +67,10 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
+    let sleeps = Sleeps::observe(settings.init)?;
     let job = freeze(settings.init, settings.freeze_limit)?;
     let clocks = clocks::of_process(settings.init)?;
-    Ok(Frozen { job, settings, clocks, not_inherited, depth })
+    Ok(Frozen { job, settings, clocks, not_inherited, sleeps, depth })
 }
 
 /// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes. Reading smaps walks all page tables,
@@ -348,11 +351,13 @@ impl Quiesced {
         let mut remote = process.lend(entry_point)?;
         let mut inside = process::ask_process(&mut remote)?;
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
-        inside.threads.push(process::ask_thread(&mut remote, scratch, host_pid, self.frozen.depth)?);
+        let (depth, sleeps) = (self.frozen.depth, &self.frozen.sleeps);
+        let leader = process::ask_thread(&mut remote, scratch, host_pid, depth, sleeps)?;
+        inside.threads.push(leader);
         drop(remote);
         for thread in process.threads.iter_mut().skip(1) {
             let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
-            let image = process::ask_thread(&mut remote, scratch, host_pid, self.frozen.depth)?;
+            let image = process::ask_thread(&mut remote, scratch, host_pid, depth, sleeps)?;
             inside.threads.push(image);
         }
         if let Some(node) = self.nodes.get_mut(&host_pid) {

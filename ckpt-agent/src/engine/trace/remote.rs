@@ -90,6 +90,11 @@ impl<'t> Remote<'t> {
         self.thread.set_resume(going_on(&registers));
     }
 
+    /// Lets the thread go on with exactly these registers.
+    pub fn fix_resume(&mut self, registers: super::super::arch::Registers) {
+        self.thread.fix_resume(registers);
+    }
+
     /// The thread.
     pub fn thread(&self) -> &StoppedThread {
         self.thread

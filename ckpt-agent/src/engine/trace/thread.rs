@@ -179,6 +179,8 @@ pub struct StoppedThread {
     entry: Registers,
     /// Registers to put in place before the thread goes on, where not those of the stop.
     resume: Option<Registers>,
+    /// `resume` is what it shall be, whatever is injected.
+    resume_fixed: bool,
     released: bool,
     _here: NotSend,
 }
@@ -190,6 +192,7 @@ impl StoppedThread {
             entry: Current::from_bytes(&[0; size_of::<Registers>()])
                 .ok_or_else(|| EngineError::odd("register set size", Current::NAME))?,
             resume: None,
+            resume_fixed: false,
             released: false,
             _here: PhantomData,
         };
@@ -233,9 +236,18 @@ impl StoppedThread {
         self.entry = registers;
     }
 
-    /// Registers with which the thread shall go on instead of those of the stop.
+    /// Registers with which the thread shall go on instead of those of the stop, until others are
+    /// fixed.
     pub fn set_resume(&mut self, registers: Registers) {
+        if !self.resume_fixed {
+            self.resume = Some(registers);
+        }
+    }
+
+    /// Registers with which the thread shall go on, for good.
+    pub fn fix_resume(&mut self, registers: Registers) {
         self.resume = Some(registers);
+        self.resume_fixed = true;
     }
 
     /// Registers as they are now.
