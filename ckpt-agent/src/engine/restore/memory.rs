@@ -348,5 +348,5 @@ pub fn fill(
 /// Whether the program counter of an image lies in one of its areas: a cheap check before it runs.
 pub fn is_mapped(image: &ProcessImage, address: u64) -> bool {
     image.areas.iter().any(|area| area.start <= address && address < area.end)
-        || address >= Current::USER_TOP
+        || address >= Current::user_top()
 }
