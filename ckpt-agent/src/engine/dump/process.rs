@@ -125,14 +125,13 @@ impl Answers {
 ///
 /// # Errors
 /// Failed calls, the process's end.
-pub fn ask_process(remote: &mut Remote<'_>, status: &Status) -> Result<Inside> {
+pub fn ask_process(remote: &mut Remote<'_>) -> Result<Inside> {
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     let mut answers = Answers { next: scratch.data() };
     let mut batch = Batch::new();
-    let wanted = status.sigign | status.sigcgt | 1 << (libc::SIGCHLD - 1);
+    // All of them: a default action can have flags as well (SA_NOCLDWAIT).
     let signals: Vec<i32> = (1..=SIGNALS)
         .filter(|signal| *signal != libc::SIGKILL && *signal != libc::SIGSTOP)
-        .filter(|signal| wanted & 1 << (signal - 1) != 0)
         .collect();
     let actions_at = answers.room(ACTION_SIZE * signals.len() as u64);
     let mut checked: Vec<(&'static str, Ticket)> = Vec::new();
@@ -161,8 +160,8 @@ pub fn ask_process(remote: &mut Remote<'_>, status: &Status) -> Result<Inside> {
     }
 
     let mut actions = Vec::new();
-    for (index, signal) in signals.iter().enumerate() {
-        let words = read_words(remote, actions_at + index as u64 * ACTION_SIZE, 4)?;
+    let all_words = read_words(remote, actions_at, 4 * signals.len())?;
+    for (signal, words) in signals.iter().zip(all_words.chunks_exact(4)) {
         let mut four = [0; 4];
         four[..Current::SIGACTION_WORDS].copy_from_slice(&words[..Current::SIGACTION_WORDS]);
         if four != [0; 4] {

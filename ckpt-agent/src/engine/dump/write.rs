@@ -194,7 +194,8 @@ fn write_process(
                 "its memory was being rearranged; the next checkpoint will take it",
             ));
         }
-        let (mut area, whole) = area(host_pid, plan, flags)?;
+        let special = data.as_it_ran(host_pid, mapping);
+        let (mut area, whole) = area(host_pid, plan, special.or(flags))?;
         if whole {
             pages.add(area.start, area.end, false)?;
         } else if !area.shared && plan.plan != Plan::Kernel && flags.is_some() {

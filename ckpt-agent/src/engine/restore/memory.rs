@@ -1,6 +1,5 @@
 //! Replaces a helper's memory by that of the image.
 
-use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Area, Backing, ProcessImage, Protection, from_hex};
 use super::super::proc::{Mapping, read_maps};
@@ -343,10 +342,4 @@ pub fn fill(
             handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     })
-}
-
-/// Whether the program counter of an image lies in one of its areas: a cheap check before it runs.
-pub fn is_mapped(image: &ProcessImage, address: u64) -> bool {
-    image.areas.iter().any(|area| area.start <= address && address < area.end)
-        || address >= Current::user_top()
 }
