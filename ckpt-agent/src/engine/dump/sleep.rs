@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(with_rest(call, &mut memory).unwrap(), call);
         let call = Call { number: libc::SYS_clock_nanosleep, arguments: [1, 0, 7, at, 0, 0] };
         assert_eq!(with_rest(call, &mut memory).unwrap().arguments[2], at);
-        let call = Call { number: libc::SYS_poll, arguments: [1, 1, 100, 0, 0, 0] };
+        let call = Call { number: libc::SYS_futex, arguments: [1, 1, 100, 0, 0, 0] };
         assert_eq!(with_rest(call, &mut memory).unwrap(), call);
     }
 }
