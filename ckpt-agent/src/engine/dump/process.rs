@@ -246,7 +246,10 @@ pub fn ask_thread(
     let mut extended = Vec::new();
     for &note in Current::EXTENDED_SETS {
         match remote.thread().register_set(note) {
-            Ok(bytes) => extended.push((note, to_hex(&bytes))),
+            Ok(bytes) if Current::worth_keeping(note, &bytes) => {
+                extended.push((note, to_hex(&bytes)));
+            }
+            Ok(_) => {}
             // A set that this machine lacks.
             Err(EngineError::System { source, .. })
                 if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => {}
