@@ -12,15 +12,18 @@ use super::worker::{Bench, Worker};
 
 const MIB: u64 = 1 << 20;
 
-fn command(words: &[&str]) -> Result<(), Failure> {
-    let output = Command::new(words[0]).args(&words[1..]).output();
-    match output {
+fn run(command: &mut Command) -> Result<(), Failure> {
+    match command.output() {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
-            Err(Failure(format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr))))
+            Err(Failure(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr))))
         }
-        Err(error) => Err(Failure(format!("failed to run {words:?}: {error}"))),
+        Err(error) => Err(Failure(format!("failed to run {command:?}: {error}"))),
     }
+}
+
+fn command(words: &[&str]) -> Result<(), Failure> {
+    run(Command::new(words[0]).args(&words[1..]))
 }
 
 /// A small file system of its own, unmounted when it is dropped.
@@ -95,9 +98,11 @@ pub fn full_disk(bench: &Bench, account: Account) -> Result<(), Failure> {
 pub fn file_limit(bench: &Bench, account: Account) -> Result<(), Failure> {
     let mut worker = bench.worker(&format!("file-limit-{}", account.name()), account)?;
     worker.run(&["--interval", "0"], 16, false)?;
+    // As the job's own user: root may lack the right to change another user's limits.
     let limit = |worker: &Worker, size: &str| {
         let pid = worker.job.launcher_pid()?.to_string();
-        command(&["prlimit", "--pid", &pid, &format!("--fsize={size}:unlimited")])
+        let mut prlimit = account.command(Path::new("prlimit"), bench.root());
+        run(prlimit.args(["--pid", &pid, &format!("--fsize={size}:unlimited")]))
     };
     survive(
         &mut worker,

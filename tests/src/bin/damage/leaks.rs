@@ -20,7 +20,8 @@ struct Held {
     processes: usize,
     descriptors: usize,
     threads: u64,
-    memory_kib: u64,
+    ckptd_kib: u64,
+    job_kib: u64,
     files: usize,
 }
 
@@ -59,14 +60,17 @@ fn files(folder: &std::path::Path) -> usize {
 
 impl Held {
     fn by(worker: &Worker) -> Result<Held, Failure> {
-        let family = family(worker.job.launcher_pid()?);
+        let launcher = worker.job.launcher_pid()?;
+        let family = family(launcher);
+        let memory = |pid: &i32| status_field(*pid, "VmRSS:");
         let descriptors =
             |pid: &i32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
         Ok(Held {
             processes: family.len(),
             descriptors: family.iter().map(descriptors).sum(),
             threads: family.iter().map(|pid| status_field(*pid, "Threads:")).sum(),
-            memory_kib: family.iter().map(|pid| status_field(*pid, "VmRSS:")).sum(),
+            ckptd_kib: memory(&launcher),
+            job_kib: family.iter().filter(|pid| **pid != launcher).map(memory).sum(),
             files: files(&worker.job.folder()?),
         })
     }
@@ -78,7 +82,8 @@ impl Held {
             ("descriptors", self.descriptors as u64, later.descriptors as u64),
             ("threads", self.threads, later.threads),
             ("files", self.files as u64, later.files as u64),
-            ("KiB of memory", self.memory_kib + MARGIN_KIB, later.memory_kib),
+            ("KiB of ckptd's memory", self.ckptd_kib + MARGIN_KIB, later.ckptd_kib),
+            ("KiB of the job's memory", self.job_kib + MARGIN_KIB, later.job_kib),
         ];
         let more = pairs.into_iter().filter(|(_, before, after)| after > before);
         more.map(|(what, before, after)| format!("{after} {what} after {before}")).collect()

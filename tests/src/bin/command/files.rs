@@ -1,0 +1,96 @@
+//! Files outside of the session directories that have changed since the checkpoint.
+
+use std::fs;
+use std::path::PathBuf;
+
+use ckptd_tests::job::Failure;
+
+use super::stage::{JOB, Running, Stage, expect, own};
+
+/// A job that appends to one file and reads another, both held open.
+struct Held<'a> {
+    stage: &'a Stage,
+    written: PathBuf,
+    read: PathBuf,
+}
+
+impl<'a> Held<'a> {
+    /// Runs it until both files are open, takes a checkpoint and kills it.
+    fn new(stage: &'a Stage) -> Result<Held<'a>, Failure> {
+        let folder = stage.outside.path();
+        let held = Held { stage, written: folder.join("written"), read: folder.join("read") };
+        own(fs::write(&held.read, "first\nsecond\n"))?;
+        let script = format!(
+            "exec 5>>{} 6<{}; echo one >&5; read line <&6; echo $line; \
+             while [ ! -e go ]; do sleep 0.02; done; echo two >&5; read line <&6; echo $line",
+            held.written.display(),
+            held.read.display()
+        );
+        let running = stage.run(&["sh", "-c", &script])?;
+        running.wait_for("first")?;
+        stage.checkpoint()?;
+        running.kill()?;
+        stage.expect_gone()?;
+        Ok(held)
+    }
+
+    /// The restart is refused in one line that names the file.
+    fn refused(&self, path: &PathBuf) -> Result<(), Failure> {
+        let ended = self.stage.output(&["restart", JOB], "")?.expect(125)?;
+        let name = path.display().to_string();
+        let right = ended.err.lines().count() == 1 && ended.err.contains(&name);
+        expect(right, || format!("not one line that names {name}: {ended:?}"))?;
+        self.stage.expect_gone()
+    }
+
+    fn finish(&self, running: Running, line: &str) -> Result<(), Failure> {
+        own(fs::write(self.stage.home.join("go"), ""))?;
+        let ended = running.finish()?.expect(0)?;
+        expect(ended.out == format!("{line}\n"), || format!("{ended:?}"))?;
+        let written = own(fs::read_to_string(&self.written))?;
+        expect(written == "one\ntwo\n", || format!("the file is {written:?}"))?;
+        self.stage.expect_gone()
+    }
+}
+
+/// A file that was appended to is put back, and its tail is kept and told of.
+pub fn grown(stage: &Stage) -> Result<(), Failure> {
+    let held = Held::new(stage)?;
+    own(fs::write(&held.written, "one\nlost work\n"))?;
+    let running = stage.restart(&[])?;
+    let said = running.text().1;
+    let name = held.written.display().to_string();
+    let mut tails = own(fs::read_dir(stage.outside.path()))?.flatten().map(|e| e.path());
+    let tail = tails.find(|p| fs::read_to_string(p).is_ok_and(|text| text == "lost work\n"));
+    expect(tail.is_some() && said.contains(&name), || format!("{tail:?}, said {said:?}"))?;
+    held.finish(running, "second")
+}
+
+/// A file that was written to and is shorter now.
+pub fn shorter(stage: &Stage) -> Result<(), Failure> {
+    let held = Held::new(stage)?;
+    own(fs::write(&held.written, "o"))?;
+    held.refused(&held.written)
+}
+
+/// A file that was read and is another now: refused, and taken as it is with --force.
+pub fn changed(stage: &Stage) -> Result<(), Failure> {
+    let held = Held::new(stage)?;
+    own(fs::write(&held.read, "FIRST\nSECOND\nTHIRD\n"))?;
+    held.refused(&held.read)?;
+    let running = stage.restart(&["--force"])?;
+    held.finish(running, "SECOND")
+}
+
+/// Files that are gone; put back, the restart works.
+pub fn missing(stage: &Stage) -> Result<(), Failure> {
+    let held = Held::new(stage)?;
+    for path in [&held.read, &held.written] {
+        let aside = path.with_extension("aside");
+        own(fs::rename(path, &aside))?;
+        held.refused(path)?;
+        own(fs::rename(&aside, path))?;
+    }
+    let running = stage.restart(&[])?;
+    held.finish(running, "second")
+}

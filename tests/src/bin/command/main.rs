@@ -1,0 +1,91 @@
+//! The command as a user meets it: terminals and keys, pipes and files, statuses, listings,
+//! refusals.
+
+mod files;
+mod listings;
+mod stage;
+mod streams;
+mod terminals;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use ckptd_tests::account::Account;
+use ckptd_tests::job::Failure;
+use ckptd_tests::workspace::Workspace;
+use clap::Parser;
+
+use stage::Stage;
+
+/// Calls ckptd as a user does: on terminals, with pipes and files, and in the wrong moment.
+#[derive(Parser)]
+struct Options {
+    /// Cases to run: every one whose name contains one of these (all by default)
+    names: Vec<String>,
+}
+
+type Case = fn(&Stage) -> Result<(), Failure>;
+
+const CASES: &[(&str, Case)] = &[
+    ("pipes", streams::pipes),
+    ("files-as-streams", streams::files),
+    ("statuses", streams::statuses),
+    ("early-reader", streams::early_reader),
+    ("pipes-of-three-generations", streams::pipes_of_three_generations),
+    ("deadly-signals", streams::deadly_signals),
+    ("stubborn-job", streams::stubborn_job),
+    ("json", listings::json),
+    ("stop-with-checkpoint", listings::stop_with_checkpoint),
+    ("refusals", listings::refusals),
+    ("launcher-killed", listings::launcher_killed),
+    ("grown-file", files::grown),
+    ("shorter-file", files::shorter),
+    ("changed-file", files::changed),
+    ("missing-file", files::missing),
+    ("terminal-interrupt", terminals::interrupt),
+    ("interactive-shell", terminals::interactive_shell),
+    ("terminal-then-pipe", terminals::terminal_then_pipe),
+];
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("command: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+    let mut workspace = Workspace::new()?;
+    let wanted =
+        |name: &str| options.names.is_empty() || options.names.iter().any(|n| name.contains(n));
+    let (mut passed, mut failed) = (0, 0);
+    for account in Account::available() {
+        for (name, case) in CASES.iter().filter(|(name, _)| wanted(name)) {
+            let name = format!("{name} {}", account.name());
+            let home = workspace.root.path().join(name.replace(' ', "."));
+            let started = Instant::now();
+            let outcome = Stage::new(&workspace.ckptd, account, &home).and_then(|s| case(&s));
+            let took = started.elapsed().as_secs_f64();
+            match outcome {
+                Ok(()) => {
+                    passed += 1;
+                    println!("pass {name} ({took:.2} s)");
+                }
+                Err(failure) => {
+                    failed += 1;
+                    println!("FAIL {name} ({took:.2} s): {failure}");
+                }
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, 0 skipped");
+    if failed > 0 {
+        workspace.root.disable_cleanup(true);
+        println!("files are in {}", workspace.root.path().display());
+    }
+    Ok(failed == 0)
+}

@@ -1,0 +1,148 @@
+//! Jobs on a terminal: the keys, the settings, an interactive shell over restarts.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ExitStatus};
+
+use ckptd_tests::account::{Account, running_as_root};
+use ckptd_tests::job::Failure;
+use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{Termios, tcgetattr};
+
+use super::stage::{Heard, JOB, Stage, expect, fail, own, until};
+
+/// A terminal with one ckptd on it.
+struct Terminal {
+    keyboard: File,
+    screen: Heard,
+    /// Kept open, so that the settings can be read when ckptd has ended.
+    line: OwnedFd,
+    before: Termios,
+    child: Child,
+}
+
+fn nix<T>(result: nix::Result<T>) -> Result<T, Failure> {
+    own(result.map_err(std::io::Error::from))
+}
+
+impl Terminal {
+    /// Starts ckptd as the leader of a new session on a new terminal of 33 rows and 77 columns.
+    fn start(stage: &Stage, arguments: &[&str]) -> Result<Terminal, Failure> {
+        let size = Winsize { ws_row: 33, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 };
+        let pair = nix(openpty(Some(&size), None))?;
+        if stage.account == Account::User && running_as_root() {
+            use std::os::unix::fs::MetadataExt;
+            let owner = own(std::fs::metadata(&stage.home))?.uid();
+            nix(nix::unistd::fchown(&pair.slave, Some(owner.into()), None))?;
+        }
+        let mut command = stage.wrapped(&["setsid", "--ctty"], arguments);
+        let end = || own(pair.slave.try_clone());
+        command.stdin(end()?).stdout(end()?).stderr(end()?);
+        let before = nix(tcgetattr(&pair.slave))?;
+        let child = own(command.spawn())?;
+        drop(command);
+        let keyboard = File::from(own(pair.master.try_clone())?);
+        let screen = Heard::of(File::from(pair.master));
+        Ok(Terminal { keyboard, screen, line: pair.slave, before, child })
+    }
+
+    fn up(&self, stage: &Stage) -> Result<(), Failure> {
+        until("the job answers", || stage.is_up())
+            .map_err(|f| Failure(format!("{f}; on the screen: {:?}", self.screen.text())))
+    }
+
+    fn type_in(&mut self, text: &str) -> Result<(), Failure> {
+        own(self.keyboard.write_all(text.as_bytes()))
+    }
+
+    fn end(&mut self) -> Result<ExitStatus, Failure> {
+        let mut status = None;
+        let child = &mut self.child;
+        until("ckptd ends", || {
+            status = child.try_wait().ok().flatten();
+            status.is_some()
+        })
+        .map_err(|f| Failure(format!("{f}; on the screen: {:?}", self.screen.text())))?;
+        let after = nix(tcgetattr(self.line.as_fd()))?;
+        if after != self.before {
+            return fail("the terminal's settings are not put back");
+        }
+        status.ok_or_else(|| Failure("no status".into()))
+    }
+
+    fn expect_status(&mut self, code: i32) -> Result<(), Failure> {
+        let status = self.end()?;
+        expect(status.code() == Some(code), || {
+            format!("{status} and not {code}; on the screen: {:?}", self.screen.text())
+        })
+    }
+
+    fn kill(mut self) -> Result<(), Failure> {
+        own(self.child.kill())?;
+        own(self.child.wait()).map(drop)
+    }
+}
+
+const RUN: &[&str] = &["run", "--interval", "0", "--name", JOB, "--"];
+
+fn run<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    RUN.iter().copied().chain(words.iter().copied()).collect()
+}
+
+/// The job has a terminal of the same size, and Ctrl-C ends it with the resume line.
+pub fn interrupt(stage: &Stage) -> Result<(), Failure> {
+    let script = "test -t 0 && test -t 1 && test -t 2 && stty size; echo ready; sleep 100";
+    let mut terminal = Terminal::start(stage, &run(&["sh", "-c", script]))?;
+    terminal.screen.wait_for("33 77")?;
+    terminal.screen.wait_for("ready")?;
+    terminal.up(stage)?;
+    stage.checkpoint()?;
+    terminal.type_in("\x03")?;
+    terminal.expect_status(130)?;
+    terminal.screen.wait_for(&format!("ckptd restart {JOB}"))?;
+    stage.expect_gone()
+}
+
+/// An interactive bash goes on, on a new terminal, three times.
+pub fn interactive_shell(stage: &Stage) -> Result<(), Failure> {
+    let mut terminal = Terminal::start(stage, &run(&["bash", "--norc", "--noprofile", "-i"]))?;
+    terminal.up(stage)?;
+    terminal.type_in("PS1='$ '; sum=40; echo sum is $sum\n")?;
+    terminal.screen.wait_for("sum is 40")?;
+    for generation in 1..=3 {
+        stage.checkpoint()?;
+        terminal.kill()?;
+        stage.expect_gone()?;
+        terminal = Terminal::start(stage, &["restart", JOB])?;
+        terminal.up(stage)?;
+        terminal.type_in("sum=$((sum + 1)); echo sum is $sum\n")?;
+        terminal.screen.wait_for(&format!("sum is {}", 40 + generation))?;
+        // Job control: a child in the foreground is interrupted, the shell is not.
+        terminal.type_in("sleep 100; echo interrupted $?\n")?;
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        terminal.type_in("\x03")?;
+        terminal.type_in("echo still there\n")?;
+        terminal.screen.wait_for("\nstill there")?;
+    }
+    terminal.type_in("exit 7\n")?;
+    terminal.expect_status(7)?;
+    stage.expect_gone()
+}
+
+/// A job from a terminal is restarted without one, with its output in a pipe.
+pub fn terminal_then_pipe(stage: &Stage) -> Result<(), Failure> {
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.02; done; echo right; exit 4";
+    let terminal = Terminal::start(stage, &run(&["sh", "-c", script]))?;
+    terminal.screen.wait_for("ready")?;
+    terminal.up(stage)?;
+    stage.checkpoint()?;
+    terminal.kill()?;
+    stage.expect_gone()?;
+    let running = stage.restart(&[])?;
+    own(std::fs::write(stage.home.join("go"), ""))?;
+    let ended = running.finish()?.expect(4)?;
+    // A terminal's line discipline ends lines with a carriage return too.
+    expect(ended.out.trim_end() == "right", || format!("{ended:?}"))?;
+    stage.expect_gone()
+}
