@@ -331,6 +331,8 @@ fn image_registers(
     entry: &super::super::arch::Registers,
     sleeps: &Sleeps,
 ) -> Result<(super::super::arch::Registers, Option<(u64, [u64; 2])>)> {
+    // Where the kernel does not keep the time, or would forget what call it was, a live thread makes it
+    // again, too.
     let (call, live) = match Current::interrupted(entry) {
         Interrupted::No => return Ok((Current::settled(entry), None)),
         Interrupted::Again(call) => (call, true),
@@ -339,7 +341,7 @@ fn image_registers(
     let (host_tid, stack) = (remote.thread().tid(), Current::stack_pointer(entry));
     let on = sleeps.going_on(host_tid, call, stack, remote.memory())?;
     let registers = Current::reissue(entry, on.call);
-    if live && on.call != call {
+    if live && on.call != call || on.knows_rest {
         if let Some((place, [seconds, nanoseconds])) = on.rest {
             let timespec = [seconds.to_ne_bytes(), nanoseconds.to_ne_bytes()].concat();
             remote.memory().write(place, &timespec)?;

@@ -65,6 +65,9 @@ fn timeout_of(call: &Call) -> Option<Timeout> {
 /// A thread seen asleep.
 #[derive(Debug, Clone, Copy)]
 struct Sleep {
+    /// As its registers show it.
+    shown: Call,
+    /// What it really is, where the registers show restart_syscall.
     call: Call,
     stack: u64,
     slept: Duration,
@@ -85,6 +88,9 @@ pub struct GoingOn {
     pub call: Call,
     /// A timespec that must be in memory at this address when the call is made.
     pub rest: Option<(u64, [u64; 2])>,
+    /// The call's timeout is what is left: a live thread can make it instead of restart_syscall, after
+    /// which nobody could tell any more what it had been.
+    pub knows_rest: bool,
 }
 
 impl Sleeps {
@@ -99,7 +105,12 @@ impl Sleeps {
             for tid in thread_numbers(pid)? {
                 let folder = format!("/proc/{pid}/task/{tid}");
                 let Ok(Some(text)) = read_text(&format!("{folder}/syscall")) else { continue };
-                let Some((call, stack)) = parse_syscall(&text) else { continue };
+                let Some((shown, stack)) = parse_syscall(&text) else { continue };
+                let place = || read_text(&format!("{folder}/wchan")).ok().flatten();
+                let call = match shown.number {
+                    libc::SYS_restart_syscall => restarted(&shown, &place().unwrap_or_default()),
+                    _ => shown,
+                };
                 if timeout_of(&call).is_none() {
                     continue;
                 }
@@ -109,10 +120,9 @@ impl Sleeps {
                     let now = (*clocks.entry(cpu).or_insert_with(|| clock_of(cpu)))?;
                     Some(now.saturating_sub(began))
                 })();
-                if let Some(slept) = since {
-                    let seen = Instant::now();
-                    found.threads.insert(tid, Sleep { call, stack, slept, seen });
-                }
+                let slept = since.unwrap_or_default();
+                let seen = Instant::now();
+                found.threads.insert(tid, Sleep { shown, call, stack, slept, seen });
             }
         }
         Ok(found)
@@ -129,19 +139,19 @@ impl Sleeps {
         stack: u64,
         memory: &mut ProcessMemory,
     ) -> Result<GoingOn> {
-        let as_it_was = GoingOn { call, rest: None };
+        let seen = self.threads.get(&host_tid);
+        let seen = seen.filter(|seen| seen.shown == call && seen.stack == stack);
+        let call = seen.map_or(call, |seen| seen.call);
+        let as_it_was = GoingOn { call, rest: None, knows_rest: false };
         let Some(timeout) = timeout_of(&call) else { return Ok(as_it_was) };
         if let Timeout::WithRest(request, rest) = timeout {
             if call.arguments[rest] != 0 {
                 let mut call = call;
                 call.arguments[request] = call.arguments[rest];
-                return Ok(GoingOn { call, rest: None });
+                return Ok(GoingOn { call, rest: None, knows_rest: true });
             }
         }
-        let seen = self.threads.get(&host_tid);
-        let Some(sleep) = seen.filter(|seen| seen.call == call && seen.stack == stack) else {
-            return Ok(as_it_was);
-        };
+        let Some(sleep) = seen else { return Ok(as_it_was) };
         let slept = sleep.slept + sleep.seen.elapsed();
         match timeout {
             Timeout::Milliseconds(argument) => {
@@ -153,7 +163,7 @@ impl Sleeps {
                 let slept = i32::try_from(slept.as_millis()).unwrap_or(i32::MAX);
                 let mut call = call;
                 call.arguments[argument] = (asked.saturating_sub(slept)).max(0) as u64;
-                Ok(GoingOn { call, rest: None })
+                Ok(GoingOn { call, rest: None, knows_rest: true })
             }
             Timeout::Timespec(argument) | Timeout::WithRest(argument, _) => {
                 let asked = call.arguments[argument];
@@ -177,10 +187,36 @@ impl Sleeps {
                 let mut call = call;
                 call.arguments[argument] = place;
                 let rest = [left.as_secs(), u64::from(left.subsec_nanos())];
-                Ok(GoingOn { call, rest: Some((place, rest)) })
+                Ok(GoingOn { call, rest: Some((place, rest)), knows_rest: true })
             }
         }
     }
+}
+
+/// What a thread in restart_syscall(2) is really in: its arguments are still in place, and the kernel
+/// function that it sleeps in tells the rest. (A job that was stopped and continued gets there by itself.)
+fn restarted(shown: &Call, place: &str) -> Call {
+    /// Clock numbers are small, addresses are not.
+    const LOWEST_ADDRESS: u64 = 4096;
+    let number = if place.contains("nanosleep") {
+        if shown.arguments[0] < LOWEST_ADDRESS {
+            libc::SYS_clock_nanosleep
+        } else {
+            libc::SYS_nanosleep
+        }
+    } else if place.contains("futex") {
+        libc::SYS_futex
+    } else if place.contains("poll") {
+        #[cfg(target_arch = "x86_64")]
+        let number = libc::SYS_poll;
+        // There ppoll has taken its place, and is never restarted this way.
+        #[cfg(not(target_arch = "x86_64"))]
+        let number = shown.number;
+        number
+    } else {
+        shown.number
+    };
+    Call { number, ..*shown }
 }
 
 /// /proc/PID/task/TID/syscall: number, six arguments, stack pointer, program counter.
@@ -242,7 +278,7 @@ mod tests {
         assert_eq!(on.call.arguments[2], 4);
         let absolute = call(libc::SYS_clock_nanosleep, [1, ABSOLUTE, 3, 4, 0, 0]);
         let on = sleeps.going_on(1, absolute, 0, &mut memory).unwrap();
-        assert_eq!(on, GoingOn { call: absolute, rest: None });
+        assert_eq!(on, GoingOn { call: absolute, rest: None, knows_rest: false });
     }
 
     #[test]
@@ -265,6 +301,16 @@ mod tests {
         let slept = clock_of(cpu).unwrap().saturating_sub(began);
         assert!((200..5000).contains(&slept.as_millis()), "{slept:?}");
         sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn sees_through_restart_syscall() {
+        let shown = call(libc::SYS_restart_syscall, [0x7000, 0, 0, 0, 0, 0]);
+        assert_eq!(restarted(&shown, "hrtimer_nanosleep").number, libc::SYS_nanosleep);
+        assert_eq!(restarted(&shown, "futex_do_wait").number, libc::SYS_futex);
+        let by_clock = call(libc::SYS_restart_syscall, [1, 0, 0x7000, 0, 0, 0]);
+        assert_eq!(restarted(&by_clock, "hrtimer_nanosleep").number, libc::SYS_clock_nanosleep);
+        assert_eq!(restarted(&shown, "0").number, libc::SYS_restart_syscall);
     }
 
     #[test]
