@@ -328,6 +328,11 @@ impl Job {
             .collect()
     }
 
+    /// What the job has written to its standard output since the last start.
+    pub fn last_output(&self) -> String {
+        fs::read_to_string(self.home.join(format!("stdout.{}", self.starts))).unwrap_or_default()
+    }
+
     /// What ckptd and the job have written to standard error since the last start.
     pub fn errors(&self) -> String {
         let path = self.home.join(format!("stderr.{}", self.starts));

@@ -5,7 +5,7 @@ use crate::cli::RestartArguments;
 use crate::failure::Failure;
 use crate::jobs::{self, JobError, JobFolder};
 use crate::session::{self, Begin, Session};
-use ckpt_agent::store::Checkpoint;
+use ckpt_agent::store::{Checkpoint, Damage};
 use coordinator::History;
 use protocol::agent::{CommitRecord, ExitKind};
 use protocol::launch::RestoreSpec;
@@ -21,8 +21,21 @@ pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Fa
         other => other.into(),
     })?;
     let history = jobs::load(&job)?;
-    let record = choose(&history, arguments, name)?;
-    if let Err(damage) = Checkpoint::open(job.path(), record.checkpoint) {
+    let mut record = choose(&history, arguments, name)?;
+    let mut opened = Checkpoint::open(job.path(), record.checkpoint);
+    if let (None, Err(Damage::Incomplete { number })) = (arguments.checkpoint, &opened) {
+        // Killed between the log's record and the commit mark: nobody was told of this one yet.
+        if let Some(previous) = before(&history, *number).next() {
+            eprintln!(
+                "ckptd: checkpoint {number} was not finished when ckptd was killed; going on from \
+                 checkpoint {}",
+                previous.checkpoint
+            );
+            opened = Checkpoint::open(job.path(), previous.checkpoint);
+            record = previous;
+        }
+    }
+    if let Err(damage) = opened {
         return Err(refused(&job, &history, record.checkpoint, &damage.to_string()));
     }
     let settings = job.record().settings.with(&arguments.options);
@@ -85,15 +98,15 @@ fn choose<'a>(
     Ok(newest)
 }
 
+/// The committed checkpoints before that one, newest first.
+fn before(history: &History, number: u64) -> impl Iterator<Item = &CommitRecord> {
+    history.committed().rev().map(|(record, _)| record).filter(move |r| r.checkpoint < number)
+}
+
 /// The offer of the newest whole checkpoint before that one, to follow the reason.
-fn older(job: &JobFolder, history: &History, before: u64) -> Option<String> {
+fn older(job: &JobFolder, history: &History, checkpoint: u64) -> Option<String> {
     let whole = |number: &u64| Checkpoint::open(job.path(), *number).is_ok();
-    let number = history
-        .committed()
-        .rev()
-        .map(|(record, _)| record.checkpoint)
-        .filter(|number| *number < before)
-        .find(whole)?;
+    let number = before(history, checkpoint).map(|record| record.checkpoint).find(whole)?;
     let name = job.name();
     Some(format!("; checkpoint {number} is whole: ckptd restart {name} --checkpoint {number}"))
 }

@@ -3,7 +3,7 @@
 use ckptd_tests::job::Failure;
 use serde_json::Value;
 
-use super::stage::{JOB, Stage, expect};
+use super::stage::{JOB, Stage, expect, own};
 
 const LOOP: &str = "echo ready; while [ ! -e go ]; do sleep 0.02; done; echo right";
 
@@ -67,9 +67,11 @@ pub fn stop_with_checkpoint(stage: &Stage) -> Result<(), Failure> {
 }
 
 fn go_on(stage: &Stage, arguments: &[&str]) -> Result<(), Failure> {
+    let go = stage.home.join("go");
     let running = stage.restart(arguments)?;
-    super::stage::own(std::fs::write(stage.home.join("go"), ""))?;
+    own(std::fs::write(&go, ""))?;
     let ended = running.finish()?.expect(0)?;
+    own(std::fs::remove_file(&go))?;
     expect(ended.out == "right\n", || format!("{ended:?}"))?;
     stage.expect_gone()
 }

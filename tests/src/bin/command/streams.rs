@@ -107,18 +107,19 @@ pub fn deadly_signals(stage: &Stage) -> Result<(), Failure> {
     stage.expect_gone()
 }
 
-/// A job that does not end when asked: a second Ctrl-C does not wait.
+/// A job that ignores what ends others: the second Ctrl-C sends SIGTERM, the third SIGKILL.
 pub fn stubborn_job(stage: &Stage) -> Result<(), Failure> {
     let script = "trap '' INT TERM HUP; echo ready; while :; do sleep 0.02; done";
     let running = stage.run(&["sh", "-c", script])?;
     running.wait_for("ready")?;
-    running.signal(Signal::SIGINT)?;
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    running.signal(Signal::SIGINT)?;
+    for _ in 0..3 {
+        running.signal(Signal::SIGINT)?;
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
     let started = std::time::Instant::now();
     let ended = running.finish()?;
-    if started.elapsed().as_secs() >= 8 {
-        return fail(format!("the second interrupt waited {:?}", started.elapsed()));
+    if started.elapsed().as_secs() >= 5 {
+        return fail(format!("the third interrupt waited {:?}", started.elapsed()));
     }
     expect(ended.status.code() == Some(137), || format!("{ended:?}"))?;
     stage.expect_gone()

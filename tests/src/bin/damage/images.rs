@@ -40,11 +40,6 @@ pub const HARMS: &[Harm] = &[
     Harm { name: "graph-cut", inflict: |p| cut(&p.graph()), named: |_| graph_name() },
     Harm { name: "mark-flip", inflict: |p| flip_middle(&p.mark()), named: |_| mark_name() },
     Harm { name: "mark-cut", inflict: |p| cut(&p.mark()), named: |_| mark_name() },
-    Harm {
-        name: "mark-missing",
-        inflict: |p| fs::remove_file(p.mark()),
-        named: |_| vec!["never committed".into(), "commit mark".into()],
-    },
     Harm { name: "chunk-flip", inflict: flip_chunk, named: pack_name },
     Harm { name: "chunk-cut", inflict: cut_chunk, named: pack_name },
     Harm { name: "pack-longer", inflict: |p| lengthen(&p.pack), named: pack_name },
@@ -245,9 +240,9 @@ impl Killed {
         (harm.inflict)(&parts).map_err(failed)?;
         self.expect_refusal(&(harm.named)(&parts))?;
         self.worker.must_be_whole(&[1])?;
-        let damaged = self.worker.verdicts()?.iter().any(|(n, v)| *n == 2 && v == "whole");
+        let whole = self.worker.verdicts()?.iter().any(|(n, v)| *n == 2 && v == "whole");
         // What the engine alone understands is whole to the store.
-        if damaged && !["newer-graph", "other-architecture"].contains(&harm.name) {
+        if whole && !["newer-graph", "other-architecture"].contains(&harm.name) {
             return Err(Failure("verify finds nothing wrong with checkpoint 2".into()));
         }
         self.worker.job.restart(&["--checkpoint", "1"])?;
@@ -274,6 +269,24 @@ impl Killed {
             return Ok(());
         }
         Err(Failure(format!("{status}; not one line with {names:?} and \"{offer}\": {errors:?}")))
+    }
+
+    /// Without its commit mark the newest checkpoint was never finished: the one before it serves.
+    pub fn lack_the_mark(&mut self) -> Result<(), Failure> {
+        self.put_back()?;
+        let mark = self.worker.job.folder()?.join("checkpoints/2/COMMITTED");
+        fs::remove_file(mark).map_err(|e| Failure(format!("failed to do the damage: {e}")))?;
+        let unfinished = ("unfinished".to_owned(), 2);
+        if !self.worker.verdicts()?.into_iter().any(|(n, v)| (v, n) == unfinished) {
+            return Err(Failure("verify does not call checkpoint 2 unfinished".into()));
+        }
+        self.worker.job.restart(&[])?;
+        self.worker.job.wait_until_up()?;
+        let (from, errors) = (self.worker.restored_from()?, self.worker.job.errors());
+        if from != Some(1) || !errors.contains("checkpoint 2 was not finished") {
+            return Err(Failure(format!("restarted from {from:?}, and said {errors:?}")));
+        }
+        self.worker.finish()
     }
 
     /// Files that are not ckptd's, wherever they may lie, are in nobody's way.

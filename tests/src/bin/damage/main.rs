@@ -85,12 +85,14 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let accounts = Account::available();
     let account = accounts[0];
     let images: Vec<String> = HARMS.iter().map(|harm| format!("image {}", harm.name)).collect();
-    let strangers = "image foreign-files";
-    if images.iter().map(String::as_str).chain([strangers]).any(|name| report.wants(name)) {
+    let (unmarked, strangers) = ("image mark-missing", "image foreign-files");
+    if images.iter().map(String::as_str).chain([unmarked, strangers]).any(|name| report.wants(name))
+    {
         let mut killed = Killed::new(&bench, account)?;
         for (harm, name) in HARMS.iter().zip(&images) {
             report.case(name, || killed.suffer(harm).map(Some));
         }
+        report.case(unmarked, || killed.lack_the_mark().map(Some));
         report.case(strangers, || killed.bear_strangers().map(Some));
     }
     for &account in &accounts {

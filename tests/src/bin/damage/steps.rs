@@ -36,9 +36,8 @@ pub fn die_at(bench: &Bench, account: Account, step: &str) -> Result<(), Failure
     worker.must_be_whole(&[first])?;
     worker.job.restart(&[])?;
     worker.job.wait_until_up()?;
-    // At "commit" the second one may count already: its record is in the log.
     let from = worker.restored_from()?;
-    if from != Some(first) && step != "commit" {
+    if from != Some(first) {
         return Err(Failure(format!("restarted from {from:?} instead of {first}")));
     }
     let next = worker.job.must_checkpoint()?;

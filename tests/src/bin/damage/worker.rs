@@ -92,7 +92,7 @@ impl Worker {
         let ended = self.job.must_succeed(LIMIT);
         std::fs::remove_file(&go).map_err(failed)?;
         ended?;
-        if !self.job.output().lines().any(|line| line == "ballast: right") {
+        if !self.job.last_output().lines().any(|line| line == "ballast: right") {
             return Err(Failure(format!("no right answer\n{}", self.job.dump())));
         }
         Ok(())
