@@ -66,9 +66,10 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            freeze: 3 * SECOND,
+            // The agent keeps its own limit of 2 s and names the culprit; these are for an agent that is silent.
+            freeze: 10 * SECOND,
             drain: 2 * SECOND,
-            quiesce: 3 * SECOND,
+            quiesce: 10 * SECOND,
             snapshot: 10 * SECOND,
             resume: 10 * SECOND,
             write: 60 * SECOND,

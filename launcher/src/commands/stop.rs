@@ -1,7 +1,7 @@
 //! `ckptd stop`.
 
 use super::Context;
-use crate::control::ask;
+use crate::control::ask_beginning;
 use crate::failure::Failure;
 use protocol::control::{Reply, Request};
 
@@ -9,7 +9,8 @@ pub fn perform(context: &Context, job: &str, checkpoint: bool) -> Result<(), Fai
     let job = context.state.find_job(job)?;
     let name = job.name();
     let what = format!("stop {name}");
-    let reply = ask(job.path(), Request::Stop { checkpoint }, None)
+    let begins = || job.is_running().unwrap_or(false);
+    let reply = ask_beginning(job.path(), &Request::Stop { checkpoint }, None, begins)
         .map_err(|error| Failure::of(&what, error))?;
     match reply {
         Reply::Ended { checkpoint: Some(_), .. } => {

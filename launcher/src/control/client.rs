@@ -6,7 +6,7 @@ use protocol::frame::{self, FrameError, MAX_REPLY, MAX_REQUEST};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Why a running job could not be asked.
@@ -24,6 +24,31 @@ pub enum AskError {
     /// The launcher ended without an answer.
     #[error("its launcher ended before it answered")]
     Gone,
+}
+
+/// How long a launcher may take from its lock to its socket.
+const BEGINNING: Duration = Duration::from_secs(10);
+
+/// Like [`ask`], but waits for a launcher that is about to begin: one that holds the job's lock
+/// (`begins`) and does not listen yet.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_beginning(
+    job_dir: &Path,
+    request: &Request,
+    limit: Option<Duration>,
+    begins: impl Fn() -> bool,
+) -> Result<Reply, AskError> {
+    let since = Instant::now();
+    loop {
+        match ask(job_dir, request.clone(), limit) {
+            Err(AskError::NotRunning) if since.elapsed() < BEGINNING && begins() => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Asks the process that runs the job kept in that folder, and waits for its answer, at most for
