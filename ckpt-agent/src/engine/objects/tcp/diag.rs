@@ -8,7 +8,7 @@ use super::super::super::graph::FileId;
 use super::super::super::sys::sock_diag::{self, TcpEntry};
 use super::{
     DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, kernel_state,
-    pending, quiesce, refused,
+    pending, quiesce, refused, soon,
 };
 
 // include/net/tcp_states.h
@@ -243,7 +243,7 @@ impl<'a> View<'a> {
                 return Ok(Outcome::Goes(PeerEnd::Outside));
             };
             if unread(entry) > 0 || quiesce::unacknowledged(found.probe)? > 0 {
-                return Err(refused(
+                return Err(soon(
                     found.probe,
                     format!(
                         "a connection with bytes in it that {} has not accepted yet",
@@ -261,7 +261,7 @@ impl<'a> View<'a> {
         if matches!(i32::from(entry.state), FIN_WAIT2) {
             return Ok(Outcome::Goes(PeerEnd::Closed));
         }
-        Err(refused(
+        Err(soon(
             found.probe,
             format!(
                 "a connection with bytes on their way from {}, which has closed it",
@@ -287,14 +287,14 @@ impl<'a> View<'a> {
             let owner_alive =
                 self.by_key.get(&(remote, local)).is_some_and(|other| other.inode != 0);
             if !owner_alive && unread(entry) > 0 && i32::from(entry.state) == CLOSE_WAIT {
-                return Err(refused(
+                return Err(soon(
                     found.probe,
                     format!("a connection from {} with bytes in it, not accepted yet", entry.peer),
                     "it will be accepted soon: try again",
                 ));
             }
             if context.external == External::Fail {
-                return Err(refused(
+                return Err(soon(
                     found.probe,
                     format!(
                         "a connection from {}, outside of the job, not accepted yet",

@@ -152,6 +152,11 @@ fn refused(probe: &Probe, what: impl Into<String>, way_out: &str) -> EngineError
     EngineError::from(Refusal::new(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
 }
 
+/// A refusal of something that goes away by itself.
+fn soon(probe: &Probe, what: impl Into<String>, way_out: &str) -> EngineError {
+    EngineError::from(Refusal::passing(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
+}
+
 impl Room for TcpSocket {
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
@@ -185,7 +190,7 @@ impl Room for TcpSocket {
         let state = match i32::from(info[0]) {
             diag::LISTEN => TcpState::Listening { backlog: backlog(&info) },
             diag::SYN_SENT | diag::SYN_RECV => {
-                return Err(refused(
+                return Err(soon(
                     probe,
                     "a TCP connection that is being made",
                     "it will be made or have failed soon: try again",

@@ -21,7 +21,7 @@ use super::super::super::sys::sockopt;
 use super::super::socket_options::Moment;
 use super::diag::{self, View};
 use super::refill::{Refill, refill};
-use super::{DumpContext, Found, TcpSocket, TcpState, make, quiesce, refused};
+use super::{DumpContext, Found, TcpSocket, TcpState, make, quiesce, soon};
 
 /// Limit for the bytes of one connection to be read, and for them to be sent again.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -95,7 +95,7 @@ fn queue_of(
     let mut bytes = false;
     for entry in &waiting {
         let later = || {
-            refused(
+            soon(
                 found.probe,
                 format!("a connection from {} with bytes in it, not accepted yet", entry.peer),
                 "it will be accepted soon: try again",
@@ -283,13 +283,9 @@ impl Client {
         Ok(())
     }
 
-    /// From the same port: it may have kept it, or may take it again in either of two ways.
+    /// From the same port. getsockname(2) tells the old one in any case: where the program had bound
+    /// it, it is kept, and binding fails; else it is taken again, in either of two ways.
     fn connect(&self, socket: &Socket) -> std::io::Result<()> {
-        let port = |address: &SockAddr| address.as_socket().map_or(0, |address| address.port());
-        let kept = socket.local_addr().is_ok_and(|now| port(&now) != 0);
-        if kept {
-            return socket.connect_timeout(&self.peer, CONNECT_LIMIT);
-        }
         let at = self.local.as_socket();
         if at.is_some_and(|at| make::connect_at_port(socket, at, &self.peer).is_ok()) {
             return Ok(());

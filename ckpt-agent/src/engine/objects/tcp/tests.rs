@@ -205,7 +205,12 @@ fn bytes_of_connections_not_accepted_stay_and_return() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = TcpListener::bind(address).unwrap();
         let at = listener.local_addr().unwrap();
-        let clients: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let mut clients: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(at).unwrap()).collect();
+        // One that its program has bound.
+        let bound = Socket::new(Domain::for_address(at), Type::STREAM, None).unwrap();
+        bound.bind(&SocketAddr::new(at.ip(), 0).into()).unwrap();
+        bound.connect(&at.into()).unwrap();
+        clients.push(bound.into());
         // Nothing, a word and the end, more than the window, and a word of one that does not block.
         let mut large = pattern(4 << 20, 5);
         (&clients[1]).write_all(b"word").unwrap();
