@@ -20,6 +20,11 @@ use crate::store::{self, SealedCheckpoint};
 /// How often threads that would not stop are looked at.
 const SETTLE_STEP: Duration = Duration::from_millis(5);
 
+/// How often the job is let go and frozen again for what passes by itself.
+const RETRIES: u32 = 5;
+/// How long the job runs in between.
+const MOMENT: Duration = Duration::from_millis(20);
+
 /// Takes events.
 pub type Events = dyn Fn(AgentEvent) + Send + Sync;
 
@@ -200,11 +205,25 @@ impl Worker {
         let Some(Stage::Frozen(frozen)) = self.take(number) else {
             return Err(out_of_order("frozen"));
         };
-        let quiesced = frozen.quiesce()?;
+        let quiesced = self.quiesce_soon(frozen)?;
         self.flight = Some((number, Stage::Quiesced(Box::new(quiesced))));
         fault::point("quiesce");
         self.tell(AgentEvent::Quiesced { checkpoint: number });
         Ok(())
+    }
+
+    /// What passes by itself is given a few moments to pass, with the job running.
+    fn quiesce_soon(&self, mut frozen: Frozen) -> Result<Quiesced, EngineError> {
+        for _ in 0..RETRIES {
+            match frozen.quiesce() {
+                Err(error) if error.passes() => {}
+                other => return other,
+            }
+            std::thread::sleep(MOMENT);
+            let job = self.job.as_ref().ok_or_else(no_job)?;
+            frozen = freeze_job(job.dump_settings()?)?;
+        }
+        frozen.quiesce()
     }
 
     fn snapshot(&mut self, number: u64) -> Result<(), EngineError> {

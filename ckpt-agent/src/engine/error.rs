@@ -14,12 +14,19 @@ pub struct Refusal {
     pub what: String,
     /// What the user can do about it.
     pub way_out: String,
+    /// It goes away by itself as the job runs on, most often within milliseconds.
+    pub passes: bool,
 }
 
 impl Refusal {
     /// A refusal in two half sentences.
     pub fn new(what: impl Into<String>, way_out: impl Into<String>) -> Self {
-        Self { what: what.into(), way_out: way_out.into() }
+        Self { what: what.into(), way_out: way_out.into(), passes: false }
+    }
+
+    /// A refusal of something that goes away by itself.
+    pub fn passing(what: impl Into<String>, way_out: impl Into<String>) -> Self {
+        Self { passes: true, ..Self::new(what, way_out) }
     }
 }
 
@@ -127,6 +134,18 @@ impl EngineError {
                 Self::RefusedDescriptor { pid, comm: comm.to_owned(), fd, refusal }
             }
             other => other,
+        }
+    }
+}
+
+impl EngineError {
+    /// Whether the same dump may well succeed once the job has run on for a moment.
+    pub fn passes(&self) -> bool {
+        match self {
+            Self::RefusedDescriptor { refusal, .. }
+            | Self::RefusedProcess { refusal, .. }
+            | Self::Refused(refusal) => refusal.passes,
+            _ => false,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod clone3;
 pub mod close_range;
+pub mod disconnect;
 pub mod futex;
 pub mod kcmp;
 pub mod limits;

@@ -14,14 +14,12 @@ use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
 use super::super::super::sys::tty;
 use super::LineEnd;
+use super::full::{self, FRONT};
 
 /// A pair buffers some 20 KiB each way; more means that somebody writes.
 const MOST_BYTES: usize = 1 << 20;
 /// Limit for putting bytes back: the kernel moves them between its buffers in the background.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Written at once: the kernel's small buffers (256 bytes) hold twice as much within its limit as
-/// large ones (drivers/tty/tty_buffer.c, tty_buffer_alloc).
-const SMALL: usize = 128;
 /// For input to be looked at by the kernel, where nothing tells that it was.
 const SETTLE: Duration = Duration::from_millis(10);
 /// Read at once.
@@ -183,11 +181,12 @@ impl<'a> Sides<'a> {
     fn put(&self, held: &Buffered) -> Result<()> {
         self.put_input(&held.input)?;
         if !held.output.is_empty() {
-            self.set(|modes| modes.c_oflag &= !libc::OPOST)?;
+            let mut modes = self.modes;
+            modes.c_oflag &= !libc::OPOST;
             if held.stopped {
                 self.resume_output()?;
             }
-            write_all(self.slave.as_fd(), &held.output)?;
+            self.put_bytes(self.slave.as_fd(), self.master, &held.output, &modes)?;
         }
         tty::set_modes(&self.slave, &self.modes).map_err(|error| system("ioctl TCSETS2", error))?;
         if held.stopped {
@@ -207,30 +206,63 @@ impl<'a> Sides<'a> {
         let unused = (1..=255u8).find(|&byte| !used[usize::from(byte)] && byte != b'\n');
         let end_of_file = unused.unwrap_or(self.modes.c_cc[libc::VEOF]);
         let canonical = self.modes.c_lflag & libc::ICANON != 0;
-        self.set(|modes| {
-            modes.c_iflag = 0;
-            modes.c_lflag &=
-                !(libc::ECHO | libc::ECHONL | libc::ISIG | libc::IEXTEN | libc::EXTPROC);
-            let (eol, eol2) = (modes.c_cc[libc::VEOL], modes.c_cc[libc::VEOL2]);
-            if canonical {
-                // Erase, kill and their kin have had their effect.
-                modes.c_cc = [0; 19];
-                modes.c_cc[libc::VEOF] = end_of_file;
-                modes.c_cc[libc::VEOL] = eol;
-                modes.c_cc[libc::VEOL2] = eol2;
-            }
-        })?;
+        let mut modes = self.modes;
+        modes.c_iflag = 0;
+        modes.c_lflag &=
+            !(libc::ECHO | libc::ECHONL | libc::ISIG | libc::IEXTEN | libc::EXTPROC);
+        if canonical {
+            // Erase, kill and their kin have had their effect.
+            modes.c_cc = [0; 19];
+            modes.c_cc[libc::VEOF] = end_of_file;
+            modes.c_cc[libc::VEOL] = self.modes.c_cc[libc::VEOL];
+            modes.c_cc[libc::VEOL2] = self.modes.c_cc[libc::VEOL2];
+        }
+        let mut stream = Vec::new();
+        // Of those lines only that the reader's own buffer takes can be known when they are there.
         let mut complete = 0;
         for (line, end) in lines {
-            write_all(self.master, line)?;
+            stream.extend_from_slice(line);
             match end {
-                LineEnd::EndOfFile => write_all(self.master, &[end_of_file])?,
+                LineEnd::EndOfFile => stream.push(end_of_file),
                 LineEnd::Itself => {}
                 LineEnd::Open => continue,
             }
-            complete += line.len();
+            if stream.len() <= FRONT {
+                complete += line.len();
+            }
         }
+        self.put_bytes(self.master, self.slave.as_fd(), &stream, &modes)?;
         self.wait_until_seen(complete, lines.last().is_some_and(|(_, end)| *end == LineEnd::Open))
+    }
+
+    /// Writes bytes under these modes. What falls short is taken out again and written once more, into
+    /// buffers that the kernel has made by then: the job's bytes are lost otherwise.
+    fn put_bytes(
+        &self,
+        to: BorrowedFd<'_>,
+        from: BorrowedFd<'_>,
+        bytes: &[u8],
+        modes: &libc::termios2,
+    ) -> Result<()> {
+        let set = |modes: &libc::termios2| {
+            tty::set_modes(&self.slave, modes).map_err(|error| system("ioctl TCSETS2", error))
+        };
+        set(modes)?;
+        match full::write(to, from, bytes) {
+            Err(EngineError::TooLong { .. }) => {}
+            other => return other,
+        }
+        let mut raw = *modes;
+        raw.c_oflag &= !libc::OPOST;
+        raw.c_lflag &= !(libc::ICANON | libc::ECHO | libc::ECHONL | libc::ISIG);
+        raw.c_cc[libc::VMIN] = 1;
+        raw.c_cc[libc::VTIME] = 0;
+        set(&raw)?;
+        read_until_dry(from, &mut Vec::new())?;
+        full::stock(to)?;
+        read_until_dry(from, &mut Vec::new())?;
+        set(modes)?;
+        full::write(to, from, bytes)
     }
 
     /// The kernel moves bytes from one side to the other in the background, and treats them by the
@@ -307,11 +339,11 @@ fn read_until_dry(from: BorrowedFd<'_>, into: &mut Vec<u8>) -> Result<()> {
     Err(EngineError::odd("a terminal that stands still", "no end of its bytes"))
 }
 
+/// Writes a few bytes.
 fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<()> {
     let began = Instant::now();
     while !bytes.is_empty() {
-        let piece = bytes.get(..bytes.len().min(SMALL)).unwrap_or_default();
-        match nix::unistd::write(to, piece) {
+        match nix::unistd::write(to, bytes) {
             Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
             Err(Errno::EAGAIN) if began.elapsed() < LIMIT => {
                 poll_one(to, libc::POLLOUT, Duration::from_millis(1))

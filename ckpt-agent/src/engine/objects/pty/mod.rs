@@ -1,12 +1,14 @@
 //! Pseudoterminals (pty(7)): masters, slaves, and /dev/tty, which is another name of a slave.
 //!
 //! * `buffered`: bytes on their way between the two sides;
+//! * `full`: bytes into a pair that they fill;
 //! * `controlling`: sessions and foreground process groups;
 //! * `modes`: termios as the graph keeps it;
 //! * `restore`: pairs with the same index, in the job's own devpts.
 
 mod buffered;
 mod controlling;
+mod full;
 mod modes;
 mod restore;
 #[cfg(test)]

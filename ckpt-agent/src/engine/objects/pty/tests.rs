@@ -99,36 +99,56 @@ fn lines_typed_ahead_keep_their_ends() {
 #[test]
 fn a_full_terminal_keeps_every_byte() {
     let _alone = alone();
-    let (master, slave) = pair();
-    change(&slave, |modes| {
-        modes.c_oflag &= !libc::OPOST;
-        modes.c_lflag &= !(libc::ECHO | libc::ICANON);
-    });
-    let fill = |to: &OwnedFd| {
-        use nix::fcntl::{FcntlArg, OFlag, fcntl};
-        fcntl(to, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
-        let mut all = Vec::new();
-        let mut quiet = 0;
-        while quiet < 10 && all.len() < 12_000 {
-            let bytes: Vec<u8> = (0..100).map(|n| (all.len() + n) as u8 | 0x80).collect();
-            match nix::unistd::write(to, &bytes) {
-                Ok(count) => all.extend_from_slice(&bytes[..count]),
-                Err(_) => {
-                    quiet += 1;
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                }
+    let all = [&[100][..], &[128], &[1], &[4000], &[1792], &[300, 7], &[1000, 1000, 256]];
+    for (round, sizes) in all.iter().flat_map(|sizes| [(0, sizes), (1, sizes)]) {
+        let (master, slave) = pair();
+        change(&slave, |modes| {
+            modes.c_oflag &= !libc::OPOST;
+            modes.c_iflag = 0;
+            modes.c_lflag &= !(libc::ECHO | libc::ICANON | libc::ISIG | libc::IEXTEN);
+        });
+        if round == 1 {
+            // Small buffers that the kernel keeps let it hold more.
+            for (to, from) in [(&slave, &master), (&master, &slave)] {
+                fill(to, &[100]);
+                reads(from.as_fd());
             }
         }
-        all
-    };
-    let (output, input) = (fill(&slave), fill(&master));
-    assert!(output.len() > 4000 && input.len() > 4000, "{} {}", output.len(), input.len());
-    let dumped = dump(&[master.as_fd(), slave.as_fd()]);
-    assert!(reads(master.as_fd()).concat() == output && reads(slave.as_fd()).concat() == input);
-    drop((master, slave));
-    let back = dumped.restore();
-    assert!(reads(back.fds[0].as_fd()).concat() == output);
-    assert!(reads(back.fds[1].as_fd()).concat() == input);
+        let (output, input) = (fill(&slave, sizes), fill(&master, sizes));
+        let at = format!("{sizes:?}: {} and {} bytes", output.len(), input.len());
+        assert!(output.len() > 4000 && input.len() > 4000, "{at}");
+        let dumped = dump(&[master.as_fd(), slave.as_fd()]);
+        let again = dump(&[master.as_fd(), slave.as_fd()]);
+        assert_eq!(dumped.context.blobs, again.context.blobs, "{at}");
+        assert!(reads(master.as_fd()).concat() == output, "{at}");
+        assert!(reads(slave.as_fd()).concat() == input, "{at}");
+        drop((master, slave));
+        let back = dumped.restore();
+        assert!(reads(back.fds[0].as_fd()).concat() == output, "{at}");
+        assert!(reads(back.fds[1].as_fd()).concat() == input, "{at}");
+    }
+}
+
+/// Writes pieces of these sizes in turn until nothing more is taken.
+fn fill(to: &OwnedFd, sizes: &[usize]) -> Vec<u8> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let before = OFlag::from_bits_truncate(fcntl(to, FcntlArg::F_GETFL).unwrap());
+    fcntl(to, FcntlArg::F_SETFL(before | OFlag::O_NONBLOCK)).unwrap();
+    let mut all = Vec::new();
+    let mut quiet = 0;
+    for size in sizes.iter().cycle() {
+        let bytes: Vec<u8> = (0..*size).map(|n| ((all.len() + n) % 251) as u8).collect();
+        match nix::unistd::write(to, &bytes) {
+            Ok(count) => all.extend_from_slice(&bytes[..count]),
+            Err(_) if quiet > 20 => break,
+            Err(_) => {
+                quiet += 1;
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+    }
+    fcntl(to, FcntlArg::F_SETFL(before)).unwrap();
+    all
 }
 
 #[test]

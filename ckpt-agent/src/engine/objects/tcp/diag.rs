@@ -7,8 +7,8 @@ use super::super::super::error::Result;
 use super::super::super::graph::FileId;
 use super::super::super::sys::sock_diag::{self, TcpEntry};
 use super::{
-    Connection, DumpContext, External, Found, PeerEnd, TcpSocket, TcpState, kernel_state, quiesce,
-    refused,
+    DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, kernel_state,
+    pending, quiesce, refused, soon,
 };
 
 // include/net/tcp_states.h
@@ -72,17 +72,24 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
     };
     let view = View::new(all, &listed, &keys);
     let ids: Vec<FileId> = all.iter().map(|found| found.id).collect();
+    view.strangers_at_listeners(all, context)?;
+    let mut held = pending::read(all, &view, context)?;
     let mut outcomes = Vec::new();
     for (index, found) in all.iter().enumerate() {
         let outcome = match &found.object.state {
+            TcpState::Connected(_) if held.contains_key(&index) => held
+                .get(&index)
+                .map(|held| (held.listener, held.place))
+                .map(|(listener, place)| Outcome::Goes(PeerEnd::Waiting { listener, place })),
             TcpState::Connected(_) => Some(view.outcome(found, keys[index], peers[index], &ids)?),
             _ => None,
         };
         outcomes.push(outcome);
     }
-    view.strangers_at_listeners(all, context)?;
-
-    for ((found, outcome), bytes) in all.iter_mut().zip(outcomes).zip(received) {
+    for (index, ((found, outcome), bytes)) in
+        all.iter_mut().zip(outcomes).zip(received).enumerate()
+    {
+        let sent = held.remove(&index).filter(|held| !held.bytes.is_empty());
         let received = (!bytes.is_empty()).then(|| context.keep(bytes));
         let reset = quiesce::is_reset(found.probe)?;
         match (&mut found.object.state, outcome) {
@@ -90,7 +97,9 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
                 found.object.state = TcpState::Closed { reset, received };
             }
             (TcpState::Connected(connection), Some(Outcome::Goes(end))) => {
-                complete(connection, end, found.probe, &listed)?;
+                connection.end = end;
+                (connection.shut_write, connection.shut_read) = view.shut(found.probe)?;
+                connection.sent = sent.map(|held| context.keep(held.bytes));
                 connection.received = received;
                 if end == PeerEnd::Outside {
                     outside(found, context)?;
@@ -104,22 +113,6 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
         }
         quiesce::let_ports_be_reused(found)?;
     }
-    Ok(())
-}
-
-fn complete(
-    connection: &mut Connection,
-    end: PeerEnd,
-    probe: &super::Probe,
-    listed: &[TcpEntry],
-) -> Result<()> {
-    let state = i32::from(kernel_state(probe)?);
-    connection.end = end;
-    connection.shut_write = matches!(state, FIN_WAIT1 | FIN_WAIT2 | CLOSING | LAST_ACK | TIME_WAIT);
-    // A FIN from the peer sets the same bit, but changes the state as well.
-    let inode = probe.stat.st_ino as u32;
-    connection.shut_read = matches!(state, ESTABLISHED | FIN_WAIT1 | FIN_WAIT2)
-        && listed.iter().any(|entry| entry.inode == inode && entry.shutdown & RCV_SHUTDOWN != 0);
     Ok(())
 }
 
@@ -150,7 +143,7 @@ enum Outcome {
     Over,
 }
 
-struct View<'a> {
+pub(super) struct View<'a> {
     listed: &'a [TcpEntry],
     by_key: HashMap<PairKey, &'a TcpEntry>,
     job: HashMap<PairKey, usize>,
@@ -170,6 +163,37 @@ impl<'a> View<'a> {
             })
             .collect();
         Self { listed, by_key, job, listeners }
+    }
+
+    /// Which directions the program of a connected socket has shut down: writing, reading.
+    pub(super) fn shut(&self, probe: &Probe) -> Result<(bool, bool)> {
+        let state = i32::from(kernel_state(probe)?);
+        let write = matches!(state, FIN_WAIT1 | FIN_WAIT2 | CLOSING | LAST_ACK | TIME_WAIT);
+        // A FIN from the peer sets the same bit, but changes the state as well.
+        let read = matches!(state, ESTABLISHED | FIN_WAIT1 | FIN_WAIT2)
+            && self
+                .entry(probe.stat.st_ino as u32)
+                .is_some_and(|entry| entry.shutdown & RCV_SHUTDOWN != 0);
+        Ok((write, read))
+    }
+
+    /// What the kernel lists of a socket that has a descriptor.
+    pub(super) fn entry(&self, inode: u32) -> Option<&'a TcpEntry> {
+        self.listed.iter().find(|entry| entry.inode == inode)
+    }
+
+    /// Connections that wait at a listening socket of the job.
+    pub(super) fn waiting_at(&self, listener: FileId) -> impl Iterator<Item = &'a TcpEntry> {
+        self.listed
+            .iter()
+            .filter(|entry| entry.inode == 0 && never_accepted(entry))
+            .filter(move |entry| self.listener(entry.local) == Some(listener))
+    }
+
+    /// Index of the job's socket at the other end of a waiting connection.
+    pub(super) fn client_of(&self, entry: &TcpEntry) -> Option<usize> {
+        let (local, remote) = entry_key(entry);
+        self.job.get(&(remote, local)).copied()
     }
 
     /// The job's listening socket that accepts connections to an address.
@@ -219,7 +243,7 @@ impl<'a> View<'a> {
                 return Ok(Outcome::Goes(PeerEnd::Outside));
             };
             if unread(entry) > 0 || quiesce::unacknowledged(found.probe)? > 0 {
-                return Err(refused(
+                return Err(soon(
                     found.probe,
                     format!(
                         "a connection with bytes in it that {} has not accepted yet",
@@ -228,7 +252,7 @@ impl<'a> View<'a> {
                     "it will be accepted soon: try again",
                 ));
             }
-            return Ok(Outcome::Goes(PeerEnd::Waiting { listener }));
+            return Ok(Outcome::Goes(PeerEnd::Waiting { listener, place: 0 }));
         }
         // Closed by its program, and the kernel has not done with it.
         if peer_has_closed {
@@ -237,7 +261,7 @@ impl<'a> View<'a> {
         if matches!(i32::from(entry.state), FIN_WAIT2) {
             return Ok(Outcome::Goes(PeerEnd::Closed));
         }
-        Err(refused(
+        Err(soon(
             found.probe,
             format!(
                 "a connection with bytes on their way from {}, which has closed it",
@@ -263,14 +287,14 @@ impl<'a> View<'a> {
             let owner_alive =
                 self.by_key.get(&(remote, local)).is_some_and(|other| other.inode != 0);
             if !owner_alive && unread(entry) > 0 && i32::from(entry.state) == CLOSE_WAIT {
-                return Err(refused(
+                return Err(soon(
                     found.probe,
                     format!("a connection from {} with bytes in it, not accepted yet", entry.peer),
                     "it will be accepted soon: try again",
                 ));
             }
             if context.external == External::Fail {
-                return Err(refused(
+                return Err(soon(
                     found.probe,
                     format!(
                         "a connection from {}, outside of the job, not accepted yet",
@@ -299,6 +323,6 @@ fn never_accepted(entry: &TcpEntry) -> bool {
 }
 
 /// Bytes in a receive queue: the kernel counts a FIN as one.
-fn unread(entry: &TcpEntry) -> u32 {
+pub(super) fn unread(entry: &TcpEntry) -> u32 {
     entry.receive_queue.saturating_sub(u32::from(i32::from(entry.state) == CLOSE_WAIT))
 }

@@ -195,27 +195,23 @@ pub(super) fn client(
     let Some(at) = address.at.filter(|at| at.port() != 0) else {
         return connect_from(new_socket(address, context)?, &target);
     };
-    let socket = new_socket(address, context)?;
-    prepare(&socket, address);
-    if socket.bind(&SockAddr::from(at)).is_ok()
-        && socket.connect_timeout(&target, CONNECT_LIMIT).is_ok()
-    {
-        return Ok(socket);
-    }
+    // A port in TIME_WAIT can be had again in the way in which it was had before, and not at once.
+    let ways = [connect_bound, connect_at_port];
     let began = Instant::now();
     loop {
-        let socket = new_socket(address, context)?;
-        prepare(&socket, address);
-        match connect_at_port(&socket, at, &target) {
-            Ok(()) => return Ok(socket),
-            Err(error)
-                if error.raw_os_error() == Some(libc::EADDRNOTAVAIL)
-                    && began.elapsed() < PORT_LIMIT =>
-            {
-                std::thread::sleep(Duration::from_millis(20));
+        let mut later = false;
+        for way in ways {
+            let socket = new_socket(address, context)?;
+            prepare(&socket, address);
+            match way(&socket, at, &target) {
+                Ok(()) => return Ok(socket),
+                Err(error) => later |= error.raw_os_error() == Some(libc::EADDRNOTAVAIL),
             }
-            Err(_) => break,
         }
+        if !later || began.elapsed() > PORT_LIMIT {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
     let socket = connect_from(new_socket(address, context)?, &target)?;
     let now = socket.local_addr().ok().and_then(|now| now.as_socket());
@@ -233,9 +229,19 @@ fn connect_from(socket: Socket, target: &SockAddr) -> Result<Socket> {
     Ok(socket)
 }
 
+/// Connects from a port that it is bound to, shared with connections that end.
+fn connect_bound(socket: &Socket, at: SocketAddr, target: &SockAddr) -> std::io::Result<()> {
+    socket.bind(&SockAddr::from(at))?;
+    socket.connect_timeout(target, CONNECT_LIMIT)
+}
+
 /// Connects from a port without binding to it, which the kernel allows for a port that was
 /// taken in the same way and is in TIME_WAIT.
-fn connect_at_port(socket: &Socket, at: SocketAddr, target: &SockAddr) -> std::io::Result<()> {
+pub(super) fn connect_at_port(
+    socket: &Socket,
+    at: SocketAddr,
+    target: &SockAddr,
+) -> std::io::Result<()> {
     socket.set_reuse_address(false)?;
     let port = i32::from(at.port());
     sockopt::set_int(socket, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, port | (port << 16))?;
@@ -243,8 +249,16 @@ fn connect_at_port(socket: &Socket, at: SocketAddr, target: &SockAddr) -> std::i
     socket.bind(&SockAddr::from(SocketAddr::new(at.ip(), 0)))?;
     socket.connect_timeout(target, CONNECT_LIMIT)?;
     socket.set_reuse_address(true)?;
-    sockopt::set_int(socket, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, 0)?;
-    sockopt::set_int(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 0)
+    forget_port_range(socket);
+    Ok(())
+}
+
+/// Back to the kernel's own choice of ports.
+pub(super) fn forget_port_range(socket: &Socket) {
+    for option in [IP_LOCAL_PORT_RANGE, libc::IP_BIND_ADDRESS_NO_PORT] {
+        // Kernels without it have nothing to forget.
+        let _ = sockopt::set_int(socket, libc::IPPROTO_IP, option, 0);
+    }
 }
 
 /// The same address in the family of the socket that is to connect to it.
@@ -276,7 +290,8 @@ fn accept(listener: &Socket, client: &Socket) -> Result<Socket> {
     })
 }
 
-fn canonical(address: std::io::Result<SockAddr>) -> Option<SocketAddr> {
+/// An address as it compares equal for IPv4 and IPv4-mapped sockets.
+pub(super) fn canonical(address: std::io::Result<SockAddr>) -> Option<SocketAddr> {
     let address = address.ok()?.as_socket()?;
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }

@@ -4,6 +4,7 @@
 //!
 //! * `diag`: which end belongs to which, from addresses and the kernel's list of sockets;
 //! * `quiesce`: waits until every sent byte is in its receiver's queue, and reads the queues;
+//! * `pending`: reads connections that are not accepted yet;
 //! * `refill`: puts bytes back through the sender's own socket;
 //! * `make`: sockets at recorded addresses;
 //! * `restore`: connections, listeners, connections not yet accepted, in the order that keeps
@@ -11,6 +12,7 @@
 
 mod diag;
 mod make;
+mod pending;
 mod quiesce;
 mod refill;
 mod restore;
@@ -78,6 +80,9 @@ pub struct Connection {
     /// Bytes sent to this end that its program has not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<BlobId>,
+    /// Bytes sent from this end that stand in a connection which is not accepted yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<BlobId>,
     /// shutdown(2) SHUT_RD was called here.
     #[serde(default)]
     pub shut_read: bool,
@@ -99,6 +104,9 @@ pub enum PeerEnd {
     Waiting {
         /// The listening socket.
         listener: FileId,
+        /// Place in its queue, where that is known.
+        #[serde(default)]
+        place: u32,
     },
     /// The peer has closed: what is left is to be read, then end of file.
     Closed,
@@ -144,6 +152,11 @@ fn refused(probe: &Probe, what: impl Into<String>, way_out: &str) -> EngineError
     EngineError::from(Refusal::new(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
 }
 
+/// A refusal of something that goes away by itself.
+fn soon(probe: &Probe, what: impl Into<String>, way_out: &str) -> EngineError {
+    EngineError::from(Refusal::passing(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
+}
+
 impl Room for TcpSocket {
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
@@ -177,7 +190,7 @@ impl Room for TcpSocket {
         let state = match i32::from(info[0]) {
             diag::LISTEN => TcpState::Listening { backlog: backlog(&info) },
             diag::SYN_SENT | diag::SYN_RECV => {
-                return Err(refused(
+                return Err(soon(
                     probe,
                     "a TCP connection that is being made",
                     "it will be made or have failed soon: try again",
@@ -190,6 +203,7 @@ impl Room for TcpSocket {
                         peer,
                         end: PeerEnd::Outside,
                         received: None,
+                        sent: None,
                         shut_read: false,
                         shut_write: false,
                     }),

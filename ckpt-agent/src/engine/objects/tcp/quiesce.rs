@@ -14,7 +14,7 @@ use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sockopt;
 use super::refill::{Refill, refill};
-use super::{Found, Probe, TcpSocket, TcpState, diag, kernel_state, refused};
+use super::{Found, Probe, TcpSocket, TcpState, diag, kernel_state, soon};
 
 /// Limit for all connections together.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -106,7 +106,7 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
             }
             if lines[sender].has_shut_down()? {
                 if waited > SHUT_LIMIT {
-                    return Err(refused(
+                    return Err(soon(
                         lines[sender].probe,
                         "a TCP connection shut down behind more bytes than its receiver has room for",
                         "they arrive as soon as the receiver reads: try again",
@@ -209,7 +209,7 @@ impl Line<'_> {
         }
         let waiting = poll_now(&self.probe.copy, libc::POLLPRI)?;
         if waiting & libc::POLLPRI != 0 {
-            return Err(refused(
+            return Err(soon(
                 self.probe,
                 "a TCP connection with urgent data in flight",
                 "it is read soon: try again",

@@ -171,9 +171,15 @@ fn waiting(
     made: &mut Made,
     context: &mut RestoreContext,
 ) -> Result<()> {
+    let mut queue = Vec::new();
     for saved in all {
         let Some(connection) = saved.object.connection() else { continue };
-        let PeerEnd::Waiting { listener } = connection.end else { continue };
+        if let PeerEnd::Waiting { listener, place } = connection.end {
+            queue.push((place, saved, connection, listener));
+        }
+    }
+    queue.sort_by_key(|(place, ..)| *place);
+    for (_, saved, connection, listener) in queue {
         let is_listener = by_id
             .get(&listener)
             .is_some_and(|socket| matches!(socket.state, TcpState::Listening { .. }));
@@ -188,6 +194,12 @@ fn waiting(
             .map_or(connection.peer.port(), |address| address.port());
         let target = SocketAddr::new(connection.peer.ip(), port);
         let client = make::client(&address(saved.object), target, context)?;
+        if let Some(sent) = connection.sent {
+            send_at_once(&client)?;
+            let (fd, bytes) = (client.as_fd(), context.blob(sent)?);
+            let refills = &mut [Refill { through: fd, to: fd, bytes: &bytes, may_grow: false }];
+            refill(refills, REFILL_LIMIT)?;
+        }
         made.insert(saved.id, client.into());
     }
     Ok(())
@@ -220,9 +232,7 @@ fn fill(
                 saved.id.0
             )));
         };
-        // Else the last bytes wait for an acknowledgement; set as recorded afterwards.
-        sockopt::set_int(sender, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)
-            .map_err(|error| EngineError::system("setsockopt", "TCP_NODELAY", error))?;
+        send_at_once(sender)?;
         let may_grow = !saved.object.options.receive_buffer_locked();
         queues.push((saved.id, sender, context.blob(blob)?, may_grow));
     }
@@ -237,6 +247,12 @@ fn fill(
         });
     }
     refill(&mut refills, REFILL_LIMIT)
+}
+
+/// Else the last bytes wait for an acknowledgement; set as recorded afterwards.
+fn send_at_once(sender: impl AsFd) -> Result<()> {
+    sockopt::set_int(sender, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)
+        .map_err(|error| EngineError::system("setsockopt", "TCP_NODELAY", error))
 }
 
 fn ghost_of(ghosts: &[(FileId, OwnedFd)], of: FileId) -> Option<&OwnedFd> {

@@ -125,6 +125,11 @@ fn refused(probe: &Probe, what: impl Into<String>, way_out: &str) -> EngineError
     EngineError::from(Refusal::new(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
 }
 
+/// A refusal of something that goes away by itself.
+fn soon(probe: &Probe, what: impl Into<String>, way_out: &str) -> EngineError {
+    EngineError::from(Refusal::passing(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
+}
+
 fn system(call: &'static str, error: impl Into<std::io::Error>) -> EngineError {
     EngineError::system(call, "a Unix socket", error)
 }

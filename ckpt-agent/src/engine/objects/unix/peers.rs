@@ -7,7 +7,7 @@ use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::FileId;
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sock_diag::{self, UnixEntry};
-use super::{DumpContext, External, Found, UnixKind, UnixLink, UnixSocket, refused, system};
+use super::{DumpContext, External, Found, UnixKind, UnixLink, UnixSocket, refused, soon, system};
 
 /// RCV_SHUTDOWN and SEND_SHUTDOWN (include/net/sock.h).
 const RECEIVE: u8 = 1;
@@ -26,7 +26,7 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
         *backlog = entry.send_queue as i32;
         for (place, inode) in entry.waiting.iter().enumerate() {
             if !by_inode.contains_key(inode) {
-                return Err(refused(
+                return Err(soon(
                     found.probe,
                     "a listening socket with a connection from outside of the job, or already closed",
                     "it will be accepted soon: try again",
@@ -48,7 +48,7 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
         let Some(peer) = entry.peer else { continue };
         if let Some(&(listener, place)) = waiting.get(&inode) {
             if entry.send_queue > 0 {
-                return Err(refused(
+                return Err(soon(
                     found.probe,
                     "a connection with bytes in it that has not been accepted yet",
                     "it will be accepted soon: try again",

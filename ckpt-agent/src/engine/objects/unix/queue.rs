@@ -3,7 +3,7 @@
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::message::receive;
 use super::super::super::sys::sockopt;
-use super::{DumpContext, Message, Probe, UnixKind, refused, system};
+use super::{DumpContext, Message, Probe, UnixKind, soon, system};
 
 /// A message is at most as long as its sender's buffer.
 const LONGEST: usize = 16 << 20;
@@ -58,7 +58,7 @@ fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<
         };
         let length = message.length;
         if message.flags & libc::MSG_CTRUNC != 0 {
-            return Err(refused(
+            return Err(soon(
                 probe,
                 "a Unix socket with descriptors in flight (SCM_RIGHTS)",
                 "they are received soon: try again",

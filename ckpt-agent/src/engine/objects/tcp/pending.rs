@@ -1,0 +1,299 @@
+//! Bytes in connections that nobody has accepted yet. They can be read only by accepting, and what
+//! was accepted cannot be put back: so the client's socket is connected anew, from the same
+//! address to the same listening socket, and sends the same bytes again. It stays the same open
+//! file description for its program, which stands still meanwhile.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{MsgFlags, recv};
+use socket2::{SockAddr, SockRef, Socket};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::graph::FileId;
+use super::super::super::sys::disconnect::disconnect;
+use super::super::super::sys::poll::poll_one;
+use super::super::super::sys::sock_diag::TcpEntry;
+use super::super::super::sys::sockopt;
+use super::super::socket_options::Moment;
+use super::diag::{self, View};
+use super::refill::{Refill, refill};
+use super::{DumpContext, Found, TcpSocket, TcpState, make, quiesce, soon};
+
+/// Limit for the bytes of one connection to be read, and for them to be sent again.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Limit for one attempt to connect within this machine.
+const CONNECT_LIMIT: Duration = Duration::from_millis(500);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_micros(30);
+/// Bytes fetched by one read.
+const PIECE: usize = 64 * 1024;
+
+/// A connection that waits to be accepted, with what its client has sent.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// Where it waits.
+    pub(super) listener: FileId,
+    /// Place in the queue.
+    pub(super) place: u32,
+    /// What was sent.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Reads the bytes of all connections that wait at listening sockets of the job, by the index of
+/// their client's socket. Listening sockets whose connections hold no bytes are left alone.
+///
+/// # Errors
+/// Refusals before anything is touched; failures to connect again.
+pub(super) fn read(
+    all: &mut [Found<'_, TcpSocket>],
+    view: &View<'_>,
+    context: &mut DumpContext,
+) -> Result<BTreeMap<usize, Held>> {
+    let mut queues = Vec::new();
+    for (index, found) in all.iter().enumerate() {
+        if matches!(found.object.state, TcpState::Listening { .. }) {
+            queues.extend(queue_of(index, all, view)?);
+        }
+    }
+    let mut held = BTreeMap::new();
+    for queue in queues {
+        queue.run(all, &mut held, context)?;
+    }
+    Ok(held)
+}
+
+/// A listening socket and the clients that wait at it.
+struct Queue {
+    listener: usize,
+    clients: Vec<Client>,
+}
+
+/// A client's socket as it was before anything was touched.
+struct Client {
+    index: usize,
+    local: SockAddr,
+    peer: SockAddr,
+    flags: OFlag,
+    shut_write: bool,
+    shut_read: bool,
+}
+
+/// The queue of a listening socket, if bytes wait in it.
+fn queue_of(
+    listener: usize,
+    all: &[Found<'_, TcpSocket>],
+    view: &View<'_>,
+) -> Result<Option<Queue>> {
+    let found = &all[listener];
+    let inode = found.probe.stat.st_ino as u32;
+    let waiting: Vec<&TcpEntry> = view.waiting_at(found.id).collect();
+    let mut clients = Vec::new();
+    let mut bytes = false;
+    for entry in &waiting {
+        let later = || {
+            soon(
+                found.probe,
+                format!("a connection from {} with bytes in it, not accepted yet", entry.peer),
+                "it will be accepted soon: try again",
+            )
+        };
+        let client = view.client_of(entry);
+        bytes |= diag::unread(entry) > 0;
+        if let Some(client) = client {
+            bytes |= quiesce::unacknowledged(all[client].probe)? > 0;
+        }
+        clients.push((client, i32::from(entry.state) == diag::SYN_RECV, later));
+    }
+    if !bytes {
+        return Ok(None);
+    }
+    let counted = view.entry(inode).map_or(0, |entry| entry.receive_queue as usize);
+    let mut queue = Queue { listener, clients: Vec::new() };
+    for (client, unfinished, later) in clients {
+        // The queue's order shows only as it is emptied: all of it must be the job's.
+        let Some(index) = client.filter(|_| !unfinished && counted == waiting.len()) else {
+            return Err(later());
+        };
+        queue.clients.push(Client::look(index, &all[index], view).map_err(|_| later())?);
+    }
+    Ok(Some(queue))
+}
+
+impl Client {
+    fn look(index: usize, found: &Found<'_, TcpSocket>, view: &View<'_>) -> Result<Self> {
+        let system = |error| EngineError::system("look at", "a TCP socket", error);
+        let socket = SockRef::from(&found.probe.copy);
+        let flags = fcntl(&found.probe.copy, FcntlArg::F_GETFL)
+            .map_err(|errno| EngineError::system("fcntl", "a TCP socket", errno))?;
+        let flags = OFlag::from_bits_retain(flags);
+        if flags.contains(OFlag::O_ASYNC) {
+            // Its owner would be sent SIGIO.
+            return Err(EngineError::odd("a TCP socket", "O_ASYNC"));
+        }
+        let (shut_write, shut_read) = view.shut(found.probe)?;
+        Ok(Self {
+            index,
+            local: socket.local_addr().map_err(system)?,
+            peer: socket.peer_addr().map_err(system)?,
+            flags,
+            shut_write,
+            shut_read,
+        })
+    }
+}
+
+impl Queue {
+    /// Accepts everything, reads it, and puts it back in the same order. Whatever fails on the way:
+    /// what was accepted is put back.
+    fn run(
+        &self,
+        all: &mut [Found<'_, TcpSocket>],
+        held: &mut BTreeMap<usize, Held>,
+        context: &mut DumpContext,
+    ) -> Result<()> {
+        let listener = all[self.listener].id;
+        let mut failure = None;
+        let mut accepted = Vec::new();
+        for _ in 0..self.clients.len() {
+            match self.accept(&all[self.listener], context) {
+                Ok(Some(one)) => accepted.push(one),
+                Ok(None) => {}
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        for (place, (client, socket)) in accepted.into_iter().enumerate() {
+            let found = &mut all[client.index];
+            let (bytes, whole) = take(found, &socket);
+            if let Err(error) = client.connect_again(found, socket, &bytes, context) {
+                failure.get_or_insert(error);
+            }
+            if !whole {
+                failure.get_or_insert(EngineError::TooLong {
+                    what: "reading a connection that is not accepted yet".into(),
+                    limit_ms: LIMIT.as_millis() as u64,
+                });
+            }
+            held.insert(client.index, Held { listener, place: place as u32, bytes });
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// One connection; None: one that nobody of the job has made, which came in this very moment.
+    fn accept(
+        &self,
+        listener: &Found<'_, TcpSocket>,
+        context: &mut DumpContext,
+    ) -> Result<Option<(&Client, Socket)>> {
+        let system = |call, error| EngineError::system(call, "a TCP listener", error);
+        let probe = listener.probe;
+        let ready = poll_one(&probe.copy, libc::POLLIN, Duration::ZERO)
+            .map_err(|error| system("poll", error))?;
+        if ready & libc::POLLIN == 0 {
+            return Err(EngineError::odd("a TCP listener", "fewer connections than it counted"));
+        }
+        let (socket, from) =
+            SockRef::from(&probe.copy).accept().map_err(|error| system("accept from", error))?;
+        let canonical = |address: &SockAddr| make::canonical(Ok(address.clone()));
+        let client = self.clients.iter().find(|one| canonical(&one.local) == canonical(&from));
+        if client.is_none() {
+            context.warn(format!(
+                "process {} ({}), descriptor {}: a connection from outside of the job was reset",
+                probe.pid, probe.comm, probe.fd
+            ));
+        }
+        Ok(client.map(|client| (client, socket)))
+    }
+}
+
+/// All bytes that a client has sent, and whether they are all.
+fn take(found: &Found<'_, TcpSocket>, accepted: &Socket) -> (Vec<u8>, bool) {
+    // Else the kernel may hold the last bytes back; set as recorded afterwards.
+    for (name, value) in [(libc::TCP_CORK, 0), (libc::TCP_NODELAY, 1)] {
+        let _ = sockopt::set_int(&found.probe.copy, libc::IPPROTO_TCP, name, value);
+    }
+    let began = Instant::now();
+    let mut bytes = Vec::new();
+    let mut piece = vec![0u8; PIECE];
+    while began.elapsed() < LIMIT {
+        // Asked before the look at the queue: what is acknowledged then stands in it.
+        let on_the_way = quiesce::unacknowledged(found.probe).unwrap_or(1);
+        match recv(accepted.as_raw_fd(), &mut piece, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => return (bytes, true),
+            Ok(count) => bytes.extend_from_slice(piece.get(..count).unwrap_or_default()),
+            Err(Errno::EAGAIN) if on_the_way == 0 => return (bytes, true),
+            Err(Errno::EAGAIN | Errno::EINTR) => std::thread::sleep(PAUSE),
+            Err(_) => break,
+        }
+    }
+    (bytes, false)
+}
+
+impl Client {
+    /// Ends the connection and makes it again, with the same bytes in it.
+    fn connect_again(
+        &self,
+        found: &mut Found<'_, TcpSocket>,
+        accepted: Socket,
+        bytes: &[u8],
+        context: &mut DumpContext,
+    ) -> Result<()> {
+        let copy = &found.probe.copy;
+        let system = |call, error| EngineError::system(call, "a TCP client", error);
+        let socket = SockRef::from(copy);
+        disconnect(copy).map_err(|error| system("disconnect", error))?;
+        // The reset has to be there before the same addresses are used again.
+        let _ = make::wait_until_told(&accepted, CONNECT_LIMIT);
+        drop(accepted);
+        let _ = socket.take_error();
+        let connected = self.connect(&socket);
+        let _ = fcntl(copy, FcntlArg::F_SETFL(self.flags));
+        connected.map_err(|error| system("connect again", error))?;
+        let now = socket.local_addr().map_err(|error| system("getsockname", error))?.as_socket();
+        if now != self.local.as_socket() {
+            context.warn(format!(
+                "process {} ({}), descriptor {}: a connection not accepted yet had to change its port",
+                found.probe.pid, found.probe.comm, found.probe.fd
+            ));
+            found.object.local = now;
+        }
+        let _ = sockopt::set_int(copy, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+        let fd = copy.as_fd();
+        refill(&mut [Refill { through: fd, to: fd, bytes, may_grow: false }], LIMIT)?;
+        for (shut, how) in [
+            (self.shut_write, std::net::Shutdown::Write),
+            (self.shut_read, std::net::Shutdown::Read),
+        ] {
+            if shut {
+                socket.shutdown(how).map_err(|error| system("shut down", error))?;
+            }
+        }
+        let mut options = found.object.options.clone();
+        options.set.remove("reuse_address");
+        let kind = found.object.kind();
+        options.apply(copy, kind, Moment::Made);
+        options.apply(copy, kind, Moment::Last);
+        options.apply_buffer_lock(copy);
+        Ok(())
+    }
+
+    /// From the same port. getsockname(2) tells the old one in any case: where the program had bound
+    /// it, it is kept, and binding fails; else it is taken again, in either of two ways.
+    fn connect(&self, socket: &Socket) -> std::io::Result<()> {
+        let at = self.local.as_socket();
+        if at.is_some_and(|at| make::connect_at_port(socket, at, &self.peer).is_ok()) {
+            return Ok(());
+        }
+        make::forget_port_range(socket);
+        let _ = socket.set_reuse_address(true);
+        // Where it cannot be bound, any port is better than none.
+        let _ = socket.bind(&self.local);
+        socket.connect_timeout(&self.peer, CONNECT_LIMIT)
+    }
+}
