@@ -52,12 +52,19 @@ int main(int argc, char **argv)
 	conform_sleep_ms(20);
 	conform_ready();
 	conform_wait();
+	/* A machine under load may take its time. */
 	long before = __atomic_load_n(&counts[0], __ATOMIC_RELAXED);
+	for (int i = 0; i < 3000 && __atomic_load_n(&counts[0], __ATOMIC_RELAXED) == before; i++)
+		conform_sleep_ms(10);
 	pthread_mutex_lock(&mutex);
 	long thrown = balls;
 	pthread_mutex_unlock(&mutex);
-	conform_sleep_ms(50);
 	pthread_mutex_lock(&mutex);
+	for (int i = 0; i < 3000 && balls == thrown; i++) {
+		pthread_mutex_unlock(&mutex);
+		conform_sleep_ms(10);
+		pthread_mutex_lock(&mutex);
+	}
 	stop = 1;
 	EXPECT("ping-pong goes on", balls > thrown, 1);
 	pthread_cond_broadcast(&condition);

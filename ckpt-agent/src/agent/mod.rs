@@ -2,6 +2,7 @@
 //! one operating-system thread, since ptrace(2) and PR_SET_PDEATHSIG are tied to one.
 
 mod job;
+mod memory_watch;
 mod worker;
 mod writer;
 
@@ -13,6 +14,7 @@ use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 
 use crate::engine::EngineError;
 use crate::engine::job_init::ChannelError;
+use crate::engine::sys::allocator;
 
 /// Why a job could not be started or restored.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +76,7 @@ impl Agent {
         job_dir: PathBuf,
         events: impl Fn(AgentEvent) + Send + Sync + 'static,
     ) -> Result<Self, AgentError> {
+        allocator::few_arenas();
         let (requests, inbox) = channel();
         let sender = requests.clone();
         std::thread::Builder::new()

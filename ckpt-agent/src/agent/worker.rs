@@ -14,6 +14,7 @@ use super::{AgentError, Request};
 use crate::engine::dump::{Frozen, Quiesced, Snapshot, freeze_job};
 use crate::engine::error::EngineError;
 use crate::engine::freeze::settle_lingering;
+use crate::engine::sys::allocator;
 use crate::fault;
 use crate::store::{self, SealedCheckpoint};
 
@@ -297,6 +298,7 @@ impl Worker {
         };
         fault::point("commit");
         sealed.commit(record)?;
+        allocator::trim();
         self.tell(AgentEvent::Committed { checkpoint: number });
         Ok(())
     }

@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid as UnixPid;
 use protocol::agent::AgentEvent;
 
 use super::Request;
+use super::memory_watch::MemoryWatch;
 use super::worker::Events;
 use crate::engine::dump::{ImageSummary, SnapshotData, write_image};
 use crate::engine::error::EngineError;
@@ -20,9 +23,13 @@ pub type Outcome = Result<(SealedCheckpoint, ImageSummary, Vec<String>), EngineE
 
 /// How often progress is reported.
 const REPORT: Duration = Duration::from_secs(2);
-/// Nice value of the threads that hash, compress and write: a tenth of a core is left to them where
+/// How often memory is looked at where there is a limit.
+const LOOK: Duration = Duration::from_millis(2);
+/// How often the end of the writing is looked for where there is none.
+const IDLE: Duration = Duration::from_millis(100);
+/// Nice value of the threads that hash, compress and write: a quarter of a core is left to them where
 /// the job spins on all of them, since what is not written yet holds the job's old pages in memory.
-const NICE: i32 = 10;
+const NICE: i32 = 5;
 
 /// Starts to write; the outcome comes back as a request.
 ///
@@ -35,6 +42,8 @@ pub fn start(
     requests: Sender<Request>,
     events: Arc<Events>,
 ) -> std::io::Result<()> {
+    let ghosts: Vec<i32> = data.processes.iter().map(|process| process.ghost_pid).collect();
+    let watch = ghosts.first().map(|ghost| MemoryWatch::of(*ghost)).unwrap_or_default();
     let done = Arc::new(AtomicBool::new(false));
     let progress = Arc::new(AtomicU64::new(0));
     let finished = done.clone();
@@ -51,11 +60,17 @@ pub fn start(
         let _ = requests.send(Request::Written(number, Box::new(outcome)));
     })?;
     std::thread::Builder::new().name("write-progress".into()).spawn(move || {
-        let step = Duration::from_millis(100);
+        let step = if watch.is_needed() { LOOK } else { IDLE };
         let mut waited = Duration::ZERO;
         while !done.load(Ordering::Relaxed) {
             std::thread::sleep(step);
             waited += step;
+            if watch.is_needed() && watch.is_near() {
+                // The writer finds them gone and gives the checkpoint up.
+                for ghost in &ghosts {
+                    let _ = kill(UnixPid::from_raw(*ghost), Signal::SIGKILL);
+                }
+            }
             if waited >= REPORT {
                 waited = Duration::ZERO;
                 let bytes = progress.load(Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Safe wrappers of system calls that nix lacks or wraps otherwise. One file per call or family.
 
+pub mod allocator;
 pub mod clone3;
 pub mod close_range;
 pub mod disconnect;
