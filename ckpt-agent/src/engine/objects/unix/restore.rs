@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send};
@@ -21,6 +22,9 @@ use super::{KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, Unix
 
 /// Sent at once on a stream.
 const PIECE: usize = 32 * 1024;
+
+/// An abstract name is free once the last process of the generation before has ended.
+const NAME_LIMIT: Duration = Duration::from_secs(2);
 
 type Made = BTreeMap<FileId, OwnedFd>;
 
@@ -422,7 +426,16 @@ fn bind(socket: &Socket, name: &Name, bound: &mut Vec<Name>) -> Result<()> {
     if let Some(path) = path_of(name) {
         make_room(socket, name, &path)?;
     }
-    in_directory(name, |address| socket.bind(address))?.map_err(|error| {
+    let began = Instant::now();
+    let in_use = |done: &std::io::Result<()>| {
+        done.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+    };
+    let mut done = in_directory(name, |address| socket.bind(address))?;
+    while in_use(&done) && began.elapsed() < NAME_LIMIT {
+        std::thread::sleep(Duration::from_millis(5));
+        done = in_directory(name, |address| socket.bind(address))?;
+    }
+    done.map_err(|error| {
         let name = String::from_utf8_lossy(&name.bytes).replace('\0', "@");
         EngineError::system("bind", name, error)
     })?;
