@@ -133,6 +133,8 @@ Examples:
         jobs: Vec<String>,
     },
     /// Tell what this machine can do, and what each missing feature costs.
+    ///
+    /// Exit status 0 where jobs can be run, checkpointed and restarted here, 1 where they can't.
     Doctor {
         /// How it is printed.
         #[command(flatten)]

@@ -5,7 +5,7 @@ mod areas;
 pub mod clocks;
 mod collect;
 mod ghost;
-mod pages;
+pub(super) mod pages;
 mod process;
 mod shared;
 mod sleep;

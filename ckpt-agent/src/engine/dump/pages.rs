@@ -106,6 +106,11 @@ impl Pagemap {
         self.by_entries(start, end)
     }
 
+    /// Whether the kernel has PAGEMAP_SCAN, as far as has been seen.
+    pub fn scans(&self) -> bool {
+        self.scan
+    }
+
     fn by_scan(&self, start: u64, end: u64) -> Result<Stored> {
         let mut found = Stored::default();
         let mut regions = vec![Region::default(); REGIONS];
