@@ -34,11 +34,8 @@ const char *conform_path(const char *name)
 
 const char *conform_unique(void)
 {
-	char *name;
-	const char *last = strrchr(directory, '/');
-	while (last && last > directory && last[-1] != '/')
-		last--;
-	if (asprintf(&name, "%s", last ? last : directory) < 0)
+	char *name = strdup(*directory == '/' ? directory + 1 : directory);
+	if (!name)
 		abort();
 	for (char *c = name; *c; c++)
 		if (*c == '/')

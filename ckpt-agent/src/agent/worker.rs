@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
 
 use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, Step};
 
@@ -12,8 +13,12 @@ use super::writer::{self, Outcome};
 use super::{AgentError, Request};
 use crate::engine::dump::{Frozen, Quiesced, Snapshot, freeze_job};
 use crate::engine::error::EngineError;
+use crate::engine::freeze::settle_lingering;
 use crate::fault;
 use crate::store::{self, SealedCheckpoint};
+
+/// How often threads that would not stop are looked at.
+const SETTLE_STEP: Duration = Duration::from_millis(5);
 
 /// Takes events.
 pub type Events = dyn Fn(AgentEvent) + Send + Sync;
@@ -51,7 +56,19 @@ pub fn run(
         flight: None,
         said: BTreeSet::new(),
     };
-    while let Ok(request) = inbox.recv() {
+    loop {
+        let request = if settle_lingering() {
+            match inbox.recv_timeout(SETTLE_STEP) {
+                Ok(request) => request,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        } else {
+            match inbox.recv() {
+                Ok(request) => request,
+                Err(_) => return,
+            }
+        };
         match request {
             Request::Launch(spec, answer) => {
                 let result = worker.begin(|requests, warn| Job::launch(*spec, requests, warn));

@@ -13,6 +13,8 @@ use super::trace::{
 /// A thread that has not stopped after this long may wait for a vfork child (vfork(2)): such a
 /// thread stops only after the child's exec or exit, so the child must run.
 const VFORK_AFTER: Duration = Duration::from_millis(3);
+/// How long a failed freeze waits for the last threads to stop, so that they can be let go at once.
+const SETTLE: Duration = Duration::from_millis(50);
 /// Pause between looks at threads that have not stopped yet.
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
@@ -85,7 +87,14 @@ pub struct FrozenJob {
 /// somebody else. On every error the job goes on.
 pub fn freeze(init: i32, limit: Duration) -> Result<FrozenJob> {
     let since = Instant::now();
-    let mut freezer = Freezer { limit, since, ..Freezer::default() };
+    let mut freezer = Freezer {
+        known: BTreeMap::new(),
+        running: BTreeMap::new(),
+        stopped: BTreeMap::new(),
+        group_stops: BTreeMap::new(),
+        limit,
+        since,
+    };
     loop {
         let before = freezer.known.len();
         freezer.seize_new(init)?;
@@ -107,17 +116,47 @@ struct Freezer {
     since: Instant,
 }
 
-impl Default for Freezer {
-    fn default() -> Self {
-        Self {
-            known: BTreeMap::new(),
-            running: BTreeMap::new(),
-            stopped: BTreeMap::new(),
-            group_stops: BTreeMap::new(),
-            limit: Duration::from_secs(2),
-            since: Instant::now(),
+impl Drop for Freezer {
+    /// Lets go of what was seized when the freeze has failed: first what stands, so that it can wake
+    /// what does not stop yet.
+    fn drop(&mut self) {
+        self.stopped.clear();
+        LINGERING.with_borrow_mut(|lingering| lingering.append(&mut self.running));
+        let begun = Instant::now();
+        while settle_lingering() && begun.elapsed() < SETTLE {
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
+}
+
+thread_local! {
+    /// Threads that were asked to stop and have not done so yet, although nobody wants it any more.
+    static LINGERING: std::cell::RefCell<BTreeMap<i32, RunningThread>> =
+        const { std::cell::RefCell::new(BTreeMap::new()) };
+}
+
+/// Lets go of threads that have stopped only after their freeze was given up. Whether there are more to
+/// come: then to be called again soon, on the same thread.
+pub fn settle_lingering() -> bool {
+    LINGERING.with_borrow_mut(|lingering| {
+        while !lingering.is_empty() {
+            match wait_any() {
+                Ok(Some(StopReport::Stopped { tid, .. })) => {
+                    if let Some(thread) = lingering.remove(&tid) {
+                        // Dropped, it runs on.
+                        drop(thread.stopped());
+                    }
+                }
+                Ok(Some(StopReport::Signal { tid, signal })) => {
+                    let _ = deliver(tid, signal);
+                }
+                Ok(Some(StopReport::Ended { tid, .. })) => drop(lingering.remove(&tid)),
+                Ok(None) => return true,
+                Err(_) => lingering.clear(),
+            }
+        }
+        false
+    })
 }
 
 impl Freezer {
@@ -244,6 +283,7 @@ impl Freezer {
     fn finish(mut self, init: i32) -> Result<FrozenJob> {
         let mut processes = Vec::new();
         let mut zombies = Vec::new();
+        let since = self.since;
         for host_pid in descendants(init)? {
             let mut threads = Vec::new();
             for tid in thread_numbers(host_pid)? {
@@ -256,7 +296,7 @@ impl Freezer {
                 processes.push(StoppedProcess { host_pid, threads, group_stop, scratch: None });
             }
         }
-        Ok(FrozenJob { processes, zombies, since: self.since })
+        Ok(FrozenJob { processes, zombies, since })
     }
 }
 

@@ -84,6 +84,10 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     )
     .map_err(|error| failed(&error))?;
 
+    // Before the job can tell anybody that it runs. What is asked early waits.
+    let (asked_sender, asked) = mpsc::channel(MAX_ASKED);
+    let server = Server::start(session.job.path(), asked_sender);
+
     let begun = tokio::task::spawn_blocking({
         let agent = agent.clone();
         let begin = match &session.begin {
@@ -134,8 +138,6 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     let mut runner =
         Runner::start(&session, machine, log_file, agent, console, log).map_err(|e| failed(&e))?;
     runner.greet(tail, warning);
-    let (asked_sender, asked) = mpsc::channel(MAX_ASKED);
-    let server = Server::start(session.job.path(), asked_sender);
     if let Err(error) = &server {
         runner.warn(&format!("other commands can't reach this job: {error}"));
     }

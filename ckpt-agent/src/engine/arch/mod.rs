@@ -1,7 +1,8 @@
 //! What differs between processors: registers, how a system call is entered and restarted.
 //! One folder per architecture; nothing outside of this module names a register.
 
-#[cfg(target_arch = "aarch64")]
+// Compiled for the tests on other machines too: all but one line of it is plain arithmetic.
+#[cfg(any(target_arch = "aarch64", test))]
 mod aarch64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
@@ -21,6 +22,17 @@ pub struct Call {
     pub number: i64,
     /// Its arguments.
     pub arguments: [u64; 6],
+}
+
+/// A system call in which a thread was seen while it ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallInProgress {
+    /// The call, with the arguments that it was made with.
+    pub call: Call,
+    /// The thread's stack pointer.
+    pub stack_pointer: u64,
+    /// Where the thread goes on after the call.
+    pub program_counter: u64,
 }
 
 /// How the kernel has left an interrupted system call (include/linux/errno.h: these values are
@@ -50,8 +62,7 @@ pub fn interrupted(call: Call, result: i64) -> Interrupted {
     match -result {
         ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => Interrupted::Again(call),
         ERESTART_RESTARTBLOCK => Interrupted::RestartBlock(call),
-        // These answer a stop with plain EINTR (signal(7), "Interruption of system calls and library
-        // functions by stop signals"); the program must not see it.
+        // The program must not see it.
         error if error == i64::from(libc::EINTR) && never_restarted(call.number) => {
             Interrupted::Again(call)
         }
@@ -59,6 +70,8 @@ pub fn interrupted(call: Call, result: i64) -> Interrupted {
     }
 }
 
+/// Calls that answer a stop with EINTR (signal(7), "Interruption of system calls and library
+/// functions by stop signals").
 fn never_restarted(number: i64) -> bool {
     #[cfg(target_arch = "x86_64")]
     if number == libc::SYS_epoll_wait {
@@ -84,16 +97,22 @@ pub trait Architecture {
     const NAME: &'static str;
     /// Machine code of the instruction that enters the kernel.
     const ENTER_KERNEL: &'static [u8];
+    /// Bytes at multiples of which instructions lie.
+    const CODE_ALIGNMENT: usize = 1;
     /// Code that runs a table of prepared calls and ends in a breakpoint. The table's records are
     /// 64 bytes: number, six arguments, place for the result.
     const BATCH: &'static [u8];
     /// Note types (NT_*, elf.h) of the extended register sets to save, in the order in which they are
     /// set again.
     const EXTENDED_SETS: &'static [u32];
-    /// One past the highest address that a process can map.
-    const USER_TOP: u64;
+    /// Whether [`Architecture::interrupted`] has to know the call in which a thread was seen before it
+    /// was asked to stop.
+    const WANTS_CALL_IN_PROGRESS: bool = false;
     /// 64-bit words of the kernel's struct sigaction.
     const SIGACTION_WORDS: usize;
+
+    /// One past the highest address that a process of this machine can map.
+    fn user_top() -> u64;
 
     /// Registers from the bytes of a register set.
     fn from_bytes(bytes: &[u8]) -> Option<Self::Registers>;
@@ -117,8 +136,11 @@ pub trait Architecture {
     /// The result of a system call that has returned: -errno on failure.
     fn result(registers: &Self::Registers) -> i64;
 
-    /// How a stop has interrupted the thread. `bytes` may hold further sets that the architecture
-    /// needs to know the call's number.
+    /// Adds to the registers of a stop what the thread was seen doing before. Only called where
+    /// [`Architecture::WANTS_CALL_IN_PROGRESS`].
+    fn remember(_registers: &mut Self::Registers, _before: CallInProgress) {}
+
+    /// How a stop has interrupted the thread.
     fn interrupted(registers: &Self::Registers) -> Interrupted;
     /// Registers that issue the interrupted call (again, or as another one) when the thread goes on.
     fn reissue(registers: &Self::Registers, call: Call) -> Self::Registers;
@@ -126,4 +148,9 @@ pub trait Architecture {
     fn restart_block(registers: &Self::Registers) -> Self::Registers;
     /// Registers that let the kernel forget that a system call was in progress.
     fn settled(registers: &Self::Registers) -> Self::Registers;
+
+    /// Whether an extended register set holds a state that has to be set again.
+    fn worth_keeping(_note: u32, _bytes: &[u8]) -> bool {
+        true
+    }
 }

@@ -123,6 +123,7 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
         mode: 0o600,
         owner: None,
         modified_ns: None,
+        read_only: false,
         content,
     });
     let inode = InodeId((context.inodes.len() - 1) as u32);
@@ -147,7 +148,7 @@ pub fn has_content(context: &DumpContext, inode: InodeId) -> bool {
 ///
 /// # Errors
 /// Flags that no image can hold.
-pub fn area(host_pid: i32, planned: &Planned, flags: Option<&Mapping>) -> Result<(Area, bool)> {
+pub fn area(ghost_pid: i32, planned: &Planned, flags: Option<&Mapping>) -> Result<(Area, bool)> {
     let mapping = &planned.mapping;
     let mut whole = planned.plan == Plan::Whole;
     let may_write = flags.map_or(mapping.protection.writable(), |smaps| smaps.has(b"mw"));
@@ -157,7 +158,7 @@ pub fn area(host_pid: i32, planned: &Planned, flags: Option<&Mapping>) -> Result
         Plan::Shared(inode) => {
             Backing::Carried { inode: *inode, offset: mapping.offset, writable: may_write }
         }
-        Plan::File => match identify(host_pid, mapping)? {
+        Plan::File => match identify(ghost_pid, mapping)? {
             Some(file) => Backing::File {
                 file,
                 offset: mapping.offset,
@@ -186,9 +187,10 @@ pub fn area(host_pid: i32, planned: &Planned, flags: Option<&Mapping>) -> Result
 }
 
 /// The file behind a mapping, if its path still leads to it.
-fn identify(host_pid: i32, mapping: &Mapping) -> Result<Option<MappedFile>> {
+fn identify(ghost_pid: i32, mapping: &Mapping) -> Result<Option<MappedFile>> {
     let (path, _) = mapping.path();
-    let reached = format!("/proc/{host_pid}/root{path}");
+    // The ghost sees the same files, and is there for certain.
+    let reached = format!("/proc/{ghost_pid}/root{path}");
     let Ok(metadata) = std::fs::metadata(&reached) else { return Ok(None) };
     if metadata.ino() != mapping.inode {
         return Ok(None);

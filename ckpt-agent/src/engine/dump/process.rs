@@ -14,7 +14,7 @@ use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
 use super::super::sys::schedule;
 use super::super::trace::{Batch, Remote, Scratch, Ticket};
-use super::sleep;
+use super::sleep::Sleeps;
 
 /// Highest signal number.
 const SIGNALS: i32 = 64;
@@ -125,14 +125,13 @@ impl Answers {
 ///
 /// # Errors
 /// Failed calls, the process's end.
-pub fn ask_process(remote: &mut Remote<'_>, status: &Status) -> Result<Inside> {
+pub fn ask_process(remote: &mut Remote<'_>) -> Result<Inside> {
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     let mut answers = Answers { next: scratch.data() };
     let mut batch = Batch::new();
-    let wanted = status.sigign | status.sigcgt | 1 << (libc::SIGCHLD - 1);
+    // All of them: a default action can have flags as well (SA_NOCLDWAIT).
     let signals: Vec<i32> = (1..=SIGNALS)
         .filter(|signal| *signal != libc::SIGKILL && *signal != libc::SIGSTOP)
-        .filter(|signal| wanted & 1 << (signal - 1) != 0)
         .collect();
     let actions_at = answers.room(ACTION_SIZE * signals.len() as u64);
     let mut checked: Vec<(&'static str, Ticket)> = Vec::new();
@@ -161,8 +160,8 @@ pub fn ask_process(remote: &mut Remote<'_>, status: &Status) -> Result<Inside> {
     }
 
     let mut actions = Vec::new();
-    for (index, signal) in signals.iter().enumerate() {
-        let words = read_words(remote, actions_at + index as u64 * ACTION_SIZE, 4)?;
+    let all_words = read_words(remote, actions_at, 4 * signals.len())?;
+    for (signal, words) in signals.iter().zip(all_words.chunks_exact(4)) {
         let mut four = [0; 4];
         four[..Current::SIGACTION_WORDS].copy_from_slice(&words[..Current::SIGACTION_WORDS]);
         if four != [0; 4] {
@@ -209,6 +208,7 @@ pub fn ask_thread(
     scratch: Scratch,
     host_pid: i32,
     depth: usize,
+    sleeps: &Sleeps,
 ) -> Result<ThreadImage> {
     let host_tid = remote.thread().tid();
     let path = format!("/proc/{host_pid}/task/{host_tid}");
@@ -232,7 +232,7 @@ pub fn ask_thread(
     let (rseq_address, rseq_size, rseq_signature) = remote.thread().rseq()?;
     let mut entry = *remote.thread().entry();
     leave_critical_section(remote, rseq_address, &mut entry)?;
-    let registers = image_registers(remote, &entry)?;
+    let (registers, rest) = image_registers(remote, &entry, sleeps)?;
     let (head, length) = robust_list(host_tid)?;
 
     let at = scratch.data();
@@ -246,7 +246,10 @@ pub fn ask_thread(
     let mut extended = Vec::new();
     for &note in Current::EXTENDED_SETS {
         match remote.thread().register_set(note) {
-            Ok(bytes) => extended.push((note, to_hex(&bytes))),
+            Ok(bytes) if Current::worth_keeping(note, &bytes) => {
+                extended.push((note, to_hex(&bytes)));
+            }
+            Ok(_) => {}
             // A set that this machine lacks.
             Err(EngineError::System { source, .. })
                 if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => {}
@@ -263,6 +266,7 @@ pub fn ask_thread(
         ended: false,
         registers: to_hex(&Current::to_bytes(&registers)),
         extended,
+        rest,
         blocked: remote.blocked(),
         pending: Vec::new(),
         signal_stack: SignalStack { base: words[0], flags: words[1] as i32, size: words[2] },
@@ -320,20 +324,29 @@ fn leave_critical_section(
     Ok(())
 }
 
-/// Registers for the image: an interrupted call is issued again, with the time that is left where
-/// the kernel or the program's memory tells it.
+/// Registers for the image, and what they expect in memory: an interrupted call is issued again, with
+/// the time that is left. A live thread whose call does not know its time by itself goes on the same way.
 fn image_registers(
     remote: &mut Remote<'_>,
     entry: &super::super::arch::Registers,
-) -> Result<super::super::arch::Registers> {
-    Ok(match Current::interrupted(entry) {
-        Interrupted::No => Current::settled(entry),
-        Interrupted::Again(call) => Current::reissue(entry, call),
-        Interrupted::RestartBlock(call) => {
-            let call = sleep::with_rest(call, remote.memory())?;
-            Current::reissue(entry, call)
+    sleeps: &Sleeps,
+) -> Result<(super::super::arch::Registers, Option<(u64, [u64; 2])>)> {
+    let (call, live) = match Current::interrupted(entry) {
+        Interrupted::No => return Ok((Current::settled(entry), None)),
+        Interrupted::Again(call) => (call, true),
+        Interrupted::RestartBlock(call) => (call, false),
+    };
+    let (host_tid, stack) = (remote.thread().tid(), Current::stack_pointer(entry));
+    let on = sleeps.going_on(host_tid, call, stack, remote.memory())?;
+    let registers = Current::reissue(entry, on.call);
+    if live && on.call != call {
+        if let Some((place, [seconds, nanoseconds])) = on.rest {
+            let timespec = [seconds.to_ne_bytes(), nanoseconds.to_ne_bytes()].concat();
+            remote.memory().write(place, &timespec)?;
         }
-    })
+        remote.fix_resume(registers);
+    }
+    Ok((registers, on.rest))
 }
 
 /// Pending signals of a thread or of its process: last of all, since timers and peers keep

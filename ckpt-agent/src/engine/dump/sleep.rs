@@ -1,57 +1,278 @@
-//! The rest of a relative sleep. While a process lives, restart_syscall(2) knows how much of its
-//! sleep is left; an image has to say it in the call's arguments.
+//! The rest of a relative sleep. A thread that waits with a relative timeout has slept part of it
+//! when it is stopped. Some calls tell the rest, for others it is measured:
+//!
+//! * nanosleep and clock_nanosleep write the rest where their last argument points, if it points
+//!   anywhere (kernel/time/hrtimer.c, nanosleep_copyout);
+//! * select, pselect6 and ppoll write the rest into their timeout by themselves;
+//! * poll, futex and nanosleep without a place for the rest go on through restart_syscall(2) in a
+//!   live process, but an image has no such memory; epoll_wait and its kin are simply issued again.
+//!   For these, `se.exec_start` in /proc/PID/task/TID/sched says when the thread last came off its
+//!   CPU, which is when the sleep began. The same line of a thread of ours, just put on the same CPU,
+//!   says what that clock shows now.
+//!
+//! Where the kernel has no such file the sleep starts over.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use super::super::arch::Call;
 use super::super::error::Result;
+use super::super::proc::{descendants, read_text, thread_numbers};
+use super::super::sys::schedule;
 use super::super::trace::ProcessMemory;
 
-/// The call with which an interrupted sleep is to go on in an image.
-///
-/// * nanosleep and clock_nanosleep write what is left where their last argument points, if it
-///   points anywhere (kernel/time/hrtimer.c, nanosleep_copyout): the call is given that as its
-///   request.
-/// * select, pselect and ppoll write what is left into their timeout by themselves.
-/// * of the others (poll, futex with a relative timeout, nanosleep without a place for the
-///   rest) the kernel tells nobody: they start over, and last longer by what had passed.
-///
-/// # Errors
-/// Memory that cannot be read.
-pub fn with_rest(call: Call, memory: &mut ProcessMemory) -> Result<Call> {
-    let place = match call.number {
-        libc::SYS_nanosleep => 1,
-        libc::SYS_clock_nanosleep => 3,
-        _ => return Ok(call),
-    };
-    let request = if call.number == libc::SYS_nanosleep { 0 } else { 2 };
-    let rest = call.arguments[place];
-    if rest == 0 {
-        return Ok(call);
+/// Distance below the stack pointer at which a timespec of ours can lie while the thread is in the
+/// kernel: beyond the red zone of 128 bytes that the x86-64 ABI lets leaf functions use.
+const BELOW_STACK: u64 = 512;
+/// FUTEX_CMD_MASK
+const FUTEX_COMMAND: u64 = !(128 | 256);
+/// TIMER_ABSTIME
+const ABSOLUTE: u64 = 1;
+
+/// Where a call keeps its relative timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timeout {
+    /// Milliseconds in this argument.
+    Milliseconds(usize),
+    /// This argument points to a timespec.
+    Timespec(usize),
+    /// A timespec by the first argument; the rest is written where the second points.
+    WithRest(usize, usize),
+}
+
+fn timeout_of(call: &Call) -> Option<Timeout> {
+    #[cfg(target_arch = "x86_64")]
+    match call.number {
+        libc::SYS_poll => return Some(Timeout::Milliseconds(2)),
+        libc::SYS_epoll_wait => return Some(Timeout::Milliseconds(3)),
+        _ => {}
     }
-    let mut timespec = [0; 16];
-    if memory.read(rest, &mut timespec).is_err() {
-        return Ok(call);
+    let arguments = &call.arguments;
+    match call.number {
+        libc::SYS_epoll_pwait => Some(Timeout::Milliseconds(3)),
+        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => Some(Timeout::Timespec(3)),
+        libc::SYS_rt_sigtimedwait => Some(Timeout::Timespec(2)),
+        libc::SYS_io_getevents => Some(Timeout::Timespec(4)),
+        libc::SYS_futex if arguments[1] & FUTEX_COMMAND == 0 => Some(Timeout::Timespec(3)),
+        libc::SYS_nanosleep => Some(Timeout::WithRest(0, 1)),
+        libc::SYS_clock_nanosleep if arguments[1] & ABSOLUTE == 0 => {
+            Some(Timeout::WithRest(2, 3))
+        }
+        _ => None,
     }
-    let mut going_on = call;
-    going_on.arguments[request] = rest;
-    Ok(going_on)
+}
+
+/// A thread seen asleep.
+#[derive(Debug, Clone, Copy)]
+struct Sleep {
+    call: Call,
+    stack: u64,
+    slept: Duration,
+    seen: Instant,
+}
+
+/// Threads that sleep with a relative timeout, as seen shortly before a freeze, by thread number on this
+/// machine.
+#[derive(Debug, Default)]
+pub struct Sleeps {
+    threads: HashMap<i32, Sleep>,
+}
+
+/// How an interrupted call goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GoingOn {
+    /// The call.
+    pub call: Call,
+    /// A timespec that must be in memory at this address when the call is made.
+    pub rest: Option<(u64, [u64; 2])>,
+}
+
+impl Sleeps {
+    /// Looks at all threads below an init. Reads one file a thread, two more of those that sleep.
+    ///
+    /// # Errors
+    /// Where /proc cannot be read.
+    pub fn observe(init: i32) -> Result<Self> {
+        let mut found = Self::default();
+        let mut clocks: HashMap<usize, Option<Duration>> = HashMap::new();
+        for pid in descendants(init)? {
+            for tid in thread_numbers(pid)? {
+                let folder = format!("/proc/{pid}/task/{tid}");
+                let Ok(Some(text)) = read_text(&format!("{folder}/syscall")) else { continue };
+                let Some((call, stack)) = parse_syscall(&text) else { continue };
+                if timeout_of(&call).is_none() {
+                    continue;
+                }
+                let since = (|| {
+                    let began = exec_start(&read_text(&format!("{folder}/sched")).ok()??)?;
+                    let cpu = last_cpu(&read_text(&format!("{folder}/stat")).ok()??)?;
+                    let now = (*clocks.entry(cpu).or_insert_with(|| clock_of(cpu)))?;
+                    Some(now.saturating_sub(began))
+                })();
+                if let Some(slept) = since {
+                    let seen = Instant::now();
+                    found.threads.insert(tid, Sleep { call, stack, slept, seen });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The call with which an interrupted one goes on: with the time that is left.
+    ///
+    /// # Errors
+    /// Memory that cannot be read.
+    pub fn going_on(
+        &self,
+        host_tid: i32,
+        call: Call,
+        stack: u64,
+        memory: &mut ProcessMemory,
+    ) -> Result<GoingOn> {
+        let as_it_was = GoingOn { call, rest: None };
+        let Some(timeout) = timeout_of(&call) else { return Ok(as_it_was) };
+        if let Timeout::WithRest(request, rest) = timeout {
+            if call.arguments[rest] != 0 {
+                let mut call = call;
+                call.arguments[request] = call.arguments[rest];
+                return Ok(GoingOn { call, rest: None });
+            }
+        }
+        let seen = self.threads.get(&host_tid);
+        let Some(sleep) = seen.filter(|seen| seen.call == call && seen.stack == stack) else {
+            return Ok(as_it_was);
+        };
+        let slept = sleep.slept + sleep.seen.elapsed();
+        match timeout {
+            Timeout::Milliseconds(argument) => {
+                // An int; negative: for ever.
+                let asked = call.arguments[argument] as i32;
+                if asked <= 0 {
+                    return Ok(as_it_was);
+                }
+                let slept = i32::try_from(slept.as_millis()).unwrap_or(i32::MAX);
+                let mut call = call;
+                call.arguments[argument] = (asked.saturating_sub(slept)).max(0) as u64;
+                Ok(GoingOn { call, rest: None })
+            }
+            Timeout::Timespec(argument) | Timeout::WithRest(argument, _) => {
+                let asked = call.arguments[argument];
+                if asked == 0 {
+                    return Ok(as_it_was);
+                }
+                let place = (stack - BELOW_STACK) & !15;
+                let (mut timespec, mut there) = ([0; 16], [0; 16]);
+                if memory.read(asked, &mut timespec).is_err()
+                    || memory.read(place, &mut there).is_err()
+                {
+                    return Ok(as_it_was);
+                }
+                let word = |at: usize| {
+                    let mut bytes = [0; 8];
+                    bytes.copy_from_slice(&timespec[at..at + 8]);
+                    u64::from_ne_bytes(bytes)
+                };
+                let nanoseconds = u32::try_from(word(8)).unwrap_or(0);
+                let left = Duration::new(word(0), nanoseconds).saturating_sub(slept);
+                let mut call = call;
+                call.arguments[argument] = place;
+                let rest = [left.as_secs(), u64::from(left.subsec_nanos())];
+                Ok(GoingOn { call, rest: Some((place, rest)) })
+            }
+        }
+    }
+}
+
+/// /proc/PID/task/TID/syscall: number, six arguments, stack pointer, program counter.
+fn parse_syscall(text: &str) -> Option<(Call, u64)> {
+    let mut words = text.split_ascii_whitespace();
+    let number: i64 = words.next()?.parse().ok()?;
+    if number < 0 {
+        return None;
+    }
+    let mut hex = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        *argument = hex()?;
+    }
+    Some((Call { number, arguments }, hex()?))
+}
+
+/// `se.exec_start` of /proc/PID/task/TID/sched, written as milliseconds with six decimals.
+fn exec_start(text: &str) -> Option<Duration> {
+    let line = text.lines().find(|line| line.starts_with("se.exec_start"))?;
+    let (milliseconds, nanoseconds) = line.rsplit_once(':')?.1.trim().split_once('.')?;
+    let milliseconds: u64 = milliseconds.parse().ok()?;
+    let nanoseconds: u64 = nanoseconds.parse().ok()?;
+    Some(Duration::from_millis(milliseconds) + Duration::from_nanos(nanoseconds))
+}
+
+/// Field 39 of /proc/PID/stat: the CPU last run on.
+fn last_cpu(text: &str) -> Option<usize> {
+    text.rsplit_once(") ")?.1.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
+/// What the scheduler's clock of a CPU shows now: this thread goes there and looks at itself.
+fn clock_of(cpu: usize) -> Option<Duration> {
+    schedule::on_cpu(cpu, || {
+        let own = nix::unistd::gettid();
+        exec_start(&read_text(&format!("/proc/self/task/{own}/sched")).ok()??)
+    })?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn call(number: i64, arguments: [u64; 6]) -> Call {
+        Call { number, arguments }
+    }
+
     #[test]
-    fn goes_on_with_the_rest() {
-        let rest = [1u64, 2];
-        let at = rest.as_ptr() as u64;
+    fn the_kernel_tells_the_rest_of_a_nanosleep() {
         let mut memory = ProcessMemory::of(std::process::id() as i32);
-        let call = Call { number: libc::SYS_nanosleep, arguments: [1, at, 0, 0, 0, 0] };
-        assert_eq!(with_rest(call, &mut memory).unwrap().arguments[0], at);
-        let call = Call { number: libc::SYS_nanosleep, arguments: [1, 0, 0, 0, 0, 0] };
-        assert_eq!(with_rest(call, &mut memory).unwrap(), call);
-        let call = Call { number: libc::SYS_clock_nanosleep, arguments: [1, 0, 7, at, 0, 0] };
-        assert_eq!(with_rest(call, &mut memory).unwrap().arguments[2], at);
-        let call = Call { number: libc::SYS_poll, arguments: [1, 1, 100, 0, 0, 0] };
-        assert_eq!(with_rest(call, &mut memory).unwrap(), call);
+        let sleeps = Sleeps::default();
+        let on = sleeps
+            .going_on(1, call(libc::SYS_nanosleep, [1, 2, 0, 0, 0, 0]), 0, &mut memory)
+            .unwrap();
+        assert_eq!(on.call.arguments[0], 2);
+        let on = sleeps
+            .going_on(1, call(libc::SYS_clock_nanosleep, [1, 0, 3, 4, 0, 0]), 0, &mut memory)
+            .unwrap();
+        assert_eq!(on.call.arguments[2], 4);
+        let absolute = call(libc::SYS_clock_nanosleep, [1, ABSOLUTE, 3, 4, 0, 0]);
+        let on = sleeps.going_on(1, absolute, 0, &mut memory).unwrap();
+        assert_eq!(on, GoingOn { call: absolute, rest: None });
+    }
+
+    #[test]
+    fn measures_a_sleep() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            sender.send(nix::unistd::gettid().as_raw()).unwrap();
+            let asked = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+            // SAFETY: the timespec lives across the call.
+            unsafe { libc::nanosleep(&asked, std::ptr::null_mut()) };
+        });
+        let tid = receiver.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let pid = std::process::id();
+        let text = |file: &str| {
+            read_text(&format!("/proc/{pid}/task/{tid}/{file}")).unwrap().unwrap_or_default()
+        };
+        let Some(began) = exec_start(&text("sched")) else { return };
+        let cpu = last_cpu(&text("stat")).unwrap();
+        let slept = clock_of(cpu).unwrap().saturating_sub(began);
+        assert!((200..5000).contains(&slept.as_millis()), "{slept:?}");
+        sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn reads_a_call() {
+        let (found, stack) = parse_syscall("7 0x1 0x2 0xffffffff 0x4 0x5 0x6 0x7ffc 0x7f\n").unwrap();
+        assert_eq!(found, call(7, [1, 2, 0xffff_ffff, 4, 5, 6]));
+        assert_eq!(stack, 0x7ffc);
+        assert_eq!(parse_syscall("running\n"), None);
+        assert_eq!(parse_syscall("-1 0x1 0x2\n"), None);
     }
 }

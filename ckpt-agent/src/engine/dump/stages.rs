@@ -24,6 +24,7 @@ use super::ghost::Ghost;
 use super::pages::Pagemap;
 use super::process;
 use super::shared;
+use super::sleep::Sleeps;
 
 /// What a dump is told about the job.
 #[derive(Debug)]
@@ -44,8 +45,8 @@ pub struct DumpSettings {
     pub freeze_limit: Duration,
 }
 
-/// Ranges of a process that its children do not inherit: found while it still runs.
-type NotInherited = HashMap<i32, Vec<(u64, u64)>>;
+/// Mappings of a process that its children do not inherit as they are: found while it still runs.
+type NotInherited = HashMap<i32, Vec<Mapping>>;
 
 /// All threads of the job stand still.
 #[derive(Debug)]
@@ -54,6 +55,7 @@ pub struct Frozen {
     settings: DumpSettings,
     clocks: Clocks,
     not_inherited: NotInherited,
+    sleeps: Sleeps,
     depth: usize,
 }
 
@@ -65,12 +67,13 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
+    let sleeps = Sleeps::observe(settings.init)?;
     let job = freeze(settings.init, settings.freeze_limit)?;
     let clocks = clocks::of_process(settings.init)?;
-    Ok(Frozen { job, settings, clocks, not_inherited, depth })
+    Ok(Frozen { job, settings, clocks, not_inherited, sleeps, depth })
 }
 
-/// MADV_DONTFORK and MADV_WIPEONFORK areas of all processes. Reading smaps walks all page tables,
+/// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes. Reading smaps walks all page tables,
 /// which is why it is done before the job is stopped; what changes in between is noticed
 /// afterwards.
 fn find_not_inherited(init: i32) -> Result<NotInherited> {
@@ -81,13 +84,12 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
             Err(EngineError::Gone(_)) => continue,
             Err(error) => return Err(error),
         };
-        let ranges: Vec<(u64, u64)> = mappings
-            .iter()
-            .filter(|mapping| is_not_inherited(mapping))
-            .map(|mapping| (mapping.start, mapping.end))
+        let special: Vec<Mapping> = mappings
+            .into_iter()
+            .filter(|mapping| is_not_inherited(mapping) || mapping.has(b"lo"))
             .collect();
-        if !ranges.is_empty() {
-            found.insert(pid, ranges);
+        if !special.is_empty() {
+            found.insert(pid, special);
         }
     }
     Ok(found)
@@ -257,9 +259,13 @@ impl SnapshotData {
     /// Whether this mapping was known not to be inherited when the ghost was made, so that its pages
     /// were read from the process itself.
     pub fn knows_not_inherited(&self, host_pid: i32, mapping: &Mapping) -> bool {
-        self.not_inherited.get(&host_pid).is_some_and(|ranges| {
-            ranges.iter().any(|range| range.0 <= mapping.start && mapping.end <= range.1)
-        })
+        self.as_it_ran(host_pid, mapping).is_some_and(is_not_inherited)
+    }
+
+    /// The flags of such a mapping, or of a locked one, as they were before the freeze.
+    pub fn as_it_ran(&self, host_pid: i32, mapping: &Mapping) -> Option<&Mapping> {
+        let special = self.not_inherited.get(&host_pid)?;
+        special.iter().find(|known| known.start <= mapping.start && mapping.end <= known.end)
     }
 }
 
@@ -343,13 +349,15 @@ impl Quiesced {
             });
         }
         let mut remote = process.lend(entry_point)?;
-        let mut inside = process::ask_process(&mut remote, &status)?;
+        let mut inside = process::ask_process(&mut remote)?;
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
-        inside.threads.push(process::ask_thread(&mut remote, scratch, host_pid, self.frozen.depth)?);
+        let (depth, sleeps) = (self.frozen.depth, &self.frozen.sleeps);
+        let leader = process::ask_thread(&mut remote, scratch, host_pid, depth, sleeps)?;
+        inside.threads.push(leader);
         drop(remote);
         for thread in process.threads.iter_mut().skip(1) {
             let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
-            let image = process::ask_thread(&mut remote, scratch, host_pid, self.frozen.depth)?;
+            let image = process::ask_thread(&mut remote, scratch, host_pid, depth, sleeps)?;
             inside.threads.push(image);
         }
         if let Some(node) = self.nodes.get_mut(&host_pid) {
@@ -451,7 +459,8 @@ impl Quiesced {
         let inherited = read_maps(ghost_pid)?;
         for area in planned {
             let mapping = &area.mapping;
-            let covered = |range: &(u64, u64)| range.0 <= mapping.start && mapping.end <= range.1;
+            let covered =
+                |known: &Mapping| known.start <= mapping.start && mapping.end <= known.end;
             let there =
                 inherited.iter().any(|m| m.start <= mapping.start && mapping.end <= m.end);
             if !there && !known.iter().any(covered) {
@@ -464,8 +473,8 @@ impl Quiesced {
         let mut pagemap = Pagemap::of(host_pid, page)?;
         let mut memory = ProcessMemory::of(host_pid);
         let mut early = Vec::new();
-        for &(start, end) in known {
-            for (first, last) in pagemap.stored(start, end)?.pages {
+        for mapping in known.iter().filter(|mapping| is_not_inherited(mapping)) {
+            for (first, last) in pagemap.stored(mapping.start, mapping.end)?.pages {
                 let mut bytes = vec![0; (last - first) as usize];
                 memory.read(first, &mut bytes)?;
                 early.push((first, bytes));

@@ -10,6 +10,7 @@ use super::super::graph::{
     Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, MappedFile, Origin, ProcessImage, Span,
     StoredWindow, WINDOW_PAGES,
 };
+use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
 use super::super::proc::read_smaps;
 use super::super::trace::ProcessMemory;
@@ -194,7 +195,8 @@ fn write_process(
                 "its memory was being rearranged; the next checkpoint will take it",
             ));
         }
-        let (mut area, whole) = area(host_pid, plan, flags)?;
+        let special = data.as_it_ran(host_pid, mapping);
+        let (mut area, whole) = area(ghost_pid, plan, special.or(flags))?;
         if whole {
             pages.add(area.start, area.end, false)?;
         } else if !area.shared && plan.plan != Plan::Kernel && flags.is_some() {
@@ -204,7 +206,7 @@ fn write_process(
             }
             area.advice.guards = stored.guards;
         }
-        carry_if_session(&mut area, host_pid, &mut data.context, pages.writer, blobs)?;
+        carry_if_session(&mut area, ghost_pid, &mut data.context, pages.writer, blobs)?;
         areas.push(area);
     }
     let windows = pages.finish()?;
@@ -212,13 +214,13 @@ fn write_process(
         return Err(lost());
     }
     image.areas = areas;
-    image.executable = executable(host_pid, &image.executable.path);
+    image.executable = executable(ghost_pid, &image.executable.path);
     Ok((image, windows))
 }
 
 /// The executable as it must be found at restart; only its path where it is gone already.
-fn executable(host_pid: i32, path: &str) -> MappedFile {
-    let reached = format!("/proc/{host_pid}/root{path}");
+fn executable(ghost_pid: i32, path: &str) -> MappedFile {
+    let reached = format!("/proc/{ghost_pid}/root{path}");
     match std::fs::metadata(&reached) {
         Ok(metadata) => describe(path, &reached, &metadata),
         Err(_) => {
@@ -231,7 +233,7 @@ fn executable(host_pid: i32, path: &str) -> MappedFile {
 /// libraries in /tmp.
 fn carry_if_session(
     area: &mut Area,
-    host_pid: i32,
+    ghost_pid: i32,
     context: &mut DumpContext,
     writer: &mut Writer<'_>,
     blobs: &mut Vec<PendingBlob>,
@@ -241,9 +243,12 @@ fn carry_if_session(
     if !context.is_session_file(&file.path) {
         return Ok(());
     }
-    let reached = format!("/proc/{host_pid}/root{}", file.path);
+    let reached = format!("/proc/{ghost_pid}/root{}", file.path);
     let failed = |error| EngineError::system("read", file.path.clone(), error);
     let metadata = std::fs::metadata(&reached).map_err(failed)?;
+    if inodes::belongs_to_another(ghost_pid, metadata.uid()) {
+        return Ok(());
+    }
     let key = (metadata.dev(), metadata.ino());
     let inode = match context.inode_index.get(&key) {
         Some(inode) => *inode,
@@ -256,6 +261,7 @@ fn carry_if_session(
                 size: metadata.size(),
                 mode: metadata.mode() & 0o7777,
                 owner: Some((metadata.uid(), metadata.gid())),
+                read_only: true,
                 modified_ns: Some(
                     metadata
                         .mtime()

@@ -26,6 +26,10 @@ pub struct CarriedInode {
     /// Modification time, ns since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_ns: Option<i64>,
+    /// The job never writes to it: it is mapped privately, a program or a library. One that is still
+    /// there is taken as it is.
+    #[serde(default)]
+    pub read_only: bool,
     /// Its bytes.
     pub content: BlobId,
 }

@@ -117,6 +117,10 @@ pub struct ThreadImage {
     pub registers: String,
     /// Extended state by regset number (NT_*), hex.
     pub extended: Vec<(u32, String)>,
+    /// The rest of a relative sleep: a timespec (seconds, nanoseconds) and the address at which the call
+    /// that the registers make expects it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<(u64, [u64; 2])>,
     /// Blocked signals.
     pub blocked: u64,
     /// Pending for this thread alone.

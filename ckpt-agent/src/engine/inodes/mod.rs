@@ -57,6 +57,7 @@ pub fn add(
         mode: stat.st_mode & 0o7777,
         owner: Some((stat.st_uid, stat.st_gid)),
         modified_ns: Some(modified),
+        read_only: false,
         content: context.keep_blob(content),
     };
     let id = InodeId(context.inodes.len() as u32);
@@ -76,6 +77,7 @@ pub fn add_anonymous(context: &mut DumpContext, key: (u64, u64), content: BlobDa
         mode: 0o600,
         owner: None,
         modified_ns: None,
+        read_only: false,
         content: context.keep_blob(content),
     };
     let id = InodeId(context.inodes.len() as u32);

@@ -48,18 +48,26 @@ fn stage(channel: &Channel) -> Result<i32> {
     let (order, _): (Order, _) =
         channel.receive().map_err(|error| EngineError::odd("order", error.to_string()))?;
     namespaces::enter(order.clocks)?;
+    // Both write to the same socket: the child not before its parent has introduced it.
+    let (introduced, done) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
+        .map_err(system("pipe", "the job's init"))?;
     // SAFETY: this process is single-threaded, so the child may go on as ordinary code.
     match unsafe { fork() }.map_err(system("fork", "the job's init"))? {
         ForkResult::Parent { child } => {
             channel
                 .send(&Report::Init(child.as_raw()), &[])
                 .map_err(|error| EngineError::odd("report", error.to_string()))?;
+            drop((introduced, done));
             // Stays only so that the init dies with the agent: by PR_SET_PDEATHSIG from link to link.
             release_streams()?;
             while let Err(nix::errno::Errno::EINTR) = waitpid(child, None) {}
             Ok(0)
         }
         ForkResult::Child => {
+            drop(done);
+            let mut nothing = [0];
+            while nix::unistd::read(&introduced, &mut nothing) == Err(nix::errno::Errno::EINTR) {}
+            drop(introduced);
             let status = match live(channel, order.task) {
                 Ok(()) => 0,
                 Err(error) => {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::super::error::Result;
 use super::super::graph::{Blob, BlobId, Clocks, FileId, GRAPH_VERSION, Graph, OpenFile};
-use super::{BlobSource, DumpContext, FdInfo, Object, Probe, RestoreContext};
+use super::{BlobData, BlobSource, DumpContext, FdInfo, Object, Probe, RestoreContext};
 
 /// Bytes of a dump, kept in memory.
 pub struct Kept(pub Vec<Vec<u8>>);
@@ -19,6 +19,16 @@ impl BlobSource for Kept {
         fs::write(format!("/proc/self/fd/{}", to.as_raw_fd()), &self.0[id.0 as usize]).unwrap();
         Ok(())
     }
+}
+
+/// A blob's bytes, holes as zeros.
+fn content(blob: &BlobData) -> Vec<u8> {
+    let mut bytes = vec![0; blob.length as usize];
+    for extent in &blob.extents {
+        let at = extent.offset as usize;
+        bytes[at..at + extent.bytes.len()].copy_from_slice(&extent.bytes);
+    }
+    bytes
 }
 
 /// A descriptor of this process as a dump would see it.
@@ -85,7 +95,7 @@ impl Dumped {
                 .context
                 .blobs
                 .iter()
-                .map(|bytes| Blob { length: bytes.len() as u64, spans: Vec::new() })
+                .map(|blob| Blob { length: blob.length, spans: Vec::new() })
                 .collect(),
         };
         serde_json::from_str(&serde_json::to_string(&graph).unwrap()).unwrap()
@@ -99,7 +109,7 @@ impl Dumped {
     /// As [`Dumped::restore`].
     pub fn try_restore(&self) -> Result<Restored> {
         let graph = self.graph();
-        let kept = Kept(self.context.blobs.clone());
+        let kept = Kept(self.context.blobs.iter().map(content).collect());
         let mut context = RestoreContext::new(&graph, &kept, false, 512);
         Object::restore_all(&graph.files, &mut context)?;
         let mut fds = Vec::new();

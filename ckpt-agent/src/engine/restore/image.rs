@@ -106,7 +106,7 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
     }
     let mut end = 0;
     for area in &image.areas {
-        if area.start < end || area.end <= area.start || area.end > Current::USER_TOP {
+        if area.start < end || area.end <= area.start || area.end > Current::user_top() {
             return damaged("areas that overlap");
         }
         if area.start % graph.page_size != 0 || area.end % graph.page_size != 0 {

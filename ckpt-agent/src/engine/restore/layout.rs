@@ -34,7 +34,7 @@ impl Occupied {
             }
             at = at.max((end + GAP).next_multiple_of(1 << 16));
         }
-        if at + length + GAP > Current::USER_TOP {
+        if at + length + GAP > Current::user_top() {
             return Err(EngineError::odd("address space", "no hole in it"));
         }
         self.add(at, at + length);
@@ -53,8 +53,8 @@ pub fn gaps(mut keep: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
         }
         at = at.max(end);
     }
-    if at < Current::USER_TOP {
-        gaps.push((at, Current::USER_TOP));
+    if at < Current::user_top() {
+        gaps.push((at, Current::user_top()));
     }
     gaps
 }
@@ -82,7 +82,7 @@ mod tests {
     fn gaps_complement() {
         assert_eq!(
             gaps(vec![(0x3000, 0x4000), (0x1000, 0x2000)]),
-            vec![(0, 0x1000), (0x2000, 0x3000), (0x4000, Current::USER_TOP)]
+            vec![(0, 0x1000), (0x2000, 0x3000), (0x4000, Current::user_top())]
         );
     }
 }

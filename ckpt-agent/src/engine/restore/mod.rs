@@ -207,7 +207,7 @@ fn complete(
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
         thread.set_options(0)?;
         thread.set_blocked(saved.blocked)?;
-        thread.set_resume(threads::registers(saved)?);
+        thread.fix_resume(threads::registers(saved)?);
     }
     Ok(Complete { threads: all, stopped_by: image.stopped_by, pid: image.pid })
 }

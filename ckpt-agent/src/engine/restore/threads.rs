@@ -97,6 +97,10 @@ pub fn furnish(remote: &mut Remote<'_>, thread: &ThreadImage, scratch: Scratch) 
     for (name, ticket) in checked {
         remote.checked(name, answers[ticket.0])?;
     }
+    if let Some((place, [seconds, nanoseconds])) = thread.rest {
+        let timespec = [seconds.to_ne_bytes(), nanoseconds.to_ne_bytes()].concat();
+        remote.memory().write(place, &timespec)?;
+    }
     for (note, bytes) in &thread.extended {
         remote.thread().set_register_set(*note, &from_hex(bytes)?)?;
     }

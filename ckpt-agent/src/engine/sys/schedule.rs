@@ -75,3 +75,17 @@ pub fn be_nice(value: i32) {
     // SAFETY: takes numbers only; on Linux 0 is the calling thread (setpriority(2), NOTES).
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) };
 }
+
+/// Runs `look` with the calling thread on this CPU, then puts it back where it was. `None`: it may not
+/// run there.
+pub fn on_cpu<T>(cpu: usize, look: impl FnOnce() -> T) -> Option<T> {
+    let own = Pid::from_raw(0);
+    let before = sched_getaffinity(own).ok()?;
+    let mut there = CpuSet::new();
+    there.set(cpu).ok()?;
+    sched_setaffinity(own, &there).ok()?;
+    let seen = look();
+    // The set was this thread's a moment ago.
+    let _ = sched_setaffinity(own, &before);
+    Some(seen)
+}

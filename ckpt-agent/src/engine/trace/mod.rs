@@ -5,6 +5,7 @@
 //! can be sent to another thread.
 
 mod batch;
+mod in_progress;
 mod memory;
 mod remote;
 mod thread;

@@ -90,6 +90,11 @@ impl<'t> Remote<'t> {
         self.thread.set_resume(going_on(&registers));
     }
 
+    /// Lets the thread go on with exactly these registers.
+    pub fn fix_resume(&mut self, registers: super::super::arch::Registers) {
+        self.thread.fix_resume(registers);
+    }
+
     /// The thread.
     pub fn thread(&self) -> &StoppedThread {
         self.thread
@@ -297,8 +302,9 @@ fn going_on(entry: &super::super::arch::Registers) -> super::super::arch::Regist
 /// [`EngineError::NotUnderstood`] where there is none.
 pub fn find_kernel_entry(vdso_start: u64, vdso: &[u8]) -> Result<u64> {
     let code = Current::ENTER_KERNEL;
-    vdso.windows(code.len())
-        .position(|window| window == code)
+    (0..vdso.len())
+        .step_by(Current::CODE_ALIGNMENT)
+        .find(|offset| vdso[*offset..].starts_with(code))
         .map(|offset| vdso_start + offset as u64)
         .ok_or_else(|| EngineError::odd("vdso", "no instruction that enters the kernel"))
 }

@@ -1,11 +1,13 @@
 //! Seizing, stopping and releasing single threads (ptrace(2), PTRACE_SEIZE).
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 
 use nix::errno::Errno;
 
-use super::super::arch::{Architecture, Current, Interrupted, Registers};
+use super::super::arch::{Architecture, CallInProgress, Current, Interrupted, Registers};
 use super::super::error::{EngineError, Result};
+use super::in_progress::call_in_progress;
 
 const NT_PRSTATUS: usize = 1;
 /// Largest register set that is read: AMX tiles need 8 KiB and some.
@@ -33,6 +35,8 @@ fn failed(call: &'static str, tid: i32, errno: Errno) -> EngineError {
 #[derive(Debug)]
 pub struct RunningThread {
     tid: i32,
+    /// What it was last seen doing, where the architecture wants to know.
+    seen: Cell<Option<CallInProgress>>,
     _here: NotSend,
 }
 
@@ -43,7 +47,7 @@ impl RunningThread {
     /// [`EngineError::System`] with EPERM where another tracer has it or privilege is missing.
     pub fn seize(tid: i32) -> Result<Option<Self>> {
         match ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {
-            Ok(_) => Ok(Some(Self { tid, _here: PhantomData })),
+            Ok(_) => Ok(Some(Self { tid, seen: Cell::new(None), _here: PhantomData })),
             Err(Errno::ESRCH) => Ok(None),
             Err(errno) => Err(failed("PTRACE_SEIZE", tid, errno)),
         }
@@ -54,6 +58,12 @@ impl RunningThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn interrupt(&self) -> Result<()> {
+        if Current::WANTS_CALL_IN_PROGRESS {
+            // A thread that has stopped already tells nothing any more.
+            if let Some(seen) = call_in_progress(self.tid) {
+                self.seen.set(Some(seen));
+            }
+        }
         ptrace(libc::PTRACE_INTERRUPT, self.tid, 0, 0)
             .map(drop)
             .map_err(|errno| failed("PTRACE_INTERRUPT", self.tid, errno))
@@ -69,7 +79,7 @@ impl RunningThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn stopped(self) -> Result<StoppedThread> {
-        StoppedThread::new(self.tid)
+        StoppedThread::new(self.tid, self.seen.get())
     }
 
     /// Blocks until the thread stands still, delivering signals that come first. `None`: it ended.
@@ -85,6 +95,21 @@ impl RunningThread {
             }
         }
     }
+}
+
+fn register_set(tid: i32, note: u32) -> Result<Vec<u8>> {
+    let mut buffer = vec![0u8; if note as usize == NT_PRSTATUS { 1024 } else { LARGEST_SET }];
+    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    ptrace(libc::PTRACE_GETREGSET, tid, note as usize, &raw mut vector as usize)
+        .map_err(|errno| failed("PTRACE_GETREGSET", tid, errno))?;
+    buffer.truncate(vector.iov_len);
+    Ok(buffer)
+}
+
+fn registers(tid: i32) -> Result<Registers> {
+    let bytes = register_set(tid, NT_PRSTATUS as u32)?;
+    Current::from_bytes(&bytes)
+        .ok_or_else(|| EngineError::odd("register set size", bytes.len().to_string()))
 }
 
 /// Lets a thread in a signal-delivery stop go on with that signal.
@@ -130,7 +155,9 @@ fn report(tid: i32, status: i32) -> StopReport {
     }
     let signal = libc::WSTOPSIG(status);
     match status >> 16 {
-        EVENT_STOP => StopReport::Stopped { tid, group: (signal != libc::SIGTRAP).then_some(signal) },
+        EVENT_STOP => {
+            StopReport::Stopped { tid, group: (signal != libc::SIGTRAP).then_some(signal) }
+        }
         0 => StopReport::Signal { tid, signal },
         _ => StopReport::Signal { tid, signal: 0 },
     }
@@ -179,21 +206,33 @@ pub struct StoppedThread {
     entry: Registers,
     /// Registers to put in place before the thread goes on, where not those of the stop.
     resume: Option<Registers>,
+    /// `resume` is what it shall be, whatever is injected.
+    resume_fixed: bool,
     released: bool,
     _here: NotSend,
 }
 
 impl StoppedThread {
-    fn new(tid: i32) -> Result<Self> {
+    fn new(tid: i32, seen: Option<CallInProgress>) -> Result<Self> {
+        let mut entry = match registers(tid) {
+            Ok(entry) => entry,
+            Err(error) => {
+                // Not understood, so left alone; if it is gone, nothing is owed.
+                let _ = ptrace(libc::PTRACE_DETACH, tid, 0, 0);
+                return Err(error);
+            }
+        };
+        if let Some(seen) = seen {
+            Current::remember(&mut entry, seen);
+        }
         let mut thread = Self {
             tid,
-            entry: Current::from_bytes(&[0; size_of::<Registers>()])
-                .ok_or_else(|| EngineError::odd("register set size", Current::NAME))?,
+            entry,
             resume: None,
+            resume_fixed: false,
             released: false,
             _here: PhantomData,
         };
-        thread.entry = thread.registers()?;
         // A call that answers a stop with plain EINTR has to be issued again whatever else happens.
         if let Interrupted::Again(call) = Current::interrupted(&thread.entry) {
             if Current::result(&thread.entry) == -i64::from(libc::EINTR) {
@@ -211,7 +250,7 @@ impl StoppedThread {
     pub fn adopt(tid: i32) -> Result<Self> {
         loop {
             match wait(tid)? {
-                StopReport::Stopped { .. } => return Self::new(tid),
+                StopReport::Stopped { .. } => return Self::new(tid, None),
                 StopReport::Signal { signal, .. } => deliver(tid, signal)?,
                 StopReport::Ended { .. } => return Err(EngineError::Gone(tid)),
             }
@@ -233,9 +272,18 @@ impl StoppedThread {
         self.entry = registers;
     }
 
-    /// Registers with which the thread shall go on instead of those of the stop.
+    /// Registers with which the thread shall go on instead of those of the stop, until others are
+    /// fixed.
     pub fn set_resume(&mut self, registers: Registers) {
+        if !self.resume_fixed {
+            self.resume = Some(registers);
+        }
+    }
+
+    /// Registers with which the thread shall go on, for good.
+    pub fn fix_resume(&mut self, registers: Registers) {
         self.resume = Some(registers);
+        self.resume_fixed = true;
     }
 
     /// Registers as they are now.
@@ -243,9 +291,7 @@ impl StoppedThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn registers(&self) -> Result<Registers> {
-        let bytes = self.register_set(NT_PRSTATUS as u32)?;
-        Current::from_bytes(&bytes)
-            .ok_or_else(|| EngineError::odd("register set size", bytes.len().to_string()))
+        registers(self.tid)
     }
 
     /// Sets registers now.
@@ -261,13 +307,7 @@ impl StoppedThread {
     /// # Errors
     /// EINVAL or ENODEV where the machine lacks it; [`EngineError::Gone`].
     pub fn register_set(&self, note: u32) -> Result<Vec<u8>> {
-        let mut buffer = vec![0u8; if note as usize == NT_PRSTATUS { 1024 } else { LARGEST_SET }];
-        let mut vector =
-            libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        ptrace(libc::PTRACE_GETREGSET, self.tid, note as usize, &raw mut vector as usize)
-            .map_err(|errno| failed("PTRACE_GETREGSET", self.tid, errno))?;
-        buffer.truncate(vector.iov_len);
-        Ok(buffer)
+        register_set(self.tid, note)
     }
 
     /// Sets a register set.
@@ -472,7 +512,7 @@ impl StoppedThread {
         self.put_registers()?;
         self.released = true;
         deliver(self.tid, 0)?;
-        Ok(RunningThread { tid: self.tid, _here: PhantomData })
+        Ok(RunningThread { tid: self.tid, seen: Cell::new(None), _here: PhantomData })
     }
 
     /// Lets the thread go for good.

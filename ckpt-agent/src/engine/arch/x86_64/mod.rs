@@ -44,8 +44,11 @@ impl Architecture for X86_64 {
     ];
     /// NT_X86_XSTATE
     const EXTENDED_SETS: &'static [u32] = &[0x202];
-    const USER_TOP: u64 = 0x7fff_ffff_f000;
     const SIGACTION_WORDS: usize = 4;
+
+    fn user_top() -> u64 {
+        0x7fff_ffff_f000
+    }
 
     fn from_bytes(bytes: &[u8]) -> Option<Registers> {
         if bytes.len() != SIZE {
@@ -101,10 +104,8 @@ impl Architecture for X86_64 {
         if (r.orig_rax as i64) < 0 {
             return Interrupted::No;
         }
-        let call = Call {
-            number: r.orig_rax as i64,
-            arguments: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
-        };
+        let call =
+            Call { number: r.orig_rax as i64, arguments: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9] };
         interrupted(call, r.rax as i64)
     }
 

@@ -50,6 +50,7 @@ pub(super) fn quiesce(
                 found.object.state,
                 TcpState::Connected(_) | TcpState::Closed { .. }
             ),
+            may_grow: !found.object.options.receive_buffer_locked(),
             fetched: None,
             pushed: None,
         })
@@ -70,6 +71,8 @@ struct Line<'a> {
     peer: Option<usize>,
     connected: bool,
     has_queue: bool,
+    /// The kernel chooses the size of its receive buffer.
+    may_grow: bool,
     /// Bytes consumed from its receive queue.
     fetched: Option<Vec<u8>>,
     /// TCP_CORK and TCP_NODELAY as they were before the sender was made to send.
@@ -140,7 +143,7 @@ fn put_back(lines: &[Line<'_>]) -> Result<()> {
                 through: sender.probe.copy.as_fd(),
                 to: line.probe.copy.as_fd(),
                 bytes: line.fetched.as_deref()?,
-                may_grow: true,
+                may_grow: line.may_grow,
             })
         })
         .collect();

@@ -1,20 +1,23 @@
 //! Bytes back into connections, all of them in one loop: a receiver's window may only open
 //! when another connection has made progress.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send};
+use socket2::{Domain, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::sockopt;
-use super::super::socket_options::{SO_BUF_LOCK, set_send_buffer};
+use super::super::socket_options::{SO_BUF_LOCK, set_receive_buffer, set_send_buffer};
 
 /// Between two looks at connections that take nothing.
 const PAUSE: Duration = Duration::from_micros(50);
-/// After this long without a byte taken, buffers are made larger.
+/// After this long without a byte taken, the receivers' buffers are made larger.
 const PATIENCE: Duration = Duration::from_millis(3);
+/// Added to twice the bytes for what the kernel counts beside them (struct sk_buff).
+const OVERHEAD: usize = 64 * 1024;
 
 /// Bytes for one direction of a connection.
 #[derive(Debug)]
@@ -29,16 +32,39 @@ pub(super) struct Refill<'a> {
     pub(super) may_grow: bool,
 }
 
-/// Sends everything.
+/// Sends everything. The senders' buffers are made large enough first, as far as this machine
+/// allows: then nothing has to wait for a window.
 ///
 /// # Errors
 /// A connection is broken, or takes no more within the limit.
 pub(super) fn refill(all: &mut [Refill<'_>], limit: Duration) -> Result<()> {
+    let totals: Vec<usize> = all.iter().map(|one| one.bytes.len()).collect();
+    let senders: Vec<Option<Size>> =
+        all.iter().map(|one| widen(one.through, SEND, one.bytes.len())).collect();
+    let mut receivers = Vec::new();
+    let result = send_all(all, &totals, limit, &mut receivers);
+    // None of these can fail with values that the same sockets had just told.
+    for (one, before) in all.iter().zip(receivers) {
+        if let Some(mark) = before.low_water {
+            let _ = sockopt::set_int(one.to, libc::SOL_SOCKET, libc::SO_RCVLOWAT, mark);
+        }
+        before.size.inspect(|size| size.give_back(one.to));
+    }
+    for (one, before) in all.iter().zip(senders) {
+        before.inspect(|size| size.give_back(one.through));
+    }
+    result
+}
+
+fn send_all(
+    all: &mut [Refill<'_>],
+    totals: &[usize],
+    limit: Duration,
+    receivers: &mut Vec<Before>,
+) -> Result<()> {
     let began = Instant::now();
     let mut moved = Instant::now();
-    let mut grown = false;
-    let mut before: Vec<Before> = Vec::new();
-    let result = loop {
+    loop {
         let mut left = 0;
         let mut progress = false;
         for one in all.iter_mut().filter(|one| !one.bytes.is_empty()) {
@@ -54,18 +80,17 @@ pub(super) fn refill(all: &mut [Refill<'_>], limit: Duration) -> Result<()> {
             left += one.bytes.len();
         }
         if left == 0 {
-            break Ok(());
+            return Ok(());
         }
         if progress {
             moved = Instant::now();
             continue;
         }
-        if !grown && moved.elapsed() > PATIENCE {
-            grown = true;
-            before = all.iter().map(grow).collect();
+        if receivers.is_empty() && moved.elapsed() > PATIENCE {
+            *receivers = all.iter().zip(totals).map(|(one, total)| grow(one, *total)).collect();
         }
         if began.elapsed() > limit {
-            break Err(EngineError::Unfit {
+            return Err(EngineError::Unfit {
                 what: format!(
                     "{left} bytes in flight do not fit into this machine's socket buffers"
                 ),
@@ -73,48 +98,84 @@ pub(super) fn refill(all: &mut [Refill<'_>], limit: Duration) -> Result<()> {
             });
         }
         std::thread::sleep(PAUSE);
-    };
-    // Neither can fail with values that the same sockets had just told.
-    for (one, before) in all.iter().zip(before) {
-        if let Some(mark) = before.low_water {
-            let _ = sockopt::set_int(one.to, libc::SOL_SOCKET, libc::SO_RCVLOWAT, mark);
-        }
-        if let Some(lock) = before.send_lock {
-            let _ = sockopt::set_int(one.through, libc::SOL_SOCKET, SO_BUF_LOCK, lock);
+    }
+}
+
+/// Which of a socket's buffers.
+#[derive(Debug, Clone, Copy)]
+struct Buffer {
+    option: i32,
+    set: fn(BorrowedFd<'_>, i32),
+}
+
+const SEND: Buffer = Buffer { option: libc::SO_SNDBUF, set: |socket, bytes| set_send_buffer(socket, bytes) };
+const RECEIVE: Buffer = Buffer { option: libc::SO_RCVBUF, set: |socket, bytes| set_receive_buffer(socket, bytes) };
+
+/// A buffer's size before it was made larger.
+#[derive(Debug)]
+struct Size {
+    buffer: Buffer,
+    bytes: i32,
+    lock: Option<i32>,
+}
+
+impl Size {
+    /// Bytes that stand in the buffer already stay, whatever its size.
+    fn give_back(&self, socket: BorrowedFd<'_>) {
+        (self.buffer.set)(socket, self.bytes);
+        if let Some(lock) = self.lock {
+            let _ = sockopt::set_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK, lock);
         }
     }
-    result
+}
+
+/// Makes a buffer large enough for so many bytes, if it is not, as far as this machine allows.
+fn widen(socket: BorrowedFd<'_>, buffer: Buffer, bytes: usize) -> Option<Size> {
+    let wanted = bytes.saturating_mul(2).saturating_add(OVERHEAD);
+    let wanted = i32::try_from(wanted).unwrap_or(i32::MAX / 2);
+    let now = sockopt::get_int(socket, libc::SOL_SOCKET, buffer.option).ok()?;
+    if bytes == 0 || now >= wanted {
+        return None;
+    }
+    let lock = sockopt::get_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK).ok();
+    let before = Size { buffer, bytes: now, lock };
+    // Without privilege the machine's limit may lie below what tuning had reached: a smaller size
+    // could not be taken back, so it is tried on a socket that nobody needs.
+    if largest(buffer).is_some_and(|largest| largest <= now) {
+        return None;
+    }
+    (buffer.set)(socket, wanted);
+    Some(before)
+}
+
+/// The largest size that this process may ask for.
+fn largest(buffer: Buffer) -> Option<i32> {
+    let trial = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+    (buffer.set)(trial.as_fd(), i32::MAX / 2);
+    sockopt::get_int(trial.as_fd(), libc::SOL_SOCKET, buffer.option).ok()
 }
 
 /// What [`grow`] has to give back.
 #[derive(Debug, Default)]
 struct Before {
     low_water: Option<i32>,
-    send_lock: Option<i32>,
+    size: Option<Size>,
 }
 
-/// Makes room on both sides, without privilege: a receiver's low-water mark raises its buffer
-/// as far as tcp_rmem allows (net/ipv4/tcp.c, tcp_set_rcvlowat).
-fn grow(one: &Refill<'_>) -> Before {
+/// Makes room at a receiver, without privilege: its low-water mark raises its buffer as far as
+/// tcp_rmem allows (net/ipv4/tcp.c, tcp_set_rcvlowat), unless the program chose its size.
+fn grow(one: &Refill<'_>, total: usize) -> Before {
     let mut before = Before::default();
     if one.bytes.is_empty() {
         return before;
     }
-    let wanted = i32::try_from(one.bytes.len().saturating_mul(2)).unwrap_or(i32::MAX / 2);
-    let now = sockopt::get_int(one.through, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(i32::MAX);
-    if now < wanted {
-        before.send_lock = sockopt::get_int(one.through, libc::SOL_SOCKET, SO_BUF_LOCK).ok();
-        set_send_buffer(one.through, wanted);
-        // The machine's limit may lie below the size that tuning had reached.
-        let after = sockopt::get_int(one.through, libc::SOL_SOCKET, libc::SO_SNDBUF);
-        if after.is_ok_and(|after| after < now) {
-            set_send_buffer(one.through, now);
-        }
-    }
     if one.may_grow {
+        let wanted = i32::try_from(total.saturating_add(OVERHEAD)).unwrap_or(i32::MAX / 2);
         before.low_water = sockopt::get_int(one.to, libc::SOL_SOCKET, libc::SO_RCVLOWAT).ok();
         // Where it is refused there is only less room.
         let _ = sockopt::set_int(one.to, libc::SOL_SOCKET, libc::SO_RCVLOWAT, wanted);
+    } else {
+        before.size = widen(one.to, RECEIVE, total);
     }
     before
 }
