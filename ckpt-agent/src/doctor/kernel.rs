@@ -57,7 +57,8 @@ fn tracing() -> Vec<Check> {
     let subject = match probe::Subject::new() {
         Ok(subject) => subject,
         Err(reason) => {
-            let consequence = "nothing else about tracing could be tried; raise the limit of processes";
+            let consequence =
+                "nothing else about tracing could be tried; raise the limit of processes";
             checks.push(Check::required("child processes", Err(reason), consequence));
             return checks;
         }

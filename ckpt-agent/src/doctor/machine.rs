@@ -40,8 +40,12 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 fn architecture() -> Check {
     if Current::EXTENDED_SETS.is_empty() {
-        let consequence = "jobs cannot be checkpointed on this architecture yet; x86_64 is supported";
-        return Check { required: true, ..Check::missing("architecture", Current::NAME, consequence) };
+        let consequence =
+            "jobs cannot be checkpointed on this architecture yet; x86_64 is supported";
+        return Check {
+            required: true,
+            ..Check::missing("architecture", Current::NAME, consequence)
+        };
     }
     Check::ok("architecture", Current::NAME)
 }
@@ -65,7 +69,9 @@ fn room(jobs: &Path) -> Check {
     };
     let free = match nix::sys::statvfs::statvfs(existing) {
         Ok(found) => found.blocks_available().saturating_mul(found.fragment_size()),
-        Err(errno) => return Check::limited(name, errno.desc(), "it is not known how much is free"),
+        Err(errno) => {
+            return Check::limited(name, errno.desc(), "it is not known how much is free");
+        }
     };
     let found = format!("{} MiB free in {}", free >> 20, jobs.display());
     if nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK).is_err() {

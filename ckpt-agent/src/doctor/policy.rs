@@ -97,8 +97,9 @@ fn user_namespaces() -> Vec<Check> {
         .into_iter()
         .map(|(path, value, allowed)| {
             let sysctl = path.trim_start_matches("/proc/sys/").replace('/', ".");
-            let consequence =
-                format!("an ordinary user may have no job here; as root: sysctl {sysctl}={allowed}");
+            let consequence = format!(
+                "an ordinary user may have no job here; as root: sysctl {sysctl}={allowed}"
+            );
             Check::missing(name, format!("{sysctl} is {value}"), &consequence)
         })
         .take(1)

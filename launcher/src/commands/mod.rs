@@ -72,7 +72,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Stop { job, checkpoint } => stop::perform(&context, &job, checkpoint)?,
         Command::Ls(list) => ls::perform(&context, list)?,
         Command::Status { job, list } => status::perform(&context, job.as_deref(), list)?,
-        Command::Inspect { job, list } => inspect::perform(&context, &job, list)?,
+        Command::Inspect(arguments) => inspect::perform(&context, &arguments)?,
         Command::Gc { job, list } => gc::perform(&context, job.as_deref(), list)?,
         Command::Rm { jobs } => rm::perform(&context, &jobs)?,
     }

@@ -68,10 +68,8 @@ mod tests {
     #[test]
     fn a_bar_for_each_figure() {
         let series = Series::new("x", "ms", vec![1.0]);
-        let figures =
-            [1.0, f64::NAN].map(|s| {
-                Figure::new("k", "a < b", series.clone(), None, s, (Sense::AtMost, 2.0))
-            });
+        let figures = [1.0, f64::NAN]
+            .map(|s| Figure::new("k", "a < b", series.clone(), None, s, (Sense::AtMost, 2.0)));
         let svg = draw("T & t", &figures);
         assert_eq!(svg.matches("<rect x=").count(), 2);
         assert!(svg.contains("a &lt; b") && svg.contains("T &amp; t") && !svg.contains("NaN\" "));

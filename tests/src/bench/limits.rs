@@ -77,8 +77,7 @@ pub fn write_to_fresh_process(setting: &Setting, bytes: &[u8]) -> Result<f64, Fa
     // In the pieces that the engine uses.
     for piece in bytes.chunks(MIB / 4) {
         let remote = [RemoteIoVec { base, len: piece.len() }];
-        let written =
-            process_vm_writev(pid, &[IoSlice::new(piece)], &remote).map_err(failure)?;
+        let written = process_vm_writev(pid, &[IoSlice::new(piece)], &remote).map_err(failure)?;
         if written != piece.len() {
             return Err(Failure("process_vm_writev came to a stop".into()));
         }

@@ -241,8 +241,7 @@ pub fn between(setting: &Setting) -> Result<Vec<Figure>, Failure> {
     let intruded = notes.len() > 1;
     let score = if intruded { f64::INFINITY } else { switches.median };
     let title = "between checkpoints (context switches a second)";
-    let mut figure =
-        Figure::new("between", title, switches, None, score, (Sense::AtMost, 0.0));
+    let mut figure = Figure::new("between", title, switches, None, score, (Sense::AtMost, 0.0));
     if !intruded {
         notes.push("ranks: no tracer, no seccomp filter, nothing preloaded or mapped".into());
     }

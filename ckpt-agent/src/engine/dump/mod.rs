@@ -13,7 +13,5 @@ mod stages;
 mod write;
 
 pub use areas::build_id;
-pub use stages::{
-    DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size,
-};
+pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size};
 pub use write::{ImageSummary, process_file, write_image};

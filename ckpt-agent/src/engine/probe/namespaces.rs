@@ -85,7 +85,9 @@ pub fn time_namespace() -> Result<(), String> {
         match unsafe { fork() }.map_err(super::child::text)? {
             // SAFETY: ends this process without running anything of its parent's.
             ForkResult::Child => unsafe { libc::_exit(0) },
-            ForkResult::Parent { child } => waitpid(child, None).map(drop).map_err(super::child::text),
+            ForkResult::Parent { child } => {
+                waitpid(child, None).map(drop).map_err(super::child::text)
+            }
         }
     })
 }

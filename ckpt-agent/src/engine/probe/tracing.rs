@@ -80,7 +80,8 @@ impl Subject {
     pub fn map_files(&self) -> Result<(), String> {
         let folder = format!("/proc/{}/map_files", self.pid);
         let mut entries = std::fs::read_dir(folder).map_err(|error| error.to_string())?;
-        let entry = entries.next().ok_or("nothing is mapped")?.map_err(|error| error.to_string())?;
+        let entry =
+            entries.next().ok_or("nothing is mapped")?.map_err(|error| error.to_string())?;
         std::fs::File::open(entry.path()).map(drop).map_err(|error| error.to_string())
     }
 }
