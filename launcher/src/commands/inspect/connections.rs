@@ -31,26 +31,12 @@ pub fn describe(content: &Content) -> String {
 
 /// The other end, where it is an open file of the job.
 fn peer(object: &Value) -> Option<usize> {
-    let kind = object.get("kind")?.as_str()?;
-    let file = match kind {
-        "tcp_socket" => object.pointer("/state/end/file").or_else(|| object.pointer("/end/file")),
-        "unix_socket" => object.pointer("/link/file").or_else(|| object.get("file")),
+    match object.get("kind")?.as_str()? {
+        "tcp_socket" | "unix_socket" => {
+            usize::try_from(objects::leaf(object, "file")?.as_u64()?).ok()
+        }
         _ => None,
     }
-    .or_else(|| find(object, "file"));
-    usize::try_from(file?.as_u64()?).ok()
-}
-
-/// A number under this key, however deep.
-fn find<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
-    let members = value.as_object()?;
-    if matches!(value.get("kind").and_then(Value::as_str), Some("epoll")) {
-        return None;
-    }
-    members
-        .iter()
-        .find_map(|(name, member)| (name == key && member.is_u64()).then_some(member))
-        .or_else(|| members.values().find_map(|member| find(member, key)))
 }
 
 /// Who holds which open file: "pid:fd, ...".

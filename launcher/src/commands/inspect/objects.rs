@@ -8,11 +8,10 @@ pub fn describe(graph: &Graph, file: &OpenFile) -> String {
     let kind = file.object.kind();
     let value = serde_json::to_value(&file.object).unwrap_or_default();
     let mut words = vec![kind.to_owned()];
-    let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
-    let number = |key: &str| value.get(key).and_then(Value::as_u64);
-    if let Some(state) = text("state").or_else(|| text("link")).or_else(|| text("side")) {
-        words.push(state);
-    }
+    let text = |key: &str| leaf(&value, key).and_then(Value::as_str).map(str::to_owned);
+    let number = |key: &str| leaf(&value, key).and_then(Value::as_u64);
+    words.extend(text("variety"));
+    words.extend(text("state").or_else(|| text("link")).or_else(|| text("side")));
     if let Some(inode) = number("inode").and_then(|index| graph.inodes.get(index as usize)) {
         let origin = serde_json::to_value(&inode.origin).unwrap_or_default();
         let of = |key: &str| origin.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -41,6 +40,16 @@ pub fn describe(graph: &Graph, file: &OpenFile) -> String {
     }
     words.retain(|word| !word.is_empty());
     words.join(" ")
+}
+
+/// A scalar under this key, however deep a room keeps it.
+pub fn leaf<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
+    let members = value.as_object()?;
+    let own = members.get(key).filter(|member| !member.is_object() && !member.is_array());
+    own.or_else(|| {
+        let inner = members.iter().filter(|(name, _)| *name != "options");
+        inner.map(|(_, member)| member).find_map(|member| leaf(member, key))
+    })
 }
 
 /// A Unix socket's name; an abstract one is written with @.
