@@ -86,7 +86,6 @@ pub struct FrozenJob {
 /// [`EngineError::TooLong`] after `limit` with the process that would not stop; a process traced by
 /// somebody else. On every error the job goes on.
 pub fn freeze(init: i32, limit: Duration) -> Result<FrozenJob> {
-    let mut hurry = Hurry::begin();
     let since = Instant::now();
     let mut freezer = Freezer {
         known: BTreeMap::new(),
@@ -104,6 +103,8 @@ pub fn freeze(init: i32, limit: Duration) -> Result<FrozenJob> {
             break;
         }
     }
+    // Not before: while threads are being stopped, they are waited for by looking again and again.
+    let mut hurry = Hurry::begin();
     for tid in freezer.stopped.keys() {
         hurry.take_along(*tid);
     }

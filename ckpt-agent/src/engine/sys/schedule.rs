@@ -94,8 +94,6 @@ struct Attributes {
 /// The shortest slice that the kernel gives, ns: a thread that asks for it is put before those of
 /// longer slices when it wakes (kernel/sched/fair.c, since Linux 6.12; ignored before).
 const SHORTEST_SLICE: u64 = 100_000;
-/// The highest priority of ordinary threads.
-const FIRST: i32 = -20;
 
 /// While this lives, the calling thread and the threads taken along wait as briefly for a CPU as they
 /// may ask for: a job stands still meanwhile. Belongs to the thread that began it.
@@ -111,11 +109,9 @@ impl Hurry {
     pub fn begin() -> Self {
         let own = Attributes::of(0);
         if let Some(own) = own {
-            let hurried = Attributes { runtime: SHORTEST_SLICE, ..own };
-            // Only the privileged may go before others.
-            if !(Attributes { nice: FIRST, ..hurried }).apply(0) {
-                hurried.apply(0);
-            }
+            // The nice value stays: a thread of great weight that sleeps and wakes often keeps those that
+            // it waits for from running.
+            Attributes { runtime: SHORTEST_SLICE, ..own }.apply(0);
         }
         Self { own, others: Vec::new(), _here: std::marker::PhantomData }
     }
@@ -187,7 +183,7 @@ mod hurry_tests {
             let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
             let before = Attributes::of(0).unwrap();
             let hurry = Hurry::begin();
-            assert!(nice() == FIRST || nice() == 3);
+            assert_eq!(nice(), 3);
             drop(hurry);
             assert_eq!(nice(), 3);
             assert_eq!(Attributes::of(0).unwrap().runtime, before.runtime);
