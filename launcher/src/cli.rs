@@ -100,15 +100,9 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   ckptd inspect latest                  the newest checkpoint of the newest job
+  ckptd inspect fold --process 7        threads, mappings and descriptors of process 7
   ckptd inspect fold@6 --json")]
-    Inspect {
-        /// The job, and the checkpoint if not its newest.
-        #[arg(value_name = "JOB[@N]")]
-        job: String,
-        /// How it is printed.
-        #[command(flatten)]
-        list: ListArguments,
-    },
+    Inspect(InspectArguments),
     /// Check every hash of every checkpoint of a job.
     Verify {
         /// The job, and the checkpoint if not all.
@@ -133,11 +127,30 @@ Examples:
         jobs: Vec<String>,
     },
     /// Tell what this machine can do, and what each missing feature costs.
+    ///
+    /// Exit status 0 where jobs can be run, checkpointed and restarted here, 1 where they can't.
     Doctor {
         /// How it is printed.
         #[command(flatten)]
         list: ListArguments,
     },
+}
+
+/// What inspect takes.
+#[derive(Debug, Args)]
+pub struct InspectArguments {
+    /// The job, and the checkpoint if not its newest.
+    #[arg(value_name = "JOB[@N]")]
+    pub job: String,
+    /// Show threads, mappings and descriptors of this process; may be repeated.
+    #[arg(long, value_name = "PID")]
+    pub process: Vec<i32>,
+    /// Show them of all processes.
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// How it is printed.
+    #[command(flatten)]
+    pub list: ListArguments,
 }
 
 /// How a listing is printed.

@@ -2,6 +2,7 @@
 //! different users, kills everything, restarts, and tells what went wrong.
 
 pub mod account;
+pub mod bench;
 pub mod build;
 pub mod job;
 pub mod processes;

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::error::{EngineError, Refusal, Result};
 use super::proc::{descendants, read_text, thread_numbers};
-use super::trace::{
-    Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any,
-};
+use super::sys::schedule::Hurry;
+use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any};
 
 /// A thread that has not stopped after this long may wait for a vfork child (vfork(2)): such a
 /// thread stops only after the child's exec or exit, so the child must run.
@@ -78,6 +77,7 @@ pub struct FrozenJob {
     pub zombies: Vec<i32>,
     /// When the first thread was asked to stop.
     pub since: Instant,
+    _hurry: Hurry,
 }
 
 /// Stops all descendants of the job's init.
@@ -103,7 +103,12 @@ pub fn freeze(init: i32, limit: Duration) -> Result<FrozenJob> {
             break;
         }
     }
-    freezer.finish(init)
+    // Not before: while threads are being stopped, they are waited for by looking again and again.
+    let mut hurry = Hurry::begin();
+    for tid in freezer.stopped.keys() {
+        hurry.take_along(*tid);
+    }
+    freezer.finish(init, hurry)
 }
 
 struct Freezer {
@@ -268,7 +273,10 @@ impl Freezer {
         let culprit = self.running.keys().next().map_or_else(String::new, |tid| {
             let pid = self.known.get(tid).copied().unwrap_or(*tid);
             let text = |file: &str| {
-                read_text(&format!("/proc/{pid}/task/{tid}/{file}")).ok().flatten().unwrap_or_default()
+                read_text(&format!("/proc/{pid}/task/{tid}/{file}"))
+                    .ok()
+                    .flatten()
+                    .unwrap_or_default()
             };
             format!(
                 "stopping process {} ({}), which waits in the kernel ({})",
@@ -280,7 +288,7 @@ impl Freezer {
         EngineError::TooLong { what: culprit, limit_ms: self.limit.as_millis() as u64 }
     }
 
-    fn finish(mut self, init: i32) -> Result<FrozenJob> {
+    fn finish(mut self, init: i32, hurry: Hurry) -> Result<FrozenJob> {
         let mut processes = Vec::new();
         let mut zombies = Vec::new();
         let since = self.since;
@@ -296,7 +304,7 @@ impl Freezer {
                 processes.push(StoppedProcess { host_pid, threads, group_stop, scratch: None });
             }
         }
-        Ok(FrozenJob { processes, zombies, since })
+        Ok(FrozenJob { processes, zombies, since, _hurry: hurry })
     }
 }
 

@@ -16,6 +16,7 @@ pub mod inodes;
 pub mod job_init;
 pub mod locks;
 pub mod objects;
+pub mod probe;
 pub mod proc;
 pub mod restore;
 pub mod sys;

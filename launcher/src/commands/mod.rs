@@ -66,15 +66,15 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(arguments) => return run::perform(&context, arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),
+        Command::Doctor { list } => return doctor::perform(&context, list),
         Command::Verify { job, list } => return verify::perform(&context, &job, list),
         Command::Checkpoint { job } => checkpoint::perform(&context, &job)?,
         Command::Stop { job, checkpoint } => stop::perform(&context, &job, checkpoint)?,
         Command::Ls(list) => ls::perform(&context, list)?,
         Command::Status { job, list } => status::perform(&context, job.as_deref(), list)?,
-        Command::Inspect { job, list } => inspect::perform(&context, &job, list)?,
+        Command::Inspect(arguments) => inspect::perform(&context, &arguments)?,
         Command::Gc { job, list } => gc::perform(&context, job.as_deref(), list)?,
         Command::Rm { jobs } => rm::perform(&context, &jobs)?,
-        Command::Doctor { list } => doctor::perform(list)?,
     }
     Ok(0)
 }

@@ -33,6 +33,12 @@ impl StateDir {
         Ok(Self { path })
     }
 
+    /// The folder itself, which need not exist.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Makes the folder, open to its user alone, or checks that it is the user's own.
     fn make(&self) -> Result<(), JobError> {
         DirBuilder::new()

@@ -10,7 +10,9 @@ use nix::unistd::Pid as UnixPid;
 
 use super::super::arch::Call;
 use super::super::error::{EngineError, Result};
-use super::super::trace::{FOLLOW_CHILDREN, Remote, StopReport, StoppedThread, wait};
+use super::super::trace::{
+    Batch, FOLLOW_CHILDREN, Remote, Scratch, StopReport, StoppedThread, wait,
+};
 
 /// The frozen copy of a process's memory. Dropping it ends it.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl Ghost {
     fn through_carrier(remote: &mut Remote<'_>) -> Result<Self> {
         let shared = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS) as u64;
         let (carrier_number, mut carrier) = remote.clone_child(shared)?;
-        let born = Self::born_of(&mut carrier, remote.entry_point());
+        let born = Self::born_of(&mut carrier, remote.entry_point(), remote.scratch());
         // The carrier shares the process's memory: it must be gone before the process goes on, whatever
         // became of the ghost.
         let ended = {
@@ -42,30 +44,39 @@ impl Ghost {
             let mut loan = Remote::take(&mut carrier, remote.entry_point())?;
             let prepared = loan.prepare(exit);
             loan.abandon();
-            prepared.and_then(|()| carrier.run_to_end())
+            prepared.and_then(|()| carrier.release())
         };
-        // The kernel's __WCLONE: children that do not send SIGCHLD.
+        // Waits for the carrier's end. The kernel's __WCLONE: children that do not send SIGCHLD.
         remote.raw(libc::SYS_wait4, &[carrier_number, 0, libc::__WCLONE as u32 as u64, 0])?;
         ended?;
         born
     }
 
-    fn born_of(carrier: &mut StoppedThread, entry_point: u64) -> Result<Self> {
+    fn born_of(
+        carrier: &mut StoppedThread,
+        entry_point: u64,
+        scratch: Option<Scratch>,
+    ) -> Result<Self> {
         let mut loan = Remote::take(carrier, entry_point)?;
         let born = loan.clone_child(libc::CLONE_FILES as u64);
         loan.abandon();
         let (_, mut thread) = born?;
         let host_pid = thread.tid();
         let mut loan = Remote::take(&mut thread, entry_point)?;
+        if let Some(scratch) = scratch {
+            // Its copy of the process's.
+            loan = loan.with_scratch(scratch);
+        }
         // Its own, empty table: it must not hold back the end of any file. And out of the
         // process's group, whose signals are not for it.
-        let hidden = loan
-            .call(
-                "close_range",
-                libc::SYS_close_range,
-                &[0, u64::from(u32::MAX), u64::from(libc::CLOSE_RANGE_UNSHARE)],
-            )
-            .and_then(|_| loan.call("setsid", libc::SYS_setsid, &[]));
+        let mut batch = Batch::new();
+        let all = [0, u64::from(u32::MAX), u64::from(libc::CLOSE_RANGE_UNSHARE)];
+        batch.add(libc::SYS_close_range, &all);
+        batch.add(libc::SYS_setsid, &[]);
+        let hidden = loan.run(&batch).and_then(|answers| {
+            loan.checked("close_range", answers[0])?;
+            loan.checked("setsid", answers[1])
+        });
         loan.abandon();
         let ghost = Self { thread: Some(thread), host_pid };
         hidden?;
@@ -89,8 +100,7 @@ impl Ghost {
 /// Whether a ghost still holds memory: one that was killed for want of memory reads as zeros or not
 /// at all, and what was read of it must be thrown away.
 pub fn is_alive(host_pid: i32) -> bool {
-    std::fs::read(format!("/proc/{host_pid}/statm"))
-        .is_ok_and(|statm| !statm.starts_with(b"0 "))
+    std::fs::read(format!("/proc/{host_pid}/statm")).is_ok_and(|statm| !statm.starts_with(b"0 "))
 }
 
 impl Drop for Ghost {

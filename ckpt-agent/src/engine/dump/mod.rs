@@ -5,7 +5,7 @@ mod areas;
 pub mod clocks;
 mod collect;
 mod ghost;
-mod pages;
+pub(super) mod pages;
 mod process;
 mod shared;
 mod sleep;
@@ -13,7 +13,5 @@ mod stages;
 mod write;
 
 pub use areas::build_id;
-pub use stages::{
-    DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size,
-};
+pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size};
 pub use write::{ImageSummary, process_file, write_image};

@@ -106,6 +106,11 @@ impl Pagemap {
         self.by_entries(start, end)
     }
 
+    /// Whether the kernel has PAGEMAP_SCAN, as far as has been seen.
+    pub fn scans(&self) -> bool {
+        self.scan
+    }
+
     fn by_scan(&self, start: u64, end: u64) -> Result<Stored> {
         let mut found = Stored::default();
         let mut regions = vec![Region::default(); REGIONS];
@@ -212,10 +217,8 @@ mod tests {
         let start = base as u64;
         let pid = std::process::id() as i32;
         let mut map = Pagemap::of(pid, page).unwrap();
-        let expected = vec![
-            (start + page, start + 4 * page),
-            (start + 40 * page, start + 41 * page),
-        ];
+        let expected =
+            vec![(start + page, start + 4 * page), (start + 40 * page, start + 41 * page)];
         assert_eq!(map.by_entries(start, start + length as u64).unwrap().pages, expected);
         assert_eq!(map.stored(start, start + length as u64).unwrap().pages, expected);
         // SAFETY: the mapping made above.

@@ -3,7 +3,7 @@
 
 mod channel;
 mod launch;
-mod namespaces;
+pub(super) mod namespaces;
 mod reap;
 mod stage;
 

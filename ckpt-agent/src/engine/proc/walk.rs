@@ -1,11 +1,15 @@
 //! Which processes and threads there are.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
 use super::super::error::{EngineError, Result};
 
 /// Most processes that one job may have: a limit against a fork bomb under our feet.
 const MOST_PROCESSES: usize = 100_000;
+
+/// Most files of /proc are shorter, bytes.
+const ROOM: usize = 8192;
 
 /// Thread numbers of a process, the leader first.
 pub type Threads = Vec<i32>;
@@ -15,11 +19,18 @@ pub type Threads = Vec<i32>;
 /// # Errors
 /// Any other failure to read.
 pub fn read_text(path: &str) -> Result<Option<String>> {
-    match std::fs::read(path) {
+    match read_whole(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if ended(&error) => Ok(None),
         Err(error) => Err(EngineError::system("read", path, error)),
     }
+}
+
+/// Files of /proc tell no size: with room from the start, one read gets what would take ten.
+fn read_whole(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(ROOM);
+    File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn ended(error: &io::Error) -> bool {
@@ -38,9 +49,8 @@ pub fn thread_numbers(pid: i32) -> Result<Threads> {
         Err(error) if ended(&error) => return Ok(Vec::new()),
         Err(error) => return Err(EngineError::system("read", path, error)),
     };
-    let mut threads: Threads = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
+    let mut threads: Threads =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     threads.sort_unstable_by_key(|tid| (*tid != pid, *tid));
     Ok(threads)
 }

@@ -52,7 +52,8 @@ pub fn set_affinity(tid: i32, cpus: &[u32]) -> Result<bool> {
 pub fn policy(tid: i32) -> Result<(i32, i32)> {
     let call = "sched_getscheduler";
     // SAFETY: takes a number only.
-    let policy = Errno::result(unsafe { libc::sched_getscheduler(tid) }).map_err(failed(call, tid))?;
+    let policy =
+        Errno::result(unsafe { libc::sched_getscheduler(tid) }).map_err(failed(call, tid))?;
     let mut parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: `parameters` lives across the call.
     Errno::result(unsafe { libc::sched_getparam(tid, &mut parameters) })
@@ -76,6 +77,86 @@ pub fn be_nice(value: i32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) };
 }
 
+/// struct sched_attr, first version (sched_setattr(2)).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// The shortest slice that the kernel gives, ns: a thread that asks for it is put before those of
+/// longer slices when it wakes (kernel/sched/fair.c, since Linux 6.12; ignored before).
+const SHORTEST_SLICE: u64 = 100_000;
+
+/// While this lives, the calling thread and the threads taken along wait as briefly for a CPU as they
+/// may ask for: a job stands still meanwhile. Belongs to the thread that began it.
+#[derive(Debug)]
+pub struct Hurry {
+    own: Option<Attributes>,
+    others: Vec<(i32, Attributes)>,
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+impl Hurry {
+    /// Begins to hurry. What the kernel refuses is left as it is.
+    pub fn begin() -> Self {
+        let own = Attributes::of(0);
+        if let Some(own) = own {
+            // The nice value stays: a thread of great weight that sleeps and wakes often keeps those that
+            // it waits for from running.
+            Attributes { runtime: SHORTEST_SLICE, ..own }.apply(0);
+        }
+        Self { own, others: Vec::new(), _here: std::marker::PhantomData }
+    }
+
+    /// Lets another thread answer promptly to what is injected into it. Its nice value stays.
+    pub fn take_along(&mut self, tid: i32) {
+        if let Some(attributes) = Attributes::of(tid) {
+            if (Attributes { runtime: SHORTEST_SLICE, ..attributes }).apply(tid) {
+                self.others.push((tid, attributes));
+            }
+        }
+    }
+}
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        let usual = self.own.map(|own| own.runtime);
+        let own = self.own.map(|own| (0, own));
+        for (tid, attributes) in self.others.drain(..).chain(own) {
+            // A slice of 0 is the machine's usual one; a thread may have one of its own.
+            let is_usual = tid == 0 || Some(attributes.runtime) == usual;
+            let runtime = if is_usual { 0 } else { attributes.runtime };
+            Attributes { runtime, ..attributes }.apply(tid);
+        }
+    }
+}
+
+impl Attributes {
+    /// Those of a thread (0: of the calling one), if it is an ordinary one.
+    fn of(tid: i32) -> Option<Self> {
+        let mut found = Self::default();
+        let size = size_of::<Self>();
+        // SAFETY: the kernel writes at most `size` bytes to `found`, which lives across the call.
+        let got = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut found, size, 0) };
+        (got == 0 && found.policy == libc::SCHED_OTHER as u32).then_some(found)
+    }
+
+    /// Gives them to a thread. `false`: refused.
+    fn apply(self, tid: i32) -> bool {
+        let wanted = Self { size: size_of::<Self>() as u32, ..self };
+        // SAFETY: the kernel only reads `wanted`, which lives across the call.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const wanted, 0) == 0 }
+    }
+}
+
 /// Runs `look` with the calling thread on this CPU, then puts it back where it was. `None`: it may not
 /// run there.
 pub fn on_cpu<T>(cpu: usize, look: impl FnOnce() -> T) -> Option<T> {
@@ -88,4 +169,26 @@ pub fn on_cpu<T>(cpu: usize, look: impl FnOnce() -> T) -> Option<T> {
     // The set was this thread's a moment ago.
     let _ = sched_setaffinity(own, &before);
     Some(seen)
+}
+
+#[cfg(test)]
+mod hurry_tests {
+    use super::*;
+
+    #[test]
+    fn the_nice_value_comes_back() {
+        std::thread::spawn(|| {
+            be_nice(3);
+            // SAFETY: takes numbers only.
+            let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            let before = Attributes::of(0).unwrap();
+            let hurry = Hurry::begin();
+            assert_eq!(nice(), 3);
+            drop(hurry);
+            assert_eq!(nice(), 3);
+            assert_eq!(Attributes::of(0).unwrap().runtime, before.runtime);
+        })
+        .join()
+        .unwrap();
+    }
 }

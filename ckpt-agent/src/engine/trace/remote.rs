@@ -171,17 +171,22 @@ impl<'t> Remote<'t> {
     /// # Errors
     /// Where the process cannot map any more (RLIMIT_AS, memory).
     pub fn make_scratch(&mut self, hint: Option<u64>) -> Result<Scratch> {
-        let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let data = libc::PROT_READ | libc::PROT_WRITE;
         let fixed = if hint.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
         let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed) as u64;
-        let base = self.call(
-            "mmap",
-            libc::SYS_mmap,
-            &[hint.unwrap_or(0), SCRATCH_SIZE, protection, flags, u64::MAX, 0],
-        )?;
+        let arguments = |protection: i32| {
+            [hint.unwrap_or(0), SCRATCH_SIZE, protection as u64, flags, u64::MAX, 0]
+        };
+        // Data and code at once, for as long as the process stands still: each further call into it
+        // would make it stand longer.
+        let at_once = self.raw(libc::SYS_mmap, &arguments(data | libc::PROT_EXEC))?;
+        let executable = self.checked("mmap", at_once).is_ok();
+        let base = match executable {
+            true => at_once as u64,
+            // A policy against memory that is both.
+            false => self.call("mmap", libc::SYS_mmap, &arguments(data))?,
+        };
         self.memory.write(base, Current::BATCH)?;
-        let code = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-        let executable = self.raw(libc::SYS_mprotect, &[base, TABLE, code])? == 0;
         let scratch = Scratch { base, executable };
         self.scratch = Some(scratch);
         Ok(scratch)

@@ -487,21 +487,15 @@ impl StoppedThread {
         }
     }
 
-    /// Lets the thread run until it ends.
+    /// Lets the thread go with the registers that it has now; its end is told to its parent alone.
     ///
     /// # Errors
-    /// Failed waits.
-    pub fn run_to_end(mut self) -> Result<()> {
+    /// [`EngineError::Gone`].
+    pub fn release(mut self) -> Result<()> {
         self.released = true;
-        deliver(self.tid, 0)?;
-        loop {
-            match wait(self.tid) {
-                Ok(StopReport::Ended { .. }) | Err(EngineError::Gone(_)) => return Ok(()),
-                Ok(StopReport::Signal { signal, .. }) => deliver(self.tid, signal)?,
-                Ok(StopReport::Stopped { .. }) => deliver(self.tid, 0)?,
-                Err(error) => return Err(error),
-            }
-        }
+        ptrace(libc::PTRACE_DETACH, self.tid, 0, 0)
+            .map(drop)
+            .map_err(|errno| failed("PTRACE_DETACH", self.tid, errno))
     }
 
     /// Lets the thread run and keeps it as a tracee.

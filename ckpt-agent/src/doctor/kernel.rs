@@ -1,0 +1,153 @@
+//! Interfaces of the kernel.
+
+use super::Check;
+use crate::engine::probe;
+use crate::engine::sys::sock_diag;
+
+pub(super) fn checks() -> Vec<Check> {
+    let mut checks = namespaces();
+    checks.extend(tracing());
+    checks.extend(memory());
+    checks.extend(sockets());
+    checks
+}
+
+fn namespaces() -> Vec<Check> {
+    let inside = probe::inside_namespaces();
+    vec![
+        Check::required(
+            "namespaces",
+            inside.made,
+            "no job can be run; as an ordinary user see the line on user namespaces, in a container allow \
+             unshare(2) (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN), or run as root",
+        ),
+        Check::required(
+            "mount /proc",
+            inside.proc,
+            "no job can be run; a container must show its whole /proc (docker: --security-opt \
+             systempaths=unconfined)",
+        ),
+        Check::wanted(
+            "mount devpts",
+            inside.terminals,
+            "terminals of a job may get other numbers at a restart",
+        ),
+        Check::required(
+            "clone3 set_tid",
+            inside.exact_pid,
+            "no job can be restarted: its processes must get their numbers back; Linux 5.5 has it, and \
+             without root 5.9",
+        ),
+        Check::wanted(
+            "time namespace",
+            probe::time_namespace(),
+            "CLOCK_MONOTONIC jumps at a restart on another machine or after a reboot: timers of a job \
+             may fire early or very late; Linux 5.6 with CONFIG_TIME_NS has it",
+        ),
+    ]
+}
+
+fn tracing() -> Vec<Check> {
+    let mut checks = vec![Check::required(
+        "ptrace",
+        probe::trace_child(),
+        "no job can be checkpointed; set kernel.yama.ptrace_scope to 0 or 1, in a container allow \
+         ptrace(2) (docker: --cap-add SYS_PTRACE)",
+    )];
+    let subject = match probe::Subject::new() {
+        Ok(subject) => subject,
+        Err(reason) => {
+            let consequence =
+                "nothing else about tracing could be tried; raise the limit of processes";
+            checks.push(Check::required("child processes", Err(reason), consequence));
+            return checks;
+        }
+    };
+    checks.push(Check::required(
+        "pidfd_getfd",
+        subject.descriptor(),
+        "no job can be checkpointed: its descriptors cannot be copied; Linux 5.6 has it",
+    ));
+    checks.push(Check::required(
+        "process_vm_readv",
+        subject.memory(),
+        "no job can be checkpointed: its memory cannot be read; the kernel needs CONFIG_CROSS_MEMORY_ATTACH",
+    ));
+    checks.push(Check::wanted(
+        "kcmp",
+        subject.compare(),
+        "descriptors that share one open file are told by what /proc says of them, which can be \
+         wrong for two that look the same; the kernel needs CONFIG_KCMP",
+    ));
+    checks.push(match subject.map_files() {
+        Ok(()) => Check::ok("/proc/PID/map_files", "works"),
+        Err(reason) => Check::limited(
+            "/proc/PID/map_files",
+            reason,
+            "shared memory without a descriptor is read through the processes that have it mapped; \
+             needs CAP_CHECKPOINT_RESTORE",
+        ),
+    });
+    checks
+}
+
+fn memory() -> Vec<Check> {
+    let mut checks = vec![
+        Check::required(
+            "executable memory",
+            probe::executable_memory(),
+            "no job can be restarted: a security policy forbids memory that is both data and code; \
+             allow execmem for ckptd",
+        ),
+        Check::required(
+            "PR_SET_MM_MAP",
+            probe::memory_map(),
+            "no job can be restarted: /proc/PID would show ckptd; the kernel needs \
+             CONFIG_CHECKPOINT_RESTORE",
+        ),
+        Check::wanted(
+            "PAGEMAP_SCAN",
+            probe::pagemap_scan(),
+            "changed pages are found by /proc/PID/pagemap, which is slower, and zero pages are read; \
+             Linux 6.7 has it",
+        ),
+        Check::wanted(
+            "guard regions",
+            probe::guard_regions(),
+            "a job of a newer machine that uses MADV_GUARD_INSTALL cannot be restarted here; Linux \
+             6.13 has it",
+        ),
+    ];
+    checks.push(match (probe::userfaultfd(), probe::privileged_userfaultfd()) {
+        (Ok(()), Ok(())) => Check::ok("userfaultfd", "works, for system calls too"),
+        (Ok(()), Err(reason)) => Check::limited(
+            "userfaultfd",
+            format!("for faults of programs only ({reason})"),
+            "memory is filled before a job runs, not on demand; needs CAP_SYS_PTRACE or \
+             vm.unprivileged_userfaultfd=1",
+        ),
+        (Err(reason), _) => Check::missing(
+            "userfaultfd",
+            reason,
+            "memory is filled before a job runs, not on demand",
+        ),
+    });
+    checks
+}
+
+fn sockets() -> Vec<Check> {
+    let text = |error: crate::engine::EngineError| error.to_string();
+    vec![
+        Check::wanted(
+            "sock_diag unix",
+            sock_diag::unix_sockets().map(drop).map_err(text),
+            "jobs with Unix sockets cannot be checkpointed; the kernel needs CONFIG_UNIX_DIAG",
+        ),
+        Check::wanted(
+            "sock_diag tcp",
+            sock_diag::tcp_sockets().map(drop).map_err(text),
+            "jobs with TCP connections, MPI's among them, cannot be checkpointed; the kernel needs \
+             CONFIG_INET_TCP_DIAG",
+        ),
+    ]
+}

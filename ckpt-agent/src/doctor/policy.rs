@@ -1,0 +1,134 @@
+//! Who this user is here, and what the machine's settings allow.
+
+use nix::sys::resource::{Resource, getrlimit};
+
+use super::Check;
+
+/// Descriptors that a restart needs for itself beside the job's.
+const FEW_FILES: u64 = 4096;
+
+pub(super) fn checks() -> Vec<Check> {
+    let mut checks = vec![privilege(), filter(), tracer(), yama()];
+    checks.extend(user_namespaces());
+    checks.extend([open_files(), overcommit()]);
+    checks
+}
+
+fn setting(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn status() -> Option<procfs::process::Status> {
+    procfs::process::Process::myself().and_then(|process| process.status()).ok()
+}
+
+fn privilege() -> Check {
+    let user = nix::unistd::geteuid();
+    if user.is_root() {
+        return Check::ok("privilege", "root");
+    }
+    Check::limited(
+        "privilege",
+        format!("user {user}, in a user namespace"),
+        "a job has one user: files of others show as nobody's, setuid programs gain nothing; \
+         nothing else differs from root",
+    )
+}
+
+/// A filter is inherited by every process of a job, and none can be put back.
+fn filter() -> Check {
+    let name = "seccomp filter";
+    match status().and_then(|status| status.seccomp) {
+        Some(0) | None => Check::ok(name, "none"),
+        Some(_) => Check {
+            required: true,
+            ..Check::missing(
+                name,
+                "this process runs under one, and so would every job",
+                "no job can be checkpointed: its filter could not be put back; start the container \
+                 without it (docker: --security-opt seccomp=unconfined)",
+            )
+        },
+    }
+}
+
+fn tracer() -> Check {
+    match status().map(|status| status.tracerpid) {
+        Some(pid) if pid > 0 => Check::limited(
+            "debugger",
+            format!("process {pid} traces this one"),
+            "a job whose processes are traced cannot be checkpointed; detach the debugger",
+        ),
+        _ => Check::ok("debugger", "none"),
+    }
+}
+
+fn yama() -> Check {
+    let name = "yama ptrace_scope";
+    match setting("/proc/sys/kernel/yama/ptrace_scope").as_deref() {
+        None => Check::ok(name, "no yama"),
+        Some(scope @ ("0" | "1")) => Check::ok(name, scope),
+        Some(scope) if scope == "2" && nix::unistd::geteuid().is_root() => Check::ok(name, scope),
+        Some(scope) => Check::missing(
+            name,
+            scope,
+            "processes may not be traced; sysctl kernel.yama.ptrace_scope=1 (3 lasts until a reboot)",
+        ),
+    }
+}
+
+fn user_namespaces() -> Vec<Check> {
+    let name = "user namespaces";
+    if nix::unistd::geteuid().is_root() {
+        return vec![Check::ok(name, "not needed by root")];
+    }
+    let is = |path: &str, value: &str| setting(path).as_deref() == Some(value);
+    let forbidden = [
+        ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "1"),
+        ("/proc/sys/user/max_user_namespaces", "0", "10000"),
+    ];
+    let found: Vec<(&str, &str, &str)> =
+        forbidden.into_iter().filter(|(path, value, _)| is(path, value)).collect();
+    if found.is_empty() {
+        return vec![Check::ok(name, "not forbidden")];
+    }
+    found
+        .into_iter()
+        .map(|(path, value, allowed)| {
+            let sysctl = path.trim_start_matches("/proc/sys/").replace('/', ".");
+            let consequence = format!(
+                "an ordinary user may have no job here; as root: sysctl {sysctl}={allowed}"
+            );
+            Check::missing(name, format!("{sysctl} is {value}"), &consequence)
+        })
+        .take(1)
+        .collect()
+}
+
+fn open_files() -> Check {
+    let name = "limit of open files";
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((_, hard)) if hard < FEW_FILES => Check::limited(
+            name,
+            hard.to_string(),
+            "a job with many descriptors cannot be restarted; raise the hard limit (ulimit -Hn)",
+        ),
+        Ok((_, hard)) => Check::ok(name, hard.to_string()),
+        Err(errno) => Check::limited(name, errno.desc(), "it is not known how many a job may have"),
+    }
+}
+
+fn overcommit() -> Check {
+    let name = "memory overcommit";
+    match setting("/proc/sys/vm/overcommit_memory").as_deref() {
+        Some("2") => Check::limited(
+            name,
+            "strict (2)",
+            "a checkpoint needs as much free memory as the job has, or is abandoned; sysctl \
+             vm.overcommit_memory=0",
+        ),
+        Some(mode) => Check::ok(name, format!("allowed ({mode})")),
+        None => Check::limited(name, "unknown", "/proc/sys/vm cannot be read"),
+    }
+}

@@ -1,0 +1,103 @@
+//! What the kernel lets a process do with its memory.
+
+use nix::errno::Errno;
+
+use super::super::dump::page_size;
+use super::super::dump::pages::Pagemap;
+use super::child::{in_child, text};
+
+/// MADV_GUARD_INSTALL (include/uapi/asm-generic/mman-common.h), since Linux 6.13.
+const MADV_GUARD_INSTALL: i32 = 102;
+/// PR_SET_MM_MAP_SIZE (prctl(2)): answers only where PR_SET_MM_MAP is there.
+const SET_MM_MAP_SIZE: u64 = 15;
+/// UFFD_USER_MODE_ONLY (include/uapi/linux/userfaultfd.h)
+const USER_MODE_ONLY: i32 = 1;
+
+/// One fresh page, writable, of the calling process; never unmapped: for children that end.
+fn fresh_page() -> Result<(*mut libc::c_void, usize), String> {
+    let length = page_size() as usize;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping at a place of the kernel's choice.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+    if page == libc::MAP_FAILED { Err(text(Errno::last())) } else { Ok((page, length)) }
+}
+
+/// Memory that was data becomes code (W^X policies forbid it).
+///
+/// # Errors
+/// Why not.
+pub fn executable_memory() -> Result<(), String> {
+    in_child(|| {
+        let (page, length) = fresh_page()?;
+        // SAFETY: the page made above, which nothing else knows.
+        let changed = unsafe {
+            page.cast::<u8>().write(0);
+            libc::mprotect(page, length, libc::PROT_READ | libc::PROT_EXEC)
+        };
+        Errno::result(changed).map(drop).map_err(text)
+    })
+}
+
+/// MADV_GUARD_INSTALL.
+///
+/// # Errors
+/// Why not.
+pub fn guard_regions() -> Result<(), String> {
+    in_child(|| {
+        let (page, length) = fresh_page()?;
+        // SAFETY: the page made above, which nothing else knows.
+        let advised = unsafe { libc::madvise(page, length, MADV_GUARD_INSTALL) };
+        Errno::result(advised).map(drop).map_err(text)
+    })
+}
+
+/// PR_SET_MM_MAP.
+///
+/// # Errors
+/// Why not.
+pub fn memory_map() -> Result<(), String> {
+    let mut size: libc::c_uint = 0;
+    // SAFETY: the kernel writes one unsigned int to `size`, which lives across the call.
+    let asked = unsafe { libc::prctl(libc::PR_SET_MM, SET_MM_MAP_SIZE, &raw mut size, 0u64, 0u64) };
+    Errno::result(asked).map(drop).map_err(text)
+}
+
+/// PAGEMAP_SCAN.
+///
+/// # Errors
+/// Why not.
+pub fn pagemap_scan() -> Result<(), String> {
+    in_child(|| {
+        let (page, length) = fresh_page()?;
+        let (start, page) = (page as u64, page_size());
+        let own = std::process::id() as i32;
+        let mut map = Pagemap::of(own, page).map_err(|error| error.to_string())?;
+        map.stored(start, start + length as u64).map_err(|error| error.to_string())?;
+        if map.scans() { Ok(()) } else { Err("the kernel has none".into()) }
+    })
+}
+
+fn open_userfaultfd(flags: i32) -> Result<(), String> {
+    in_child(|| {
+        // SAFETY: takes numbers only; the child that owns the descriptor ends.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC) };
+        Errno::result(fd).map(drop).map_err(text)
+    })
+}
+
+/// userfaultfd(2), at least for faults of programs.
+///
+/// # Errors
+/// Why not.
+pub fn userfaultfd() -> Result<(), String> {
+    open_userfaultfd(USER_MODE_ONLY)
+}
+
+/// userfaultfd(2) for faults in system calls too.
+///
+/// # Errors
+/// Why not.
+pub fn privileged_userfaultfd() -> Result<(), String> {
+    open_userfaultfd(0)
+}

@@ -1,0 +1,13 @@
+//! Tries what the engine needs of the kernel, each thing really, in processes made for it, so that
+//! nothing of the caller's is changed.
+
+mod child;
+mod memory;
+mod namespaces;
+mod tracing;
+
+pub use memory::{
+    executable_memory, guard_regions, memory_map, pagemap_scan, privileged_userfaultfd, userfaultfd,
+};
+pub use namespaces::{Inside, inside_namespaces, time_namespace};
+pub use tracing::{Subject, trace_child};

@@ -1,0 +1,198 @@
+/*
+ * A process of a given size, for measuring. On SIGUSR1 it measures the machine's limits in itself; results are
+ * lines appended to a file that is not held open.
+ *
+ * measure RESULTS [--private MIB] [--shared MIB] [--threads N] [--watch] [--fresh MIB]
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	PAGE = 4096,
+	/* A pause that is longer than any the scheduler makes. */
+	LEAST_GAP_NS = 100 * 1000 * 1000,
+};
+
+static const char *results;
+
+static void die(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...)
+{
+	char line[128];
+	va_list arguments;
+	va_start(arguments, format);
+	int length = vsnprintf(line, sizeof line, format, arguments);
+	va_end(arguments);
+	int fd = open(results, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+	if (fd < 0 || write(fd, line, (size_t)length) != length)
+		die(results);
+	close(fd);
+}
+
+static int64_t now(clockid_t clock)
+{
+	struct timespec time;
+	clock_gettime(clock, &time);
+	return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+static unsigned char *map(size_t bytes, int sharing)
+{
+	unsigned char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		die("mmap");
+	if (sharing == MAP_PRIVATE && madvise(memory, bytes, MADV_NOHUGEPAGE) != 0)
+		die("madvise");
+	return memory;
+}
+
+/* Bytes that no compression makes smaller. */
+static void fill(unsigned char *memory, size_t bytes, uint64_t seed)
+{
+	uint64_t state = seed * 2 + 1;
+	for (size_t at = 0; at < bytes; at += sizeof state) {
+		state ^= state << 13;
+		state ^= state >> 7;
+		state ^= state << 17;
+		memcpy(memory + at, &state, sizeof state);
+	}
+}
+
+/* So that every page is this process's own and writable, as in a program at work. */
+static void touch(unsigned char *memory, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += PAGE)
+		memory[at]++;
+}
+
+static void measure_fork(void)
+{
+	int64_t start = now(CLOCK_MONOTONIC);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(0);
+	int64_t end = now(CLOCK_MONOTONIC);
+	if (child < 0 || waitpid(child, NULL, 0) != child)
+		die("fork");
+	tell("fork %lld\n", (long long)(end - start));
+}
+
+static void measure_copy(const unsigned char *memory, size_t bytes)
+{
+	unsigned char *copy = malloc(bytes);
+	if (!copy)
+		die("malloc");
+	int64_t start = now(CLOCK_MONOTONIC);
+	memcpy(copy, memory, bytes);
+	int64_t end = now(CLOCK_MONOTONIC);
+	tell("copy %lld %d\n", (long long)(end - start), copy[bytes / 2]);
+	free(copy);
+}
+
+static void *idle(void *nothing)
+{
+	for (;;)
+		pause();
+	return nothing;
+}
+
+/* Tells when it ran again after it had stood still. */
+static void watch(void)
+{
+	int64_t last = now(CLOCK_REALTIME);
+	for (;;) {
+		int64_t time = now(CLOCK_REALTIME);
+		if (time - last > LEAST_GAP_NS) {
+			tell("gap %lld\n", (long long)time);
+			time = now(CLOCK_REALTIME);
+		}
+		last = time;
+	}
+}
+
+static void share(unsigned char *memory, size_t bytes)
+{
+	pid_t child = fork();
+	if (child < 0)
+		die("fork");
+	if (child > 0)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	touch(memory, bytes);
+	tell("child\n");
+	idle(NULL);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option names[] = {
+		{ "private", required_argument, NULL, 'p' }, { "shared", required_argument, NULL, 's' },
+		{ "threads", required_argument, NULL, 't' }, { "watch", no_argument, NULL, 'w' },
+		{ "fresh", required_argument, NULL, 'f' },   { NULL, 0, NULL, 0 },
+	};
+	size_t private_bytes = 0, shared_bytes = 0, fresh_bytes = 0;
+	int threads = 1, watching = 0;
+	for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+		switch (option) {
+		case 'p': private_bytes = strtoul(optarg, NULL, 10) << 20; break;
+		case 's': shared_bytes = strtoul(optarg, NULL, 10) << 20; break;
+		case 'f': fresh_bytes = strtoul(optarg, NULL, 10) << 20; break;
+		case 't': threads = atoi(optarg); break;
+		case 'w': watching = 1; break;
+		default: return 2;
+		}
+	}
+	if (optind != argc - 1)
+		return 2;
+	results = argv[optind];
+	sigset_t wanted;
+	sigemptyset(&wanted);
+	sigaddset(&wanted, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &wanted, NULL);
+
+	unsigned char *private = private_bytes ? map(private_bytes, MAP_PRIVATE) : NULL;
+	unsigned char *shared = shared_bytes ? map(shared_bytes, MAP_SHARED) : NULL;
+	fill(private, private_bytes, 1);
+	fill(shared, shared_bytes, 2);
+	if (shared)
+		share(shared, shared_bytes);
+	for (int thread = 1; thread < threads; thread++) {
+		pthread_t id;
+		if (pthread_create(&id, NULL, idle, NULL) != 0)
+			die("pthread_create");
+	}
+	if (fresh_bytes)
+		tell("fresh %llu\n", (unsigned long long)(uintptr_t)map(fresh_bytes, MAP_PRIVATE));
+	tell("ready\n");
+	if (watching)
+		watch();
+	for (;;) {
+		int signal;
+		sigwait(&wanted, &signal);
+		touch(private, private_bytes);
+		if (private)
+			measure_fork();
+		touch(private, private_bytes);
+		if (shared)
+			measure_copy(shared, shared_bytes);
+		tell("measured\n");
+	}
+}

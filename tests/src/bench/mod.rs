@@ -1,0 +1,8 @@
+//! Benchmarks: each figure is measured beside the machine's own limit, in the same run.
+
+pub mod chart;
+pub mod engine;
+pub mod figure;
+pub mod limits;
+pub mod queens;
+pub mod subject;
