@@ -25,6 +25,10 @@ use crate::engine::restore::clock_offsets;
 /// How long stopping all threads of a job may take.
 const FREEZE_LIMIT: Duration = Duration::from_secs(2);
 
+/// An init as this machine numbers it, the first process as the job numbers it, the launcher's ends of
+/// the streams.
+type Introduced = (i32, Pid, Vec<(StdioRole, OwnedFd)>);
+
 /// A job that runs.
 #[derive(Debug)]
 pub struct Job {
@@ -114,7 +118,7 @@ impl Job {
         channel: &Channel,
         order: &Order,
         warn: &dyn Fn(String),
-    ) -> Result<(i32, Pid, Vec<(StdioRole, OwnedFd)>), AgentError> {
+    ) -> Result<Introduced, AgentError> {
         channel.send(order, &[])?;
         let mut init = 0;
         loop {
@@ -204,9 +208,7 @@ impl Job {
 
 /// Of pipes only the identity is kept: an end of ours would hold back the end of the job's input, or
 /// keep the job's output open.
-fn remember(
-    streams: Vec<(StdioRole, OwnedFd)>,
-) -> Result<Vec<(StdioRole, OwnedFd)>, AgentError> {
+fn remember(streams: Vec<(StdioRole, OwnedFd)>) -> Result<Vec<(StdioRole, OwnedFd)>, AgentError> {
     streams
         .into_iter()
         .map(|(role, end)| match role {

@@ -52,8 +52,7 @@ pub fn collect(processes: &[(i32, Pid, String)], context: &mut DumpContext) -> R
             let file = match find(&known, &collected.probes, &probe) {
                 Some(file) => file,
                 None => {
-                    let object =
-                        Object::dump(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
+                    let object = Object::dump(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
                     let id = FileId(collected.files.len() as u32);
                     known.entry(probe.inode()).or_default().push(id);
                     let owner = owner(&probe, context);
@@ -73,7 +72,10 @@ pub fn collect(processes: &[(i32, Pid, String)], context: &mut DumpContext) -> R
             descriptors.push(Descriptor { fd, file, close_on_exec });
         }
         if context.descriptors.len() > MOST_DESCRIPTORS {
-            return Err(EngineError::odd("the job", format!("over {MOST_DESCRIPTORS} descriptors")));
+            return Err(EngineError::odd(
+                "the job",
+                format!("over {MOST_DESCRIPTORS} descriptors"),
+            ));
         }
         collected.descriptors.insert(*host_pid, descriptors);
     }
@@ -95,8 +97,7 @@ fn close_on_exec(probe: &Probe) -> Result<bool> {
 fn find(known: &Known, probes: &[Probe], probe: &Probe) -> Option<FileId> {
     known.get(&probe.inode())?.iter().copied().find(|id| {
         let other = &probes[id.0 as usize];
-        let order =
-            kcmp::compare_files((other.host_pid, other.fd), (probe.host_pid, probe.fd));
+        let order = kcmp::compare_files((other.host_pid, other.fd), (probe.host_pid, probe.fd));
         // Without kcmp: what /proc tells of both is the same, and an offset that would differ sooner or
         // later if they were two.
         order.map_or_else(|| looks_the_same(other, probe), Ordering::is_eq)

@@ -137,17 +137,13 @@ pub fn ask_process(remote: &mut Remote<'_>) -> Result<Inside> {
     let mut checked: Vec<(&'static str, Ticket)> = Vec::new();
     for (index, signal) in signals.iter().enumerate() {
         let at = actions_at + index as u64 * ACTION_SIZE;
-        checked.push((
-            "rt_sigaction",
-            batch.add(libc::SYS_rt_sigaction, &[*signal as u64, 0, at, 8]),
-        ));
+        checked
+            .push(("rt_sigaction", batch.add(libc::SYS_rt_sigaction, &[*signal as u64, 0, at, 8])));
     }
     let timers_at = answers.room(3 * 32);
     for which in 0..3 {
-        checked.push((
-            "getitimer",
-            batch.add(libc::SYS_getitimer, &[which, timers_at + which * 32]),
-        ));
+        checked
+            .push(("getitimer", batch.add(libc::SYS_getitimer, &[which, timers_at + which * 32])));
     }
     let brk = batch.add(libc::SYS_brk, &[0]);
     let dumpable = batch.add(libc::SYS_prctl, &[libc::PR_GET_DUMPABLE as u64]);
@@ -324,13 +320,16 @@ fn leave_critical_section(
     Ok(())
 }
 
+/// A timespec that a call expects, and where.
+type Rest = Option<(u64, [u64; 2])>;
+
 /// Registers for the image, and what they expect in memory: an interrupted call is issued again, with
 /// the time that is left. A live thread whose call does not know its time by itself goes on the same way.
 fn image_registers(
     remote: &mut Remote<'_>,
     entry: &super::super::arch::Registers,
     sleeps: &Sleeps,
-) -> Result<(super::super::arch::Registers, Option<(u64, [u64; 2])>)> {
+) -> Result<(super::super::arch::Registers, Rest)> {
     // Where the kernel does not keep the time, or would forget what call it was, a live thread makes it
     // again, too.
     let (call, live) = match Current::interrupted(entry) {

@@ -55,9 +55,7 @@ fn timeout_of(call: &Call) -> Option<Timeout> {
         libc::SYS_io_getevents => Some(Timeout::Timespec(4)),
         libc::SYS_futex if arguments[1] & FUTEX_COMMAND == 0 => Some(Timeout::Timespec(3)),
         libc::SYS_nanosleep => Some(Timeout::WithRest(0, 1)),
-        libc::SYS_clock_nanosleep if arguments[1] & ABSOLUTE == 0 => {
-            Some(Timeout::WithRest(2, 3))
-        }
+        libc::SYS_clock_nanosleep if arguments[1] & ABSOLUTE == 0 => Some(Timeout::WithRest(2, 3)),
         _ => None,
     }
 }
@@ -315,7 +313,8 @@ mod tests {
 
     #[test]
     fn reads_a_call() {
-        let (found, stack) = parse_syscall("7 0x1 0x2 0xffffffff 0x4 0x5 0x6 0x7ffc 0x7f\n").unwrap();
+        let (found, stack) =
+            parse_syscall("7 0x1 0x2 0xffffffff 0x4 0x5 0x6 0x7ffc 0x7f\n").unwrap();
         assert_eq!(found, call(7, [1, 2, 0xffff_ffff, 4, 5, 6]));
         assert_eq!(stack, 0x7ffc);
         assert_eq!(parse_syscall("running\n"), None);

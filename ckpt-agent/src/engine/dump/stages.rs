@@ -10,8 +10,8 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
-    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, OpenFile, Pid, ProcessImage,
-    ProcessNode, ProcessState,
+    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, OpenFile, Pid, ProcessImage, ProcessNode,
+    ProcessState,
 };
 use super::super::objects::{DumpContext, External, Object, Probe, StdioRole};
 use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
@@ -292,7 +292,8 @@ impl Quiesced {
         let graph = self.graph(page, vdso, &dumps);
         let since = self.frozen.job.since;
         let not_inherited = std::mem::take(&mut self.frozen.not_inherited);
-        let data = SnapshotData { processes: dumps, graph, context: self.context, page, not_inherited };
+        let data =
+            SnapshotData { processes: dumps, graph, context: self.context, page, not_inherited };
         Ok(Snapshot { job: Some(self.frozen.job), ghosts, data: Some(data), since })
     }
 
@@ -329,14 +330,13 @@ impl Quiesced {
         let (stat, status) = process::stat_and_status(host_pid)?;
         let mappings = read_maps(host_pid)?;
         let (entry_point, vdso) = kernel_entry(host_pid, &mappings)?;
-        let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(|error| {
-            match error {
+        let planned =
+            plan(host_pid, mappings, &mut self.context, windows).map_err(|error| match error {
                 EngineError::Refused(refusal) => {
                     EngineError::RefusedProcess { pid, comm: comm.clone(), refusal }
                 }
                 other => other,
-            }
-        })?;
+            })?;
         let leader_ended = process.threads.first().is_some_and(|first| first.tid() != host_pid);
         if leader_ended {
             return Err(EngineError::RefusedProcess {
@@ -418,12 +418,7 @@ impl Quiesced {
         let image = ProcessImage {
             version: GRAPH_VERSION,
             pid: self.nodes[&host_pid].pid,
-            executable: MappedFile {
-                path: link("exe")?,
-                size: 0,
-                modified_ns: 0,
-                build_id: None,
-            },
+            executable: MappedFile { path: link("exe")?, size: 0, modified_ns: 0, build_id: None },
             working_directory: link("cwd")?,
             root_directory: None,
             umask: reading.status.umask.unwrap_or(0o022),
@@ -461,8 +456,7 @@ impl Quiesced {
             let mapping = &area.mapping;
             let covered =
                 |known: &Mapping| known.start <= mapping.start && mapping.end <= known.end;
-            let there =
-                inherited.iter().any(|m| m.start <= mapping.start && mapping.end <= m.end);
+            let there = inherited.iter().any(|m| m.start <= mapping.start && mapping.end <= m.end);
             if !there && !known.iter().any(covered) {
                 return Err(EngineError::odd(
                     format!("process {host_pid}"),
@@ -484,15 +478,14 @@ impl Quiesced {
     }
 
     fn graph(&mut self, page: u64, vdso: String, dumps: &[ProcessDump]) -> Graph {
-        let order: HashMap<i32, usize> = dumps
-            .iter()
-            .enumerate()
-            .map(|(index, dump)| (dump.host_pid, index))
-            .collect();
+        let order: HashMap<i32, usize> =
+            dumps.iter().enumerate().map(|(index, dump)| (dump.host_pid, index)).collect();
         let mut nodes: Vec<(usize, ProcessNode)> = self
             .nodes
             .iter()
-            .map(|(host_pid, node)| (order.get(host_pid).copied().unwrap_or(usize::MAX), node.clone()))
+            .map(|(host_pid, node)| {
+                (order.get(host_pid).copied().unwrap_or(usize::MAX), node.clone())
+            })
             .collect();
         nodes.sort_by_key(|(position, node)| {
             (matches!(node.state, ProcessState::Zombie { .. }), *position, node.pid)
@@ -541,9 +534,7 @@ fn make_ghosts(processes: &mut [StoppedProcess], readings: &[Reading]) -> Result
     let mut ghosts = Vec::with_capacity(processes.len());
     let mut failure = None;
     for (process, reading) in processes.iter_mut().zip(readings) {
-        let made = process
-            .lend(reading.entry_point)
-            .and_then(|mut remote| Ghost::of(&mut remote));
+        let made = process.lend(reading.entry_point).and_then(|mut remote| Ghost::of(&mut remote));
         match made {
             Ok(ghost) => ghosts.push(ghost),
             Err(error) => {
@@ -559,21 +550,14 @@ fn make_ghosts(processes: &mut [StoppedProcess], readings: &[Reading]) -> Result
     }
 }
 
-fn set_subreapers(
-    processes: &mut [StoppedProcess],
-    readings: &[Reading],
-    on: bool,
-) -> Result<()> {
+fn set_subreapers(processes: &mut [StoppedProcess], readings: &[Reading], on: bool) -> Result<()> {
     for (process, reading) in processes.iter_mut().zip(readings) {
         if !reading.inside.subreaper {
             continue;
         }
         let mut remote = process.lend(reading.entry_point)?;
         let mut batch = Batch::new();
-        batch.add(
-            libc::SYS_prctl,
-            &[libc::PR_SET_CHILD_SUBREAPER as u64, u64::from(on), 0, 0, 0],
-        );
+        batch.add(libc::SYS_prctl, &[libc::PR_SET_CHILD_SUBREAPER as u64, u64::from(on), 0, 0, 0]);
         remote.run(&batch)?;
     }
     Ok(())

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
-    Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, MappedFile, Origin, ProcessImage, Span,
-    StoredWindow, WINDOW_PAGES,
+    Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, MappedFile, Origin, ProcessImage,
+    Span, StoredWindow, WINDOW_PAGES,
 };
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
@@ -187,9 +187,7 @@ fn write_process(
         let mapping = &plan.mapping;
         let flags =
             smaps.iter().find(|entry| entry.start <= mapping.start && mapping.end <= entry.end);
-        if flags.is_some_and(is_not_inherited)
-            && !data.knows_not_inherited(host_pid, mapping)
-        {
+        if flags.is_some_and(is_not_inherited) && !data.knows_not_inherited(host_pid, mapping) {
             return Err(EngineError::odd(
                 format!("process {}", image.pid),
                 "its memory was being rearranged; the next checkpoint will take it",
@@ -223,9 +221,7 @@ fn executable(ghost_pid: i32, path: &str) -> MappedFile {
     let reached = format!("/proc/{ghost_pid}/root{path}");
     match std::fs::metadata(&reached) {
         Ok(metadata) => describe(path, &reached, &metadata),
-        Err(_) => {
-            MappedFile { path: path.to_owned(), size: 0, modified_ns: 0, build_id: None }
-        }
+        Err(_) => MappedFile { path: path.to_owned(), size: 0, modified_ns: 0, build_id: None },
     }
 }
 

@@ -58,7 +58,11 @@ impl Channel {
     ///
     /// # Errors
     /// [`ChannelError`].
-    pub fn send(&self, message: &impl Serialize, descriptors: &[OwnedFd]) -> Result<(), ChannelError> {
+    pub fn send(
+        &self,
+        message: &impl Serialize,
+        descriptors: &[OwnedFd],
+    ) -> Result<(), ChannelError> {
         let body = serde_json::to_vec(message)?;
         let length = u32::try_from(body.len())
             .ok()
@@ -70,9 +74,7 @@ impl Channel {
         let head = length.to_ne_bytes();
         let fd = self.socket.as_raw_fd();
         // The descriptors go with the head, which is short enough to be sent whole.
-        retry(|| {
-            sendmsg::<()>(fd, &[IoSlice::new(&head)], control, MsgFlags::MSG_NOSIGNAL, None)
-        })?;
+        retry(|| sendmsg::<()>(fd, &[IoSlice::new(&head)], control, MsgFlags::MSG_NOSIGNAL, None))?;
         let mut sent = 0;
         while sent < body.len() {
             let part = [IoSlice::new(&body[sent..])];

@@ -53,9 +53,8 @@ pub fn launch(spec: &LaunchSpec) -> Result<(UnixPid, Vec<(StdioRole, OwnedFd)>)>
 }
 
 fn c_string(text: &OsStr) -> Result<CString> {
-    CString::new(text.as_bytes()).map_err(|_| {
-        EngineError::odd("argument or environment", "a NUL byte within".to_owned())
-    })
+    CString::new(text.as_bytes())
+        .map_err(|_| EngineError::odd("argument or environment", "a NUL byte within".to_owned()))
 }
 
 fn strings<T: AsRef<OsStr>>(texts: impl Iterator<Item = T>) -> Result<Vec<CString>> {

@@ -37,11 +37,8 @@ impl Hooks for Preparation<'_> {
     }
 
     fn prepare(&self, pid: Pid) -> Outcome {
-        let process = self
-            .image
-            .processes
-            .get(&pid)
-            .ok_or_else(|| format!("process {pid} has no image"))?;
+        let process =
+            self.image.processes.get(&pid).ok_or_else(|| format!("process {pid} has no image"))?;
         self.foreground(pid)?;
         std::env::set_current_dir(&process.working_directory)
             .map_err(failed(&format!("enter directory {}", process.working_directory)))?;

@@ -75,7 +75,11 @@ fn check_version(name: &str, version: u32) -> Result<()> {
 fn check_machine(graph: &Graph) -> Result<()> {
     if graph.architecture != Current::NAME {
         return Err(EngineError::Unfit {
-            what: format!("the job ran on {}, this machine is {}", graph.architecture, Current::NAME),
+            what: format!(
+                "the job ran on {}, this machine is {}",
+                graph.architecture,
+                Current::NAME
+            ),
             way_out: "restart it on a machine of its own architecture".into(),
         });
     }
@@ -95,9 +99,7 @@ fn check_machine(graph: &Graph) -> Result<()> {
 /// An image comes from a disk that others may have written to: what would otherwise index out of
 /// range or make a mess is refused here.
 fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
-    let damaged = |what: &str| {
-        Err(EngineError::Damaged(format!("process {}: {what}", image.pid)))
-    };
+    let damaged = |what: &str| Err(EngineError::Damaged(format!("process {}: {what}", image.pid)));
     if image.descriptors.iter().any(|d| d.fd < 0 || d.file.0 as usize >= graph.files.len()) {
         return damaged("a descriptor of a file that does not exist");
     }

@@ -105,28 +105,23 @@ fn open_inode(inode: InodeId, writable: bool, context: &RestoreContext) -> Resul
         .map_err(|error| EngineError::odd("carried inode", error.to_string()))
 }
 
-fn open_named(
-    file: &MappedFile,
-    writable: bool,
-    context: &mut RestoreContext,
-) -> Result<OwnedFd> {
+fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -> Result<OwnedFd> {
     let failed = |error: std::io::Error| EngineError::Unfit {
         what: format!("{} cannot be opened ({error})", file.path),
         way_out: "put it back where it was".into(),
     };
-    let opened = std::fs::File::options()
-        .read(true)
-        .write(writable)
-        .open(&file.path)
-        .map_err(failed)?;
+    let opened =
+        std::fs::File::options().read(true).write(writable).open(&file.path).map_err(failed)?;
     let metadata = opened.metadata().map_err(failed)?;
     let modified =
         metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
     let unchanged = metadata.size() == file.size && modified == file.modified_ns;
     // A file of a session directory has just been made from the image.
-    let carried = context.graph.inodes.iter().any(
-        |inode| matches!(&inode.origin, Origin::Named { path } if *path == file.path),
-    );
+    let carried = context
+        .graph
+        .inodes
+        .iter()
+        .any(|inode| matches!(&inode.origin, Origin::Named { path } if *path == file.path));
     let device = !metadata.is_file();
     if unchanged || carried || device {
         return Ok(opened.into());

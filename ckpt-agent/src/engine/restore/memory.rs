@@ -151,9 +151,10 @@ impl KernelAreas {
             .collect();
         let then = wanted.first().ok_or_else(|| unfit("has no place in the image"))?.start;
         let same = wanted.len() == parts.len()
-            && wanted.iter().zip(&parts).all(|(area, part)| {
-                (area.start - then, area.end - area.start) == *part
-            });
+            && wanted
+                .iter()
+                .zip(&parts)
+                .all(|(area, part)| (area.start - then, area.end - area.start) == *part);
         if !same {
             return Err(unfit("is laid out in another way"));
         }
@@ -227,14 +228,8 @@ fn map(
         }
     };
     let what = format!("{:#x}-{:#x}", area.start, area.end);
-    let arguments = [
-        area.start,
-        area.end - area.start,
-        u64::from(protection),
-        flags as u64,
-        fd,
-        offset,
-    ];
+    let arguments =
+        [area.start, area.end - area.start, u64::from(protection), flags as u64, fd, offset];
     calls.add("mmap", what, libc::SYS_mmap, &arguments);
     Ok(())
 }

@@ -136,11 +136,7 @@ fn rebuild(
         .collect()
 }
 
-fn lay_out<'i>(
-    image: &'i ProcessImage,
-    files: &MappedFiles,
-    page: u64,
-) -> Result<Helper<'i>> {
+fn lay_out<'i>(image: &'i ProcessImage, files: &MappedFiles, page: u64) -> Result<Helper<'i>> {
     let thread = RunningThread::seize(image.pid)?.ok_or(EngineError::Gone(image.pid))?;
     thread.interrupt()?;
     let mut leader = thread.wait_stopped()?.ok_or(EngineError::Gone(image.pid))?;

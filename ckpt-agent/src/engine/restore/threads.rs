@@ -190,8 +190,7 @@ pub fn become_user(
     let mut batch = Batch::new();
     let mut checked = Vec::new();
     if wanted.uids != own.uids || wanted.gids != own.gids || wanted.groups != own.groups {
-        let groups: Vec<u8> =
-            wanted.groups.iter().flat_map(|group| group.to_ne_bytes()).collect();
+        let groups: Vec<u8> = wanted.groups.iter().flat_map(|group| group.to_ne_bytes()).collect();
         remote.memory().write(at + 256, &groups)?;
         // Capabilities must outlive the change of user (capabilities(7), PR_SET_KEEPCAPS).
         batch.add(libc::SYS_prctl, &[libc::PR_SET_KEEPCAPS as u64, 1]);

@@ -9,10 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 /// # Errors
 /// As connect(2).
 pub fn disconnect(fd: impl AsFd) -> io::Result<()> {
-    let nobody = libc::sockaddr {
-        sa_family: libc::AF_UNSPEC as libc::sa_family_t,
-        sa_data: [0; 14],
-    };
+    let nobody =
+        libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
     let length = size_of::<libc::sockaddr>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of a live structure of that size.
     let answer = unsafe { libc::connect(fd.as_fd().as_raw_fd(), &raw const nobody, length) };

@@ -81,9 +81,15 @@ impl ProcessMemory {
         }
         if done < into.len() {
             let pid = self.pid;
-            self.file()?.read_exact_at(&mut into[done..], address + done as u64).map_err(|error| {
-                EngineError::system("read", format!("memory of process {pid} at {address:#x}"), error)
-            })?;
+            self.file()?.read_exact_at(&mut into[done..], address + done as u64).map_err(
+                |error| {
+                    EngineError::system(
+                        "read",
+                        format!("memory of process {pid} at {address:#x}"),
+                        error,
+                    )
+                },
+            )?;
         }
         Ok(())
     }
@@ -111,7 +117,11 @@ impl ProcessMemory {
         if done < from.len() {
             let pid = self.pid;
             self.file()?.write_all_at(&from[done..], address + done as u64).map_err(|error| {
-                EngineError::system("write", format!("memory of process {pid} at {address:#x}"), error)
+                EngineError::system(
+                    "write",
+                    format!("memory of process {pid} at {address:#x}"),
+                    error,
+                )
             })?;
         }
         Ok(())

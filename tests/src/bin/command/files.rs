@@ -35,7 +35,7 @@ impl<'a> Held<'a> {
     }
 
     /// The restart is refused in one line that names the file.
-    fn refused(&self, path: &PathBuf) -> Result<(), Failure> {
+    fn refused(&self, path: &std::path::Path) -> Result<(), Failure> {
         let ended = self.stage.output(&["restart", JOB], "")?.expect(125)?;
         let name = path.display().to_string();
         let right = ended.err.lines().count() == 1 && ended.err.contains(&name);
