@@ -243,6 +243,10 @@ impl Freezer {
         let waiting: Vec<i32> = self.running.keys().copied().collect();
         for tid in waiting {
             let Some(&pid) = self.known.get(&tid) else { continue };
+            if !waits_uninterruptibly(pid, tid)? {
+                // Only slow: it has not been on a CPU yet.
+                continue;
+            }
             let Some(children) = read_text(&format!("/proc/{pid}/task/{tid}/children"))? else {
                 continue;
             };
@@ -306,6 +310,13 @@ impl Freezer {
         }
         Ok(FrozenJob { processes, zombies, since, _hurry: hurry })
     }
+}
+
+/// Whether a thread is in a wait that no stop ends, as in vfork (state D, proc_pid_stat(5)).
+fn waits_uninterruptibly(pid: i32, tid: i32) -> Result<bool> {
+    let text = read_text(&format!("/proc/{pid}/task/{tid}/stat"))?;
+    let state = text.as_deref().and_then(|text| text.rsplit_once(") ")?.1.chars().next());
+    Ok(state == Some('D'))
 }
 
 fn is_zombie(pid: i32, tid: i32) -> Result<bool> {

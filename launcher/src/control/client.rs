@@ -42,7 +42,7 @@ pub fn ask_beginning(
 ) -> Result<Reply, AskError> {
     let since = Instant::now();
     loop {
-        match ask(job_dir, request.clone(), limit) {
+        match ask(job_dir, *request, limit) {
             Err(AskError::NotRunning) if since.elapsed() < BEGINNING && begins() => {
                 std::thread::sleep(Duration::from_millis(10));
             }
