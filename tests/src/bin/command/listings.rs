@@ -29,7 +29,7 @@ pub fn json(stage: &Stage) -> Result<(), Failure> {
     let listed = stage.json(&["ls"])?;
     expect(one(&listed, "ls")?["name"] == JOB, || format!("ls: {listed}"))?;
     let inside = stage.json(&["inspect", JOB])?;
-    let graph = &inside["files"]["graph.json"];
+    let graph = &inside["graph"];
     expect(
         inside["checkpoint"] == number
             && graph["processes"].as_array().is_some_and(|all| !all.is_empty())
