@@ -116,6 +116,7 @@ impl Frozen {
     /// Refusals with process and descriptor named; the job goes on.
     pub fn quiesce(mut self) -> Result<Quiesced> {
         let nodes = self.nodes()?;
+        self.check_leaders(&nodes)?;
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
             external: self.settings.external,
@@ -140,6 +141,24 @@ impl Frozen {
         let mut collected = collect(&living, &mut context)?;
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
         Ok(Quiesced { frozen: self, nodes, collected, context })
+    }
+
+    /// A main thread that has ended while others go on shows nothing in /proc any more.
+    fn check_leaders(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        for process in &self.job.processes {
+            if process.threads.first().is_some_and(|first| first.tid() != process.host_pid) {
+                let node = &nodes[&process.host_pid];
+                return Err(EngineError::RefusedProcess {
+                    pid: node.pid,
+                    comm: node.comm.clone(),
+                    refusal: Refusal::new(
+                        "has ended its main thread while others go on",
+                        "let the main thread wait for the others",
+                    ),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Every process of the job, living or dead, by its number on this machine.
@@ -337,17 +356,6 @@ impl Quiesced {
                 }
                 other => other,
             })?;
-        let leader_ended = process.threads.first().is_some_and(|first| first.tid() != host_pid);
-        if leader_ended {
-            return Err(EngineError::RefusedProcess {
-                pid,
-                comm,
-                refusal: Refusal::new(
-                    "has ended its main thread while others go on",
-                    "let the main thread wait for the others",
-                ),
-            });
-        }
         let mut remote = process.lend(entry_point)?;
         let mut inside = process::ask_process(&mut remote)?;
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
