@@ -107,8 +107,11 @@ impl Parts {
     }
 }
 
+/// The file that refers to a chunk; the chunk's pack, offset and length.
+type Reference = (PathBuf, (String, u64, u64));
+
 /// All references to chunks of a checkpoint's processes: file, and (pack, offset, stored length).
-fn references(checkpoint: &Path) -> std::io::Result<Vec<(PathBuf, (String, u64, u64))>> {
+fn references(checkpoint: &Path) -> std::io::Result<Vec<Reference>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(checkpoint)? {
         let path = entry?.path();
