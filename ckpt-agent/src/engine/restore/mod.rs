@@ -39,6 +39,7 @@ struct Complete {
 /// # Errors
 /// Whatever does not fit: nothing of the job has run then.
 pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
+    check_vdso(image, context)?;
     inodes::restore_all(context)?;
     Object::restore_all(&image.graph.files, context)?;
     put_flags(image, context)?;
@@ -70,6 +71,29 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The C library of a process keeps addresses of functions in the vdso: another kernel has them
+/// elsewhere.
+fn check_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
+    let own = std::process::id() as i32;
+    let maps = read_maps(own)?;
+    let vdso = maps
+        .iter()
+        .find(|mapping| mapping.name == "[vdso]")
+        .ok_or_else(|| EngineError::odd("the restorer", "no vdso"))?;
+    let mut bytes = vec![0; vdso.length() as usize];
+    ProcessMemory::of(own).read(vdso.start, &mut bytes)?;
+    if blake3::hash(&bytes).to_hex().as_str() == image.graph.vdso {
+        return Ok(());
+    }
+    let what = "the job ran under another kernel, whose vdso is not this one's".to_owned();
+    if context.force {
+        context.warn(what);
+        return Ok(());
+    }
+    let way_out = "restart it under the kernel that it ran under, or use --force".into();
+    Err(EngineError::Unfit { what, way_out })
 }
 
 /// Status flags and locks of open file descriptions.
