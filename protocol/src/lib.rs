@@ -6,9 +6,11 @@
 //! - [`agent`]: what a coordinator tells an agent to do with a job, and what the agent reports.
 //! - [`launch`]: how an agent starts or restores a job, and the streams that it hands back.
 //! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
+//! - [`cluster`]: the conversations of a cluster.
 //! - [`frame`]: the framing and its limits.
 
 pub mod agent;
+pub mod cluster;
 pub mod control;
 pub mod frame;
 pub mod launch;

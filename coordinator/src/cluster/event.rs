@@ -1,0 +1,138 @@
+//! What happens to a cluster's coordinator, and what it wants done.
+
+use super::entry::ClusterEntry;
+use crate::event::Time;
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
+use protocol::cluster::client::{Answer, Ask};
+
+/// Names a local client: one of the coordinator's own socket, or of a node's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId {
+    /// The node on whose socket it is; None: the coordinator's own.
+    pub node: Option<NodeName>,
+    /// Which connection of that node, 0 for the coordinator's own.
+    pub connection: u64,
+    /// Its number there.
+    pub number: u64,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClusterEvent {
+    /// Nothing but the time.
+    Clock,
+    /// An agent's message. The first over each connection is [`FromAgent::Hello`]; a node's new
+    /// connection replaces its older one.
+    Agent {
+        /// The node, as its certificate names it.
+        node: NodeName,
+        /// Number of the connection, rising.
+        connection: u64,
+        /// The message.
+        message: FromAgent,
+        /// Its body.
+        body: Vec<u8>,
+    },
+    /// An agent's connection is gone.
+    Disconnected {
+        /// The node.
+        node: NodeName,
+        /// Number of the connection.
+        connection: u64,
+    },
+    /// A client asks. ([`Ask::Token`] never comes here.)
+    Asked {
+        /// Who.
+        client: ClientId,
+        /// Its user.
+        user: JobUser,
+        /// What.
+        ask: Ask,
+    },
+    /// A client has gone.
+    ClientGone {
+        /// Who.
+        client: ClientId,
+    },
+    /// The entry given to [`ClusterAction::Append`] with this number is durable.
+    Recorded {
+        /// The number.
+        number: u64,
+    },
+    /// It could not be written.
+    RecordFailed {
+        /// The number.
+        number: u64,
+        /// One line.
+        reason: String,
+    },
+}
+
+/// What is to be done, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClusterAction {
+    /// Send to an agent over its newest connection; dropped where it has none.
+    Send {
+        /// The node.
+        node: NodeName,
+        /// The message.
+        message: ToAgent,
+        /// Its body.
+        body: Vec<u8>,
+    },
+    /// Close the connection to an agent after what was sent.
+    Disconnect {
+        /// The node.
+        node: NodeName,
+    },
+    /// Its certificate is worth nothing from now on.
+    Revoke {
+        /// The node.
+        node: NodeName,
+    },
+    /// Answer a client.
+    Answer {
+        /// Who.
+        client: ClientId,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Close a client's connection after what was answered.
+    Close {
+        /// Who.
+        client: ClientId,
+    },
+    /// Append to the coordinator's log, make it durable, and say so by
+    /// [`ClusterEvent::Recorded`].
+    Append {
+        /// Rising.
+        number: u64,
+        /// What.
+        entry: ClusterEntry,
+    },
+    /// Append bytes to a job's log, the file with its output.
+    Log {
+        /// The job.
+        job: String,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Cut a job's log to a length; what is behind is kept beside it.
+    CutLog {
+        /// The job.
+        job: String,
+        /// The length.
+        length: u64,
+        /// The checkpoint that it belongs to.
+        checkpoint: u64,
+    },
+    /// Remove a job's log and folder on the coordinator's disk.
+    RemoveJob {
+        /// The job.
+        job: String,
+    },
+}
+
+/// A step of the machine: what time it is.
+pub type Now = Time;

@@ -1,0 +1,190 @@
+//! What a command on a node says to the cluster, over the local agent's or the coordinator's Unix
+//! socket: JSON lines, [`Ask`]s one way and [`Answer`]s the other. The first line is
+//! [`Ask::Hello`]; a connection carries one request, and for jobs in the foreground what follows it.
+
+use super::NodeName;
+use super::agent::Stream;
+use super::settings::JobSettings;
+use crate::agent::{CheckpointNumber, CommitRecord, ExitKind};
+use crate::launch::{LaunchSpec, WindowSize};
+use serde::{Deserialize, Serialize};
+
+/// The longest line of a client, in bytes: an environment can be 2 MiB (execve(2)), and its JSON
+/// form takes up to four bytes for one.
+pub const MAX_ASK: usize = 16 * 1024 * 1024;
+
+/// The longest line to a client, in bytes.
+pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
+
+/// A job to be run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRequest {
+    /// The name asked for.
+    pub name: Option<String>,
+    /// What to start. Streams are terminals or pipes; one that would be inherited is /dev/null.
+    pub launch: LaunchSpec,
+    /// How it is kept.
+    pub settings: JobSettings,
+    /// Whether the command returns once it runs.
+    pub detach: bool,
+}
+
+/// A job to be brought back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RestartRequest {
+    /// Name, prefix of an id, or `latest`.
+    pub job: String,
+    /// The checkpoint; None: the newest.
+    pub checkpoint: Option<CheckpointNumber>,
+    /// Go on although files have changed.
+    pub force: bool,
+    /// How it is kept from now on; None: as before.
+    pub settings: Option<JobSettings>,
+    /// Size of the user's terminal.
+    pub window: Option<WindowSize>,
+    /// Whether the command returns once it runs.
+    pub detach: bool,
+}
+
+/// From a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Ask {
+    /// The first line.
+    Hello {
+        /// [`super::VERSION`].
+        version: u32,
+    },
+    /// Run a job; then input may follow. Answers: [`Answer::Started`], [`Answer::Output`]...,
+    /// [`Answer::Ended`]; or [`Answer::Failed`].
+    Run(Box<RunRequest>),
+    /// Bring a job back; as [`Ask::Run`].
+    Restart(Box<RestartRequest>),
+    /// Output, input and exit status of a job; as [`Ask::Run`].
+    Attach {
+        /// The job.
+        job: String,
+        /// Size of the user's terminal.
+        window: Option<WindowSize>,
+    },
+    /// Input for the job of this connection, base64; empty: its end.
+    Input {
+        /// The bytes.
+        bytes: String,
+    },
+    /// The terminal has another size.
+    Resize {
+        /// The size.
+        window: WindowSize,
+    },
+    /// A signal for the job of this connection, or the wish to end it.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// Take a checkpoint now. Answer: [`Answer::Committed`].
+    Checkpoint {
+        /// The job.
+        job: String,
+    },
+    /// End a job. Answer: [`Answer::Ended`].
+    Stop {
+        /// The job.
+        job: String,
+        /// Whether a last checkpoint is taken.
+        checkpoint: bool,
+    },
+    /// All jobs. Answer: [`Answer::Listing`] with a value as `ckptd ls --json` shows it.
+    Jobs,
+    /// One job, or the newest. Answer: [`Answer::Listing`] as `ckptd status --json` shows it.
+    Status {
+        /// The job.
+        job: Option<String>,
+    },
+    /// All members. Answer: [`Answer::Listing`] as `ckptd nodes --json` shows it.
+    Nodes,
+    /// A member is turned out, its certificate revoked. Answer: [`Answer::Done`].
+    RemoveNode {
+        /// Which.
+        node: NodeName,
+    },
+    /// A member is about to go; None: the one of this socket. Answer: [`Answer::Done`] when it is free to go.
+    Leave {
+        /// Which.
+        node: Option<NodeName>,
+    },
+    /// A join token. Only root, or the coordinator's own user, on the coordinator's socket.
+    /// Answer: [`Answer::Token`].
+    Token {
+        /// Times that it may be used.
+        uses: u32,
+        /// Seconds for which it is good.
+        valid_s: u64,
+    },
+    /// Forget a job that does not run. Answer: [`Answer::Done`].
+    Remove {
+        /// The job.
+        job: String,
+    },
+}
+
+/// To a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// The job runs.
+    Started {
+        /// Its id.
+        job: String,
+        /// Its name.
+        name: String,
+        /// Whether it has a terminal.
+        terminal: bool,
+    },
+    /// A piece of its output, base64.
+    Output {
+        /// Which stream.
+        stream: Stream,
+        /// The bytes.
+        bytes: String,
+    },
+    /// A line for the user, to standard error.
+    Say {
+        /// The line.
+        text: String,
+    },
+    /// A checkpoint was committed.
+    Committed {
+        /// Its record.
+        record: CommitRecord,
+    },
+    /// The job is over.
+    Ended {
+        /// How.
+        status: ExitKind,
+        /// Its newest committed checkpoint.
+        checkpoint: Option<CheckpointNumber>,
+    },
+    /// A listing.
+    Listing {
+        /// As the command's --json shows it.
+        value: serde_json::Value,
+    },
+    /// A join token.
+    Token {
+        /// The text.
+        token: String,
+    },
+    /// It is done.
+    Done {
+        /// A line for the user, where there is one.
+        text: Option<String>,
+    },
+    /// It could not be done.
+    Failed {
+        /// One line, in lower case, that fits after "failed to ...".
+        reason: String,
+        /// Exit status: 2 or 125.
+        status: u8,
+    },
+}

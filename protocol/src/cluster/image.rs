@@ -1,0 +1,63 @@
+//! What a coordinator knows of an instance's image: enough to place its processes.
+
+use serde::{Deserialize, Serialize};
+
+/// One process of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessFacts {
+    /// Its number in its logical node.
+    pub pid: i32,
+    /// Its parent's.
+    pub parent: i32,
+    /// Its name, as in /proc/PID/comm.
+    pub name: String,
+    /// Threads.
+    pub threads: u32,
+    /// Bytes of memory in the image.
+    pub bytes: u64,
+}
+
+/// Processes that must stay together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unit {
+    /// Their numbers, rising.
+    pub pids: Vec<i32>,
+    /// Bytes of memory in the image.
+    pub bytes: u64,
+    /// Processes among them that count as load: those that are no daemons or shells waiting for a child.
+    pub load: u32,
+    /// Why more than one process is in it, for the user; empty for one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub because: String,
+}
+
+/// What a machine must offer to run an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requirements {
+    /// Architecture as Rust names it.
+    pub architecture: String,
+    /// Bytes per page.
+    pub page_size: u64,
+    /// BLAKE3 of the kernel's vdso, hexadecimal.
+    pub vdso: String,
+    /// Features of the CPU that the processes were offered.
+    #[serde(default)]
+    pub features: Vec<String>,
+}
+
+/// One instance's part of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageFacts {
+    /// The job's first process, where this instance has it.
+    pub root: Option<i32>,
+    /// All processes.
+    pub processes: Vec<ProcessFacts>,
+    /// What must stay together.
+    pub units: Vec<Unit>,
+    /// What a machine must offer.
+    pub requirements: Requirements,
+    /// What would be lost with the machine, one line each: files on its own disk that are not in
+    /// the image.
+    #[serde(default)]
+    pub at_stake: Vec<String>,
+}

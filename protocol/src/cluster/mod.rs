@@ -1,0 +1,40 @@
+//! The conversations of a cluster. Over TLS: coordinator and agent ([`agent`]), agent and agent
+//! ([`peer`]). Over a local Unix socket: a command and the cluster, through the local agent or
+//! the coordinator itself ([`client`]).
+
+pub mod agent;
+pub mod client;
+pub mod image;
+pub mod name;
+pub mod peer;
+pub mod settings;
+
+use crate::agent::AgentId;
+use serde::{Deserialize, Serialize};
+
+pub use name::{NameError, NodeName};
+
+/// Version of all conversations of a cluster.
+pub const VERSION: u32 = 1;
+
+/// Grows by one at each rollback or restart of a job. Everything that carries a lower one than the
+/// job's own is refused.
+pub type Epoch = u64;
+
+/// One instance of a logical node, on one machine, in one epoch of a job. The number is never used
+/// twice in a job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct InstanceKey {
+    /// The job's id.
+    pub job: String,
+    /// The epoch in which it was made.
+    pub epoch: Epoch,
+    /// Its number.
+    pub instance: AgentId,
+}
+
+impl std::fmt::Display for InstanceKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} (epoch {})", self.job, self.instance.0, self.epoch)
+    }
+}

@@ -1,0 +1,138 @@
+//! What agents say to each other. Each message is a frame of a header and a body of raw bytes.
+
+use super::InstanceKey;
+use super::agent::RelaySide;
+use crate::agent::{AgentId, CheckpointNumber, CommitRecord};
+use serde::{Deserialize, Serialize};
+
+/// A file of an image, by its path below the instance's folder ("checkpoints/3/graph.json",
+/// "packs/ID.tar").
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ImageFile {
+    /// The path: two or three plain names, the first "checkpoints" or "packs".
+    pub path: String,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Between agents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "peer", rename_all = "kebab-case")]
+pub enum PeerMessage {
+    /// The first message of whoever connects.
+    Hello {
+        /// [`super::VERSION`].
+        version: u32,
+    },
+    /// I am about to send you a copy of an image: which of these files do you lack?
+    Offer {
+        /// The sender's number for this copy.
+        transfer: u64,
+        /// The instance as it runs.
+        key: InstanceKey,
+        /// The checkpoint.
+        checkpoint: CheckpointNumber,
+        /// All files of it.
+        files: Vec<ImageFile>,
+    },
+    /// Send me the image of this instance and checkpoint.
+    Fetch {
+        /// The asker's number for this copy.
+        transfer: u64,
+        /// The job.
+        job: String,
+        /// The instance whose image it is.
+        instance: AgentId,
+        /// The checkpoint.
+        checkpoint: CheckpointNumber,
+    },
+    /// Answer to a fetch: all files of it; those wanted are named by [`PeerMessage::Want`].
+    Listing {
+        /// The asker's number.
+        transfer: u64,
+        /// They.
+        files: Vec<ImageFile>,
+    },
+    /// Of an offer or a listing, these are lacking.
+    Want {
+        /// The copy.
+        transfer: u64,
+        /// Paths.
+        paths: Vec<String>,
+    },
+    /// A piece of a file: the body. In order, without gaps.
+    Piece {
+        /// The copy.
+        transfer: u64,
+        /// The file.
+        path: String,
+        /// Where in it.
+        offset: u64,
+    },
+    /// Everything wanted has been sent.
+    Sent {
+        /// The copy.
+        transfer: u64,
+    },
+    /// Everything is here, verified and durable.
+    Stored {
+        /// The copy.
+        transfer: u64,
+    },
+    /// The copy could not be made.
+    TransferFailed {
+        /// The copy.
+        transfer: u64,
+        /// One line.
+        reason: String,
+    },
+    /// The checkpoint is committed: put the mark beside the copy.
+    Commit {
+        /// The instance.
+        key: InstanceKey,
+        /// The record.
+        record: CommitRecord,
+    },
+    /// Bytes of a relay: the body.
+    Relay {
+        /// The receiver's instance.
+        to: InstanceKey,
+        /// The receiver's side.
+        side: RelaySide,
+        /// Bytes sent over this relay from this side before these.
+        offset: u64,
+        /// For datagrams: a message of its own. Streams ignore it.
+        datagram: bool,
+    },
+    /// The receiver has passed on so many bytes: room for more.
+    RelayTaken {
+        /// The receiver's instance.
+        to: InstanceKey,
+        /// The receiver's side.
+        side: RelaySide,
+        /// Bytes taken in all.
+        taken: u64,
+    },
+    /// Nothing more comes from this side.
+    RelayEnd {
+        /// The receiver's instance.
+        to: InstanceKey,
+        /// The receiver's side.
+        side: RelaySide,
+        /// Bytes sent in all.
+        offset: u64,
+    },
+    /// For a checkpoint: this side is paused after so many bytes.
+    RelayPaused {
+        /// The receiver's instance.
+        to: InstanceKey,
+        /// The receiver's side.
+        side: RelaySide,
+        /// The checkpoint in flight.
+        checkpoint: CheckpointNumber,
+        /// Bytes sent in all.
+        offset: u64,
+        /// Whether the end has been sent.
+        ended: bool,
+    },
+}

@@ -1,0 +1,75 @@
+//! How a job on a cluster is kept.
+
+use super::NodeName;
+use crate::launch::External;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// When checkpoints fall due.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Interval {
+    /// Every so many seconds; 0: only on demand.
+    Seconds(f64),
+    /// As long as its cost asks for.
+    Auto,
+}
+
+/// What may be moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Each placement unit by itself.
+    #[default]
+    Process,
+    /// All processes of a logical node together, with shared memory.
+    Node,
+}
+
+/// What becomes of a departed node's daemons.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Daemons {
+    /// They are restored on a survivor like any other process.
+    #[default]
+    Restore,
+    /// Orphans fall back to the daemon of the node where they are now.
+    Fallback,
+}
+
+/// How a job is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobSettings {
+    /// Seconds between checkpoints.
+    pub interval: Interval,
+    /// Committed checkpoints kept.
+    pub keep: u32,
+    /// Places in which an image is durable before a commit.
+    pub copies: u32,
+    /// What is done about connections to outside.
+    pub external: External,
+    /// What may be moved.
+    pub placement: Placement,
+    /// What becomes of a departed node's daemons.
+    pub daemons: Daemons,
+    /// Consecutive rollbacks without a commit.
+    pub max_restarts: u32,
+    /// Numbers of processes pinned to nodes, for measuring.
+    #[serde(default)]
+    pub place: BTreeMap<NodeName, u32>,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        Self {
+            interval: Interval::Seconds(30.0),
+            keep: 2,
+            copies: 2,
+            external: External::Warn,
+            placement: Placement::Process,
+            daemons: Daemons::Restore,
+            max_restarts: 10,
+            place: BTreeMap::new(),
+        }
+    }
+}
