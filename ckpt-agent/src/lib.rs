@@ -5,6 +5,7 @@ mod agent;
 pub mod doctor;
 pub mod engine;
 mod fault;
+pub mod rewire;
 pub mod store;
 
 pub use agent::{Agent, AgentError};
