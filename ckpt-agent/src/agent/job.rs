@@ -73,7 +73,7 @@ impl Job {
             protocol::launch::External::Fail => External::Fail,
         };
         let clocks = Some(clock_offsets(job_dir, spec.checkpoint)?);
-        let task = Task::Restore { job_dir: job_dir.to_owned(), spec };
+        let task = Task::Restore { job_dir: job_dir.to_owned(), spec, part: None };
         Self::start(&Order { clocks, task }, directories, external, requests, warn)
     }
 
@@ -125,6 +125,8 @@ impl Job {
             let (report, descriptors) = channel.receive::<Report>()?;
             match report {
                 Report::Init(pid) => init = pid,
+                // A job on one machine has no relays.
+                Report::Outer { .. } => {}
                 Report::Failed(reason) => return Err(AgentError::Init(reason)),
                 Report::Ready { root, console, warnings } => {
                     warnings.into_iter().for_each(warn);

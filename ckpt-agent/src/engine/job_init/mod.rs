@@ -14,8 +14,9 @@ use protocol::agent::ExitKind;
 use protocol::launch::{LaunchSpec, RestoreSpec};
 use serde::{Deserialize, Serialize};
 
-use super::graph::Pid;
+use super::graph::{OuterEnd, Pid};
 use super::objects::StdioRole;
+use super::split::PartOrder;
 
 /// What an agent orders of a new init.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub enum Task {
         job_dir: std::path::PathBuf,
         /// How.
         spec: RestoreSpec,
+        /// Which of its processes, where not all of them.
+        #[serde(default)]
+        part: Option<PartOrder>,
     },
 }
 
@@ -48,6 +52,12 @@ pub enum Task {
 pub enum Report {
     /// The init itself, as the agent's PID namespace numbers it.
     Init(i32),
+    /// What the agent is to hold of an object of the job: the descriptor sent along. Comes before
+    /// [`Report::Ready`].
+    Outer {
+        /// What it is.
+        end: OuterEnd,
+    },
     /// The job runs. The descriptors sent along are the launcher's ends of these streams.
     Ready {
         /// The job's first process, as the job numbers it.

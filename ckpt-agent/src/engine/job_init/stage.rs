@@ -13,6 +13,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::Pid;
 use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, restore};
+use super::super::split::PartOrder;
 use super::super::sys::tty;
 use super::channel::Channel;
 use super::{Order, Report, Task, launch, namespaces, reap};
@@ -96,7 +97,9 @@ fn live(channel: &Channel, task: Task) -> Result<()> {
             let (root, console) = launch::launch(&spec)?;
             (root.as_raw(), console)
         }
-        Task::Restore { job_dir, spec } => bring_back(&job_dir, &spec, &mut warnings)?,
+        Task::Restore { job_dir, spec, part } => {
+            bring_back(&job_dir, &spec, part.as_ref(), &mut warnings)?
+        }
     };
     release_streams()?;
     let roles = console.iter().map(|(role, _)| *role).collect();
@@ -114,7 +117,12 @@ fn live(channel: &Channel, task: Task) -> Result<()> {
 
 type Restored = (Pid, Vec<(StdioRole, OwnedFd)>);
 
-fn bring_back(job_dir: &Path, spec: &RestoreSpec, warnings: &mut Vec<String>) -> Result<Restored> {
+fn bring_back(
+    job_dir: &Path,
+    spec: &RestoreSpec,
+    _part: Option<&PartOrder>,
+    warnings: &mut Vec<String>,
+) -> Result<Restored> {
     let image = Image::open(job_dir, spec.checkpoint)?;
     let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
     raise_descriptor_limit(first_free as u64 + image.graph.files.len() as u64)?;
