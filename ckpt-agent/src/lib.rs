@@ -7,9 +7,11 @@ pub mod engine;
 mod fault;
 pub mod store;
 
-pub use agent::{Agent, AgentError};
+pub use agent::{Adopted, Agent, AgentError, InstanceEvent, Launched, RestoreOrder, Restored};
 
-pub use engine::job_init::INIT_NAME;
+pub use engine::job_init::{
+    ClusterOrder, GivenEnd, INIT_NAME, OuterEnd, OuterKind, PartOrder, UserOrder,
+};
 
 /// Acts as a job's init, for a process started under [`INIT_NAME`]: to be called before any thread is
 /// made. Returns the exit status.

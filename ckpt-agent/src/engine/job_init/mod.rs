@@ -2,12 +2,16 @@
 //! program makes the namespaces, starts or restores the job, reaps, and ends with its agent.
 
 mod channel;
+mod cluster;
 mod launch;
 pub(super) mod namespaces;
 mod reap;
 mod stage;
 
 pub use channel::{Channel, ChannelError};
+pub use cluster::{
+    ClusterOrder, Connection, GivenEnd, Instruction, Introduction, OuterEnd, OuterKind, UserOrder,
+};
 pub use stage::{INIT_NAME, run};
 
 use protocol::agent::ExitKind;
@@ -25,6 +29,12 @@ pub struct Order {
     pub clocks: Option<(i64, i64)>,
     /// What to do.
     pub task: Task,
+    /// In a cluster; `None`: with an embedded agent, with which everything ends.
+    #[serde(default)]
+    pub cluster: Option<ClusterOrder>,
+    /// How many [`Connection`]s follow, each with its descriptor.
+    #[serde(default)]
+    pub connections: u32,
 }
 
 /// What an init is for.
@@ -39,7 +49,19 @@ pub enum Task {
         job_dir: std::path::PathBuf,
         /// How.
         spec: RestoreSpec,
+        /// The part of the image; `None`: all of it.
+        #[serde(default)]
+        part: Option<PartOrder>,
     },
+}
+
+/// Which processes of an image make a part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartOrder {
+    /// The part that each process of the image belongs to.
+    pub assignment: std::collections::BTreeMap<Pid, u32>,
+    /// The part that is meant.
+    pub part: u32,
 }
 
 /// What an init tells its agent.
@@ -48,10 +70,11 @@ pub enum Task {
 pub enum Report {
     /// The init itself, as the agent's PID namespace numbers it.
     Init(i32),
-    /// The job runs. The descriptors sent along are the launcher's ends of these streams.
+    /// The job runs, or, where it was ordered, is complete and held. The descriptors sent along are the
+    /// launcher's ends of these streams.
     Ready {
-        /// The job's first process, as the job numbers it.
-        root: Pid,
+        /// The job's first process, as the job numbers it; `None`: it is not in this instance.
+        root: Option<Pid>,
         /// Which stream each descriptor is.
         console: Vec<StdioRole>,
         /// Lines for the user.
@@ -59,6 +82,21 @@ pub enum Report {
     },
     /// The job could not be started or restored; nothing of it has run.
     Failed(String),
-    /// The job's first process has ended.
+    /// The job's first process has ended, and with it all others. In a cluster the init waits for
+    /// [`Instruction::Kill`] then, so that the status is never lost.
     Ended(ExitKind),
+    /// An agent's end of a relay, sent with its descriptor before [`Report::Ready`].
+    Outer {
+        /// Which.
+        end: OuterEnd,
+    },
+    /// The first words to an agent that takes this init over. The descriptors sent along are its ends of
+    /// the streams.
+    Introduction(Box<Introduction>),
+    /// What was held runs.
+    Running,
+    /// The first process of an instance has ended; others may go on.
+    RootEnded(ExitKind),
+    /// No process is left in an instance. The init waits for [`Instruction::Kill`].
+    Empty,
 }
