@@ -35,6 +35,12 @@ pub enum InstanceEvent {
     Released,
 }
 
+impl From<AgentEvent> for InstanceEvent {
+    fn from(event: AgentEvent) -> Self {
+        Self::Agent(event)
+    }
+}
+
 /// An instance that was started.
 #[derive(Debug)]
 pub struct Launched {

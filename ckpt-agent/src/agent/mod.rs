@@ -2,6 +2,7 @@
 //! one operating-system thread, since ptrace(2) and PR_SET_PDEATHSIG are tied to one.
 
 mod cluster;
+mod instance;
 mod job;
 mod memory_watch;
 mod worker;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use protocol::agent::ExitKind;
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::RelaySide;
+use protocol::launch::External;
 use serde::{Deserialize, Serialize};
 
 use super::super::graph::{FileId, Pid};
@@ -28,6 +29,9 @@ pub struct ClusterOrder {
     pub hold: bool,
     /// Whether the end of its first process is the job's end.
     pub root_instance: bool,
+    /// What a checkpoint of a launched instance does about connections to outside of the job.
+    #[serde(default)]
+    pub external: External,
     /// The user whom a root agent runs the job for; `None`: the agent's own.
     #[serde(default)]
     pub user: Option<UserOrder>,
@@ -42,6 +46,15 @@ pub struct UserOrder {
     pub gid: u32,
     /// Its supplementary groups.
     pub groups: Vec<u32>,
+}
+
+/// What an agent knows of its job besides its processes; an init keeps it for the next agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keepsake {
+    /// Directories whose files travel with the job.
+    pub session_directories: Vec<PathBuf>,
+    /// What a checkpoint does about connections to outside of the job.
+    pub external: External,
 }
 
 /// What an agent's end of a relay is.
@@ -139,6 +152,8 @@ pub struct Introduction {
     pub ended: Option<ExitKind>,
     /// Whether no process is left.
     pub empty: bool,
+    /// What the first agent knew.
+    pub keepsake: Keepsake,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }

@@ -10,16 +10,21 @@ mod stage;
 
 pub use channel::{Channel, ChannelError};
 pub use cluster::{
-    ClusterOrder, Connection, GivenEnd, Instruction, Introduction, OuterEnd, OuterKind, UserOrder,
+    ClusterOrder, Connection, GivenEnd, Instruction, Introduction, Keepsake, OuterEnd, OuterKind,
+    UserOrder,
 };
 pub use stage::{INIT_NAME, run};
 
 use protocol::agent::ExitKind;
+use protocol::cluster::agent::MovedListener;
 use protocol::launch::{LaunchSpec, RestoreSpec};
 use serde::{Deserialize, Serialize};
 
 use super::graph::Pid;
 use super::objects::StdioRole;
+
+/// The first process of an instance that has none, in a dump's settings and in the graph.
+pub const NO_ROOT: Pid = 0;
 
 /// What an agent orders of a new init.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,6 +34,9 @@ pub struct Order {
     pub clocks: Option<(i64, i64)>,
     /// What to do.
     pub task: Task,
+    /// What is kept for later agents.
+    #[serde(default)]
+    pub keepsake: Keepsake,
     /// In a cluster; `None`: with an embedded agent, with which everything ends.
     #[serde(default)]
     pub cluster: Option<ClusterOrder>,
@@ -77,6 +85,9 @@ pub enum Report {
         root: Option<Pid>,
         /// Which stream each descriptor is.
         console: Vec<StdioRole>,
+        /// Listeners that could not have their old addresses.
+        #[serde(default)]
+        moved: Vec<MovedListener>,
         /// Lines for the user.
         warnings: Vec<String>,
     },
