@@ -326,7 +326,12 @@ impl World {
                     2 => AgentEvent::SnapshotTaken { checkpoint },
                     3 => AgentEvent::Resumed { checkpoint, pause_us: 1 },
                     4 => AgentEvent::Committed { checkpoint },
-                    5 => AgentEvent::Failed { checkpoint, step, reason: "late".into(), passing: false },
+                    5 => AgentEvent::Failed {
+                        checkpoint,
+                        step,
+                        reason: "late".into(),
+                        passing: false,
+                    },
                     6 => AgentEvent::Abandoned { checkpoint },
                     _ => AgentEvent::Warning { text: "hm".into() },
                 };

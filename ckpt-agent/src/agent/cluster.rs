@@ -7,8 +7,9 @@ use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::MovedListener;
 use protocol::launch::{Console, RestoreSpec};
 
-use crate::engine::graph::{FileId, Pid};
-use crate::engine::job_init::{ClusterOrder, OuterEnd, PartOrder};
+use crate::engine::graph::{FileId, OuterEnd, Pid};
+use crate::engine::job_init::ClusterOrder;
+use crate::engine::split::PartOrder;
 
 /// What happens to an instance.
 #[derive(Debug, Clone, PartialEq)]

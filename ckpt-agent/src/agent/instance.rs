@@ -12,7 +12,8 @@ use super::job::{Job, console};
 use super::{AgentError, Request};
 use crate::engine::error::EngineError;
 use crate::engine::freeze::settle_lingering;
-use crate::engine::job_init::{Channel, Instruction, Introduction, OuterEnd, Report, door};
+use crate::engine::graph::OuterEnd;
+use crate::engine::job_init::{Channel, Instruction, Introduction, Report, door};
 use crate::engine::proc::{descendants, read_text};
 use crate::engine::sys::pidfd::PidFd;
 use crate::engine::trace::wait_any;
@@ -161,16 +162,10 @@ fn build(
 ) -> Result<(Job, Adopted), AgentError> {
     let ends: Vec<_> = introduction.console.into_iter().zip(descriptors).collect();
     let mut instance = Instance::begin(channel, init, requests)?;
-    instance.over = introduction.empty
-        || (introduction.root_instance && introduction.ended.is_some());
-    let job = Job::taken_over(
-        instance,
-        init,
-        introduction.root,
-        &ends,
-        &outer,
-        introduction.keepsake,
-    )?;
+    instance.over =
+        introduction.empty || (introduction.root_instance && introduction.ended.is_some());
+    let job =
+        Job::taken_over(instance, init, introduction.root, &ends, &outer, introduction.keepsake)?;
     let adopted = Adopted {
         identity: introduction.identity,
         console: console(ends),

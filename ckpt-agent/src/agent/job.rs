@@ -20,10 +20,10 @@ use super::instance::Instance;
 use super::{AgentError, Request};
 use crate::engine::EngineError;
 use crate::engine::dump::DumpSettings;
-use crate::engine::graph::{FileId, Pid};
+use crate::engine::graph::{FileId, OuterEnd, Pid, RelayKind};
 use crate::engine::job_init::{
-    Channel, ClusterOrder, Connection, GivenEnd, INIT_NAME, Instruction, Keepsake, NO_ROOT, Order,
-    OuterEnd, Report, Task,
+    Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, Order, Report,
+    Task,
 };
 use crate::engine::objects::{External, StdioRole};
 use crate::engine::restore::clock_offsets;
@@ -285,10 +285,10 @@ impl Job {
 
     /// An end of a stream or relay is no more: from now on the job's side of it is an ordinary
     /// object whose other side has gone.
-    pub fn close_end(&mut self, end: &GivenEnd) {
+    pub fn close_end(&mut self, end: &OuterEnd) {
         match end {
-            GivenEnd::Stream(role) => self.streams.retain(|(known, _)| known != role),
-            GivenEnd::Relay(side) => self.outer.retain(|(known, _)| known.side != *side),
+            OuterEnd::Stream(role) => self.streams.retain(|(known, _)| known != role),
+            OuterEnd::Relay(_) => self.outer.retain(|(known, _)| known != end),
         }
         if let Some(instance) = &mut self.instance {
             instance.instruct(&Instruction::Close { end: end.clone() });
@@ -423,16 +423,16 @@ fn remember(streams: &[(StdioRole, OwnedFd)]) -> Result<Vec<(StdioRole, OwnedFd)
 }
 
 /// As [`remember`]: sockets cannot be opened by path, so of what is no pipe a copy is kept.
-fn remember_outer(
-    ends: &[(OuterEnd, OwnedFd)],
-) -> Result<Vec<(OuterEnd, OwnedFd)>, AgentError> {
-    use crate::engine::job_init::OuterKind;
+fn remember_outer(ends: &[(OuterEnd, OwnedFd)]) -> Result<Vec<(OuterEnd, OwnedFd)>, AgentError> {
     ends.iter()
         .map(|(end, fd)| {
-            let kept = match end.kind {
-                OuterKind::PipeRead | OuterKind::PipeWrite => identity(fd)?,
-                _ => fd.try_clone().map_err(AgentError::Spawn)?,
-            };
+            let is_pipe = matches!(
+                end,
+                OuterEnd::Relay(relay)
+                    if matches!(relay.kind, RelayKind::PipeRead | RelayKind::PipeWrite)
+            );
+            let kept =
+                if is_pipe { identity(fd)? } else { fd.try_clone().map_err(AgentError::Spawn)? };
             Ok((end.clone(), kept))
         })
         .collect()

@@ -19,7 +19,8 @@ use protocol::cluster::InstanceKey;
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 
 use crate::engine::EngineError;
-use crate::engine::job_init::{ChannelError, ClusterOrder, GivenEnd, Instruction, Report};
+use crate::engine::graph::OuterEnd;
+use crate::engine::job_init::{ChannelError, ClusterOrder, Instruction, Report};
 use crate::engine::sys::allocator;
 
 /// Why a job could not be started or restored.
@@ -249,7 +250,7 @@ impl Agent {
 
     /// Lets the job see the end of a stream or relay whose descriptor has been closed here: the init
     /// closes the copy that it keeps for the next agent.
-    pub fn close_end(&self, end: GivenEnd) {
+    pub fn close_end(&self, end: OuterEnd) {
         self.instruct(Instruction::Close { end });
     }
 

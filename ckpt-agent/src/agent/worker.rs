@@ -115,15 +115,18 @@ pub fn run(
             }
             Request::LaunchInstance(order, answer) => {
                 let (spec, cluster) = *order;
-                let _ = answer.send(worker.begin(|requests, warn| {
-                    Job::launch_instance(spec, cluster, requests, warn)
-                }));
+                let _ =
+                    answer.send(worker.begin(|requests, warn| {
+                        Job::launch_instance(spec, cluster, requests, warn)
+                    }));
             }
             Request::RestoreInstance(order, answer) => {
                 let job_dir = worker.job_dir.clone();
-                let _ = answer.send(
-                    worker.begin(|requests, _| Job::restore_instance(&job_dir, *order, requests)),
-                );
+                let _ =
+                    answer
+                        .send(worker.begin(|requests, _| {
+                            Job::restore_instance(&job_dir, *order, requests)
+                        }));
             }
             Request::Adopt(path, identity, answer) => {
                 let adopted = worker.begin(|requests, _| {

@@ -148,7 +148,9 @@ thread_local! {
 /// From now on the ends of tracees and children that a freeze comes across are kept for [`take_ends`]: for
 /// an init, whose own children they are.
 pub fn keep_ends() {
-    ENDS.with_borrow_mut(|ends| drop(ends.get_or_insert_default()));
+    ENDS.with_borrow_mut(|ends| {
+        ends.get_or_insert_default();
+    });
 }
 
 /// Thread numbers and wait(2)'s status of those that have ended since the last call.

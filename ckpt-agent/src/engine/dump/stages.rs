@@ -511,6 +511,7 @@ impl Quiesced {
             processes: nodes.into_iter().map(|(_, node)| node).collect(),
             files,
             inodes: Vec::new(),
+            relays: Vec::new(),
             blobs: Vec::new(),
         }
     }

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use protocol::agent::ExitKind;
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::RelaySide;
 use protocol::launch::External;
 use serde::{Deserialize, Serialize};
 
-use super::super::graph::{FileId, Pid};
+use super::super::graph::{FileId, OuterEnd, Pid};
 use super::super::objects::StdioRole;
 
 /// What an init in a cluster is told at its start.
@@ -57,45 +56,6 @@ pub struct Keepsake {
     pub external: External,
 }
 
-/// What an agent's end of a relay is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OuterKind {
-    /// The read end of a pipe that the job writes.
-    PipeRead,
-    /// The write end of a pipe that the job reads.
-    PipeWrite,
-    /// The master of a terminal whose slave the job has.
-    TerminalMaster,
-    /// The slave, raw, of a terminal whose master the job has.
-    TerminalSlave,
-    /// A Unix stream socket.
-    Stream,
-    /// A Unix socket that keeps the bounds of messages.
-    Messages,
-    /// A Unix seqpacket socket between a stand-in child and a stand-in parent.
-    Link,
-}
-
-/// An agent's end of a relay.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct OuterEnd {
-    /// Which relay, which side.
-    pub side: RelaySide,
-    /// What the end is.
-    pub kind: OuterKind,
-}
-
-/// An end that an init has given to its agent, and of which it keeps a copy for the next one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GivenEnd {
-    /// Of a standard stream.
-    Stream(StdioRole),
-    /// Of a relay.
-    Relay(RelaySide),
-}
-
 /// A connection that an agent has made for a restore, sent with its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
@@ -121,7 +81,7 @@ pub enum Instruction {
     /// Close the copy of an end, so that the job can see the other side's end.
     Close {
         /// Which.
-        end: GivenEnd,
+        end: OuterEnd,
     },
     /// The agent leaves; another one will come.
     HandOver,

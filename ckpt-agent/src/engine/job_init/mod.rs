@@ -1,18 +1,19 @@
 //! The job's init: process 1 of the job's namespaces. A fresh, single-threaded execution of this
 //! program makes the namespaces, starts or restores the job, reaps, and ends with its agent.
 
+mod bring_back;
 mod channel;
 mod cluster;
+pub mod door;
+mod keeper;
 mod launch;
+mod lease;
 pub(super) mod namespaces;
 mod reap;
 mod stage;
 
 pub use channel::{Channel, ChannelError};
-pub use cluster::{
-    ClusterOrder, Connection, GivenEnd, Instruction, Introduction, Keepsake, OuterEnd, OuterKind,
-    UserOrder,
-};
+pub use cluster::{ClusterOrder, Connection, Instruction, Introduction, Keepsake, UserOrder};
 pub use stage::{INIT_NAME, run};
 
 use protocol::agent::ExitKind;
@@ -20,10 +21,11 @@ use protocol::cluster::agent::MovedListener;
 use protocol::launch::{LaunchSpec, RestoreSpec};
 use serde::{Deserialize, Serialize};
 
-use super::graph::Pid;
+use super::graph::{OuterEnd, Pid};
 use super::objects::StdioRole;
+use super::split::PartOrder;
 
-/// The first process of an instance that has none, in a dump's settings and in the graph.
+/// The first process of an instance that has none: in a dump's settings and in the graph.
 pub const NO_ROOT: Pid = 0;
 
 /// What an agent orders of a new init.
@@ -61,15 +63,6 @@ pub enum Task {
         #[serde(default)]
         part: Option<PartOrder>,
     },
-}
-
-/// Which processes of an image make a part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PartOrder {
-    /// The part that each process of the image belongs to.
-    pub assignment: std::collections::BTreeMap<Pid, u32>,
-    /// The part that is meant.
-    pub part: u32,
 }
 
 /// What an init tells its agent.

@@ -10,7 +10,6 @@ use super::super::arch::{Architecture, Current};
 use super::super::dump::page_size;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState};
-use super::super::job_init::NO_ROOT;
 use super::super::objects::BlobSource;
 use crate::store::{Checkpoint, ChunkReader};
 
@@ -48,7 +47,7 @@ impl Image {
                 processes.insert(node.pid, image);
             }
         }
-        if graph.root != NO_ROOT && !processes.contains_key(&graph.root) {
+        if graph.root != 0 && !processes.contains_key(&graph.root) {
             return Err(EngineError::Damaged("the job's first process is missing".into()));
         }
         Ok(Self { graph, processes, reader: checkpoint.reader()? })
