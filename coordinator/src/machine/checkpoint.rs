@@ -142,7 +142,7 @@ impl JobMachine {
                     self.begin_if_waited_for(now, out);
                 }
             }
-            (Phase::Taking(taking), AgentEvent::Failed { checkpoint, step, reason })
+            (Phase::Taking(taking), AgentEvent::Failed { checkpoint, step, reason, .. })
                 if taking.number == checkpoint =>
             {
                 self.fail(now, step, reason, out);
