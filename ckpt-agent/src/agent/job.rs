@@ -162,6 +162,8 @@ impl Job {
             external: self.external,
             stdio,
             terminal_master,
+            cluster: false,
+            machines: Default::default(),
             freeze_limit: FREEZE_LIMIT,
         })
     }

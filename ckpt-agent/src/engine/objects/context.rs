@@ -1,11 +1,13 @@
 //! What rooms share during a dump and during a restore.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, CarriedInode, FileId, Graph, InodeId, Pid};
+use super::tcp::Widened;
 
 /// Which of the job's standard streams an object is.
 #[derive(
@@ -79,6 +81,12 @@ pub struct DumpContext {
     pub session_directories: Vec<PathBuf>,
     /// What to do with connections to outside.
     pub external: External,
+    /// The job has other instances: a connection to outside of this one may lead to one of them.
+    pub cluster: bool,
+    /// Addresses of the machines that the job runs on; empty: not known.
+    pub machines: BTreeSet<IpAddr>,
+    /// Receive buffers that are larger than they were until [`super::Room::late`].
+    pub widened: Vec<Widened>,
     /// Lines for the user about things that are restored differently.
     pub warnings: Vec<String>,
     /// Inodes that travel; an [`InodeId`] is an index here.
@@ -154,6 +162,13 @@ pub struct RestoreContext<'a> {
     /// Lowest descriptor number that no process of the job uses: temporary numbers below it are free
     /// in the init, numbers from it on hold parked descriptions.
     pub first_free: i32,
+    /// The job has other instances.
+    pub cluster: bool,
+    /// Connected sockets for [`super::outer_sockets`], made and filled by the agents.
+    pub connections: BTreeMap<FileId, OwnedFd>,
+    /// In a cluster: sockets that listen or are bound elsewhere than the job believes: (the job's
+    /// address, the actual one).
+    pub moved_listeners: Vec<(SocketAddr, SocketAddr)>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }
@@ -169,6 +184,9 @@ impl<'a> RestoreContext<'a> {
             console: Console::default(),
             force,
             first_free,
+            cluster: false,
+            connections: BTreeMap::new(),
+            moved_listeners: Vec::new(),
             warnings: Vec::new(),
         }
     }
