@@ -1,6 +1,7 @@
 //! What rooms share during a dump and during a restore.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use protocol::cluster::agent::MovedListener;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid};
+use super::tcp::Widened;
 
 /// Which of the job's standard streams an object is.
 #[derive(
@@ -81,6 +83,12 @@ pub struct DumpContext {
     pub session_directories: Vec<PathBuf>,
     /// What to do with connections to outside.
     pub external: External,
+    /// The job has other instances: a connection to outside of this one may lead to one of them.
+    pub cluster: bool,
+    /// Addresses of the machines that the job runs on; empty: not known.
+    pub machines: BTreeSet<IpAddr>,
+    /// Receive buffers that are larger than they were until [`super::Room::late`].
+    pub widened: Vec<Widened>,
     /// Lines for the user about things that are restored differently.
     pub warnings: Vec<String>,
     /// Inodes that travel; an [`InodeId`] is an index here.
@@ -156,7 +164,9 @@ pub struct RestoreContext<'a> {
     /// Lowest descriptor number that no process of the job uses: temporary numbers below it are free
     /// in the init, numbers from it on hold parked descriptions.
     pub first_free: i32,
-    /// Connections to other instances that the agents have made.
+    /// The job has other instances.
+    pub cluster: bool,
+    /// Connected sockets for [`super::outer_sockets`], made and filled by the agents.
     pub connections: BTreeMap<FileId, OwnedFd>,
     /// The agent's ends of relays, filled by the rooms that make them.
     pub outer: Vec<(OuterEnd, OwnedFd)>,
@@ -177,6 +187,7 @@ impl<'a> RestoreContext<'a> {
             console: Console::default(),
             force,
             first_free,
+            cluster: false,
             connections: BTreeMap::new(),
             outer: Vec::new(),
             moved: Vec::new(),
