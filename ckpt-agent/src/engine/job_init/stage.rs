@@ -10,7 +10,7 @@ use nix::unistd::{ForkResult, fork};
 use protocol::launch::{RestoreSpec, WindowSize};
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::Pid;
+use super::super::graph::{OuterEnd, Pid};
 use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, restore};
 use super::super::split::PartOrder;
@@ -92,16 +92,21 @@ fn live(channel: &Channel, task: Task) -> Result<()> {
     die_with_parent()?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     let mut warnings = namespaces::mount_own()?;
-    let (root, console) = match task {
+    let (root, console, outer) = match task {
         Task::Launch(spec) => {
             let (root, console) = launch::launch(&spec)?;
-            (root.as_raw(), console)
+            (root.as_raw(), console, Vec::new())
         }
         Task::Restore { job_dir, spec, part } => {
             bring_back(&job_dir, &spec, part.as_ref(), &mut warnings)?
         }
     };
     release_streams()?;
+    for (end, fd) in outer {
+        if channel.send(&Report::Outer { end }, &[fd]).is_err() {
+            return Ok(());
+        }
+    }
     let roles = console.iter().map(|(role, _)| *role).collect();
     let ends: Vec<OwnedFd> = console.into_iter().map(|(_, end)| end).collect();
     let report = Report::Ready { root, console: roles, warnings };
@@ -115,19 +120,26 @@ fn live(channel: &Channel, task: Task) -> Result<()> {
     Ok(())
 }
 
-type Restored = (Pid, Vec<(StdioRole, OwnedFd)>);
+type Restored = (Pid, Vec<(StdioRole, OwnedFd)>, Vec<(OuterEnd, OwnedFd)>);
 
 fn bring_back(
     job_dir: &Path,
     spec: &RestoreSpec,
-    _part: Option<&PartOrder>,
+    part: Option<&PartOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Restored> {
-    let image = Image::open(job_dir, spec.checkpoint)?;
+    let mut image = Image::open(job_dir, spec.checkpoint)?;
+    let part = match part {
+        Some(order) => image.take_part(order)?,
+        None => image.take_part(&PartOrder::whole(&image.graph))?,
+    };
     let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
     raise_descriptor_limit(first_free as u64 + image.graph.files.len() as u64)?;
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
+    context.part = Some(part);
     restore(&image, &mut context)?;
+    let root = image.processes.contains_key(&image.graph.root).then_some(image.graph.root);
+    let outer = std::mem::take(&mut context.outer);
     warnings.append(&mut context.warnings);
     let console = std::mem::take(&mut context.console);
     if let (Some(terminal), Some(window)) = (&console.terminal, spec.window) {
@@ -143,7 +155,7 @@ fn bring_back(
         (StdioRole::Stderr, console.stderr),
     ];
     let ends = ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect();
-    Ok((image.graph.root, ends))
+    Ok((root.unwrap_or(0), ends, outer))
 }
 
 /// Descriptors of the job below, parked ones above: the soft limit must allow both.
