@@ -164,6 +164,7 @@ impl Job {
             external: self.external,
             stdio,
             terminal_master,
+            relays: Vec::new(),
             freeze_limit: FREEZE_LIMIT,
         })
     }

@@ -10,6 +10,7 @@ mod process;
 mod shared;
 mod sleep;
 mod stages;
+mod standins;
 mod write;
 
 pub use areas::build_id;
