@@ -10,8 +10,10 @@ mod process;
 mod shared;
 mod sleep;
 mod stages;
+mod standins;
 mod write;
 
 pub use areas::build_id;
+pub use standins::find as find_stand_ins;
 pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size};
 pub use write::{ImageSummary, process_file, write_image};

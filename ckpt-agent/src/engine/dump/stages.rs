@@ -12,9 +12,9 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
     Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, OpenFile, Pid, ProcessImage, ProcessNode,
-    ProcessState,
+    ProcessState, RelayEnd, RelayState,
 };
-use super::super::objects::{DumpContext, External, Object, Probe, StdioRole};
+use super::super::objects::{DumpContext, External, HeldRelay, Object, Probe, StdioRole};
 use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
 use super::super::sys::kcmp::{Resource, share};
 use super::super::trace::{Batch, ProcessMemory, Remote, find_kernel_entry};
@@ -26,13 +26,14 @@ use super::pages::Pagemap;
 use super::process;
 use super::shared;
 use super::sleep::Sleeps;
+use super::standins;
 
 /// What a dump is told about the job.
 #[derive(Debug)]
 pub struct DumpSettings {
     /// The job's init, as this machine numbers it.
     pub init: i32,
-    /// The process whose end is the job's end, as the job numbers it.
+    /// The process whose end is the job's end, as the job numbers it; 0: it is not of this instance.
     pub root: Pid,
     /// Directories whose files travel with the job.
     pub session_directories: Vec<PathBuf>,
@@ -46,6 +47,10 @@ pub struct DumpSettings {
     pub cluster: bool,
     /// Addresses of the machines that the job runs on; empty: not known.
     pub machines: BTreeSet<IpAddr>,
+    /// Relays of which the agent holds a side. Their carriers must not write to their native objects
+    /// while the job stands, and must have read what those hold for other instances before
+    /// [`Frozen::quiesce`].
+    pub relays: Vec<HeldRelay>,
     /// How long stopping all threads may take.
     pub freeze_limit: Duration,
 }
@@ -73,7 +78,8 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
     let sleeps = Sleeps::observe(settings.init)?;
-    let job = freeze(settings.init, settings.freeze_limit)?;
+    let stand_ins = standins::find(settings.init)?;
+    let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
     let clocks = clocks::of_process(settings.init)?;
     Ok(Frozen { job, settings, clocks, not_inherited, sleeps, depth })
 }
@@ -122,6 +128,7 @@ impl Frozen {
     pub fn quiesce(mut self) -> Result<Quiesced> {
         let nodes = self.nodes()?;
         self.check_leaders(&nodes)?;
+        self.check_stand_ins(&nodes)?;
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
             external: self.settings.external,
@@ -129,6 +136,7 @@ impl Frozen {
             terminal_master: self.settings.terminal_master.take(),
             cluster: self.settings.cluster,
             machines: std::mem::take(&mut self.settings.machines),
+            relays: std::mem::take(&mut self.settings.relays),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {
@@ -147,7 +155,22 @@ impl Frozen {
             .collect();
         let mut collected = collect(&living, &mut context)?;
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
-        Ok(Quiesced { frozen: self, nodes, collected, context })
+        Ok(Quiesced { frozen: self, nodes, collected, context, relay_states: Vec::new() })
+    }
+
+    /// What a stand-in has not passed on yet would be lost with it.
+    fn check_stand_ins(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        for host_pid in &self.job.stand_ins {
+            let node = &nodes[host_pid];
+            standins::check_idle(*host_pid, node)?;
+            let zombie = |other: &ProcessNode| {
+                other.ppid == node.pid && matches!(other.state, ProcessState::Zombie { .. })
+            };
+            if nodes.values().any(zombie) {
+                return Err(standins::busy(node));
+            }
+        }
+        Ok(())
     }
 
     /// A main thread that has ended while others go on shows nothing in /proc any more.
@@ -172,12 +195,18 @@ impl Frozen {
     fn nodes(&self) -> Result<BTreeMap<i32, ProcessNode>> {
         let mut nodes = BTreeMap::new();
         let living = self.job.processes.iter().map(|process| process.host_pid);
-        let all: Vec<i32> = living.chain(self.job.zombies.iter().copied()).collect();
+        let stand_ins = self.job.stand_ins.iter().copied();
+        let all: Vec<i32> =
+            living.chain(stand_ins).chain(self.job.zombies.iter().copied()).collect();
         let mut parents = Vec::new();
         for host_pid in all {
             let (stat, status) = process::stat_and_status(host_pid)?;
             parents.push((host_pid, stat.ppid));
-            nodes.insert(host_pid, process::node(&stat, &status, self.depth, 1)?);
+            let mut node = process::node(&stat, &status, self.depth, 1)?;
+            if self.job.stand_ins.contains(&host_pid) {
+                node.state = ProcessState::StandIn;
+            }
+            nodes.insert(host_pid, node);
         }
         for (child, parent) in parents {
             let ppid = match nodes.get(&parent) {
@@ -250,6 +279,7 @@ pub struct Quiesced {
     nodes: BTreeMap<i32, ProcessNode>,
     collected: Collected,
     context: DumpContext,
+    relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
 }
 
 /// One process of a snapshot.
@@ -494,6 +524,28 @@ impl Quiesced {
         Ok(early)
     }
 
+    /// Tells what the agent holds of relays that is not in a native object: bytes for this side as the
+    /// agent encodes them, and whether the far side has closed. Relays that are not named hold
+    /// nothing.
+    pub fn set_relay_states(&mut self, states: Vec<(RelayEnd, Vec<u8>, bool)>) {
+        self.relay_states = states;
+    }
+
+    fn relay_states(&mut self) -> Vec<RelayState> {
+        let held = std::mem::take(&mut self.relay_states);
+        let mut states = Vec::new();
+        let ends: Vec<RelayEnd> =
+            self.context.relays.iter().map(|relay| relay.end.clone()).collect();
+        for end in ends {
+            let held = held.iter().find(|(other, ..)| *other == end);
+            let bytes = held.map(|(_, bytes, _)| bytes).filter(|bytes| !bytes.is_empty());
+            let undelivered = bytes.map(|bytes| self.context.keep(bytes.clone()));
+            let far_closed = held.is_some_and(|(_, _, far_closed)| *far_closed);
+            states.push(RelayState { end, undelivered, far_closed });
+        }
+        states
+    }
+
     fn graph(&mut self, page: u64, vdso: String, dumps: &[ProcessDump]) -> Graph {
         let order: HashMap<i32, usize> =
             dumps.iter().enumerate().map(|(index, dump)| (dump.host_pid, index)).collect();
@@ -510,6 +562,7 @@ impl Quiesced {
         let files: Vec<OpenFile> = std::mem::take(&mut self.collected.files);
         let probes: Vec<Probe> = std::mem::take(&mut self.collected.probes);
         drop(probes);
+        let relays = self.relay_states();
         Graph {
             version: GRAPH_VERSION,
             architecture: Current::NAME.to_owned(),
@@ -520,7 +573,7 @@ impl Quiesced {
             processes: nodes.into_iter().map(|(_, node)| node).collect(),
             files,
             inodes: Vec::new(),
-            relays: Vec::new(),
+            relays,
             blobs: Vec::new(),
         }
     }

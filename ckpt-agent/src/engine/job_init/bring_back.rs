@@ -13,7 +13,6 @@ use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, Standing, restore};
 use super::super::split::PartOrder;
 use super::super::sys::tty;
-use super::NO_ROOT;
 
 /// Room for descriptors of the init itself above those of the job.
 const OWN_DESCRIPTORS: u64 = 64;
@@ -39,14 +38,19 @@ pub struct Begun {
 pub fn bring_back(
     job_dir: &Path,
     spec: &RestoreSpec,
-    _part: Option<&PartOrder>,
+    part: Option<&PartOrder>,
     connections: BTreeMap<FileId, OwnedFd>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
-    let image = Image::open(job_dir, spec.checkpoint)?;
+    let mut image = Image::open(job_dir, spec.checkpoint)?;
+    let part = match part {
+        Some(order) => image.take_part(order)?,
+        None => image.take_part(&PartOrder::whole(&image.graph))?,
+    };
     let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
     raise_descriptor_limit(first_free as u64 + image.graph.files.len() as u64)?;
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
+    context.part = Some(part);
     for (file, connection) in connections {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);
@@ -67,7 +71,7 @@ pub fn bring_back(
         (StdioRole::Stderr, console.stderr),
     ];
     Ok(Begun {
-        root: (image.graph.root != NO_ROOT).then_some(image.graph.root),
+        root: image.processes.contains_key(&image.graph.root).then_some(image.graph.root),
         console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),

@@ -11,6 +11,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use protocol::agent::ExitKind;
 
+use super::super::dump::find_stand_ins;
 use super::super::error::{EngineError, Result};
 use super::super::freeze::{FrozenJob, freeze, keep_ends, settle_lingering, take_ends};
 use super::super::graph::{OuterEnd, Pid};
@@ -290,7 +291,8 @@ impl Keeper {
         if !self.touched && !self.lease.is_over()? {
             return Ok(());
         }
-        match freeze(std::process::id() as i32, FREEZE_LIMIT) {
+        let own = std::process::id() as i32;
+        match find_stand_ins(own).and_then(|stand_ins| freeze(own, stand_ins, FREEZE_LIMIT)) {
             Ok(frozen) => {
                 for thread in frozen.processes.iter().flat_map(|process| &process.threads) {
                     // They must not run on when this process is killed. One that has ended does not.

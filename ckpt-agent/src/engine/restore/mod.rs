@@ -16,13 +16,16 @@ use super::error::{EngineError, Result};
 use super::graph::{Credentials, Pid, ProcessImage};
 use super::inodes;
 use super::locks;
-use super::objects::{Object, RestoreContext, controlling_terminals, reopen};
+use super::objects::{
+    ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen,
+};
 use super::proc::read_maps;
 use super::sys::limits::set_resource_limit;
 use super::sys::owner::{FileOwner, set_file_owner};
 use super::trace::{
     ProcessMemory, Remote, RunningThread, Scratch, StoppedThread, find_kernel_entry,
 };
+use super::split::standin::Link;
 use helper::Preparation;
 use mapped::MappedFiles;
 
@@ -85,11 +88,13 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     put_flags(image, context)?;
     mapped::release_programs(image, context)?;
     let files = MappedFiles::open(image, context)?;
-    let plan = tree::plan(&image.graph.processes)
+    let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
+    let plan = tree::plan(nodes)
         .map_err(|error| EngineError::odd("process tree", error.to_string()))?;
-    let terminals = controlling_terminals(&image.graph);
+    let terminals = terminals_here(image, context);
+    let links = make_links(context)?;
     let pids = {
-        let preparation = Preparation { image, context, terminals };
+        let preparation = Preparation { image, context, terminals, links };
         tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {
             what: error.to_string(),
             way_out: "see the documentation on restarts".into(),
@@ -102,6 +107,31 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         limit(&image.processes[&process.pid], context);
     }
     Ok(Standing { processes })
+}
+
+/// Terminals that control sessions here: those whose slaves are here, or nowhere.
+fn terminals_here(image: &Image, context: &RestoreContext<'_>) -> Vec<ControllingTerminal> {
+    let mut terminals = controlling_terminals(&image.graph);
+    terminals.retain(|terminal| match terminal.slave {
+        Some(slave) => context.needs(slave),
+        None => terminal.master.is_some_and(|master| context.needs(master)),
+    });
+    terminals
+}
+
+/// A socket pair for every link: one end for the stand-in, the other one for the agent.
+fn make_links(context: &mut RestoreContext<'_>) -> Result<Vec<Link>> {
+    let legs = context.part.as_ref().map_or(Vec::new(), |part| part.links.clone());
+    let mut links = Vec::with_capacity(legs.len());
+    for leg in legs {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+        let kind = SockType::SeqPacket;
+        let (own, agent) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(|errno| EngineError::system("socketpair", "a stand-in's link", errno))?;
+        links.extend(Link::new(&leg.end, context.lift(own)?));
+        context.hand_out(leg.end, agent)?;
+    }
+    Ok(links)
 }
 
 /// The C library of a process keeps addresses of functions in the vdso: another kernel has them
@@ -130,7 +160,11 @@ fn check_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
 /// Status flags and locks of open file descriptions.
 fn put_flags(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
     for (index, file) in image.graph.files.iter().enumerate() {
-        let fd = context.parked(super::graph::FileId(index as u32))?;
+        let id = super::graph::FileId(index as u32);
+        if !context.needs(id) {
+            continue;
+        }
+        let fd = context.parked(id)?;
         if file.flags & libc::O_PATH == 0 {
             reopen::set_status(fd, file.flags)?;
         }
@@ -146,7 +180,11 @@ fn put_owners(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     for (index, file) in image.graph.files.iter().enumerate() {
         let Some(owner) = file.owner else { continue };
-        let fd = context.parked(super::graph::FileId(index as u32))?;
+        let id = super::graph::FileId(index as u32);
+        if !context.needs(id) {
+            continue;
+        }
+        let fd = context.parked(id)?;
         let kind = owner.kind as i32;
         // An owner that has ended since gets no signal anyway.
         let _ = set_file_owner(&fd, FileOwner { kind, pid: owner.pid }, owner.signal);
