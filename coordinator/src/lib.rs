@@ -1,8 +1,9 @@
 //! Decides; never touches a process.
 //!
 //! [`JobMachine`] is a state machine without I/O: time and events are handed in, actions come out.
-//! [`History`] is what the coordinator's log says of a job, [`log`] that log on disk.
+//! [`cluster::ClusterMachine`] is the same for a whole cluster. [`History`] is what the coordinator's log says of a job, [`log`] that log on disk.
 
+pub mod cluster;
 pub mod event;
 mod history;
 pub mod log;

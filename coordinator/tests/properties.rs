@@ -261,6 +261,7 @@ impl World {
             checkpoint,
             step,
             reason: "process 7: no".into(),
+            passing: false,
         };
         let event = match command {
             AgentCommand::Freeze { checkpoint } if fails => failed(checkpoint, Step::Freeze),
@@ -325,7 +326,12 @@ impl World {
                     2 => AgentEvent::SnapshotTaken { checkpoint },
                     3 => AgentEvent::Resumed { checkpoint, pause_us: 1 },
                     4 => AgentEvent::Committed { checkpoint },
-                    5 => AgentEvent::Failed { checkpoint, step, reason: "late".into() },
+                    5 => AgentEvent::Failed {
+                        checkpoint,
+                        step,
+                        reason: "late".into(),
+                        passing: false,
+                    },
                     6 => AgentEvent::Abandoned { checkpoint },
                     _ => AgentEvent::Warning { text: "hm".into() },
                 };

@@ -87,6 +87,11 @@ pub enum AgentCommand {
         /// The signal's number on this machine.
         signal: i32,
     },
+    /// Stop every thread of the job and keep it so, without a checkpoint; one that is in flight is
+    /// given up. No answer here: the agent of a cluster tells when it has been done.
+    Hold,
+    /// Let a job that is held go on.
+    Release,
     /// End every process of the job at once. [`AgentEvent::Ended`] follows.
     Kill,
 }
@@ -190,6 +195,9 @@ pub enum AgentEvent {
         step: Step,
         /// Why, in one line that names the process or connection and the way out.
         reason: String,
+        /// Whether the same checkpoint may well succeed a moment later: to be tried again as a whole.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        passing: bool,
     },
     /// The job runs and nothing is left of the checkpoint.
     Abandoned {
@@ -308,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_wire_form_is_stable() {
-        let event = AgentEvent::Failed { checkpoint: 7, step: Step::Freeze, reason: "slow".into() };
+        let event = AgentEvent::Failed { checkpoint: 7, step: Step::Freeze, reason: "slow".into(), passing: false };
         let text = serde_json::to_string(&event).unwrap();
         assert_eq!(text, r#"{"event":"failed","checkpoint":7,"step":"freeze","reason":"slow"}"#);
         assert_eq!(serde_json::from_str::<AgentEvent>(&text).unwrap(), event);
