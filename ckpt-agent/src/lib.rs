@@ -2,9 +2,11 @@
 //! outside, the store that keeps their images, and the job's init.
 
 mod agent;
+pub mod daemon;
 pub mod doctor;
 pub mod engine;
 mod fault;
+pub mod rewire;
 pub mod store;
 
 pub use agent::{Agent, AgentError};

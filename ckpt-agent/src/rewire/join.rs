@@ -1,0 +1,67 @@
+//! One connection, from either side.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::port::Awaited;
+use super::secret::{self, LENGTH, Secret};
+use super::{RewireError, Role, WireOrder, exchange};
+
+/// Limit for one attempt: a SYN that was lost is sent again after one second.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(4);
+/// Between two attempts: the peer's agent may not have its orders yet.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// Makes and fills one connection. `peer`: for the passive side.
+pub(super) async fn connect(
+    index: usize,
+    order: WireOrder,
+    peer: Option<Awaited>,
+    deadline: Instant,
+) -> Result<std::net::TcpStream, RewireError> {
+    let stream = match (order.role, peer) {
+        (Role::Active { to }, _) => seek(index, to, &order.secret, deadline).await?,
+        (Role::Passive, Some(mut peer)) => match timeout_at(deadline, peer.arrives()).await {
+            Ok(Some(stream)) => stream,
+            _ => return Err(RewireError::Late { index, last: "nobody came".into() }),
+        },
+        (Role::Passive, None) => return Err(RewireError::Twice { index }),
+    };
+    exchange::fill(index, stream, &order.queue, order.shut_write, deadline).await
+}
+
+/// Connects as often as it takes.
+async fn seek(
+    index: usize,
+    to: SocketAddr,
+    secret: &Secret,
+    deadline: Instant,
+) -> Result<TcpStream, RewireError> {
+    let mut last = "no time for an attempt".to_owned();
+    loop {
+        let attempt = timeout(ATTEMPT_LIMIT, introduce(to, secret));
+        match timeout_at(deadline, attempt).await {
+            Ok(Ok(Ok(stream))) => return Ok(stream),
+            Ok(Ok(Err(error))) => last = format!("{to}: {error}"),
+            Ok(Err(_)) => last = format!("{to} did not answer"),
+            Err(_) => return Err(RewireError::Late { index, last }),
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn introduce(to: SocketAddr, secret: &Secret) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(to).await?;
+    stream.write_all(secret.bytes()).await?;
+    let mut answer = [0; LENGTH];
+    stream.read_exact(&mut answer).await?;
+    if !secret::same(&answer, &secret.answer()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong answer to the secret"));
+    }
+    Ok(stream)
+}

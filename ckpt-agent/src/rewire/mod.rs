@@ -1,0 +1,106 @@
+//! Connections between two instances of a job, made anew after a restore: the agents of both
+//! ends connect, put back what lay unread at either end when the checkpoint was taken, and hand
+//! the sockets over.
+//!
+//! * [`port`]: where connections of peers arrive, told apart by a secret;
+//! * `join`: one connection, from either side;
+//! * `exchange`: the bytes that lay unread;
+//! * `room`: receive buffers large enough for them.
+//!
+//! On the wire, by a connection: the active side sends the secret (32 bytes), the passive side its
+//! answer ([`Secret::answer`], 32 bytes). Then both sides send the same: the number of bytes that lay
+//! unread at their own end (u64, little-endian), those bytes, and, once they have the peer's, the
+//! peer's bytes. What follows belongs to the job.
+
+mod exchange;
+mod join;
+mod port;
+mod room;
+mod secret;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::SocketAddr;
+
+pub use port::WirePort;
+pub use secret::Secret;
+
+/// Most bytes that one end may have had unread: more than tcp_rmem allows anywhere.
+pub const MOST_UNREAD: u64 = 256 << 20;
+
+/// Who connects to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Waits for the peer at the own [`WirePort`].
+    Passive,
+    /// Connects.
+    Active {
+        /// The peer's agent's wire port.
+        to: SocketAddr,
+    },
+}
+
+/// A connection to be made.
+#[derive(Debug, Clone)]
+pub struct WireOrder {
+    /// What both ends know, and nobody else.
+    pub secret: Secret,
+    /// Which end this is.
+    pub role: Role,
+    /// Bytes that must lie unread in this end's receive queue.
+    pub queue: Vec<u8>,
+    /// The job had called shutdown(2) SHUT_WR at this end.
+    pub shut_write: bool,
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RewireError {
+    /// No port to be had.
+    #[error("listen for connections of jobs on {address}: {source}")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The peer did not appear.
+    #[error(
+        "connection {index}: its peer did not come in time (last: {last}); see whether the nodes reach \
+         each other's wire ports"
+    )]
+    Late {
+        /// Index of the order.
+        index: usize,
+        /// What the last attempt met.
+        last: String,
+    },
+    /// The bytes in flight were not back in time.
+    #[error(
+        "connection {index}: {missing} of {bytes} bytes in flight are not back in time; see whether \
+         net.ipv4.tcp_rmem leaves room for them"
+    )]
+    Unfilled {
+        /// Index of the order.
+        index: usize,
+        /// Bytes that had to be there.
+        bytes: usize,
+        /// Bytes that were not.
+        missing: usize,
+    },
+    /// The connection broke, or its peer said something wrong.
+    #[error("connection {index}: {source}")]
+    Broken {
+        /// Index of the order.
+        index: usize,
+        /// What happened.
+        source: io::Error,
+    },
+    /// Two orders have the same secret.
+    #[error("connection {index}: its secret is waited for already")]
+    Twice {
+        /// Index of the order.
+        index: usize,
+    },
+}

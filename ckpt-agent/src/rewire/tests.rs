@@ -1,0 +1,231 @@
+//! Both ends in this process, each with a port of its own.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn secret(number: u8) -> Secret {
+    Secret::new([number; 32])
+}
+
+fn order(secret: Secret, role: Role, queue: &[u8]) -> WireOrder {
+    WireOrder { secret, role, queue: queue.to_vec(), shut_write: false }
+}
+
+fn pattern(length: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed | 1;
+    (0..length)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+async fn ports() -> (WirePort, WirePort) {
+    let any = "127.0.0.1:0".parse().unwrap();
+    (WirePort::bind(any).await.unwrap(), WirePort::bind(any).await.unwrap())
+}
+
+type Pair = (std::net::TcpStream, std::net::TcpStream);
+
+async fn pair(left: &[u8], right: &[u8], shut: (bool, bool)) -> Pair {
+    let (here, there) = ports().await;
+    let mut passive = order(secret(1), Role::Passive, left);
+    passive.shut_write = shut.0;
+    let mut active = order(secret(1), Role::Active { to: here.address() }, right);
+    active.shut_write = shut.1;
+    let deadline = Instant::now() + LIMIT;
+    let (one, other) = tokio::try_join!(
+        here.connect(vec![passive], deadline),
+        there.connect(vec![active], deadline)
+    )
+    .unwrap();
+    let ends = (one.into_iter().next().unwrap(), other.into_iter().next().unwrap());
+    for end in [&ends.0, &ends.1] {
+        end.set_read_timeout(Some(LIMIT)).unwrap();
+        assert!(!end.nodelay().unwrap());
+    }
+    ends
+}
+
+fn expect(stream: &mut std::net::TcpStream, wanted: &[u8]) {
+    let mut bytes = vec![0; wanted.len()];
+    stream.read_exact(&mut bytes).unwrap();
+    assert!(bytes == wanted, "bytes differ");
+}
+
+#[tokio::test]
+async fn unread_bytes_lie_in_both_queues_and_the_connection_works() {
+    for (left, right) in [(0, 0), (1, 0), (0, 1), (70_000, 1), (8 << 20, 8 << 20)] {
+        let (left, right) = (pattern(left, 3), pattern(right, 4));
+        let (mut one, mut other) = pair(&left, &right, (false, false)).await;
+        assert_eq!(crate::engine::sys::sockopt::readable(&one).unwrap(), left.len());
+        assert_eq!(crate::engine::sys::sockopt::readable(&other).unwrap(), right.len());
+        let later = pattern(3 << 20, 5);
+        let more = later.clone();
+        // The kernel tunes buffers on, or this would take ages.
+        let writer = std::thread::spawn(move || {
+            expect(&mut other, &right);
+            other.write_all(&more).unwrap();
+            expect(&mut other, b"back");
+        });
+        expect(&mut one, &left);
+        expect(&mut one, &later);
+        one.write_all(b"back").unwrap();
+        writer.join().unwrap();
+        let lock = crate::engine::sys::sockopt::get_int(&one, libc::SOL_SOCKET, 72);
+        assert_eq!(lock.unwrap() & 2, 0);
+    }
+}
+
+#[tokio::test]
+async fn half_closed_ends_say_so_behind_their_bytes() {
+    let (mut one, mut other) = pair(b"unread", b"also unread", (true, false)).await;
+    let mut all = Vec::new();
+    other.read_to_end(&mut all).unwrap();
+    assert_eq!(all, b"also unread");
+    assert_eq!(one.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    other.write_all(b", still open").unwrap();
+    drop(other);
+    all.clear();
+    one.read_to_end(&mut all).unwrap();
+    assert_eq!(all, b"unread, still open");
+}
+
+#[tokio::test]
+async fn strangers_are_dropped_and_peers_still_served() {
+    let (here, there) = ports().await;
+    let deadline = Instant::now() + LIMIT;
+    let waiting = here.connect(vec![order(secret(1), Role::Passive, b"mine")], deadline);
+    let address = here.address();
+    let strange = async {
+        let mut wrong = tokio::net::TcpStream::connect(address).await.unwrap();
+        let silent = tokio::net::TcpStream::connect(address).await.unwrap();
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        wrong.write_all(&[7; 32]).await.unwrap();
+        // Closed by the port, without a word.
+        assert!(matches!(wrong.read(&mut [0; 8]).await, Ok(0) | Err(_)));
+        let active = order(secret(1), Role::Active { to: address }, b"");
+        let ours = there.connect(vec![active], deadline).await.unwrap();
+        drop(silent);
+        ours
+    };
+    let (ours, mut theirs) = tokio::join!(waiting, async { strange.await });
+    let mut ours = ours.unwrap().into_iter().next().unwrap();
+    expect(&mut ours, b"mine");
+    theirs[0].write_all(b"!").unwrap();
+    expect(&mut ours, b"!");
+}
+
+#[tokio::test]
+async fn an_active_side_with_another_secret_never_gets_through() {
+    let (here, there) = ports().await;
+    let deadline = Instant::now() + Duration::from_millis(300);
+    let passive = here.connect(vec![order(secret(1), Role::Passive, b"")], deadline);
+    let active = order(secret(2), Role::Active { to: here.address() }, b"");
+    let active = there.connect(vec![active], deadline);
+    let (passive, active) = tokio::join!(passive, active);
+    assert!(matches!(passive, Err(RewireError::Late { index: 0, .. })), "{passive:?}");
+    assert!(matches!(active, Err(RewireError::Late { index: 0, .. })), "{active:?}");
+}
+
+#[tokio::test]
+async fn a_peer_that_answers_wrongly_is_no_peer() {
+    let false_port = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = false_port.local_addr().unwrap();
+    tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        while let Ok((mut stream, _)) = false_port.accept().await {
+            let mut said = [0; 32];
+            stream.read_exact(&mut said).await.unwrap();
+            stream.write_all(&said).await.unwrap();
+        }
+    });
+    let (here, _there) = ports().await;
+    let plan = vec![order(secret(1), Role::Active { to }, b"secret bytes")];
+    let error = here.connect(plan, Instant::now() + Duration::from_millis(300)).await.unwrap_err();
+    assert!(error.to_string().contains("wrong answer"), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_is_waited_for_beyond_the_deadline_and_a_secret_is_free_afterwards() {
+    let (here, there) = ports().await;
+    for _ in 0..2 {
+        let began = Instant::now();
+        let plan = vec![order(secret(9), Role::Passive, b"")];
+        let error = here.connect(plan, began + Duration::from_millis(100)).await.unwrap_err();
+        assert!(matches!(error, RewireError::Late { .. }), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(3));
+    }
+    let twice = vec![order(secret(9), Role::Passive, b""), order(secret(9), Role::Passive, b"")];
+    let error = here.connect(twice, Instant::now() + LIMIT).await.unwrap_err();
+    assert!(matches!(error, RewireError::Twice { index: 1 }), "{error}");
+    // An active side that comes before the passive one has its orders tries again.
+    let deadline = Instant::now() + LIMIT;
+    let active = order(secret(9), Role::Active { to: here.address() }, b"");
+    let late = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        here.connect(vec![order(secret(9), Role::Passive, b"late")], deadline).await
+    };
+    let (early, late) = tokio::join!(there.connect(vec![active], deadline), late);
+    early.unwrap();
+    expect(&mut late.unwrap()[0], b"late");
+}
+
+#[tokio::test]
+async fn a_hundred_at_once_keep_their_order() {
+    let (here, there) = ports().await;
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for number in 0..100u8 {
+        let bytes = pattern(usize::from(number) * 1000, u32::from(number));
+        // Both sides are active for half of them.
+        let (one, other) =
+            if number % 2 == 0 { (&mut left, &mut right) } else { (&mut right, &mut left) };
+        let to = if number % 2 == 0 { here.address() } else { there.address() };
+        one.push(order(secret(number), Role::Passive, &bytes));
+        other.push(order(secret(number), Role::Active { to }, &[number]));
+    }
+    let deadline = Instant::now() + LIMIT;
+    let (left, right) =
+        tokio::try_join!(here.connect(left, deadline), there.connect(right, deadline)).unwrap();
+    for (number, (mut one, mut other)) in left.into_iter().zip(right).enumerate() {
+        if number % 2 == 1 {
+            std::mem::swap(&mut one, &mut other);
+        }
+        expect(&mut one, &pattern(number * 1000, number as u32));
+        expect(&mut other, &[number as u8]);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_tells_of_too_much_is_refused() {
+    let (here, _there) = ports().await;
+    let waiting = here.connect(vec![order(secret(1), Role::Passive, b"")], Instant::now() + LIMIT);
+    let address = here.address();
+    let liar = async {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(secret(1).bytes()).await.unwrap();
+        stream.read_exact(&mut [0; 32]).await.unwrap();
+        stream.write_all(&u64::MAX.to_le_bytes()).await.unwrap();
+        stream
+    };
+    let (refused, _stream) = tokio::join!(waiting, liar);
+    assert!(refused.unwrap_err().to_string().contains("bytes in flight"));
+}
+
+#[test]
+fn secrets_are_read_from_hexadecimal_digits_only() {
+    let text = "00ff".repeat(16);
+    let bytes: Vec<u8> = [0, 255].repeat(16);
+    assert!(Secret::from_hex(&text).unwrap().is(&bytes.try_into().unwrap()));
+    for wrong in ["", "00", &"zz".repeat(32), &"+f".repeat(32), &"é".repeat(32)] {
+        assert!(Secret::from_hex(wrong).is_none());
+    }
+}
