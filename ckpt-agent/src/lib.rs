@@ -2,6 +2,7 @@
 //! outside, the store that keeps their images, and the job's init.
 
 mod agent;
+pub mod daemon;
 pub mod doctor;
 pub mod engine;
 mod fault;

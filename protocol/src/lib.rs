@@ -8,9 +8,11 @@
 //! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
 //! - [`cluster`]: the conversations of a cluster.
 //! - [`frame`]: the framing and its limits.
+//! - [`transport`]: the encrypted connections of a cluster, and who may open them.
 
 pub mod agent;
 pub mod cluster;
 pub mod control;
 pub mod frame;
 pub mod launch;
+pub mod transport;

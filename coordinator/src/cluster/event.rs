@@ -69,8 +69,11 @@ pub enum ClusterEvent {
     },
 }
 
-/// What is to be done, in this order.
+/// What is to be done, in this order. What follows an [`ClusterAction::Append`] is done only once
+/// that is durable, or has failed.
 #[derive(Debug, Clone, PartialEq)]
+// As short-lived as a message: a box would cost more than the room.
+#[allow(clippy::large_enum_variant)]
 pub enum ClusterAction {
     /// Send to an agent over its newest connection; dropped where it has none.
     Send {
@@ -91,7 +94,8 @@ pub enum ClusterAction {
         /// The node.
         node: NodeName,
     },
-    /// Answer a client.
+    /// Answer a client of the coordinator's own socket. Those of nodes are answered by
+    /// [`ToAgent::Client`].
     Answer {
         /// Who.
         client: ClientId,

@@ -8,7 +8,7 @@ use protocol::agent::{
     AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ImageSummary, Step,
 };
 use protocol::control::{InFlight, Reply};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where the job's checkpoints stand.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,6 +27,10 @@ pub(super) enum Phase {
 pub(super) struct Taking {
     number: CheckpointNumber,
     step: Step,
+    /// Agents that take part: those that the job had when it was begun.
+    agents: BTreeSet<AgentId>,
+    /// Places in which their images are durable, where they have told.
+    copies: BTreeMap<AgentId, u32>,
     /// Agents whose answer to the step is still to come.
     awaited: BTreeSet<AgentId>,
     deadline: u64,
@@ -64,6 +68,10 @@ impl Phase {
         matches!(self, Phase::Taking(Taking { step: Step::Freeze, .. }))
     }
 
+    pub(super) fn is_pausing(&self) -> bool {
+        matches!(self, Phase::Taking(taking) if taking.step < Step::Write)
+    }
+
     pub(super) fn is_stuck(&self) -> bool {
         matches!(self, Phase::Abandoning(Abandoning { repeated: true, .. }))
     }
@@ -78,6 +86,17 @@ impl Phase {
             }),
             _ => None,
         }
+    }
+}
+
+/// How often a checkpoint that failed for a passing reason is tried again at once.
+const MOST_ATTEMPTS: u32 = 5;
+/// From the first failure to the next attempt, in nanoseconds; later ones wait longer.
+const FIRST_PAUSE: u64 = 20_000_000;
+
+fn tell(agents: &BTreeSet<AgentId>, command: &AgentCommand, out: &mut Vec<Action>) {
+    for agent in agents {
+        out.push(Action::Tell { agent: *agent, command: command.clone() });
     }
 }
 
@@ -99,9 +118,12 @@ impl JobMachine {
         let number = self.history.next_number();
         self.append(Entry::Begun { checkpoint: number }, out);
         self.joined.append(&mut self.waiting);
+        self.retry_at = None;
         self.phase = Phase::Taking(Taking {
             number,
             step: Step::Freeze,
+            agents: self.agents.clone(),
+            copies: BTreeMap::new(),
             awaited: self.agents.clone(),
             deadline: now.nanos.saturating_add(self.settings.limits.freeze),
             began: now,
@@ -118,7 +140,7 @@ impl JobMachine {
     }
 
     pub(super) fn begin_if_waited_for(&mut self, now: Time, out: &mut Vec<Action>) {
-        if !self.waiting.is_empty() && self.may_begin() {
+        if !self.waiting.is_empty() && self.retry_at.is_none() && self.may_begin() {
             self.begin(now, out);
         }
     }
@@ -142,10 +164,14 @@ impl JobMachine {
                     self.begin_if_waited_for(now, out);
                 }
             }
-            (Phase::Taking(taking), AgentEvent::Failed { checkpoint, step, reason, .. })
+            (Phase::Taking(taking), AgentEvent::Failed { checkpoint, step, reason, passing })
                 if taking.number == checkpoint =>
             {
-                self.fail(now, step, reason, out);
+                if passing && !taking.recorded && self.attempts < MOST_ATTEMPTS {
+                    self.try_again(now, reason, out);
+                } else {
+                    self.fail(now, step, reason, out);
+                }
             }
             (Phase::Taking(taking), AgentEvent::Progress { checkpoint, bytes })
                 // Only what moves is progress.
@@ -183,13 +209,16 @@ impl JobMachine {
             Step::Write => return self.record(now, out),
             Step::Commit => return self.commit_done(now, out),
         };
-        taking.enter(now, step, &self.settings.limits, &self.agents);
-        self.tell_all(&command, out);
+        let agents = taking.agents.clone();
+        taking.enter(now, step, &self.settings.limits, &agents);
+        tell(&agents, &command, out);
     }
 
     /// Every agent has written its part: hands the record to the log.
     fn record(&mut self, now: Time, out: &mut Vec<Action>) {
         let Phase::Taking(taking) = &mut self.phase else { return };
+        let copies = |agent| taking.copies.get(agent).copied().unwrap_or(1);
+        let copies = taking.agents.iter().map(copies).min().unwrap_or(1);
         let record = CommitRecord {
             format: CommitRecord::FORMAT,
             job: self.job.clone(),
@@ -199,10 +228,10 @@ impl JobMachine {
             committed_at_ms: now.unix_ms,
             pause_us: taking.pause_us,
             log_length: taking.log_length,
-            copies: 1,
-            degraded: self.settings.copies > 1,
+            copies,
+            degraded: copies < self.settings.copies,
             summary: taking.summary,
-            agents: self.agents.iter().copied().collect(),
+            agents: taking.agents.iter().copied().collect(),
         };
         taking.enter(now, Step::Commit, &self.settings.limits, &BTreeSet::new());
         taking.record = Some(record.clone());
@@ -223,9 +252,11 @@ impl JobMachine {
         }
         let Some(record) = taking.record.clone() else { return };
         taking.recorded = true;
-        taking.enter(now, Step::Commit, &self.settings.limits, &self.agents);
+        let agents = taking.agents.clone();
+        taking.enter(now, Step::Commit, &self.settings.limits, &agents);
+        self.attempts = 0;
         self.history.apply(&Entry::Committed(record.clone()));
-        self.tell_all(&AgentCommand::Commit { checkpoint, record }, out);
+        tell(&agents, &AgentCommand::Commit { checkpoint, record }, out);
     }
 
     /// Every agent holds the mark: tells who waits, and gives older checkpoints up.
@@ -314,6 +345,8 @@ impl JobMachine {
             self.announce(now, out);
             return;
         }
+        let agents = taking.agents.clone();
+        self.attempts = 0;
         self.drop_checkpoint(out);
         self.append(Entry::Abandoned { checkpoint, reason: reason.clone() }, out);
         let text = format!("take checkpoint {checkpoint}: {step}: {reason}");
@@ -325,18 +358,134 @@ impl JobMachine {
             self.finish(now, status, out);
             return;
         }
+        self.give_up(now, checkpoint, agents);
+    }
+
+    /// Waits until these agents have let go of a checkpoint.
+    fn give_up(&mut self, now: Time, number: CheckpointNumber, awaited: BTreeSet<AgentId>) {
         self.phase = Phase::Abandoning(Abandoning {
-            number: checkpoint,
-            awaited: self.agents.clone(),
+            number,
+            awaited,
             repeat_at: now.nanos.saturating_add(self.settings.limits.abandon),
             repeated: false,
         });
     }
 
+    /// A step failed for a reason that passes: the whole checkpoint is taken once more, soon, for
+    /// the same callers.
+    fn try_again(&mut self, now: Time, reason: String, out: &mut Vec<Action>) {
+        let Phase::Taking(taking) = &self.phase else { return };
+        let (checkpoint, agents) = (taking.number, taking.agents.clone());
+        self.attempts += 1;
+        let pause = FIRST_PAUSE.saturating_mul(u64::from(self.attempts));
+        self.retry_at = Some(now.nanos.saturating_add(pause));
+        self.drop_checkpoint(out);
+        self.append(Entry::Abandoned { checkpoint, reason }, out);
+        let joined = std::mem::take(&mut self.joined);
+        self.waiting.splice(0..0, joined);
+        if let Life::Ended(status) = self.life {
+            self.finish(now, status, out);
+            return;
+        }
+        self.give_up(now, checkpoint, agents);
+    }
+
+    /// Begins the checkpoint that is to be tried again, once its time has come.
+    pub(super) fn retry(&mut self, now: Time, out: &mut Vec<Action>) {
+        if self.retry_at.is_some_and(|at| now.nanos >= at) && self.may_begin() {
+            self.begin(now, out);
+        }
+    }
+
+    /// In how many places an agent's image of the checkpoint in flight is durable.
+    pub(super) fn note_copies(
+        &mut self,
+        agent: AgentId,
+        checkpoint: CheckpointNumber,
+        copies: u32,
+    ) {
+        if let Phase::Taking(taking) = &mut self.phase {
+            if taking.number == checkpoint && taking.agents.contains(&agent) {
+                taking.copies.insert(agent, copies);
+            }
+        }
+    }
+
+    /// Goes on with a job that may have been left in the middle of this checkpoint.
+    pub(super) fn abandon_unknown(
+        &mut self,
+        now: Time,
+        checkpoint: CheckpointNumber,
+        out: &mut Vec<Action>,
+    ) {
+        let reason = "the coordinator was started again".to_owned();
+        self.append(Entry::Abandoned { checkpoint, reason }, out);
+        self.tell_all(&AgentCommand::Abandon { checkpoint }, out);
+        self.give_up(now, checkpoint, self.agents.clone());
+    }
+
+    /// An agent can't be reached for the moment: the job is not kept frozen for its sake.
+    pub(super) fn unheard(
+        &mut self,
+        now: Time,
+        agent: AgentId,
+        reason: &str,
+        out: &mut Vec<Action>,
+    ) {
+        let Phase::Taking(taking) = &self.phase else { return };
+        let step = taking.step;
+        if step < Step::Write && taking.agents.contains(&agent) {
+            self.fail(now, step, reason.to_owned(), out);
+        }
+    }
+
+    /// An agent can be reached again: what it has not answered may not have come to it.
+    pub(super) fn heard_again(&mut self, agent: AgentId, out: &mut Vec<Action>) {
+        let command = match &self.phase {
+            Phase::Taking(taking) if taking.awaited.contains(&agent) => taking.command(),
+            Phase::Abandoning(abandoning) if abandoning.awaited.contains(&agent) => {
+                Some(AgentCommand::Abandon { checkpoint: abandoning.number })
+            }
+            _ => None,
+        };
+        out.extend(command.map(|command| Action::Tell { agent, command }));
+    }
+
+    /// An agent has no process of the job left. An image that it has in hand is written to its
+    /// end.
+    pub(super) fn leave_checkpoint(&mut self, now: Time, agent: AgentId, out: &mut Vec<Action>) {
+        match &mut self.phase {
+            Phase::Taking(taking) if taking.agents.contains(&agent) => match taking.step {
+                Step::Freeze if taking.awaited.contains(&agent) => {
+                    taking.agents.remove(&agent);
+                    taking.awaited.remove(&agent);
+                    if taking.agents.is_empty() {
+                        self.fail(now, Step::Freeze, "no process is left".to_owned(), out);
+                    } else if taking.awaited.is_empty() {
+                        self.next_step(now, out);
+                    }
+                }
+                Step::Write | Step::Commit => {}
+                step => {
+                    let reason = format!("the processes of instance {} ended", agent.0);
+                    self.fail(now, step, reason, out);
+                }
+            },
+            _ => {}
+        }
+        if let Phase::Abandoning(abandoning) = &mut self.phase {
+            abandoning.awaited.remove(&agent);
+            if abandoning.awaited.is_empty() {
+                self.phase = Phase::Idle;
+                self.begin_if_waited_for(now, out);
+            }
+        }
+    }
+
     /// Tells every agent to give up the checkpoint in flight, without waiting for it.
     pub(super) fn drop_checkpoint(&mut self, out: &mut Vec<Action>) {
-        if let Phase::Taking(Taking { number, recorded: false, .. }) = self.phase {
-            self.tell_all(&AgentCommand::Abandon { checkpoint: number }, out);
+        if let Phase::Taking(Taking { number, recorded: false, agents, .. }) = &self.phase {
+            tell(agents, &AgentCommand::Abandon { checkpoint: *number }, out);
         }
         self.phase = Phase::Idle;
     }
@@ -382,6 +531,22 @@ impl Taking {
         self.step = step;
         self.awaited = awaited.clone();
         self.deadline = now.nanos.saturating_add(limit(limits, step));
+    }
+
+    /// What the agents have been told for the step that is under way.
+    fn command(&self) -> Option<AgentCommand> {
+        let checkpoint = self.number;
+        match (self.step, &self.record) {
+            (Step::Freeze, _) => Some(AgentCommand::Freeze { checkpoint }),
+            (Step::Quiesce, _) => Some(AgentCommand::Quiesce { checkpoint }),
+            (Step::Snapshot, _) => Some(AgentCommand::Snapshot { checkpoint }),
+            (Step::Resume, _) => Some(AgentCommand::Resume { checkpoint }),
+            (Step::Write, _) => Some(AgentCommand::Write { checkpoint }),
+            (Step::Commit, Some(record)) => {
+                Some(AgentCommand::Commit { checkpoint, record: record.clone() })
+            }
+            (Step::Drain | Step::Commit, _) => None,
+        }
     }
 
     /// Takes an agent's answer into account; false where it is not one that is awaited.

@@ -1,10 +1,12 @@
 //! The state machine of one job.
 //!
-//! Three concerns, each in its file: [`checkpoint`] takes one checkpoint after the other,
-//! [`ending`] brings the job to its end, and this file deals out the events.
+//! Four concerns, each in its file: [`checkpoint`] takes one checkpoint after the other,
+//! [`ending`] brings the job to its end, [`instances`] is for jobs on a cluster, whose agents come
+//! and go, and this file deals out the events.
 
 mod checkpoint;
 mod ending;
+mod instances;
 
 use crate::event::{Action, Event, Notice, Outcome, Ticket, Time};
 use crate::history::{Entry, History};
@@ -46,6 +48,12 @@ pub struct JobMachine {
     waiting: Vec<Waiter>,
     interval: Option<u64>,
     due: Option<u64>,
+    /// No checkpoint is begun for the moment.
+    held: bool,
+    /// Attempts in a row that failed for a passing reason.
+    attempts: u32,
+    /// When the next attempt is to be made.
+    retry_at: Option<u64>,
     processes: Option<u32>,
 }
 
@@ -82,6 +90,9 @@ impl JobMachine {
             waiting: Vec::new(),
             interval: settings.interval.first(),
             due: None,
+            held: false,
+            attempts: 0,
+            retry_at: None,
             processes: None,
         }
     }
@@ -124,8 +135,8 @@ impl JobMachine {
     /// When the machine next wants an [`Event::Clock`], on the clock of [`Time::nanos`].
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        let due = if self.may_begin() { self.due } else { None };
-        [due, self.phase.deadline(), self.ending.as_ref().and_then(Ending::deadline)]
+        let (due, retry) = if self.may_begin() { (self.due, self.retry_at) } else { (None, None) };
+        [due, retry, self.phase.deadline(), self.ending.as_ref().and_then(Ending::deadline)]
             .into_iter()
             .flatten()
             .min()
@@ -168,7 +179,10 @@ impl JobMachine {
     }
 
     fn may_begin(&self) -> bool {
-        self.life == Life::Running && self.ending.is_none() && self.phase == Phase::Idle
+        self.life == Life::Running
+            && self.ending.is_none()
+            && !self.held
+            && self.phase == Phase::Idle
     }
 
     fn append(&mut self, entry: Entry, out: &mut Vec<Action>) {
@@ -278,8 +292,11 @@ impl JobMachine {
         if self.life != Life::Running {
             return;
         }
+        self.retry(now, out);
         if let (Some(due), Some(interval)) = (self.due, self.interval) {
-            if now.nanos >= due {
+            // One that is held only comes later.
+            let held = self.held && self.phase == Phase::Idle;
+            if now.nanos >= due && !held {
                 // A tick that falls due while a checkpoint is in flight is skipped, and so are
                 // those that a sleeping machine has missed.
                 let missed = (now.nanos - due) / interval + 1;

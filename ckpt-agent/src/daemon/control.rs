@@ -1,0 +1,205 @@
+//! The hand that this agent has on one instance. Behind an interface, so that everything above it is
+//! tested without processes.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, ExitKind};
+use protocol::cluster::InstanceKey;
+use protocol::cluster::agent::{MovedListener, RelaySide};
+use protocol::launch::{Console, External, LaunchSpec, WindowSize};
+
+use super::lease::BootTime;
+
+/// What happens to an instance, outside of calls.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ControlEvent {
+    /// Of a checkpoint; a warning.
+    Agent(AgentEvent),
+    /// Its first process has ended.
+    RootEnded(ExitKind),
+    /// No process is left.
+    Empty,
+}
+
+/// How an instance is set up, whether launched or restored.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Which it is.
+    pub key: InstanceKey,
+    /// Its host name.
+    pub host_name: String,
+    /// Content of /etc/hosts inside.
+    pub hosts: String,
+    /// Where its init listens for the next agent.
+    pub socket: PathBuf,
+    /// Until when it may run without an agent.
+    pub lease_until: BootTime,
+    /// Whether the end of its first process is the job's end.
+    pub is_root: bool,
+    /// What is done about connections to outside.
+    pub external: External,
+    /// The user that it runs as; None: this agent's own.
+    pub user: Option<User>,
+}
+
+/// A user, as this machine numbers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Name.
+    pub name: String,
+    /// Number.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// Home directory.
+    pub home: PathBuf,
+    /// Login shell.
+    pub shell: PathBuf,
+}
+
+/// What is to be restored.
+#[derive(Debug)]
+pub struct RestoreSetup {
+    /// As what.
+    pub setup: Setup,
+    /// The checkpoint.
+    pub checkpoint: CheckpointNumber,
+    /// Go on although files have changed.
+    pub force: bool,
+    /// Size of its terminal.
+    pub window: Option<WindowSize>,
+    /// The part of each process.
+    pub assignment: BTreeMap<i32, u32>,
+    /// The part that is meant.
+    pub part: u32,
+    /// What new relays are named after.
+    pub origin: String,
+    /// Connections to other instances, by the open file that each is to be.
+    pub connections: Vec<(u32, OwnedFd)>,
+}
+
+/// An instance that is there.
+#[derive(Debug, Default)]
+pub struct Started {
+    /// Its streams.
+    pub console: Console,
+    /// The agent's ends of relays.
+    pub relays: Vec<RelayEnd>,
+    /// Its init, as this machine numbers it.
+    pub init: i32,
+    /// Its first process, if it is here.
+    pub root: Option<i32>,
+    /// Listeners that had to move.
+    pub moved: Vec<MovedListener>,
+    /// Lines for the user.
+    pub warnings: Vec<String>,
+}
+
+/// An agent's end of a relay.
+#[derive(Debug)]
+pub struct RelayEnd {
+    /// Which.
+    pub side: RelaySide,
+    /// What it is.
+    pub kind: RelayEndKind,
+    /// It.
+    pub native: OwnedFd,
+    /// What was on its way to the native object at the checkpoint, and whether nothing more follows.
+    pub prefix: RelayState,
+}
+
+/// What an agent holds of a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelayEndKind {
+    /// The read end of a pipe.
+    PipeRead,
+    /// The write end of a pipe.
+    PipeWrite,
+    /// One side of a terminal.
+    Terminal,
+    /// A socket that carries a stream.
+    Stream,
+    /// A socket that keeps the bounds of messages.
+    Messages,
+}
+
+/// What a relay held at a checkpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RelayState {
+    /// Bytes not written into the native object yet; of messages each behind its length (u32, little
+    /// endian).
+    pub undelivered: Vec<u8>,
+    /// Whether they are the last.
+    pub far_closed: bool,
+}
+
+/// An instance found alive.
+#[derive(Debug)]
+pub struct Adopted {
+    /// It.
+    pub started: Started,
+    /// Which it is.
+    pub key: InstanceKey,
+    /// Whether it stands still.
+    pub held: bool,
+    /// How its first process ended, if it has.
+    pub ended: Option<ExitKind>,
+    /// Whether no process is left.
+    pub empty: bool,
+    /// Whether it cannot go on as it is.
+    pub touched: bool,
+}
+
+/// Which end of the agent's is closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Standard input.
+    Stdin,
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// The terminal.
+    Terminal,
+    /// Of a relay.
+    Relay(RelaySide),
+}
+
+/// One instance. All methods but `command`, `lease`, `close_end` and `relay_states` may block.
+/// Errors are one line each.
+pub trait Control: Send + Sync {
+    /// Starts a program.
+    fn launch(&self, spec: LaunchSpec, setup: Setup) -> Result<Started, String>;
+    /// Brings an image back, up to the last step.
+    fn restore(&self, order: RestoreSetup) -> Result<Started, String>;
+    /// Takes over one that lives.
+    fn adopt(&self, socket: &Path) -> Result<Adopted, String>;
+    /// Lets a restored one run, or one whose init holds it.
+    fn go(&self) -> Result<(), String>;
+    /// Stops all threads.
+    fn hold(&self) -> Result<(), String>;
+    /// Lets go what [`Control::hold`] stopped.
+    fn release(&self) -> Result<(), String>;
+    /// Ends every process, none of which runs on. Returns when they are gone.
+    fn kill(&self);
+    /// Extends the lease.
+    fn lease(&self, until: BootTime);
+    /// A step of a checkpoint, or a signal.
+    fn command(&self, command: AgentCommand);
+    /// What relays hold, for the checkpoint in flight.
+    fn relay_states(&self, states: Vec<(RelaySide, RelayState)>);
+    /// The agent has closed an end; the job is to see it.
+    fn close_end(&self, end: End);
+}
+
+/// Takes an instance's events; must not block.
+pub type ControlEvents = Box<dyn Fn(ControlEvent) + Send + Sync>;
+
+/// Makes the hand on an instance whose images are kept in that folder.
+pub type StartControl =
+    Arc<dyn Fn(PathBuf, ControlEvents) -> Result<Arc<dyn Control>, String> + Send + Sync>;

@@ -1,0 +1,124 @@
+//! What happens to an agent.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::agent::{FromAgent, NodeProfile, OuterSocket, RelaySide, ToAgent};
+use protocol::cluster::image::ImageFacts;
+use protocol::cluster::{Epoch, InstanceKey, NodeName};
+use tokio::sync::mpsc::{Sender, UnboundedSender};
+
+use super::clients::ClientEvent;
+use super::console::ConsoleReport;
+use super::control::{Adopted, Control, ControlEvent, End, RelayState, Started};
+use super::link::Message;
+use super::shells::ShellEvent;
+
+/// What happened.
+pub enum Event {
+    /// There is a connection to the coordinator, which knows nothing of this agent yet.
+    Connected {
+        /// Its number, rising.
+        connection: u64,
+        /// To the coordinator.
+        to: Sender<Message<FromAgent>>,
+        /// The local address of it.
+        local: IpAddr,
+    },
+    /// The coordinator says something.
+    Coordinator {
+        /// Over which connection.
+        connection: u64,
+        /// What.
+        message: ToAgent,
+        /// Its body.
+        body: Vec<u8>,
+    },
+    /// The connection is gone.
+    Disconnected {
+        /// Which.
+        connection: u64,
+    },
+    /// The coordinator does not want this node.
+    Refused(String),
+    /// This machine was measured.
+    Measured(Box<NodeProfile>),
+    /// It is time for a heartbeat, and to look at the lease.
+    Tick,
+    /// SIGTERM or SIGINT.
+    Terminate,
+    /// Of an instance.
+    Instance(InstanceKey, ControlEvent),
+    /// An instance was launched or restored, or could not be.
+    Made(InstanceKey, Result<Started, String>),
+    /// What a restore needs is here, or not.
+    Prepared(InstanceKey, Result<Vec<OuterSocket>, String>),
+    /// An instance runs, or could not be let go.
+    Running(InstanceKey, Result<(), String>),
+    /// No process of an instance is left, since it was killed.
+    Killed(InstanceKey),
+    /// One was found alive when this agent began.
+    Found(Arc<dyn Control>, Box<Adopted>),
+    /// All that lived when this agent began has been found.
+    AllFound,
+    /// Of the job's console.
+    Console(InstanceKey, ConsoleReport),
+    /// Of a relay.
+    Relay(InstanceKey, RelayEvent),
+    /// All relays of an instance stand still for a checkpoint, or could not.
+    RelaysPaused(InstanceKey, CheckpointNumber, Result<Vec<(RelaySide, RelayState)>, String>),
+    /// Of local clients.
+    Client(ClientEvent),
+    /// Of `ckptd rsh`.
+    Shell(ShellEvent),
+    /// An image was copied to as many partners as could be.
+    Copied(Box<Copied>),
+    /// The mark was put beside a copy or an image, for the coordinator's commit.
+    Marked(InstanceKey, CheckpointNumber, Result<(), String>),
+    /// What was wanted of [`ToAgent::Kill`] may be complete.
+    KillChecked(String, Epoch),
+}
+
+/// What a relay reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RelayEvent {
+    /// It has carried everything, both ways.
+    Done(RelaySide),
+    /// It cannot go on.
+    Lost(RelaySide, String),
+    /// Its native end was closed.
+    Closed(End),
+}
+
+/// What became of the copies of an image.
+#[derive(Debug)]
+pub struct Copied {
+    /// Whose image.
+    pub key: InstanceKey,
+    /// The checkpoint.
+    pub checkpoint: CheckpointNumber,
+    /// What it holds.
+    pub facts: Result<ImageFacts, String>,
+    /// Nodes that have a copy.
+    pub holders: Vec<NodeName>,
+    /// Lines for the user.
+    pub warnings: Vec<String>,
+}
+
+/// The way to the node's own task.
+#[derive(Debug, Clone)]
+pub struct Events(UnboundedSender<Event>);
+
+impl Events {
+    /// Into that channel.
+    #[must_use]
+    pub fn new(sender: UnboundedSender<Event>) -> Self {
+        Self(sender)
+    }
+
+    /// Reports. An agent that is ending does not listen any more.
+    pub fn tell(&self, event: Event) {
+        let _ = self.0.send(event);
+    }
+}

@@ -1,0 +1,179 @@
+//! Where an agent keeps things, and which names it believes.
+//!
+//! ```text
+//! DIR/JOB/instances/NUMBER/checkpoints/N/   an image, as in a job's folder on one machine
+//! DIR/JOB/instances/NUMBER/packs/
+//! DIR/JOB/instances/NUMBER/instance.json    what a later agent must know of one that runs here
+//! DIR/JOB/instances/NUMBER/init.sock        where its init listens
+//! ```
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use protocol::agent::AgentId;
+use protocol::cluster::agent::Holding;
+
+use crate::store::{self, CheckpointState};
+
+/// The longest id of a job.
+const LONGEST_ID: usize = 128;
+/// Jobs that are looked at.
+const MOST_JOBS: usize = 10_000;
+/// Instances of one job that are looked at.
+const MOST_INSTANCES: usize = 100_000;
+
+/// The agent's folder.
+#[derive(Debug, Clone)]
+pub struct Folders {
+    dir: PathBuf,
+}
+
+/// A job's id that is no path.
+#[must_use]
+pub fn is_job_id(id: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=LONGEST_ID).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(plain)
+}
+
+impl Folders {
+    /// In that folder.
+    #[must_use]
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// The folder itself.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A job's.
+    #[must_use]
+    pub fn job(&self, job: &str) -> PathBuf {
+        self.dir.join(job)
+    }
+
+    /// An instance's.
+    #[must_use]
+    pub fn instance(&self, job: &str, instance: AgentId) -> PathBuf {
+        self.job(job).join("instances").join(instance.0.to_string())
+    }
+
+    /// Makes an instance's folder, and those above it, open to this user alone.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    pub fn make_instance(&self, job: &str, instance: AgentId) -> io::Result<PathBuf> {
+        let folder = self.instance(job, instance);
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        Ok(folder)
+    }
+
+    /// All jobs of which there is something here.
+    #[must_use]
+    pub fn jobs(&self) -> Vec<String> {
+        let mut jobs = names(&self.dir, MOST_JOBS);
+        jobs.retain(|job| is_job_id(job) && self.job(job).join("instances").is_dir());
+        jobs
+    }
+
+    /// All instances of a job of which there is something here.
+    #[must_use]
+    pub fn instances(&self, job: &str) -> Vec<AgentId> {
+        let folder = self.job(job).join("instances");
+        let mut found: Vec<AgentId> = names(&folder, MOST_INSTANCES)
+            .iter()
+            .filter_map(|name| {
+                let number: u32 = name.parse().ok()?;
+                (number.to_string() == *name).then_some(AgentId(number))
+            })
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The committed images on this disk.
+    #[must_use]
+    pub fn holdings(&self) -> Vec<Holding> {
+        let mut holdings = Vec::new();
+        for job in self.jobs() {
+            for instance in self.instances(&job) {
+                let Ok(all) = store::list(&self.instance(&job, instance)) else { continue };
+                let whole = |state: &CheckpointState| matches!(state, CheckpointState::Committed(_));
+                let checkpoints: Vec<u64> =
+                    all.iter().filter(|c| whole(&c.state)).map(|c| c.number).collect();
+                if !checkpoints.is_empty() {
+                    holdings.push(Holding { job: job.clone(), instance, checkpoints });
+                }
+            }
+        }
+        holdings
+    }
+
+    /// Removes an instance's folder; what is not there is gone.
+    ///
+    /// # Errors
+    /// As unlink(2), rmdir(2).
+    pub fn remove_instance(&self, job: &str, instance: AgentId) -> io::Result<()> {
+        gone(fs::remove_dir_all(self.instance(job, instance)))?;
+        // Only if nothing else is in them.
+        let _ = fs::remove_dir(self.job(job).join("instances"));
+        let _ = fs::remove_dir(self.job(job));
+        Ok(())
+    }
+}
+
+/// What is not there need not be removed.
+fn gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn names(folder: &Path, limit: usize) -> Vec<String> {
+    let Ok(listing) = fs::read_dir(folder) else { return Vec::new() };
+    listing
+        .take(limit)
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_no_paths() {
+        for good in ["a", "nqueens-1", "20260101T1200-x_y.z"] {
+            assert!(is_job_id(good), "{good}");
+        }
+        let long = "x".repeat(129);
+        for bad in ["", ".", "..", ".x", "a/b", "/a", "a\0", "ä", long.as_str()] {
+            assert!(!is_job_id(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_folders_of_instances_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders = Folders::new(dir.path().to_owned());
+        folders.make_instance("job", AgentId(12)).unwrap();
+        folders.make_instance("job", AgentId(2)).unwrap();
+        fs::create_dir(folders.job("job").join("instances/007")).unwrap();
+        fs::create_dir(dir.path().join("other")).unwrap();
+        assert_eq!(folders.jobs(), ["job"]);
+        assert_eq!(folders.instances("job"), [AgentId(2), AgentId(12)]);
+        assert!(folders.holdings().is_empty());
+        folders.remove_instance("job", AgentId(2)).unwrap();
+        folders.remove_instance("job", AgentId(12)).unwrap();
+        fs::remove_dir(folders.job("job").join("instances/007")).unwrap();
+        folders.remove_instance("job", AgentId(3)).unwrap();
+        assert!(folders.jobs().is_empty());
+    }
+}

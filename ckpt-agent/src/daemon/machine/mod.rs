@@ -1,0 +1,85 @@
+//! What this machine offers, and how it is.
+
+mod cores;
+mod speed;
+mod vitals;
+
+use std::net::SocketAddr;
+
+use protocol::cluster::agent::NodeProfile;
+
+use super::DaemonOptions;
+use crate::engine::dump::page_size;
+use crate::engine::proc::read_maps;
+use crate::engine::trace::ProcessMemory;
+
+pub use cores::cores;
+pub use speed::measure;
+pub use vitals::vitals;
+
+/// Most slots that a node may offer.
+const MOST_SLOTS: u32 = 65_536;
+
+/// What is offered, but for the addresses, which depend on the connection to the coordinator.
+#[must_use]
+pub fn profile(options: &DaemonOptions, unset: SocketAddr) -> NodeProfile {
+    let cores = cores();
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    NodeProfile {
+        address: unset,
+        wire: unset,
+        slots: options.slots.unwrap_or(cores).min(MOST_SLOTS),
+        cores,
+        speed: Some(options.speed.unwrap_or_else(measure)),
+        speed_given: options.speed.is_some(),
+        architecture: std::env::consts::ARCH.to_owned(),
+        page_size: page_size(),
+        vdso: vdso().unwrap_or_default(),
+        features: features(&cpu),
+        memory: vitals::meminfo("MemTotal:").unwrap_or_default(),
+        kernel: nix::sys::utsname::uname()
+            .map(|name| name.release().to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        allow_root: options.allow_root,
+    }
+}
+
+/// The vdso's hash, as a graph records it: the whole mapping's.
+fn vdso() -> Option<String> {
+    let own = std::process::id() as i32;
+    let maps = read_maps(own).ok()?;
+    let vdso = maps.iter().find(|mapping| mapping.name == "[vdso]")?;
+    let mut bytes = vec![0; usize::try_from(vdso.length()).ok()?];
+    ProcessMemory::of(own).read(vdso.start, &mut bytes).ok()?;
+    Some(blake3::hash(&bytes).to_hex().to_string())
+}
+
+/// Of the first CPU: "flags" on x86, "Features" on ARM (proc(5)).
+fn features(cpuinfo: &str) -> Vec<String> {
+    let line = cpuinfo.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        matches!(name.trim(), "flags" | "Features").then_some(value)
+    });
+    let mut features: Vec<String> =
+        line.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    features.sort_unstable();
+    features.dedup();
+    features
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_found_by_either_name() {
+        assert_eq!(features("x: y\nflags\t\t: sse2 avx sse2\nflags : z\n"), ["avx", "sse2"]);
+        assert_eq!(features("Features\t: fp asimd\n"), ["asimd", "fp"]);
+        assert!(features("").is_empty());
+    }
+
+    #[test]
+    fn this_machine_has_a_vdso() {
+        assert_eq!(vdso().unwrap().len(), 64);
+    }
+}

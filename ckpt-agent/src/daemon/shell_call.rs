@@ -1,0 +1,37 @@
+//! What `ckptd rsh` and its agent say to each other: over a Unix socket in the agent's folder, one
+//! request with the caller's three standard streams, then one reply.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use protocol::agent::ExitKind;
+use serde::{Deserialize, Serialize};
+
+/// Name of the socket in the agent's folder.
+pub const SOCKET: &str = "rsh.sock";
+
+/// Names the socket to processes of a job.
+pub const VARIABLE: &str = "CKPTD_AGENT_SOCKET";
+
+/// What is to be started elsewhere. Descriptors 0, 1 and 2 of the caller come along.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShellRequest {
+    /// The logical node.
+    pub node: String,
+    /// The command, as one line for /bin/sh.
+    pub line: OsString,
+    /// Variables that are taken along.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The caller's working directory.
+    pub working_directory: PathBuf,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShellReply {
+    /// Its first process ended, and all its output has been passed on.
+    Ended(ExitKind),
+    /// It could not be started; one line.
+    Failed(String),
+}

@@ -1,0 +1,309 @@
+//! What the cluster coordinator's log says: from it alone its state is rebuilt.
+
+use crate::history::Entry;
+use protocol::agent::{AgentId, CheckpointNumber, CommitRecord, ExitKind};
+use protocol::cluster::agent::{JobUser, NodeProfile};
+use protocol::cluster::client::RunRequest;
+use protocol::cluster::image::ImageFacts;
+use protocol::cluster::settings::JobSettings;
+use protocol::cluster::{Epoch, NodeName};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the entries that this build writes.
+pub const FORMAT: u32 = 1;
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "cluster", rename_all = "kebab-case")]
+pub enum ClusterEntry {
+    /// The first entry of a log.
+    Opened {
+        /// [`FORMAT`].
+        format: u32,
+    },
+    /// A node has joined, come back, or come with another profile.
+    NodeKnown {
+        /// Which.
+        node: NodeName,
+        /// What it offers.
+        profile: Box<NodeProfile>,
+    },
+    /// A node was declared gone.
+    NodeGone {
+        /// Which.
+        node: NodeName,
+        /// When, in milliseconds since 1970 UTC.
+        at_ms: u64,
+    },
+    /// A node was turned out: it is never taken again.
+    NodeRemoved {
+        /// Which.
+        node: NodeName,
+    },
+    /// A job is to be run.
+    JobCreated {
+        /// Its id.
+        job: String,
+        /// Its name.
+        name: String,
+        /// For whom.
+        user: JobUser,
+        /// The node on which it was asked for.
+        client_node: Option<NodeName>,
+        /// What was asked for.
+        request: Box<RunRequest>,
+        /// When, in milliseconds since 1970 UTC.
+        at_ms: u64,
+    },
+    /// Settings of a job were changed.
+    Settings {
+        /// The job.
+        job: String,
+        /// They.
+        settings: Box<JobSettings>,
+    },
+    /// A new epoch has begun: nothing of an older one counts any more.
+    EpochBegun {
+        /// The job.
+        job: String,
+        /// The epoch.
+        epoch: Epoch,
+        /// The checkpoint that it starts from; None: from the job's beginning.
+        checkpoint: Option<CheckpointNumber>,
+        /// Rollbacks without a commit, this one included.
+        rollbacks: u32,
+        /// Why.
+        cause: Cause,
+        /// When, in milliseconds since 1970 UTC.
+        at_ms: u64,
+    },
+    /// Instances are to be made. Their numbers are used up.
+    Instances {
+        /// The job.
+        job: String,
+        /// They, all of the job's epoch.
+        instances: BTreeMap<AgentId, InstanceRecord>,
+    },
+    /// An instance is no part of the job any more.
+    InstanceEnded {
+        /// The job.
+        job: String,
+        /// Which.
+        instance: AgentId,
+    },
+    /// The job runs in this epoch.
+    Running {
+        /// The job.
+        job: String,
+        /// The epoch.
+        epoch: Epoch,
+        /// What is recorded of the way to here, for a rollback.
+        rollback: Option<Box<RollbackRecord>>,
+    },
+    /// The job's own coordinator says: anything but a commit.
+    Job {
+        /// The job.
+        job: String,
+        /// What.
+        entry: Entry,
+    },
+    /// A checkpoint is committed.
+    Committed {
+        /// The job.
+        job: String,
+        /// Its record.
+        record: CommitRecord,
+        /// Every instance's part of it.
+        images: BTreeMap<AgentId, ImageRecord>,
+    },
+    /// Images of a committed checkpoint are at more places.
+    Held {
+        /// The job.
+        job: String,
+        /// The checkpoint.
+        checkpoint: CheckpointNumber,
+        /// The instance whose image it is.
+        instance: AgentId,
+        /// Where.
+        node: NodeName,
+    },
+    /// Where the job's log stood, with the mark that is then appended to it.
+    Mark {
+        /// The job.
+        job: String,
+        /// Length of the job's log with the mark, in bytes.
+        length: u64,
+        /// Bytes of the root instance's console that are in it.
+        console: u64,
+        /// The mark.
+        text: String,
+    },
+    /// The job is over, or given up until somebody restarts it.
+    JobOver {
+        /// The job.
+        job: String,
+        /// The epoch that is over.
+        epoch: Epoch,
+        /// How; None: given up.
+        status: Option<ExitKind>,
+        /// Why it was given up, in one line.
+        reason: Option<String>,
+        /// When, in milliseconds since 1970 UTC.
+        at_ms: u64,
+    },
+    /// The job is forgotten.
+    JobRemoved {
+        /// The job.
+        job: String,
+    },
+}
+
+/// Why an epoch began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The job's first.
+    Run,
+    /// Somebody asked for it.
+    Restart,
+    /// A node was declared gone.
+    Lost {
+        /// Which.
+        node: NodeName,
+    },
+    /// A node announced that it goes.
+    Leave {
+        /// Which.
+        node: NodeName,
+    },
+    /// An instance, or a relay of it, ended in a way that the job cannot survive.
+    Broken {
+        /// Where.
+        node: NodeName,
+        /// One line.
+        reason: String,
+    },
+    /// The rollback before did not succeed.
+    Again {
+        /// One line.
+        reason: String,
+    },
+    /// The coordinator was started again while a rollback was under way.
+    Recovered,
+}
+
+impl Cause {
+    /// The word for it in listings.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Cause::Run => "run",
+            Cause::Restart => "restart",
+            Cause::Lost { .. } => "lost",
+            Cause::Leave { .. } => "leave",
+            Cause::Broken { .. } => "broken",
+            Cause::Again { .. } => "again",
+            Cause::Recovered => "recovered",
+        }
+    }
+
+    /// The node that it is about.
+    #[must_use]
+    pub fn node(&self) -> Option<&NodeName> {
+        match self {
+            Cause::Lost { node } | Cause::Leave { node } | Cause::Broken { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+}
+
+/// One instance of an epoch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceRecord {
+    /// Its machine.
+    pub node: NodeName,
+    /// Its logical node.
+    pub logical_node: NodeName,
+    /// Whether it has the job's first process.
+    pub root: bool,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where an instance comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// It is the job's first.
+    Run,
+    /// A remote shell called for it.
+    Shell {
+        /// The caller's instance.
+        caller: AgentId,
+        /// The caller's number for the call.
+        call: u64,
+    },
+    /// It is a part of an image.
+    Image {
+        /// The instance whose image it is.
+        instance: AgentId,
+        /// All processes of the image and the part that each belongs to.
+        assignment: BTreeMap<i32, u32>,
+        /// Which part.
+        part: u32,
+    },
+}
+
+/// One instance's part of a committed checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageRecord {
+    /// The machine on which it was taken.
+    pub node: NodeName,
+    /// Its logical node.
+    pub logical_node: NodeName,
+    /// Machines that hold it.
+    pub holders: Vec<NodeName>,
+    /// What is in it.
+    pub facts: ImageFacts,
+}
+
+/// A process that came to another machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Its name.
+    pub process: String,
+    /// Its number in its logical node.
+    pub pid: i32,
+    /// The machine where it was when the checkpoint was taken.
+    pub from: NodeName,
+    /// Where it is now.
+    pub to: NodeName,
+}
+
+/// One rollback, as `ckptd status` shows it. Times are milliseconds since 1970 UTC.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RollbackRecord {
+    /// `lost`, `leave`, `broken`, `again`, `recovered` or `restart`.
+    pub reason: String,
+    /// The node that it is about.
+    pub node: Option<NodeName>,
+    /// The checkpoint from which the job went on; None: from its beginning.
+    pub checkpoint: Option<CheckpointNumber>,
+    /// When the node was last heard, or the trouble came to be known.
+    pub lost_at_ms: u64,
+    /// When it was declared gone.
+    pub declared_ms: u64,
+    /// When everything older had been killed and the plan was made.
+    pub planned_ms: Option<u64>,
+    /// When every image was where it was needed.
+    pub images_ms: Option<u64>,
+    /// When the orders to make connections had been given: the restore begins with them.
+    pub rewired_ms: Option<u64>,
+    /// When every instance was complete.
+    pub restored_ms: Option<u64>,
+    /// When all ran.
+    pub running_ms: Option<u64>,
+    /// Who moved where.
+    pub moves: Vec<Move>,
+}

@@ -1,0 +1,175 @@
+//! Who is a member, and how each of them is.
+
+use crate::event::Time;
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::{Holding, NodeProfile, Peer, Vitals};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether a member takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It is there, or not declared gone yet.
+    There,
+    /// It has announced that it goes.
+    Leaving,
+    /// It was declared gone; it may come back.
+    Gone,
+}
+
+/// One member.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) profile: NodeProfile,
+    pub(super) vitals: Vitals,
+    pub(super) presence: Presence,
+    /// Number of its connection, while it has one over which it has said Hello.
+    pub(super) connection: Option<u64>,
+    /// When its last heartbeat came.
+    pub(super) heard: Time,
+    /// Images on its disk when it last connected.
+    pub(super) holdings: Vec<Holding>,
+}
+
+impl Member {
+    fn new(profile: NodeProfile, now: Time) -> Self {
+        Self {
+            profile,
+            vitals: Vitals::default(),
+            presence: Presence::There,
+            connection: None,
+            heard: now,
+            holdings: Vec::new(),
+        }
+    }
+
+    /// Whether messages reach it, as far as is known.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Whether it may be given processes.
+    pub(super) fn is_usable(&self) -> bool {
+        self.is_connected() && self.presence == Presence::There && self.profile.slots > 0
+    }
+
+    /// Its measured speed, 1.0 where it has none.
+    pub(super) fn speed(&self) -> f64 {
+        let measured = if self.profile.speed_given { None } else { self.vitals.speed };
+        measured
+            .or(self.profile.speed)
+            .filter(|speed| speed.is_finite() && *speed > 0.0)
+            .unwrap_or(1.0)
+    }
+}
+
+/// All members, those that are gone included.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    table: BTreeMap<NodeName, Member>,
+    /// Turned out for ever.
+    removed: BTreeSet<NodeName>,
+}
+
+impl Members {
+    pub(super) fn get(&self, node: &NodeName) -> Option<&Member> {
+        self.table.get(node)
+    }
+
+    pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<&mut Member> {
+        self.table.get_mut(node)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&NodeName, &Member)> {
+        self.table.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&NodeName, &mut Member)> {
+        self.table.iter_mut()
+    }
+
+    /// Takes a node in, or notes its new profile. True where that is news for the log.
+    pub(super) fn know(&mut self, node: &NodeName, profile: NodeProfile, now: Time) -> bool {
+        match self.table.get_mut(node) {
+            Some(member) => {
+                let news = member.profile != profile || member.presence == Presence::Gone;
+                member.profile = profile;
+                if member.presence == Presence::Gone {
+                    member.presence = Presence::There;
+                }
+                news
+            }
+            None => {
+                self.table.insert(node.clone(), Member::new(profile, now));
+                true
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, node: &NodeName) {
+        self.table.remove(node);
+        self.removed.insert(node.clone());
+    }
+
+    pub(super) fn is_removed(&self, node: &NodeName) -> bool {
+        self.removed.contains(node)
+    }
+
+    pub(super) fn is_connected(&self, node: &NodeName) -> bool {
+        self.get(node).is_some_and(Member::is_connected)
+    }
+
+    pub(super) fn is_usable(&self, node: &NodeName) -> bool {
+        self.get(node).is_some_and(Member::is_usable)
+    }
+
+    /// Whether it was declared gone, turned out, or never known: nothing that it holds is to be
+    /// waited for.
+    pub(super) fn is_gone(&self, node: &NodeName) -> bool {
+        self.get(node).is_none_or(|member| member.presence == Presence::Gone)
+    }
+
+    /// Those that may be given processes.
+    pub(super) fn usable(&self) -> impl Iterator<Item = (&NodeName, &Member)> {
+        self.iter().filter(|(_, member)| member.is_usable())
+    }
+
+    /// Those to whom messages can be sent.
+    pub(super) fn connected(&self) -> impl Iterator<Item = &NodeName> {
+        self.iter().filter(|(_, member)| member.is_connected()).map(|(node, _)| node)
+    }
+
+    /// What agents are told of each other.
+    pub(super) fn peers(&self) -> Vec<Peer> {
+        self.iter()
+            .filter(|(_, member)| member.presence != Presence::Gone)
+            .map(|(name, member)| Peer { name: name.clone(), address: member.profile.address })
+            .collect()
+    }
+
+    /// Starts the grace anew for all.
+    pub(super) fn forgive(&mut self, now: Time) {
+        for member in self.table.values_mut() {
+            member.heard = now;
+        }
+    }
+
+    /// When the next member is to be declared gone.
+    pub(super) fn deadline(&self, grace: u64) -> Option<u64> {
+        self.table
+            .values()
+            .filter(|member| member.presence != Presence::Gone)
+            .map(|member| member.heard.nanos.saturating_add(grace))
+            .min()
+    }
+
+    /// Those whose grace is over.
+    pub(super) fn overdue(&self, now: Time, grace: u64) -> Vec<NodeName> {
+        self.iter()
+            .filter(|(_, member)| {
+                member.presence != Presence::Gone
+                    && now.nanos >= member.heard.nanos.saturating_add(grace)
+            })
+            .map(|(node, _)| node.clone())
+            .collect()
+    }
+}

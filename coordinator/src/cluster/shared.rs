@@ -1,0 +1,193 @@
+//! What all parts of the machine work with: the members, the clients, and what is to be done.
+
+use super::entry::ClusterEntry;
+use super::event::{ClientId, ClusterAction};
+use super::members::Members;
+use super::secrets::Secrets;
+use super::settings::ClusterSettings;
+use protocol::agent::{AgentCommand, CheckpointNumber};
+use protocol::cluster::agent::{JobUser, ToAgent};
+use protocol::cluster::client::Answer;
+use protocol::cluster::{Epoch, InstanceKey, NodeName};
+use std::collections::{BTreeMap, VecDeque};
+
+/// From a failed write of the log to the next attempt, in nanoseconds.
+const RETRY: u64 = 1_000_000_000;
+
+/// What hangs on an entry that is being written.
+#[derive(Debug)]
+pub(super) enum Hanging {
+    /// The commit, or the beginning, of a checkpoint.
+    Checkpoint { job: String, epoch: Epoch, checkpoint: CheckpointNumber },
+    /// Nothing but the truth: it is written again until it succeeds.
+    Entry(Box<ClusterEntry>),
+}
+
+/// A client that has said something.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    /// Its user; None until it has said Hello.
+    pub(super) user: Option<JobUser>,
+    /// The job whose output it gets.
+    pub(super) job: Option<String>,
+}
+
+/// See above.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) settings: ClusterSettings,
+    pub(super) secrets: Box<dyn Secrets>,
+    pub(super) members: Members,
+    pub(super) clients: BTreeMap<ClientId, Client>,
+    out: Vec<ClusterAction>,
+    next_number: u64,
+    hanging: BTreeMap<u64, Hanging>,
+    /// Entries that could not be written, in order.
+    unwritten: VecDeque<ClusterEntry>,
+    retry_at: Option<u64>,
+}
+
+impl Shared {
+    pub(super) fn new(settings: ClusterSettings, secrets: Box<dyn Secrets>) -> Self {
+        Self {
+            settings,
+            secrets,
+            members: Members::default(),
+            clients: BTreeMap::new(),
+            out: Vec::new(),
+            next_number: 1,
+            hanging: BTreeMap::new(),
+            unwritten: VecDeque::new(),
+            retry_at: None,
+        }
+    }
+
+    pub(super) fn take_actions(&mut self) -> Vec<ClusterAction> {
+        std::mem::take(&mut self.out)
+    }
+
+    pub(super) fn act(&mut self, action: ClusterAction) {
+        self.out.push(action);
+    }
+
+    /// Sends to a member, if it is connected.
+    pub(super) fn send(&mut self, node: &NodeName, message: ToAgent) {
+        self.send_with(node, message, Vec::new());
+    }
+
+    pub(super) fn send_with(&mut self, node: &NodeName, message: ToAgent, body: Vec<u8>) {
+        if self.members.is_connected(node) {
+            self.act(ClusterAction::Send { node: node.clone(), message, body });
+        }
+    }
+
+    pub(super) fn command(&mut self, node: &NodeName, key: InstanceKey, command: AgentCommand) {
+        self.send(node, ToAgent::Instance { key, command });
+    }
+
+    pub(super) fn broadcast(&mut self, message: &ToAgent) {
+        let nodes: Vec<NodeName> = self.members.connected().cloned().collect();
+        for node in nodes {
+            self.send(&node, message.clone());
+        }
+    }
+
+    pub(super) fn answer(&mut self, client: &ClientId, answer: Answer) {
+        match &client.node {
+            None => self.act(ClusterAction::Answer { client: client.clone(), answer }),
+            Some(node) => match serde_json::to_string(&answer) {
+                Ok(line) => self.to_client(&node.clone(), client, Some(line)),
+                // Nothing in an answer fails to be written; a client without one is let go.
+                Err(_) => self.to_client(&node.clone(), client, None),
+            },
+        }
+    }
+
+    /// The last answer of all.
+    pub(super) fn answer_last(&mut self, client: &ClientId, answer: Answer) {
+        self.answer(client, answer);
+        self.close(client);
+    }
+
+    pub(super) fn fail(&mut self, client: &ClientId, reason: impl Into<String>) {
+        self.answer_last(client, Answer::Failed { reason: reason.into(), status: 125 });
+    }
+
+    pub(super) fn close(&mut self, client: &ClientId) {
+        match &client.node {
+            None => self.act(ClusterAction::Close { client: client.clone() }),
+            Some(node) => self.to_client(&node.clone(), client, None),
+        }
+    }
+
+    fn to_client(&mut self, node: &NodeName, client: &ClientId, line: Option<String>) {
+        let current = self.members.get(node).and_then(|member| member.connection);
+        if current == Some(client.connection) {
+            self.send(node, ToAgent::Client { client: client.number, line });
+        }
+    }
+
+    /// Writes an entry to the log. What is sent after it is sent only once it is durable, since
+    /// actions are done in order.
+    pub(super) fn append(&mut self, entry: ClusterEntry) {
+        if self.unwritten.is_empty() {
+            self.write(entry.clone(), Hanging::Entry(Box::new(entry)));
+        } else {
+            self.unwritten.push_back(entry);
+        }
+    }
+
+    /// Writes an entry of a checkpoint, which fails with it. False where the log can't be written.
+    pub(super) fn append_for_checkpoint(
+        &mut self,
+        entry: ClusterEntry,
+        job: &str,
+        epoch: Epoch,
+        checkpoint: CheckpointNumber,
+    ) -> bool {
+        if !self.unwritten.is_empty() {
+            return false;
+        }
+        let job = job.to_owned();
+        self.write(entry, Hanging::Checkpoint { job, epoch, checkpoint });
+        true
+    }
+
+    fn write(&mut self, entry: ClusterEntry, hanging: Hanging) {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.hanging.insert(number, hanging);
+        self.act(ClusterAction::Append { number, entry });
+    }
+
+    /// An entry is durable. What hangs on it, if that is a checkpoint.
+    pub(super) fn recorded(&mut self, number: u64) -> Option<Hanging> {
+        self.hanging.remove(&number)
+    }
+
+    /// An entry could not be written. What fails with it, if that is a checkpoint.
+    pub(super) fn record_failed(&mut self, now: u64, number: u64) -> Option<Hanging> {
+        match self.hanging.remove(&number)? {
+            Hanging::Entry(entry) => {
+                self.unwritten.push_back(*entry);
+                self.retry_at = Some(now.saturating_add(RETRY));
+                None
+            }
+            checkpoint @ Hanging::Checkpoint { .. } => Some(checkpoint),
+        }
+    }
+
+    pub(super) fn retry_deadline(&self) -> Option<u64> {
+        self.retry_at
+    }
+
+    /// Tries once more to write what could not be written.
+    pub(super) fn retry(&mut self, now: u64) {
+        if self.retry_at.is_some_and(|at| now >= at) {
+            self.retry_at = None;
+            for entry in std::mem::take(&mut self.unwritten) {
+                self.write(entry.clone(), Hanging::Entry(Box::new(entry)));
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What only a job on a cluster needs: its agents are instances, which come and go, and which
+//! can't be reached at times.
+
+use super::{JobMachine, Life};
+use crate::event::{Action, Time};
+use protocol::agent::{AgentId, CheckpointNumber};
+
+impl JobMachine {
+    /// Goes on with a job that runs already, after the coordinator was started again. A checkpoint
+    /// that was in flight is abandoned. Once, and before everything else, instead of
+    /// [`crate::Event::Started`].
+    pub fn adopt(&mut self, now: Time, in_flight: Option<CheckpointNumber>) -> Vec<Action> {
+        let mut out = Vec::new();
+        if self.life == Life::Fresh {
+            self.life = Life::Running;
+            self.due = self.interval.map(|interval| now.nanos.saturating_add(interval));
+            if let Some(checkpoint) = in_flight {
+                self.abandon_unknown(now, checkpoint, &mut out);
+            }
+        }
+        out
+    }
+
+    /// One more agent holds a part of the job; it takes part in the next checkpoint. The caller
+    /// keeps checkpoints from being frozen while one is being added ([`JobMachine::hold`]).
+    pub fn add_agent(&mut self, agent: AgentId) {
+        self.agents.insert(agent);
+    }
+
+    /// An agent has no process of the job left, by the job's own doing.
+    pub fn remove_agent(&mut self, now: Time, agent: AgentId) -> Vec<Action> {
+        let mut out = Vec::new();
+        if self.agents.remove(&agent) && self.life == Life::Running {
+            self.leave_checkpoint(now, agent, &mut out);
+        }
+        out
+    }
+
+    /// While held, no checkpoint is begun; one that is in flight goes on.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// Whether the job stands still for a checkpoint, or is about to.
+    #[must_use]
+    pub fn is_pausing(&self) -> bool {
+        self.phase.is_pausing()
+    }
+
+    /// The image of an agent is durable in so many places.
+    pub fn copied(&mut self, agent: AgentId, checkpoint: CheckpointNumber, copies: u32) {
+        self.note_copies(agent, checkpoint, copies);
+    }
+
+    /// An agent can't be reached for the moment. A checkpoint for which the job stands still is
+    /// abandoned.
+    pub fn agent_unheard(&mut self, now: Time, agent: AgentId, reason: &str) -> Vec<Action> {
+        let mut out = Vec::new();
+        if self.life == Life::Running {
+            self.unheard(now, agent, reason, &mut out);
+        }
+        out
+    }
+
+    /// An agent can be reached again: it is told once more what it has not answered.
+    pub fn agent_heard(&mut self, agent: AgentId) -> Vec<Action> {
+        let mut out = Vec::new();
+        if self.life != Life::Over {
+            self.heard_again(agent, &mut out);
+        }
+        out
+    }
+}

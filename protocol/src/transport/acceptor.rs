@@ -1,0 +1,209 @@
+//! The server's side of a handshake.
+
+use super::greeting::MAX_GREETING;
+use super::verify::identify;
+use super::{Connection, Credentials, Greeting, Holder, RefusalKind, Reply, TransportError};
+use crate::cluster::VERSION;
+use rustls::pki_types::CertificateDer;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+/// From the connection to the greeting.
+pub(super) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a refusal may take.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(2);
+
+/// Connections at a time of which it is not known yet who they are.
+const MAX_UNKNOWN: usize = 64;
+
+/// The first byte of a TLS connection: a record of type handshake (RFC 8446, section 5.1).
+const TLS_HANDSHAKE: u8 = 22;
+
+/// Takes connections and finds out whose they are.
+pub struct Acceptor {
+    tls: TlsAcceptor,
+    authority: CertificateDer<'static>,
+    places: Arc<Semaphore>,
+    limit: Duration,
+}
+
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Acceptor").finish_non_exhaustive()
+    }
+}
+
+/// Somebody who has said who it is, and waits for an answer.
+#[derive(Debug)]
+pub struct Guest {
+    connection: Connection<Reply, Greeting>,
+    greeting: Greeting,
+    holder: Holder,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Acceptor {
+    /// One that shows these credentials.
+    ///
+    /// # Errors
+    /// Where they can't be used.
+    pub fn new(credentials: &Credentials) -> Result<Self, TransportError> {
+        Ok(Self {
+            tls: TlsAcceptor::from(credentials.server()?),
+            authority: credentials.authority().clone(),
+            places: Arc::new(Semaphore::new(MAX_UNKNOWN)),
+            limit: HANDSHAKE_LIMIT,
+        })
+    }
+
+    /// The same with another limit for a handshake.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The handshake, up to the greeting. Run it in a task of its own: a client may be slow.
+    ///
+    /// # Errors
+    /// Where the client is none of ours, is too slow, or says something else; it has been told then,
+    /// where it could be.
+    pub async fn accept(&self, stream: TcpStream) -> Result<Guest, TransportError> {
+        let remote = stream.peer_addr().map_err(TransportError::io("accept"))?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            TransportError::Unfit(format!(
+                "there are {MAX_UNKNOWN} connections already that have not said who they are"
+            ))
+        })?;
+        timeout(self.limit, self.greet(stream, remote, place))
+            .await
+            .map_err(|_| TransportError::TooSlow("client".to_owned(), self.limit.as_secs()))?
+    }
+
+    async fn greet(
+        &self,
+        mut stream: TcpStream,
+        remote: SocketAddr,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Guest, TransportError> {
+        tracing::debug!(%remote, "connection");
+        stream.set_nodelay(true).map_err(TransportError::io("set TCP_NODELAY"))?;
+        let mut first = [0];
+        if stream.peek(&mut first).await.map_err(TransportError::io("receive"))? == 0 {
+            return Err(TransportError::Closed);
+        }
+        if first[0] != TLS_HANDSHAKE {
+            // Said in plain text, to whom speaks plain text.
+            let _ = stream.write_all(b"ckptd: unencrypted connections are refused\n").await;
+            return Err(TransportError::Unencrypted);
+        }
+        let stream = self.tls.accept(stream).await.map_err(handshake_error)?;
+        let shown = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+        let mut connection = Connection::<Reply, Greeting>::over(stream.into(), MAX_GREETING)?;
+        let holder = identify(&shown, &self.authority)?;
+        match connection.receiver.receive().await {
+            Ok(None) => Err(TransportError::Closed),
+            Ok(Some((greeting, _))) => {
+                let version = greeting.version();
+                let guest = Guest { connection, greeting, holder, _place: place };
+                if version == VERSION {
+                    return Ok(guest);
+                }
+                let reason = format!(
+                    "it speaks version {version} of the cluster's protocol, this side {VERSION}: \
+                     use the same ckptd everywhere"
+                );
+                guest.refuse(RefusalKind::Version, &reason).await;
+                Err(TransportError::Unfit(reason))
+            }
+            Err(error) => {
+                refuse(connection, RefusalKind::Other, &error.to_string()).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Guest {
+    /// What it said.
+    #[must_use]
+    pub fn greeting(&self) -> &Greeting {
+        &self.greeting
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        self.connection.remote
+    }
+
+    /// Begins the conversation.
+    ///
+    /// # Errors
+    /// Where the connection is broken.
+    pub async fn welcome<S, R>(mut self) -> Result<Connection<S, R>, TransportError> {
+        self.connection.sender.send(&Reply::Welcome, &[]).await?;
+        Ok(self.connection.retype())
+    }
+
+    /// Hands over what it joined for, and closes.
+    ///
+    /// # Errors
+    /// Where the connection is broken.
+    pub async fn hand_over(
+        mut self,
+        certificate: String,
+        authority: String,
+    ) -> Result<(), TransportError> {
+        let reply = Reply::Joined { certificate, authority };
+        self.connection.sender.send(&reply, &[]).await?;
+        self.connection.sender.close().await;
+        Ok(())
+    }
+
+    /// Tells it why not, and closes.
+    pub async fn refuse(self, kind: RefusalKind, reason: &str) {
+        refuse(self.connection, kind, reason).await;
+    }
+}
+
+async fn refuse(mut connection: Connection<Reply, Greeting>, kind: RefusalKind, reason: &str) {
+    let reply = Reply::Refused { kind, reason: reason.to_owned() };
+    let say = async {
+        // Whether it hears that is its own affair.
+        let _ = connection.sender.send(&reply, &[]).await;
+        connection.sender.close().await;
+        // What is unread when a socket is closed makes the kernel drop what was sent: so it is read.
+        connection.receiver.drain().await;
+    };
+    let _ = timeout(REFUSAL_LIMIT, say).await;
+}
+
+fn handshake_error(error: std::io::Error) -> TransportError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::AlertReceived(_)) => TransportError::Unfit(
+            "the client does not take this side's certificate: it belongs to another cluster, or \
+             looks for somebody else"
+                .to_owned(),
+        ),
+        Some(rustls::Error::NoCertificatesPresented) => {
+            TransportError::Unfit("the client shows no certificate".to_owned())
+        }
+        Some(other) => TransportError::Tls(other.clone()),
+        None => TransportError::io("secure the connection")(error),
+    }
+}

@@ -1,0 +1,158 @@
+//! A cluster's certificate authority, made with the cluster.
+
+use super::credentials::{certificate_of, read, write};
+use super::{Credentials, Fingerprint, Role, TransportError};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData,
+    SignatureAlgorithm,
+};
+use rustls::pki_types::CertificateDer;
+use std::path::Path;
+
+const KEY: &str = "authority-key.pem";
+const CERTIFICATE: &str = "authority.pem";
+
+/// What precedes the 32 bytes of an Ed25519 key in its DER form (RFC 8410, section 4).
+const ED25519_PREFIX: [u8; 12] =
+    [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0];
+
+/// Signs the certificates of a cluster's members.
+///
+/// Certificates do not run out: clocks of phones can't be trusted, and who is a member is looked up
+/// at each connection.
+pub struct Authority {
+    key: KeyPair,
+    issuer: Certificate,
+    pem: String,
+    certificate: CertificateDer<'static>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority")
+            .field("fingerprint", &self.fingerprint())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A freshly signed certificate.
+#[derive(Debug)]
+pub struct CertifiedNode {
+    /// PEM form.
+    pub certificate: String,
+    /// Its fingerprint.
+    pub fingerprint: Fingerprint,
+}
+
+impl Authority {
+    /// The authority in this folder, made if there is none.
+    ///
+    /// # Errors
+    /// Where its files can't be read, written or used.
+    pub fn open(folder: &Path) -> Result<Self, TransportError> {
+        let key_path = folder.join(KEY);
+        let key = match read(&key_path)? {
+            Some(pem) => KeyPair::from_pem(&pem).map_err(|error| TransportError::File {
+                action: "use",
+                path: key_path,
+                reason: error.to_string(),
+            })?,
+            None => {
+                let key = KeyPair::generate_for(&PKCS_ED25519)?;
+                write(&key_path, &key.serialize_pem())?;
+                key
+            }
+        };
+        // Made again from the same key it signs alike; its text is kept, since tokens name its hash.
+        let issuer = parameters(&key).self_signed(&key)?;
+        let path = folder.join(CERTIFICATE);
+        let pem = match read(&path)? {
+            Some(pem) => pem,
+            None => {
+                write(&path, &issuer.pem())?;
+                issuer.pem()
+            }
+        };
+        let certificate = certificate_of(&pem)?;
+        Ok(Self { key, issuer, pem, certificate })
+    }
+
+    /// The fingerprint of its certificate.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.certificate)
+    }
+
+    /// Its certificate, PEM.
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Certifies a key for a role.
+    ///
+    /// # Errors
+    /// Where the key (DER, SubjectPublicKeyInfo) is none that ckptd makes.
+    pub fn certify(&self, role: &Role, public_key: &[u8]) -> Result<CertifiedNode, TransportError> {
+        let key = public_key
+            .strip_prefix(&ED25519_PREFIX)
+            .and_then(|key| key.try_into().ok())
+            .map(Ed25519)
+            .ok_or_else(|| TransportError::Unfit("its key is not an Ed25519 key".to_owned()))?;
+        let certificate = member(role)?.signed_by(&key, &self.issuer, &self.key)?;
+        Ok(CertifiedNode {
+            certificate: certificate.pem(),
+            fingerprint: Fingerprint::of(certificate.der()),
+        })
+    }
+
+    /// A fresh key with a certificate for a role.
+    ///
+    /// # Errors
+    /// Where the system has no randomness.
+    pub fn issue(&self, role: &Role) -> Result<Credentials, TransportError> {
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let certificate = member(role)?.signed_by(&key, &self.issuer, &self.key)?;
+        Credentials::from_pem(&key.serialize_pem(), &certificate.pem(), &self.pem)
+    }
+}
+
+/// A public key.
+struct Ed25519([u8; 32]);
+
+impl PublicKeyData for Ed25519 {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &SignatureAlgorithm {
+        &PKCS_ED25519
+    }
+}
+
+fn parameters(key: &KeyPair) -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    let id = blake3::hash(key.public_key_raw()).to_hex();
+    parameters.distinguished_name = named(&format!("ckptd cluster {}", &id[..16]));
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    parameters
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::CommonName, name);
+    names
+}
+
+fn member(role: &Role) -> Result<CertificateParams, rcgen::Error> {
+    let name = role.dns_name();
+    let mut parameters = CertificateParams::new(vec![name.clone()])?;
+    parameters.distinguished_name = named(&name);
+    parameters.use_authority_key_identifier_extension = true;
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(parameters)
+}

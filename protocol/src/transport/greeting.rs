@@ -1,0 +1,59 @@
+//! The first words over a connection.
+
+use super::RefusalKind;
+use serde::{Deserialize, Serialize};
+
+/// The longest greeting and the longest answer to it, in bytes.
+pub(super) const MAX_GREETING: usize = 64 * 1024;
+
+/// The first message of whoever connects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "greeting", rename_all = "kebab-case")]
+pub enum Greeting {
+    /// It is what its certificate says.
+    Member {
+        /// [`crate::cluster::VERSION`].
+        version: u32,
+    },
+    /// It wants the key of its certificate certified.
+    Join {
+        /// [`crate::cluster::VERSION`].
+        version: u32,
+        /// The token's secret, base64.
+        secret: String,
+        /// The name that it wants.
+        name: String,
+    },
+}
+
+impl Greeting {
+    /// The version that it names.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        match self {
+            Self::Member { version } | Self::Join { version, .. } => *version,
+        }
+    }
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// The conversation begins.
+    Welcome,
+    /// Here is the certificate; the connection ends.
+    Joined {
+        /// The certificate, PEM.
+        certificate: String,
+        /// The authority's, PEM.
+        authority: String,
+    },
+    /// The connection ends.
+    Refused {
+        /// The kind of reason.
+        kind: RefusalKind,
+        /// One line, in lower case.
+        reason: String,
+    },
+}

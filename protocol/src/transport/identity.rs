@@ -1,0 +1,295 @@
+//! An agent's membership: its key, its certificate, and where the coordinator is.
+
+use super::acceptor::HANDSHAKE_LIMIT;
+use super::credentials::{certificate_of, client, read, write};
+use super::greeting::MAX_GREETING;
+use super::verify::{Pinned, identify};
+use super::{
+    Connection, Credentials, Fingerprint, Greeting, Holder, RefusalKind, Reply, Role, Token,
+    TransportError,
+};
+use crate::cluster::agent::{FromAgent, ToAgent};
+use crate::cluster::peer::PeerMessage;
+use crate::cluster::{NodeName, VERSION};
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
+use rustls::ClientConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use std::fs::DirBuilder;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+const KEY: &str = "key.pem";
+const CERTIFICATE: &str = "cert.pem";
+const AUTHORITY: &str = "ca.pem";
+const ADDRESSES: &str = "coordinator";
+
+/// How long one address may take to answer.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+
+/// What a machine needs to be a member.
+#[derive(Debug)]
+pub struct Identity {
+    name: NodeName,
+    credentials: Credentials,
+    client: Arc<ClientConfig>,
+    coordinator: Vec<String>,
+}
+
+impl Identity {
+    /// The identity in this folder if it belongs to the token's cluster and the coordinator still
+    /// takes it, else one for which the token is used, kept there from then on. While no coordinator
+    /// answers, an identity that is there counts.
+    ///
+    /// # Errors
+    /// Where there is none and the token gives none; where it has another name than the one asked
+    /// for.
+    pub async fn open(
+        folder: &Path,
+        token: &Token,
+        name: &NodeName,
+    ) -> Result<Self, TransportError> {
+        let Some(mut identity) = Self::load(folder)? else {
+            return Self::join(folder, token, name).await;
+        };
+        if identity.cluster() != token.authority {
+            return Self::join(folder, token, name).await;
+        }
+        if identity.name != *name {
+            return Err(TransportError::Unfit(format!(
+                "this machine is a member already, by the name of {}: give it that one by --name, \
+                 or remove {} first",
+                identity.name,
+                folder.display(),
+            )));
+        }
+        identity.coordinator.clone_from(&token.addresses);
+        write(&folder.join(ADDRESSES), &addresses_text(&token.addresses))?;
+        match identity.connect_coordinator().await {
+            // Turned out, and invited again.
+            Err(error) if error.refusal() == Some(RefusalKind::Certificate) => {
+                Self::join(folder, token, name).await.map_err(|second| match second.refusal() {
+                    Some(RefusalKind::Token) => error,
+                    _ => second,
+                })
+            }
+            Err(error) if error.refusal().is_some() => Err(error),
+            Err(error @ TransportError::Impostor { .. }) => Err(error),
+            Ok(_) | Err(_) => Ok(identity),
+        }
+    }
+
+    /// The identity in this folder, if there is one.
+    ///
+    /// # Errors
+    /// Where it is damaged.
+    pub fn load(folder: &Path) -> Result<Option<Self>, TransportError> {
+        let (Some(key), Some(certificate), Some(authority), Some(addresses)) = (
+            read(&folder.join(KEY))?,
+            read(&folder.join(CERTIFICATE))?,
+            read(&folder.join(AUTHORITY))?,
+            read(&folder.join(ADDRESSES))?,
+        ) else {
+            return Ok(None);
+        };
+        let damaged = |reason: String| TransportError::File {
+            action: "use the membership in",
+            path: folder.to_owned(),
+            reason: format!("{reason}: remove it and join again with a new token"),
+        };
+        let credentials = Credentials::from_pem(&key, &certificate, &authority)
+            .map_err(|error| damaged(error.to_string()))?;
+        let coordinator = addresses.lines().map(str::to_owned).collect();
+        Self::of(credentials, coordinator).map(Some).map_err(|error| damaged(error.to_string()))
+    }
+
+    fn of(credentials: Credentials, coordinator: Vec<String>) -> Result<Self, TransportError> {
+        let shown = [credentials.certificate().clone()];
+        let name = match identify(&shown, credentials.authority())? {
+            Holder::Member { role: Role::Agent(name), .. } => name,
+            Holder::Member { role, .. } => {
+                return Err(TransportError::Unfit(format!("the certificate is for {role}")));
+            }
+            Holder::Stranger { reason, .. } => return Err(TransportError::Unfit(reason)),
+        };
+        let client = credentials.client()?;
+        Ok(Self { name, credentials, client, coordinator })
+    }
+
+    /// Uses a token, and keeps what it gives in the folder.
+    ///
+    /// # Errors
+    /// Where no coordinator answers, it is not the token's, or it refuses.
+    pub async fn join(
+        folder: &Path,
+        token: &Token,
+        name: &NodeName,
+    ) -> Result<Self, TransportError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
+            TransportError::File {
+                action: "create",
+                path: folder.to_owned(),
+                reason: error.to_string(),
+            }
+        })?;
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        // It says nothing but which key it is of.
+        let own = CertificateParams::new(vec![Role::Agent(name.clone()).dns_name()])?
+            .self_signed(&key)?;
+        let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let pinned = Pinned::Fingerprint(token.authority.clone());
+        let config = client(pinned, vec![own.der().clone()], private)?;
+        let greeting = Greeting::Join {
+            version: VERSION,
+            secret: token.secret.expose().to_owned(),
+            name: name.to_string(),
+        };
+        let (reply, _) = first_of(&token.addresses, &config, &greeting).await?;
+        let Reply::Joined { certificate, authority } = reply else {
+            return Err(TransportError::Unfit("the coordinator gave no certificate".to_owned()));
+        };
+        if Fingerprint::of(&certificate_of(&authority)?) != token.authority {
+            return Err(TransportError::Unfit(
+                "the coordinator gave a certificate of another authority".to_owned(),
+            ));
+        }
+        let key = key.serialize_pem();
+        let credentials = Credentials::from_pem(&key, &certificate, &authority)?;
+        let identity = Self::of(credentials, token.addresses.clone())?;
+        if identity.name != *name {
+            return Err(TransportError::Unfit(format!(
+                "the coordinator gave a certificate for {}",
+                identity.name
+            )));
+        }
+        // The certificate last: with it the membership is there.
+        write(&folder.join(ADDRESSES), &addresses_text(&token.addresses))?;
+        write(&folder.join(AUTHORITY), &authority)?;
+        write(&folder.join(KEY), &key)?;
+        write(&folder.join(CERTIFICATE), &certificate)?;
+        Ok(identity)
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    /// The fingerprint of the cluster's authority.
+    #[must_use]
+    pub fn cluster(&self) -> Fingerprint {
+        Fingerprint::of(self.credentials.authority())
+    }
+
+    /// Key and certificates.
+    #[must_use]
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// Connects to the coordinator, at the first of its addresses that answers.
+    ///
+    /// # Errors
+    /// Where none answers, it is not the cluster's coordinator, or it refuses.
+    pub async fn connect_coordinator(
+        &self,
+    ) -> Result<Connection<FromAgent, ToAgent>, TransportError> {
+        let greeting = Greeting::Member { version: VERSION };
+        let (_, connection) = first_of(&self.coordinator, &self.client, &greeting).await?;
+        Ok(connection.retype())
+    }
+
+    /// Connects to the agent of another node.
+    ///
+    /// # Errors
+    /// Where it does not answer, is not that node's agent, or refuses.
+    pub async fn connect_peer(
+        &self,
+        node: &NodeName,
+        address: SocketAddr,
+    ) -> Result<Connection<PeerMessage, PeerMessage>, TransportError> {
+        let greeting = Greeting::Member { version: VERSION };
+        let role = Role::Agent(node.clone());
+        let (_, connection) = dial(&address.to_string(), &role, &self.client, &greeting).await?;
+        Ok(connection.retype())
+    }
+}
+
+fn addresses_text(addresses: &[String]) -> String {
+    addresses.join("\n") + "\n"
+}
+
+/// Dials a coordinator's addresses in turn, until one answers.
+async fn first_of(
+    addresses: &[String],
+    config: &Arc<ClientConfig>,
+    greeting: &Greeting,
+) -> Result<(Reply, Connection<Greeting, Reply>), TransportError> {
+    let mut worst = TransportError::Unreachable(addresses.join(", "));
+    for address in addresses {
+        match dial(address, &Role::Coordinator, config, greeting).await {
+            Ok(made) => return Ok(made),
+            Err(error @ TransportError::Refused { .. }) => return Err(error),
+            // Somebody else may be listening at an address of another network.
+            Err(error @ TransportError::Impostor { .. }) => worst = error,
+            Err(error) => tracing::debug!(address, %error, "coordinator's address"),
+        }
+    }
+    Err(worst)
+}
+
+/// Connects, shows the certificate, greets, and hears the answer.
+async fn dial(
+    address: &str,
+    role: &Role,
+    config: &Arc<ClientConfig>,
+    greeting: &Greeting,
+) -> Result<(Reply, Connection<Greeting, Reply>), TransportError> {
+    let stream = timeout(CONNECT_LIMIT, TcpStream::connect(address))
+        .await
+        .map_err(|_| TransportError::TooSlow(address.to_owned(), CONNECT_LIMIT.as_secs()))?
+        .map_err(TransportError::io(format!("connect to {address}")))?;
+    stream.set_nodelay(true).map_err(TransportError::io("set TCP_NODELAY"))?;
+    let handshake = async {
+        let name = ServerName::try_from(role.dns_name())
+            .map_err(|error| TransportError::Unfit(format!("{role}: {error}")))?;
+        let stream = TlsConnector::from(Arc::clone(config))
+            .connect(name, stream)
+            .await
+            .map_err(|error| impostor(address, role, error))?;
+        let mut connection = Connection::<Greeting, Reply>::over(stream.into(), MAX_GREETING)?;
+        connection.sender.send(greeting, &[]).await?;
+        match connection.receiver.receive().await? {
+            None => Err(TransportError::Closed),
+            Some((Reply::Refused { kind, reason }, _)) => {
+                Err(TransportError::Refused { kind, reason })
+            }
+            Some((reply, _)) => Ok((reply, connection)),
+        }
+    };
+    timeout(HANDSHAKE_LIMIT, handshake)
+        .await
+        .map_err(|_| TransportError::TooSlow(address.to_owned(), HANDSHAKE_LIMIT.as_secs()))?
+}
+
+fn impostor(address: &str, role: &Role, error: std::io::Error) -> TransportError {
+    let reason = match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
+            "its certificate is not from this cluster's authority".to_owned()
+        }
+        Some(rustls::Error::InvalidCertificate(
+            rustls::CertificateError::NotValidForName
+            | rustls::CertificateError::NotValidForNameContext { .. },
+        )) => format!("its certificate is not for {role}"),
+        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS".to_owned(),
+        Some(other) => other.to_string(),
+        None => return TransportError::io(format!("connect to {address}"))(error),
+    };
+    TransportError::Impostor { server: address.to_owned(), reason }
+}

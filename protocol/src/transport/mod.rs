@@ -1,0 +1,49 @@
+//! The encrypted connections of a cluster: TLS 1.3, with certificates on both sides from the first
+//! message on.
+//!
+//! ```text
+//! client                                   server
+//!   TLS handshake: both show a certificate and prove its key
+//!   Greeting  ------------------------------>  who is it? (certificate, list of members)
+//!   <------------------------------  Reply: welcome, joined, or refused with a reason
+//!   frames of the conversation's own messages, both ways
+//! ```
+//!
+//! A frame is a header (one message as JSON) and a body of raw bytes, each under a limit:
+//!
+//! ```text
+//! u32 length of the header | u32 length of the body | header | body        (big endian)
+//! ```
+//!
+//! A certificate of the cluster's [`Authority`] names a [`Role`] and, for agents, a node. One that
+//! joins has none yet: it shows one signed by itself, may say nothing but
+//! [`Greeting::Join`], and gets the key that it has just proved certified if its [`Token`] is good.
+//! Refusals are sent as messages after the handshake and not as alerts of TLS, so that both sides
+//! can say why.
+
+mod acceptor;
+mod authority;
+mod credentials;
+mod error;
+mod frame;
+mod greeting;
+mod identity;
+mod outbox;
+mod peers;
+mod token;
+mod verify;
+
+pub use acceptor::{Acceptor, Guest};
+pub use authority::{Authority, CertifiedNode};
+pub use credentials::Credentials;
+pub use error::{RefusalKind, TransportError};
+pub use frame::{Connection, FrameReceiver, FrameSender, MAX_BODY, MAX_HEADER};
+pub use greeting::{Greeting, Reply};
+pub use identity::Identity;
+pub use outbox::{Outbox, OutboxError};
+pub use peers::{Members, PeerConnection, PeerListener};
+pub use token::{Secret, Token, TokenError};
+pub use verify::{Fingerprint, Holder, Role};
+
+/// The port of a coordinator that is told no other.
+pub const DEFAULT_PORT: u16 = 7070;

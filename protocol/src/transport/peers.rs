@@ -1,0 +1,142 @@
+//! Agents that connect to each other.
+
+use super::TransportError;
+use super::{Acceptor, Connection, Greeting, Guest, Holder, Identity, RefusalKind, Role};
+use crate::cluster::NodeName;
+use crate::cluster::peer::PeerMessage;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+/// Peers that wait to be taken by [`PeerListener::accept`].
+const WAITING: usize = 16;
+
+/// Who may connect: the members that the coordinator has named last.
+#[derive(Debug, Clone, Default)]
+pub struct Members(Arc<RwLock<BTreeSet<NodeName>>>);
+
+impl Members {
+    /// None but these from now on.
+    pub fn set(&self, names: impl IntoIterator<Item = NodeName>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = names.into_iter().collect();
+    }
+
+    /// Whether it is one.
+    #[must_use]
+    pub fn contains(&self, name: &NodeName) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+}
+
+/// A peer's connection.
+pub type PeerConnection = Connection<PeerMessage, PeerMessage>;
+
+/// Listens for other agents.
+#[derive(Debug)]
+pub struct PeerListener {
+    peers: mpsc::Receiver<(NodeName, PeerConnection)>,
+    address: SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl PeerListener {
+    /// Listens at an address; port 0: any. Only members are let in; the others are told why not.
+    ///
+    /// # Errors
+    /// Where the address can't be had.
+    pub async fn bind(
+        identity: &Identity,
+        address: SocketAddr,
+        members: Members,
+    ) -> Result<Self, TransportError> {
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(TransportError::io(format!("listen at {address}")))?;
+        let address = listener.local_addr().map_err(TransportError::io("find the own address"))?;
+        let acceptor = Arc::new(Acceptor::new(identity.credentials())?);
+        let (sender, peers) = mpsc::channel(WAITING);
+        let task = tokio::spawn(listen(listener, acceptor, members, sender));
+        Ok(Self { peers, address, task })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next peer, by the name in its certificate. May be cancelled without loss.
+    pub async fn accept(&mut self) -> Option<(NodeName, PeerConnection)> {
+        self.peers.recv().await
+    }
+}
+
+impl Drop for PeerListener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn listen(
+    listener: TcpListener,
+    acceptor: Arc<Acceptor>,
+    members: Members,
+    peers: mpsc::Sender<(NodeName, PeerConnection)>,
+) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, remote)) => {
+                let (acceptor, members, peers) =
+                    (Arc::clone(&acceptor), members.clone(), peers.clone());
+                tokio::spawn(async move {
+                    match admit(&acceptor, &members, stream).await {
+                        // Nobody waits any more: the connection closes.
+                        Ok(peer) => drop(peers.send(peer).await),
+                        Err(error) => tracing::warn!("refused {remote}: {error}"),
+                    }
+                });
+            }
+            Err(error) => {
+                // Such as too many open files: others may end meanwhile.
+                tracing::warn!("failed to accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn admit(
+    acceptor: &Acceptor,
+    members: &Members,
+    stream: TcpStream,
+) -> Result<(NodeName, PeerConnection), TransportError> {
+    let guest = acceptor.accept(stream).await?;
+    match known(&guest, members) {
+        Ok(node) => Ok((node, guest.welcome().await?)),
+        Err(reason) => {
+            guest.refuse(RefusalKind::Certificate, &reason).await;
+            Err(TransportError::Unfit(reason))
+        }
+    }
+}
+
+fn known(guest: &Guest, members: &Members) -> Result<NodeName, String> {
+    match (guest.holder(), guest.greeting()) {
+        (Holder::Stranger { reason, .. }, _) => Err(reason.clone()),
+        (Holder::Member { .. }, Greeting::Join { .. }) => {
+            Err("an agent can't let anybody join: the coordinator does".to_owned())
+        }
+        (Holder::Member { role: Role::Agent(node), .. }, _) if members.contains(node) => {
+            Ok(node.clone())
+        }
+        (Holder::Member { role: Role::Agent(node), .. }, _) => {
+            Err(format!("{node} is not, or no longer, a member"))
+        }
+        (Holder::Member { role, .. }, _) => {
+            Err(format!("its certificate is for {role}, not for an agent"))
+        }
+    }
+}
