@@ -61,7 +61,6 @@ impl Drop for Instance {
 pub struct Image {
     dir: PathBuf,
     number: u64,
-    root: Pid,
 }
 
 impl Image {
@@ -258,7 +257,7 @@ impl Rig {
                 summary: Default::default(),
             };
             sealed.commit(&record).map_err(text)?;
-            images.push(Image { dir: instance.dir.clone(), number, root: instance.root });
+            images.push(Image { dir: instance.dir.clone(), number });
         }
         Ok(Some(images))
     }
