@@ -14,6 +14,6 @@ mod standins;
 mod write;
 
 pub use areas::build_id;
-pub use standins::find as find_stand_ins;
 pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size};
+pub use standins::find as find_stand_ins;
 pub use write::{ImageSummary, process_file, write_image};
