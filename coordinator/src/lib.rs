@@ -9,7 +9,7 @@ pub mod log;
 mod machine;
 mod settings;
 
-pub use event::{Action, Event, Notice, Outcome, Ticket, Time};
+pub use event::{Action, Event, Notice, Outcome, StepTimes, Ticket, Time};
 pub use history::{CommittedState, End, Entry, History};
 pub use machine::JobMachine;
 pub use settings::{Interval, Limits, Settings};
