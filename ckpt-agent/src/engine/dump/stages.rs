@@ -16,7 +16,7 @@ use super::super::graph::{
 use super::super::objects::{DumpContext, External, Object, Probe, StdioRole};
 use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
 use super::super::sys::kcmp::{Resource, share};
-use super::super::trace::{Batch, ProcessMemory, Remote, find_kernel_entry};
+use super::super::trace::{Batch, ProcessMemory, Remote, Vdso};
 use super::areas::{Planned, Window, plan};
 use super::clocks;
 use super::collect::{Collected, collect};
@@ -348,7 +348,8 @@ impl Quiesced {
         process::check_supported(process, pid, &comm)?;
         let (stat, status) = process::stat_and_status(host_pid)?;
         let mappings = read_maps(host_pid)?;
-        let (entry_point, vdso) = kernel_entry(host_pid, &mappings)?;
+        let vdso = Vdso::of(host_pid, &mappings)?;
+        let (entry_point, vdso) = (vdso.kernel_entry()?, vdso.hash());
         let planned =
             plan(host_pid, mappings, &mut self.context, windows).map_err(|error| match error {
                 EngineError::Refused(refusal) => {
@@ -524,16 +525,6 @@ struct Reading {
     inside: process::Inside,
     entry_point: u64,
     vdso: String,
-}
-
-fn kernel_entry(host_pid: i32, mappings: &[Mapping]) -> Result<(u64, String)> {
-    let vdso = mappings
-        .iter()
-        .find(|mapping| mapping.name == "[vdso]")
-        .ok_or_else(|| EngineError::odd(format!("process {host_pid}"), "no vdso"))?;
-    let mut bytes = vec![0; vdso.length() as usize];
-    ProcessMemory::of(host_pid).read(vdso.start, &mut bytes)?;
-    Ok((find_kernel_entry(vdso.start, &bytes)?, blake3::hash(&bytes).to_hex().to_string()))
 }
 
 /// Makes all ghosts while no process of the job is a subreaper, or it would adopt them.
