@@ -5,6 +5,7 @@ mod areas;
 pub mod clocks;
 mod collect;
 mod ghost;
+mod ghosts;
 pub(super) mod pages;
 mod process;
 mod shared;

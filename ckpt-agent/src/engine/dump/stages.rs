@@ -11,17 +11,18 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
-    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, OpenFile, Pid, ProcessImage, ProcessNode,
+    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Pid, ProcessImage, ProcessNode,
     ProcessState, RelayEnd, RelayState,
 };
-use super::super::objects::{DumpContext, External, HeldRelay, Object, Probe, StdioRole};
+use super::super::objects::{DumpContext, External, HeldRelay, Object, StdioRole};
 use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
 use super::super::sys::kcmp::{Resource, share};
-use super::super::trace::{Batch, ProcessMemory, Remote, find_kernel_entry};
+use super::super::trace::{ProcessMemory, Remote, Vdso};
 use super::areas::{Planned, Window, plan};
 use super::clocks;
 use super::collect::{Collected, collect};
 use super::ghost::Ghost;
+use super::ghosts::{Reading, make_ghosts};
 use super::pages::Pagemap;
 use super::process;
 use super::shared;
@@ -347,7 +348,21 @@ impl Quiesced {
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
         let (dumps, ghosts, vdso) = result?;
-        let graph = self.graph(page, vdso, &dumps);
+        drop(std::mem::take(&mut self.collected.probes));
+        let relays = self.relay_states();
+        let graph = Graph {
+            version: GRAPH_VERSION,
+            architecture: Current::NAME.to_owned(),
+            page_size: page,
+            clocks: self.frozen.clocks,
+            vdso,
+            root: self.frozen.settings.root,
+            processes: parents_first(&self.nodes, &dumps),
+            files: std::mem::take(&mut self.collected.files),
+            inodes: Vec::new(),
+            relays,
+            blobs: Vec::new(),
+        };
         let since = self.frozen.job.since;
         let not_inherited = std::mem::take(&mut self.frozen.not_inherited);
         let data =
@@ -387,7 +402,8 @@ impl Quiesced {
         process::check_supported(process, pid, &comm)?;
         let (stat, status) = process::stat_and_status(host_pid)?;
         let mappings = read_maps(host_pid)?;
-        let (entry_point, vdso) = kernel_entry(host_pid, &mappings)?;
+        let vdso = Vdso::of(host_pid, &mappings)?;
+        let (entry_point, vdso) = (vdso.kernel_entry()?, vdso.hash());
         let planned =
             plan(host_pid, mappings, &mut self.context, windows).map_err(|error| match error {
                 EngineError::Refused(refusal) => {
@@ -545,93 +561,20 @@ impl Quiesced {
         }
         states
     }
-
-    fn graph(&mut self, page: u64, vdso: String, dumps: &[ProcessDump]) -> Graph {
-        let order: HashMap<i32, usize> =
-            dumps.iter().enumerate().map(|(index, dump)| (dump.host_pid, index)).collect();
-        let mut nodes: Vec<(usize, ProcessNode)> = self
-            .nodes
-            .iter()
-            .map(|(host_pid, node)| {
-                (order.get(host_pid).copied().unwrap_or(usize::MAX), node.clone())
-            })
-            .collect();
-        nodes.sort_by_key(|(position, node)| {
-            (matches!(node.state, ProcessState::Zombie { .. }), *position, node.pid)
-        });
-        let files: Vec<OpenFile> = std::mem::take(&mut self.collected.files);
-        let probes: Vec<Probe> = std::mem::take(&mut self.collected.probes);
-        drop(probes);
-        let relays = self.relay_states();
-        Graph {
-            version: GRAPH_VERSION,
-            architecture: Current::NAME.to_owned(),
-            page_size: page,
-            clocks: self.frozen.clocks,
-            vdso,
-            root: self.frozen.settings.root,
-            processes: nodes.into_iter().map(|(_, node)| node).collect(),
-            files,
-            inodes: Vec::new(),
-            relays,
-            blobs: Vec::new(),
-        }
-    }
 }
 
-/// What was read of a process before the ghosts were made.
-struct Reading {
-    stat: procfs::process::Stat,
-    status: procfs::process::Status,
-    planned: Vec<Planned>,
-    inside: process::Inside,
-    entry_point: u64,
-    vdso: String,
-}
-
-fn kernel_entry(host_pid: i32, mappings: &[Mapping]) -> Result<(u64, String)> {
-    let vdso = mappings
+/// Living processes as they were frozen, parents before their children, then zombies.
+fn parents_first(nodes: &BTreeMap<i32, ProcessNode>, dumps: &[ProcessDump]) -> Vec<ProcessNode> {
+    let order: HashMap<i32, usize> =
+        dumps.iter().enumerate().map(|(index, dump)| (dump.host_pid, index)).collect();
+    let mut placed: Vec<(usize, &ProcessNode)> = nodes
         .iter()
-        .find(|mapping| mapping.name == "[vdso]")
-        .ok_or_else(|| EngineError::odd(format!("process {host_pid}"), "no vdso"))?;
-    let mut bytes = vec![0; vdso.length() as usize];
-    ProcessMemory::of(host_pid).read(vdso.start, &mut bytes)?;
-    Ok((find_kernel_entry(vdso.start, &bytes)?, blake3::hash(&bytes).to_hex().to_string()))
-}
-
-/// Makes all ghosts while no process of the job is a subreaper, or it would adopt them.
-fn make_ghosts(processes: &mut [StoppedProcess], readings: &[Reading]) -> Result<Vec<Ghost>> {
-    set_subreapers(processes, readings, false)?;
-    let mut ghosts = Vec::with_capacity(processes.len());
-    let mut failure = None;
-    for (process, reading) in processes.iter_mut().zip(readings) {
-        let made = process.lend(reading.entry_point).and_then(|mut remote| Ghost::of(&mut remote));
-        match made {
-            Ok(ghost) => ghosts.push(ghost),
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
-        }
-    }
-    set_subreapers(processes, readings, true)?;
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(ghosts),
-    }
-}
-
-fn set_subreapers(processes: &mut [StoppedProcess], readings: &[Reading], on: bool) -> Result<()> {
-    for (process, reading) in processes.iter_mut().zip(readings) {
-        if !reading.inside.subreaper {
-            continue;
-        }
-        let mut remote = process.lend(reading.entry_point)?;
-        let mut batch = Batch::new();
-        batch.add(libc::SYS_prctl, &[libc::PR_SET_CHILD_SUBREAPER as u64, u64::from(on), 0, 0, 0]);
-        remote.run(&batch)?;
-    }
-    Ok(())
+        .map(|(host_pid, node)| (order.get(host_pid).copied().unwrap_or(usize::MAX), node))
+        .collect();
+    placed.sort_by_key(|(position, node)| {
+        (matches!(node.state, ProcessState::Zombie { .. }), *position, node.pid)
+    });
+    placed.into_iter().map(|(_, node)| node.clone()).collect()
 }
 
 /// Bytes per page of this machine.

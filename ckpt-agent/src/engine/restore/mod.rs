@@ -21,9 +21,7 @@ use super::proc::read_maps;
 use super::split::standin::Link;
 use super::sys::limits::set_resource_limit;
 use super::sys::owner::{FileOwner, set_file_owner};
-use super::trace::{
-    ProcessMemory, Remote, RunningThread, Scratch, StoppedThread, find_kernel_entry,
-};
+use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use helper::Preparation;
 use mapped::MappedFiles;
 
@@ -136,14 +134,7 @@ fn make_links(context: &mut RestoreContext<'_>) -> Result<Vec<Link>> {
 /// elsewhere.
 fn check_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
     let own = std::process::id() as i32;
-    let maps = read_maps(own)?;
-    let vdso = maps
-        .iter()
-        .find(|mapping| mapping.name == "[vdso]")
-        .ok_or_else(|| EngineError::odd("the restorer", "no vdso"))?;
-    let mut bytes = vec![0; vdso.length() as usize];
-    ProcessMemory::of(own).read(vdso.start, &mut bytes)?;
-    if blake3::hash(&bytes).to_hex().as_str() == image.graph.vdso {
+    if Vdso::of(own, &read_maps(own)?)?.hash() == image.graph.vdso {
         return Ok(());
     }
     let what = "the job ran under another kernel, whose vdso is not this one's".to_owned();
@@ -232,14 +223,7 @@ fn lay_out<'i>(image: &'i ProcessImage, files: &MappedFiles, page: u64) -> Resul
     thread.interrupt()?;
     let mut leader = thread.wait_stopped()?.ok_or(EngineError::Gone(image.pid))?;
     leader.set_options(libc::PTRACE_O_EXITKILL)?;
-    let maps = read_maps(image.pid)?;
-    let vdso = maps
-        .iter()
-        .find(|mapping| mapping.name == "[vdso]")
-        .ok_or_else(|| EngineError::odd("the restorer", "no vdso"))?;
-    let mut bytes = vec![0; vdso.length() as usize];
-    ProcessMemory::of(image.pid).read(vdso.start, &mut bytes)?;
-    let entry = find_kernel_entry(vdso.start, &bytes)?;
+    let entry = Vdso::of(image.pid, &read_maps(image.pid)?)?.kernel_entry()?;
     let mut remote = Remote::take(&mut leader, entry)?;
     let laid = memory::lay_out(&mut remote, image, files, page)?;
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
@@ -305,19 +289,7 @@ fn own_credentials() -> Result<Credentials> {
     let status = procfs::process::Process::myself()
         .and_then(|process| process.status())
         .map_err(|error| EngineError::odd("/proc/self/status", error.to_string()))?;
-    Ok(Credentials {
-        uids: [status.ruid, status.euid, status.suid, status.fuid],
-        gids: [status.rgid, status.egid, status.sgid, status.fgid],
-        groups: status.groups.iter().map(|group| *group as u32).collect(),
-        capabilities: [
-            status.capinh,
-            status.capprm,
-            status.capeff,
-            status.capbnd.unwrap_or(0),
-            status.capamb.unwrap_or(0),
-        ],
-        securebits: 0,
-    })
+    Ok(Credentials::of_status(&status, 0))
 }
 
 /// Limits come last: they would have been in the restorer's own way.
