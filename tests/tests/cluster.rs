@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ckptd_tests::build;
 use ckptd_tests::cluster::{Cluster, Spec, until};
 use ckptd_tests::job::Failure;
 
@@ -103,10 +104,51 @@ fn processor_time_is_limited() -> Result<(), Failure> {
     }
     let cluster = Cluster::start(&Spec { cores: Some(0.2), ..Spec::new(1) })?;
     let began = Instant::now();
-    // 0.5 s of processor time.
-    let spin = "while (( $(awk '{print $14+$15}' /proc/$$/stat) < 50 )); do :; done";
-    cluster.node(1).must_run(&["bash", "-c", spin])?;
-    let took = began.elapsed();
-    assert!(took > Duration::from_millis(1500), "{took:?}");
+    // The first line of times(1) is the shell's own.
+    let spin = "for ((i = 0; i < 200000; i++)); do :; done; times";
+    let times = cluster.node(1).must_run(&["bash", "-c", spin])?;
+    let took = began.elapsed().as_secs_f64();
+    let used = times.lines().next().and_then(|line| line.split(&['m', 's'][..]).nth(1));
+    let used: f64 = used.and_then(|seconds| seconds.parse().ok()).unwrap_or(f64::MAX);
+    assert!(used > 0.1 && took > used * 3.0, "{used} s of processor time in {took} s");
+    Ok(())
+}
+
+/// Three nodes carry a job of Open MPI, with a remote shell that leaves its orders in a folder.
+#[test]
+fn open_mpi_runs_over_the_nodes() -> Result<(), Failure> {
+    let cluster = Cluster::start(&Spec { head: false, ..Spec::new(3) })?;
+    let built = cluster.folder().join("nqueens");
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("nqueens/nqueens.c");
+    build::compile("mpicc.openmpi", &["-O2"], &[&source], &built)
+        .map_err(|e| Failure(e.to_string()))?;
+    let program = cluster.share(&built)?;
+    let orders = cluster.folder().join("shared/orders");
+    std::fs::create_dir(&orders).map_err(|e| Failure(e.to_string()))?;
+    let shell = "#!/bin/bash\nhost=$1; shift; echo \"$*\" > $0.tmp.$host\n\
+                 mv $0.tmp.$host /mnt/shared/orders/$host; exec sleep 1000\n";
+    let shell = cluster.share_script("shell", shell)?;
+    let mut words = vec!["mpirun.openmpi", "-np", "6", "--host", "node1:2,node2:2,node3:2"];
+    words.extend(["--mca", "plm_rsh_agent", &shell, "--mca", "btl", "self,tcp"]);
+    words.extend([&program, "12", "--chat", "20"]);
+    let mut job = cluster.node(1).spawn(&words, &[("PMIX_MCA_gds", "hash")])?;
+    let mut daemons = Vec::new();
+    let status = until("mpirun ends", Duration::from_secs(60), || {
+        for node in cluster.nodes() {
+            let order = orders.join(node.name());
+            if let Ok(text) = std::fs::read_to_string(&order) {
+                std::fs::remove_file(order).map_err(|e| Failure(e.to_string()))?;
+                daemons.push(node.spawn(&["sh", "-c", &text], &[])?);
+            }
+        }
+        job.ended()
+    });
+    let status = status.map_err(|f| job.explain(&f))?;
+    let output = job.output();
+    assert_eq!(status, 0, "{}", job.explain(&Failure("mpirun".into())));
+    for line in ["rank 1 of 6 on node1", "rank 3 of 6 on node2", "rank 5 of 6 on node3"] {
+        assert!(output.contains(line), "{output}");
+    }
+    assert!(output.contains("N=12: 14200 solutions\n"), "{output}");
     Ok(())
 }
