@@ -7,10 +7,13 @@
 //! the process that made it ends, in whatever way.
 
 mod background;
+pub mod ckptd;
 mod group;
 mod hub;
 pub mod inside;
+pub mod job;
 mod node;
+pub mod status;
 mod wait;
 
 use std::fs;

@@ -49,7 +49,7 @@ pub fn run(arguments: &EnterArguments) -> Result<u8, InsideError> {
     }
     join::join(arguments.init, join::NODE)?;
     let [program, rest @ ..] = arguments.command.as_slice() else { return Ok(2) };
-    let what = format!("start {}", program.display());
+    let what = format!("start {}", program.to_string_lossy());
     // A group of its own: a terminal's signals come once, through here.
     let child =
         Command::new(program).args(rest).current_dir(&arguments.folder).process_group(0).spawn();
