@@ -358,6 +358,11 @@ fn finish(socket: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
     if connected {
         // Stays on: see `quiesce::let_ports_be_reused`.
         options.set.remove("reuse_address");
+        // Differ between the end that connected and the one that accepted (net/ipv4/tcp_ipv4.c,
+        // tcp_v4_syn_recv_sock), can't be set and mean nothing: ends may have changed roles.
+        for name in ["multicast_ttl", "v6_multicast_hops"] {
+            options.set.remove(name);
+        }
         set_send_buffer(fd, options.send_buffer);
         if options.receive_buffer_locked() {
             set_receive_buffer(fd, options.receive_buffer);
