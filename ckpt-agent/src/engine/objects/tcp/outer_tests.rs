@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::super::super::graph::FileId;
 use super::super::super::sys::sockopt;
@@ -305,4 +305,83 @@ fn listeners_move_and_say_so() {
     let now = SockRef::from(&back.fds[1]).local_addr().unwrap().as_socket().unwrap();
     assert_eq!(now, format!("0.0.0.0:{}", strange.port()).parse().unwrap());
     assert!(back.moved.contains(&(strange, now)));
+}
+
+/// Runs in a network of its own that has two addresses which are not of the loopback's net.
+fn between_machines(run: impl FnOnce(&str, &str) + Send) {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            if nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_err() {
+                // Without privilege there is no such network.
+                return;
+            }
+            let ip = |arguments: &[&str]| {
+                let status = std::process::Command::new("ip").args(arguments).status();
+                assert!(status.unwrap().success());
+            };
+            ip(&["link", "set", "lo", "up"]);
+            ip(&["address", "add", "192.0.2.1/32", "dev", "lo"]);
+            ip(&["address", "add", "192.0.2.2/32", "dev", "lo"]);
+            run("192.0.2.1", "192.0.2.2");
+        });
+        other.join().unwrap();
+    });
+}
+
+fn pair_between(client: &str, server: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((server, 0)).unwrap();
+    let address = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 0);
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&address(client).into()).unwrap();
+    socket.connect(&listener.local_addr().unwrap().into()).unwrap();
+    (socket.into(), listener.accept().unwrap().0)
+}
+
+#[test]
+fn what_a_stranger_does_not_take_does_not_hold_up_a_checkpoint() {
+    between_machines(|here, there| {
+        let (client, server) = pair_between(here, there);
+        let sent = fill(&client, 1);
+        for (machines, said) in [(vec![], 1), (vec![here], 1)] {
+            let machines = machines.iter().map(|ip| ip.parse().unwrap()).collect();
+            let began = Instant::now();
+            let dumped = try_dump(&[client.as_fd()], DumpContext { machines, ..cluster() });
+            let dumped = dumped.unwrap();
+            assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+            assert!(outer(&dumped)[0].in_flight);
+            assert_eq!(dumped.context.warnings.len(), said, "{:?}", dumped.context.warnings);
+        }
+        let machines = [here, there].map(|ip| ip.parse().unwrap()).into();
+        let error = try_dump(&[client.as_fd()], DumpContext { machines, ..cluster() });
+        assert!(error.err().unwrap().passes());
+        assert!(read_all_now(&server) == sent);
+        // Nothing is under way: a machine that is not the job's is told of, others are not.
+        for (machines, said) in [(vec![here], 1), (vec![here, there], 0), (vec![], 0)] {
+            let machines = machines.iter().map(|ip| ip.parse().unwrap()).collect();
+            let dumped = try_dump(&[client.as_fd()], DumpContext { machines, ..cluster() });
+            let dumped = dumped.unwrap();
+            assert!(!outer(&dumped)[0].in_flight);
+            assert_eq!(dumped.context.warnings.len(), said, "{:?}", dumped.context.warnings);
+        }
+    });
+}
+
+#[test]
+fn what_a_closed_socket_still_sends_arrives() {
+    between_machines(|here, there| {
+        let (client, server) = pair_between(here, there);
+        let sent = fill(&client, 1);
+        drop(client);
+        let (other, other_end) = pair_between(here, there);
+        let (dumped, rest) =
+            dump_both(&[other.as_fd()], &[server.as_fd(), other_end.as_fd()]);
+        eprintln!("orphan at rest after {rest:?}");
+        let crate::engine::objects::Object::TcpSocket(end) = &dumped[1].files[0].object else {
+            panic!("no TCP socket");
+        };
+        let end = end.connection().unwrap();
+        assert_eq!(end.end, super::PeerEnd::Closed);
+        assert!(dumped[1].blob(end.received.unwrap()) == sent);
+        assert!(read_all_now(&server) == sent);
+    });
 }
