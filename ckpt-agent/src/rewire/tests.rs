@@ -152,7 +152,7 @@ async fn strangers_are_dropped_and_peers_still_served() {
         drop(silent);
         ours
     };
-    let (ours, mut theirs) = tokio::join!(waiting, async { strange.await });
+    let (ours, mut theirs) = tokio::join!(waiting, strange);
     let mut ours = ours.unwrap().into_iter().next().unwrap();
     expect(&mut ours, b"mine");
     theirs[0].write_all(b"!").unwrap();

@@ -385,3 +385,115 @@ fn what_a_closed_socket_still_sends_arrives() {
         assert!(read_all_now(&server) == sent);
     });
 }
+
+/// Two networks with a cable between them, as two machines have it, each with a thread of its own;
+/// `delay`: how long a packet takes, where this machine can do that.
+fn two_machines(
+    delay: Option<&str>,
+    left: impl FnOnce(&Barrier) + Send,
+    right: impl FnOnce(&Barrier) + Send,
+) {
+    let run = |program: &str, arguments: &[&str]| {
+        let output = std::process::Command::new(program).args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let barrier = &Barrier::new(2);
+    let (tell, told) = std::sync::mpsc::channel();
+    let new_network =
+        || nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok();
+    let up = |name: &str, address: &str| {
+        assert!(run("ip", &["link", "set", "lo", "up"]));
+        assert!(run("ip", &["address", "add", address, "dev", name]));
+        assert!(run("ip", &["link", "set", name, "up"]));
+        if let Some(delay) = delay {
+            // Without it the test is of less worth, and still right.
+            run("tc", &["qdisc", "add", "dev", name, "root", "netem", "delay", delay]);
+        }
+    };
+    let (run, new_network, up) = (&run, &new_network, &up);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if !new_network() {
+                return;
+            }
+            let task: i32 = told.recv().unwrap();
+            let (task, kind) = (task.to_string(), ["type", "veth", "peer", "name", "right"]);
+            let mut arguments = vec!["link", "add", "left"];
+            arguments.extend(kind);
+            arguments.extend(["netns", &task]);
+            assert!(run("ip", &arguments));
+            barrier.wait();
+            up("left", "192.0.2.1/24");
+            barrier.wait();
+            left(barrier);
+        });
+        scope.spawn(move || {
+            if !new_network() {
+                return;
+            }
+            tell.send(nix::unistd::gettid().as_raw()).unwrap();
+            barrier.wait();
+            up("right", "192.0.2.2/24");
+            barrier.wait();
+            right(barrier);
+        });
+    });
+}
+
+#[test]
+fn two_machines_with_a_cable_come_to_rest() {
+    for delay in [None, Some("3ms")] {
+        let (send_sent, sent) = std::sync::mpsc::channel();
+        let (send_answered, answered) = std::sync::mpsc::channel();
+        let step = |barrier: &Barrier, fds: &[BorrowedFd<'_>]| {
+            let mut rest = Duration::ZERO;
+            barrier.wait();
+            let began = Instant::now();
+            let dumped = dump_in_step(fds, cluster(), || {
+                rest = began.elapsed();
+                barrier.wait();
+            });
+            eprintln!("at rest after {rest:?}, delay {delay:?}");
+            assert!(rest < Duration::from_millis(1500), "{rest:?}");
+            dumped.unwrap()
+        };
+        let step = &step;
+        two_machines(
+            delay,
+            move |barrier| {
+                barrier.wait();
+                let client = TcpStream::connect("192.0.2.2:5000").unwrap();
+                let mut half = TcpStream::connect("192.0.2.2:5000").unwrap();
+                half.write_all(b"last words").unwrap();
+                half.shutdown(Shutdown::Write).unwrap();
+                send_sent.send(fill(&client, 1)).unwrap();
+                std::thread::sleep(Duration::from_millis(700));
+                let dumped = step(barrier, &[client.as_fd(), half.as_fd()]);
+                let answered: Vec<u8> = answered.recv().unwrap();
+                let ends = outer(&dumped);
+                assert!(dumped.blob(ends[0].received.unwrap()) == answered);
+                assert!(ends[1].shut_write && !ends[1].peer_shut && ends[1].received.is_none());
+                assert!(ends.iter().all(|end| !end.in_flight));
+                assert!(read_all_now(&client) == answered);
+                barrier.wait();
+            },
+            move |barrier| {
+                let listener = TcpListener::bind("192.0.2.2:5000").unwrap();
+                barrier.wait();
+                let (server, _) = listener.accept().unwrap();
+                let (half, _) = listener.accept().unwrap();
+                send_answered.send(fill(&server, 2)).unwrap();
+                let fds = [server.as_fd(), half.as_fd(), listener.as_fd()];
+                let dumped = step(barrier, &fds);
+                let sent = sent.recv().unwrap();
+                let ends = outer(&dumped);
+                assert!(dumped.blob(ends[0].received.unwrap()) == sent);
+                assert!(ends[1].peer_shut && !ends[1].shut_write);
+                assert_eq!(dumped.blob(ends[1].received.unwrap()), b"last words");
+                assert!(ends.iter().all(|end| !end.in_flight));
+                assert!(read_all_now(&server) == sent);
+                barrier.wait();
+            },
+        );
+    }
+}
