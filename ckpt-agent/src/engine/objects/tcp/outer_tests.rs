@@ -248,6 +248,19 @@ fn a_connection_within_an_instance_can_come_apart() {
 }
 
 #[test]
+fn a_connection_that_waits_in_another_part_is_found_reset() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.write_all(b"lost").unwrap();
+    let mut dumped = try_dump(&[client.as_fd(), listener.as_fd()], cluster()).unwrap();
+    drop((client, listener));
+    dumped.files.truncate(1);
+    let back = dumped.restore_with(|context| context.cluster = true).unwrap();
+    let error = stream(&back.fds[0]).read(&mut [0; 8]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
 fn a_peer_that_takes_nothing_fails_the_checkpoint_if_it_may_be_of_the_job() {
     let (listener, client, server) = pair_at("127.0.0.1:0");
     drop(listener);
