@@ -125,6 +125,17 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
     Ok(())
 }
 
+/// Refuses connections at the job's listening sockets that another instance may have made and nobody
+/// has accepted.
+pub(super) fn refuse_strangers(
+    all: &[Found<'_, TcpSocket>],
+    listed: &[TcpEntry],
+    context: &mut DumpContext,
+) -> Result<()> {
+    let keys: Vec<Option<PairKey>> = all.iter().map(|found| key(found.object)).collect();
+    View::new(all, listed, &keys, context.cluster).strangers_at_listeners(all, context)
+}
+
 fn say_outside(found: &Found<'_, TcpSocket>, context: &mut DumpContext) -> Result<()> {
     let probe = found.probe;
     let Some(connection) = found.object.connection() else { return Ok(()) };

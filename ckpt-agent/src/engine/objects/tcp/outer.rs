@@ -71,8 +71,13 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
     let is_outer = |found: &Found<'_, TcpSocket>| {
         found.object.connection().is_some_and(|connection| connection.end == PeerEnd::Outside)
     };
-    if context.cluster && all.iter().any(is_outer) {
+    let listens = |found: &Found<'_, TcpSocket>| {
+        matches!(found.object.state, TcpState::Listening { .. })
+    };
+    if context.cluster && all.iter().any(|found| is_outer(found) || listens(found)) {
         let listed = sock_diag::tcp_sockets()?;
+        // An instance that had to run on for a moment may have connected since the first look.
+        diag::refuse_strangers(all, &listed, context)?;
         for found in all.iter_mut().filter(|found| is_outer(found)) {
             let bytes = quiesce::peek(found.probe)?;
             let received = (!bytes.is_empty()).then(|| context.keep(bytes));

@@ -12,6 +12,7 @@ use nix::sys::socket::{MsgFlags, recv};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::poll::poll_one;
+use super::super::super::sys::sock_diag;
 use super::super::super::sys::sockopt;
 use super::outer::{Whereabouts, whereabouts};
 use super::refill::{Refill, refill};
@@ -38,6 +39,11 @@ const STRANGER_LIMIT: Duration = Duration::from_millis(300);
 /// Bytes from other instances come in one after the other: what has been silent for so long is full,
 /// empty, or waits for its sender.
 const SILENCE: Duration = Duration::from_millis(2);
+
+/// Between two looks at the list of all sockets.
+const ORPHAN_PAUSE: Duration = Duration::from_micros(300);
+/// Orphans that get rid of nothing for so long are not waited for: their peers do not read.
+const ORPHAN_LIMIT: Duration = Duration::from_millis(20);
 
 /// What is known of a socket once nothing of this instance is under way.
 #[derive(Debug, Default)]
@@ -118,6 +124,35 @@ struct Outer {
     in_flight: bool,
 }
 
+/// Connections that their programs have closed before everything was sent. They belong to no process
+/// any more, maybe not to this job, and what they still send has to arrive before queues are read.
+#[derive(Default)]
+struct Orphans {
+    left: u64,
+    changed: Option<Instant>,
+}
+
+impl Orphans {
+    /// Whether any of them still gets rid of bytes.
+    fn still_send(&mut self, began: Instant) -> Result<bool> {
+        let left = sock_diag::tcp_sockets()?
+            .iter()
+            .filter(|entry| entry.inode == 0)
+            .filter(|entry| {
+                let state = i32::from(entry.state);
+                matches!(state, diag::FIN_WAIT1 | diag::CLOSING | diag::LAST_ACK)
+            })
+            .map(|entry| u64::from(entry.send_queue).max(1))
+            .sum();
+        if left != self.left || self.changed.is_none() {
+            self.left = left;
+            self.changed = Some(Instant::now());
+        }
+        let stuck = self.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
+        Ok(left > 0 && stuck < ORPHAN_LIMIT && began.elapsed() < LIMIT)
+    }
+}
+
 struct Line<'a> {
     probe: &'a Probe,
     peer: Option<usize>,
@@ -134,6 +169,7 @@ struct Line<'a> {
 
 fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
     let began = Instant::now();
+    let mut orphans = Orphans::default();
     loop {
         let mut busy: Option<usize> = None;
         let waited = began.elapsed();
@@ -186,7 +222,13 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
             std::thread::sleep(PAUSE);
             continue;
         }
-        let Some(sender) = busy else { return Ok(()) };
+        let Some(sender) = busy else {
+            if lines.iter().any(|line| line.outer.is_some()) && orphans.still_send(began)? {
+                std::thread::sleep(ORPHAN_PAUSE);
+                continue;
+            }
+            return Ok(());
+        };
         if waited > LIMIT {
             let probe = lines[sender].probe;
             return Err(EngineError::TooLong {

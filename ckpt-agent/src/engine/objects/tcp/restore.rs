@@ -100,7 +100,9 @@ fn links(
         }
         match &socket.state {
             TcpState::Connected(connection) => match connection.end {
-                PeerEnd::Socket { file } if is_apart(by_id, file, cluster) => {
+                PeerEnd::Socket { file } | PeerEnd::Waiting { listener: file, .. }
+                    if is_apart(by_id, file, cluster) =>
+                {
                     links.push(with_ghost(id, socket, connection.peer, servers));
                 }
                 PeerEnd::Socket { file } if file < id => {}
@@ -201,7 +203,9 @@ fn waiting(
     let mut queue = Vec::new();
     for saved in all {
         let Some(connection) = saved.object.connection() else { continue };
-        if let PeerEnd::Waiting { listener, place } = connection.end {
+        let PeerEnd::Waiting { listener, place } = connection.end else { continue };
+        // One whose listening socket is restored elsewhere is made, and will be found reset.
+        if !made.contains_key(&saved.id) {
             queue.push((place, saved, connection, listener));
         }
     }
@@ -296,7 +300,7 @@ fn close(all: &[&Saved<'_, TcpSocket>], made: &Made, ghosts: Vec<(FileId, OwnedF
                 // Of a peer that has said its last word only the end is missing.
                 let apart = match connection.end {
                     PeerEnd::Outside => !connection.peer_shut,
-                    PeerEnd::Socket { .. } => ghost_of(&ghosts, saved.id).is_some(),
+                    PeerEnd::Socket { .. } | PeerEnd::Waiting { .. } => ghost_of(&ghosts, saved.id).is_some(),
                     _ => false,
                 };
                 if apart {
@@ -358,6 +362,11 @@ fn finish(socket: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
     if connected {
         // Stays on: see `quiesce::let_ports_be_reused`.
         options.set.remove("reuse_address");
+        // Differ between the end that connected and the one that accepted (net/ipv4/tcp_ipv4.c,
+        // tcp_v4_syn_recv_sock), can't be set and mean nothing: ends may have changed roles.
+        for name in ["multicast_ttl", "v6_multicast_hops"] {
+            options.set.remove(name);
+        }
         set_send_buffer(fd, options.send_buffer);
         if options.receive_buffer_locked() {
             set_receive_buffer(fd, options.receive_buffer);

@@ -8,12 +8,15 @@ use nix::sys::socket::{MsgFlags, recv};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::sockopt;
-use super::super::socket_options::SO_BUF_LOCK;
+use super::super::socket_options::{SO_BUF_LOCK, set_receive_buffer};
 
 /// Room for what is behind a window, as the receiver counts it. A sender's buffer is at most
 /// tcp_wmem's last number (4 MiB) or wmem_max, bytes and administration together; packets as they
 /// arrive may take twice the room.
 const BACKLOG: i32 = 16 << 20;
+
+/// SOCK_RCVBUF_LOCK (include/uapi/linux/socket.h).
+const RECEIVE_LOCK: i32 = 2;
 
 /// A socket whose receive buffer was made larger, until this is dropped.
 #[derive(Debug)]
@@ -46,11 +49,13 @@ impl Widened {
         // The kernel doubles what it is given (socket(7)).
         let wanted = size.saturating_add(BACKLOG) / 2;
         if let Ok(lock) = get(SO_BUF_LOCK) {
-            if set(libc::SO_RCVBUFFORCE, wanted) {
+            // Without privilege: where the program chose the size, within what it could choose.
+            let by_program = lock & RECEIVE_LOCK != 0;
+            if set(libc::SO_RCVBUFFORCE, wanted) || by_program && set(libc::SO_RCVBUF, wanted) {
                 return Ok(Some(Self { socket: copy, before: Before::Size(size, lock) }));
             }
         }
-        // Without privilege: as far as tcp_rmem allows (net/ipv4/tcp.c, tcp_set_rcvlowat).
+        // Where the kernel chooses: as far as tcp_rmem allows (net/ipv4/tcp.c, tcp_set_rcvlowat).
         let Ok(mark) = get(libc::SO_RCVLOWAT) else { return Ok(None) };
         Ok(set(libc::SO_RCVLOWAT, size.saturating_add(BACKLOG))
             .then_some(Self { socket: copy, before: Before::LowWater(mark) }))
@@ -65,7 +70,7 @@ impl Drop for Widened {
         };
         match self.before {
             Before::Size(size, lock) => {
-                set(libc::SO_RCVBUFFORCE, size / 2);
+                set_receive_buffer(&self.socket, size);
                 set(SO_BUF_LOCK, lock);
             }
             Before::LowWater(mark) => set(libc::SO_RCVLOWAT, mark),
