@@ -27,6 +27,7 @@ pub const ALL: &[Case] = &[
     ("end_without_an_agent", end_without_an_agent),
     ("killed_while_frozen", killed_while_frozen),
     ("killed_with_its_hands_in_the_job", killed_with_its_hands_in_the_job),
+    ("killed_with_injected_registers", killed_with_injected_registers),
     ("killed_with_ghosts", killed_with_ghosts),
     ("killed_before_go", killed_before_go),
     ("handed_over", handed_over),
@@ -275,16 +276,33 @@ fn killed_with_its_hands_in_the_job(world: &mut World) -> Outcome {
     let (mut agent, init) = counting(world, 60_000)?;
     agent.ask("step freeze 1")?;
     agent.ask("step quiesce 1")?;
-    agent.ask("step snapshot 1")?;
     agent.kill()?;
     until("it is held", || held_by(init))?;
     world.stands("until somebody decides")?;
     let here = Here::start(world)?;
     let adopted = here.agent.adopt(&world.socket(), None)?;
-    check(adopted.touched && adopted.held, &format!("no word of it: {adopted:?}"))?;
+    check(adopted.touched && adopted.held, "no word of it")?;
     let before = world.count();
     here.agent.kill();
     check(!exists(init) && world.count() == before, "it ran before it was killed")
+}
+
+/// With injected registers nothing may run on.
+fn killed_with_injected_registers(world: &mut World) -> Outcome {
+    let (mut agent, init) = counting(world, 60_000)?;
+    for step in ["freeze", "quiesce", "snapshot"] {
+        agent.ask(&format!("step {step} 1"))?;
+    }
+    let before = world.count();
+    agent.kill()?;
+    until("everything has ended", || traced(init).is_empty())?;
+    check(world.count() == before, "it ran on")?;
+    let here = Here::start(world)?;
+    let adopted = here.agent.adopt(&world.socket(), None)?;
+    let killed = Some(ExitKind::Signalled(9));
+    check(adopted.touched && adopted.ended == killed, "no word of it")?;
+    here.agent.kill();
+    Ok(())
 }
 
 fn killed_with_ghosts(world: &mut World) -> Outcome {

@@ -221,9 +221,10 @@ impl Here {
     }
 }
 
-/// Whether a process is there, dead or alive.
+/// Whether a process is there and has not ended.
 pub fn exists(pid: i32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+    fs::read_to_string(format!("/proc/{pid}/status"))
+        .is_ok_and(|status| !status.lines().any(|line| line.starts_with("State:\tZ")))
 }
 
 /// Whether an init holds everything below it.
