@@ -192,7 +192,7 @@ pub fn settle_lingering() -> bool {
                 }
                 Ok(Some(StopReport::Ended { tid, status })) => {
                     note_end(tid, status);
-                    drop(lingering.remove(&tid));
+                    lingering.remove(&tid);
                 }
                 Ok(None) => return true,
                 Err(_) => lingering.clear(),

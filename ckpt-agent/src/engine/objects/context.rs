@@ -8,6 +8,7 @@ use protocol::cluster::agent::MovedListener;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid};
+use super::super::job_init::UserOrder;
 
 /// Which of the job's standard streams an object is.
 #[derive(
@@ -156,6 +157,8 @@ pub struct RestoreContext<'a> {
     /// Lowest descriptor number that no process of the job uses: temporary numbers below it are free
     /// in the init, numbers from it on hold parked descriptions.
     pub first_free: i32,
+    /// The user with whose rights files are opened and made; `None`: this process's own.
+    pub user: Option<UserOrder>,
     /// Connections to other instances that the agents have made.
     pub connections: BTreeMap<FileId, OwnedFd>,
     /// The agent's ends of relays, filled by the rooms that make them.
@@ -177,6 +180,7 @@ impl<'a> RestoreContext<'a> {
             console: Console::default(),
             force,
             first_free,
+            user: None,
             connections: BTreeMap::new(),
             outer: Vec::new(),
             moved: Vec::new(),
