@@ -99,7 +99,8 @@ pub struct Adopted {
     pub root: Option<Pid>,
     /// Whether it stands still until [`super::Agent::go`].
     pub held: bool,
-    /// Whether the agent before died with its hands in the job: it must be rolled back.
+    /// Whether the agent before died with its hands in the job: bytes under way may be lost, and
+    /// processes may have been killed with it. It must be rolled back, whatever `ended` says.
     pub touched: bool,
     /// How its first process ended, if it has.
     pub ended: Option<ExitKind>,

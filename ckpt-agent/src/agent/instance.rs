@@ -1,7 +1,7 @@
 //! An instance's init, as its agent holds it: the way to it, its end, and taking it over.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 pub struct Instance {
     process: PidFd,
     channel: Channel,
+    /// Where the next agent would find it.
+    socket: PathBuf,
     touching: bool,
     /// The end of the job, or of the last process, has been reported.
     pub over: bool,
@@ -50,11 +52,13 @@ impl Instance {
     pub fn begin(
         channel: &Channel,
         init: i32,
+        socket: &Path,
         requests: Sender<Request>,
     ) -> Result<Self, AgentError> {
         let copy = || channel.socket().try_clone().map(Channel::new).map_err(AgentError::Spawn);
         let process = PidFd::open(init)?;
-        let instance = Self { process, channel: copy()?, touching: false, over: false };
+        let (channel, socket) = (copy()?, socket.to_owned());
+        let instance = Self { process, channel, socket, touching: false, over: false };
         watch(copy()?, requests)?;
         Ok(instance)
     }
@@ -86,6 +90,8 @@ impl Instance {
             while let Ok(Some(_)) = wait_any() {}
             std::thread::sleep(LOOK_AGAIN);
         }
+        // An init that was killed has left it.
+        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -137,7 +143,7 @@ pub fn adopt(
     channel.socket().set_read_timeout(None).map_err(unreachable)?;
     let mut warnings = introduction.warnings.clone();
     wait_let_go(peer.pid, introduction.held, &mut warnings)?;
-    build(introduction, &channel, peer.pid, descriptors, outer, warnings, requests)
+    build(introduction, &channel, (peer.pid, path), descriptors, outer, warnings, requests)
 }
 
 fn outer_end(channel: &Channel) -> Result<(OuterEnd, OwnedFd), AgentError> {
@@ -154,14 +160,14 @@ fn outer_end(channel: &Channel) -> Result<(OuterEnd, OwnedFd), AgentError> {
 fn build(
     introduction: Introduction,
     channel: &Channel,
-    init: i32,
+    (init, socket): (i32, &Path),
     descriptors: Vec<OwnedFd>,
     outer: Vec<(OuterEnd, OwnedFd)>,
     warnings: Vec<String>,
     requests: Sender<Request>,
 ) -> Result<(Job, Adopted), AgentError> {
     let ends: Vec<_> = introduction.console.into_iter().zip(descriptors).collect();
-    let mut instance = Instance::begin(channel, init, requests)?;
+    let mut instance = Instance::begin(channel, init, socket, requests)?;
     instance.over =
         introduction.empty || (introduction.root_instance && introduction.ended.is_some());
     let job =

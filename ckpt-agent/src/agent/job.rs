@@ -211,7 +211,10 @@ impl Job {
         requests: &Sender<Request>,
     ) -> Result<(Self, Started), AgentError> {
         let instance = match &order.cluster {
-            Some(_) => Some(Instance::begin(channel, started.init, requests.clone())?),
+            Some(cluster) => {
+                let socket = &cluster.socket;
+                Some(Instance::begin(channel, started.init, socket, requests.clone())?)
+            }
             None => None,
         };
         let job = Self {

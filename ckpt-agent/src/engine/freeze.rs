@@ -48,6 +48,15 @@ impl StoppedProcess {
         }
     }
 
+    /// From now on it is killed where its tracer dies: to be called before it is given registers that are
+    /// not its own, with which it must not run on.
+    pub fn die_with_tracer(&self) {
+        for thread in &self.threads {
+            // One that has ended does not run on.
+            let _ = thread.set_options(libc::PTRACE_O_EXITKILL);
+        }
+    }
+
     /// Takes the scratch area out again.
     ///
     /// # Errors
@@ -188,7 +197,7 @@ pub fn settle_lingering() -> bool {
                 }
                 Ok(Some(StopReport::Ended { tid, status })) => {
                     note_end(tid, status);
-                    drop(lingering.remove(&tid));
+                    lingering.remove(&tid);
                 }
                 Ok(None) => return true,
                 Err(_) => lingering.clear(),

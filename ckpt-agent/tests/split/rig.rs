@@ -100,7 +100,18 @@ impl Rig {
             termios: None,
         };
         let dir = self.new_dir()?;
-        self.start(&Order { clocks: None, task: Task::Launch(spec) }, dir, 0, None)
+        self.start(
+            &Order {
+                task: Task::Launch(spec),
+                clocks: None,
+                keepsake: Default::default(),
+                cluster: None,
+                connections: 0,
+            },
+            dir,
+            0,
+            None,
+        )
     }
 
     fn new_dir(&mut self) -> Outcome<PathBuf> {
@@ -121,7 +132,18 @@ impl Rig {
         let task = Task::Restore { job_dir: image.dir.clone(), spec, part };
         let dir = self.new_dir()?;
         let states = image.open()?.relay_states().map_err(text)?;
-        self.start(&Order { clocks: None, task }, dir, image.number, Some(states))
+        self.start(
+            &Order {
+                clocks: None,
+                task,
+                keepsake: Default::default(),
+                cluster: None,
+                connections: 0,
+            },
+            dir,
+            image.number,
+            Some(states),
+        )
     }
 
     /// Every unit in a part of its own.
@@ -183,11 +205,11 @@ impl Rig {
                 Report::Outer { .. } => return Err("an end that is no relay's".into()),
                 Report::Failed(reason) => return Err(reason),
                 Report::Ready { root, console, .. } => {
-                    instance.root = root;
+                    instance.root = root.unwrap_or(0);
                     instance.console = console.into_iter().zip(fds).collect();
                     return Ok(instance);
                 }
-                Report::Ended(status) => return Err(format!("ended with {status:?}")),
+                other => return Err(format!("not ready but {other:?}")),
             }
         }
     }
@@ -314,6 +336,8 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         }
     }
     Ok(DumpSettings {
+        cluster: false,
+        machines: Default::default(),
         init: instance.init,
         root: instance.root,
         session_directories: Vec::new(),

@@ -345,6 +345,7 @@ impl Quiesced {
         Object::late_all(files, probes, &mut self.context)?;
         let page = page_size();
         let mut processes = std::mem::take(&mut self.frozen.job.processes);
+        processes.iter().for_each(StoppedProcess::die_with_tracer);
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
         let (dumps, ghosts, vdso) = result?;

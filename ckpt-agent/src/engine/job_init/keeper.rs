@@ -13,7 +13,9 @@ use protocol::agent::ExitKind;
 
 use super::super::dump::find_stand_ins;
 use super::super::error::{EngineError, Result};
-use super::super::freeze::{FrozenJob, freeze, keep_ends, settle_lingering, take_ends};
+use super::super::freeze::{
+    FrozenJob, StoppedProcess, freeze, keep_ends, settle_lingering, take_ends,
+};
 use super::super::graph::{OuterEnd, Pid};
 use super::super::restore::Standing;
 use super::super::sys::reap::{Reaped, exit_kind, reap_any};
@@ -27,6 +29,8 @@ use super::{Report, door};
 const FREEZE_LIMIT: Duration = Duration::from_secs(2);
 /// Pause before a freeze that failed is tried again: an agent that was killed may not have let go yet.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// Failures of which nobody needs to hear.
+const PASSING_TRIES: u32 = 10;
 /// How often threads that would not stop are looked at.
 const SETTLE_STEP: Duration = Duration::from_millis(5);
 /// How long the rest of the job may take to die with its first process, before its end is told.
@@ -63,6 +67,8 @@ pub struct Keeper {
     warnings: Vec<String>,
     /// No freeze is tried before.
     next_try: Option<Instant>,
+    /// Freezes that have failed since the agent left.
+    tries: u32,
     children: SignalFd,
 }
 
@@ -102,6 +108,7 @@ impl Keeper {
             touched: false,
             warnings: Vec::new(),
             next_try: None,
+            tries: 0,
             children,
         })
     }
@@ -195,6 +202,7 @@ impl Keeper {
     /// The agent has gone.
     fn left_alone(&mut self) -> Next {
         self.agent = None;
+        self.tries = 0;
         if matches!(self.hold, Some(Hold::Fresh(_))) {
             // Nobody knows of it but the agent that is gone, and it has never run.
             return Next::End;
@@ -294,15 +302,16 @@ impl Keeper {
         let own = std::process::id() as i32;
         match find_stand_ins(own).and_then(|stand_ins| freeze(own, stand_ins, FREEZE_LIMIT)) {
             Ok(frozen) => {
-                for thread in frozen.processes.iter().flat_map(|process| &process.threads) {
-                    // They must not run on when this process is killed. One that has ended does not.
-                    let _ = thread.set_options(libc::PTRACE_O_EXITKILL);
-                }
+                // They must not run on when this process is killed.
+                frozen.processes.iter().for_each(StoppedProcess::die_with_tracer);
                 self.hold = Some(Hold::Frozen { _job: frozen });
                 self.next_try = None;
             }
             Err(error) => {
-                self.warn(format!("the job was not held when its lease ran out: {error}"));
+                self.tries += 1;
+                if self.tries > PASSING_TRIES {
+                    self.warn(format!("the job is not held without an agent: {error}"));
+                }
                 self.next_try = Some(Instant::now() + TRY_AGAIN);
             }
         }

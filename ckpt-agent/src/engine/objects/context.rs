@@ -11,6 +11,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind,
 };
+use super::super::job_init::UserOrder;
 use super::super::split::{Part, Realisation};
 use super::super::sys::tty;
 use super::tcp::Widened;
@@ -226,6 +227,8 @@ pub struct RestoreContext<'a> {
     pub first_free: i32,
     /// The job has other instances.
     pub cluster: bool,
+    /// The user with whose rights files are opened and made; `None`: this process's own.
+    pub user: Option<UserOrder>,
     /// Connected sockets for [`super::outer_sockets`], made and filled by the agents.
     pub connections: BTreeMap<FileId, OwnedFd>,
     /// Listeners that could not have their old addresses.
@@ -248,6 +251,7 @@ impl<'a> RestoreContext<'a> {
             force,
             first_free,
             cluster: false,
+            user: None,
             connections: BTreeMap::new(),
             moved: Vec::new(),
             warnings: Vec::new(),

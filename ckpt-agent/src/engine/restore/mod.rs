@@ -19,7 +19,8 @@ use super::locks;
 use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
 use super::proc::read_maps;
 use super::split::standin::Link;
-use super::sys::limits::set_resource_limit;
+use super::sys::file_user::FileUser;
+use super::sys::limits::{resource_limits, set_resource_limit};
 use super::sys::owner::{FileOwner, set_file_owner};
 use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use helper::Preparation;
@@ -79,11 +80,16 @@ impl Standing {
 /// Whatever does not fit: nothing of the job has run then.
 pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standing> {
     check_vdso(image, context)?;
-    inodes::restore_all(context)?;
-    Object::restore_all(&image.graph.files, context)?;
-    put_flags(image, context)?;
-    mapped::release_programs(image, context)?;
-    let files = MappedFiles::open(image, context)?;
+    let files = {
+        let user = context.user.clone();
+        let _acting =
+            user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
+        inodes::restore_all(context)?;
+        Object::restore_all(&image.graph.files, context)?;
+        put_flags(image, context)?;
+        mapped::release_programs(image, context)?;
+        MappedFiles::open(image, context)?
+    };
     let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
     let plan =
         tree::plan(nodes).map_err(|error| EngineError::odd("process tree", error.to_string()))?;
@@ -294,7 +300,8 @@ fn own_credentials() -> Result<Credentials> {
 
 /// Limits come last: they would have been in the restorer's own way.
 fn limit(image: &ProcessImage, context: &mut RestoreContext<'_>) {
-    for limit in &image.limits {
+    let now = resource_limits(image.pid).unwrap_or_default();
+    for limit in image.limits.iter().filter(|limit| !now.contains(limit)) {
         if set_resource_limit(image.pid, limit).is_err() {
             context.warn(format!(
                 "process {}: resource limit {} stays as it is here, without privilege it cannot be raised to {}",
