@@ -87,11 +87,7 @@ pub struct FrozenJob {
 /// # Errors
 /// [`EngineError::TooLong`] after `limit` with the process that would not stop; a process traced by
 /// somebody else. On every error the job goes on.
-pub fn freeze(
-    init: i32,
-    stand_ins: BTreeSet<i32>,
-    limit: Duration,
-) -> Result<FrozenJob> {
+pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<FrozenJob> {
     let since = Instant::now();
     let mut freezer = Freezer {
         known: BTreeMap::new(),

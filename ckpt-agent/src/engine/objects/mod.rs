@@ -26,8 +26,8 @@ pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
     StdioRole,
 };
-pub use probe::{FdInfo, Probe};
 pub use pipe::Pipe;
+pub use probe::{FdInfo, Probe};
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
 pub use tcp::PeerEnd as TcpPeer;

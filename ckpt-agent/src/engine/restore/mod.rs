@@ -16,16 +16,14 @@ use super::error::{EngineError, Result};
 use super::graph::{Credentials, Pid, ProcessImage};
 use super::inodes;
 use super::locks;
-use super::objects::{
-    ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen,
-};
+use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
 use super::proc::read_maps;
+use super::split::standin::Link;
 use super::sys::limits::set_resource_limit;
 use super::sys::owner::{FileOwner, set_file_owner};
 use super::trace::{
     ProcessMemory, Remote, RunningThread, Scratch, StoppedThread, find_kernel_entry,
 };
-use super::split::standin::Link;
 use helper::Preparation;
 use mapped::MappedFiles;
 
@@ -49,8 +47,8 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
     mapped::release_programs(image, context)?;
     let files = MappedFiles::open(image, context)?;
     let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
-    let plan = tree::plan(nodes)
-        .map_err(|error| EngineError::odd("process tree", error.to_string()))?;
+    let plan =
+        tree::plan(nodes).map_err(|error| EngineError::odd("process tree", error.to_string()))?;
     let terminals = terminals_here(image, context);
     let links = make_links(context)?;
     let pids = {

@@ -223,10 +223,7 @@ fn match_each_other(one: RelayKind, other: RelayKind) -> bool {
         | (RelayKind::TerminalSlave, RelayKind::TerminalMaster) => true,
         (one, other) => {
             one == other
-                && matches!(
-                    one,
-                    RelayKind::Stream | RelayKind::Packets | RelayKind::Link { .. }
-                )
+                && matches!(one, RelayKind::Stream | RelayKind::Packets | RelayKind::Link { .. })
         }
     }
 }

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::graph::{
-    FileId, Graph, InodeId, OpenFile, Origin, Pid, RelayEnd, RelayKind,
-};
+use super::super::graph::{FileId, Graph, InodeId, OpenFile, Origin, Pid, RelayEnd, RelayKind};
 use super::super::objects::{
     Object, Pipe, Regular, TcpPeer, Terminal, TerminalSide, UnixKind, UnixLink, UnixSocket,
 };
@@ -107,11 +105,7 @@ impl Divider<'_> {
     }
 
     /// The one part of all holders.
-    fn one_part(
-        &self,
-        what: &'static str,
-        files: &[FileId],
-    ) -> Result<Option<u32>, SplitError> {
+    fn one_part(&self, what: &'static str, files: &[FileId]) -> Result<Option<u32>, SplitError> {
         let parts = self.parts(files.iter().copied())?;
         if parts.len() > 1 {
             let pids = files.iter().flat_map(|file| self.holdings.holders(*file));
@@ -162,9 +156,9 @@ impl Divider<'_> {
             },
             Object::Fifo(fifo) => {
                 let number = fifo.fifo;
-                let all: Vec<FileId> = self.all_files(|object| {
-                    matches!(object, Object::Fifo(other) if other.fifo == number)
-                });
+                let all: Vec<FileId> = self.all_files(
+                    |object| matches!(object, Object::Fifo(other) if other.fifo == number),
+                );
                 self.one_part("a FIFO", &all)?;
                 Realisation::Native
             }
@@ -244,10 +238,8 @@ impl Divider<'_> {
         let legs = if here == home {
             let old = old.into_iter().map(|end| Leg { end: end.clone(), peer_part: None });
             let others = parts.iter().filter(|part| divided && **part != home);
-            old.chain(
-                others.map(|part| self.leg(&thing, *part, 0, RelayKind::PipeWrite, *part)),
-            )
-            .collect()
+            old.chain(others.map(|part| self.leg(&thing, *part, 0, RelayKind::PipeWrite, *part)))
+                .collect()
         } else if divided {
             vec![self.leg(&thing, here, 1, RelayKind::PipeRead, home)]
         } else {

@@ -151,9 +151,8 @@ impl Together {
     fn units(&self, graph: &Graph, holdings: &Holdings) -> Vec<Unit> {
         let mut units: BTreeMap<Pid, Unit> = BTreeMap::new();
         for (pid, possessions) in &holdings.by_process {
-            let unit = units
-                .entry(self.root(*pid))
-                .or_insert_with(|| Unit { pids: Vec::new(), bytes: 0 });
+            let unit =
+                units.entry(self.root(*pid)).or_insert_with(|| Unit { pids: Vec::new(), bytes: 0 });
             unit.pids.push(*pid);
             unit.bytes += possessions.bytes;
         }
