@@ -71,7 +71,7 @@ fn parent(kind: &str) -> Outcome {
     match side {
         ForkResult::Child => {
             drop(mine);
-            let code = match child(kind, theirs) {
+            let code = match middle(kind).and_then(|()| child(kind, theirs)) {
                 Ok(()) => 7,
                 Err(error) => {
                     eprintln!("child: {error}");
@@ -137,22 +137,43 @@ fn lead(kind: &str, ends: Ends, child: Pid) -> Outcome {
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    finish(kind, &mut socket, &mut pipe, child)
+    finish(kind, &mut socket, &mut pipe, &mut terminal, child)
 }
 
-fn finish(kind: &str, socket: &mut std::fs::File, pipe: &mut std::fs::File, child: Pid) -> Outcome {
-    if kind == "orphan" {
-        // The child must see that its parent is gone; it writes to the job's standard error.
-        return Ok(());
-    }
-    let wanted = if kind == "killed" {
-        kill(child, Signal::SIGTERM).map_err(text)?;
-        WaitStatus::Signaled(child, Signal::SIGTERM, false)
+fn finish(
+    kind: &str,
+    socket: &mut std::fs::File,
+    pipe: &mut std::fs::File,
+    terminal: &mut std::fs::File,
+    child: Pid,
+) -> Outcome {
+    let signal = match kind {
+        // The child's child is to see it.
+        "killed" | "orphan" => Some(Signal::SIGTERM),
+        "shot" => Some(Signal::SIGKILL),
+        "interrupt" => {
+            terminal.write_all(b"\x03").map_err(text)?;
+            Some(Signal::SIGINT)
+        }
+        _ => None,
+    };
+    let wanted = if let Some(signal) = signal {
+        if kind != "interrupt" {
+            kill(child, signal).map_err(text)?;
+        }
+        WaitStatus::Signaled(child, signal, false)
     } else {
         socket.write_all(&u32::MAX.to_le_bytes()).map_err(text)?;
         WaitStatus::Exited(child, 7)
     };
     let status = waitpid(child, None).map_err(text)?;
+    if kind == "orphan" {
+        let mut adopted = [0; 8];
+        socket.read_exact(&mut adopted).map_err(|error| format!("the orphan: {error}"))?;
+        if &adopted != b"adopted!" {
+            return Err(format!("the orphan says {adopted:?}"));
+        }
+    }
     if status != wanted {
         return Err(format!("the child ended with {status:?} instead of {wanted:?}"));
     }
@@ -165,19 +186,48 @@ fn finish(kind: &str, socket: &mut std::fs::File, pipe: &mut std::fs::File, chil
     Ok(())
 }
 
+/// A process between the parent and the child, which does nothing but wait for its end; and a session
+/// with a terminal.
+fn middle(kind: &str) -> Outcome {
+    if kind == "orphan" {
+        #[allow(unsafe_code, reason = "fork is")]
+        // SAFETY: this program has one thread.
+        if let ForkResult::Parent { .. } = unsafe { fork() }.map_err(text)? {
+            for fd in 0..64 {
+                let _ = nix::unistd::close(fd);
+            }
+            loop {
+                nix::unistd::pause();
+            }
+        }
+    }
+    Ok(())
+}
+
 fn child(kind: &str, ends: Ends) -> Outcome {
+    if kind == "interrupt" {
+        nix::unistd::setsid().map_err(text)?;
+        ckpt_agent::engine::sys::tty::take_controlling(&ends.terminal).map_err(text)?;
+    }
     let mut socket = std::fs::File::from(ends.socket);
     let mut pipe = std::fs::File::from(ends.pipe);
     let mut terminal = std::fs::File::from(ends.terminal);
     let parent = getppid();
     loop {
         let mut word = [0; 4];
-        if let Err(error) = socket.read_exact(&mut word) {
-            if kind == "orphan" {
-                break;
-            }
-            return Err(text(error));
+        if kind == "orphan" && getppid() != parent {
+            // Init, whose number is 1.
+            let answer: &[u8] = if getppid().as_raw() == 1 { b"adopted!" } else { b"by whom?" };
+            return socket.write_all(answer).map_err(text);
         }
+        if kind == "orphan" {
+            use nix::poll::{PollFd, PollFlags, poll};
+            let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+            if poll(&mut polled, 5u8).map_err(text)? == 0 {
+                continue;
+            }
+        }
+        socket.read_exact(&mut word).map_err(text)?;
         let round = u32::from_le_bytes(word);
         if round == u32::MAX {
             break;
@@ -203,11 +253,6 @@ fn child(kind: &str, ends: Ends) -> Outcome {
         let seen = SIGNALS.load(Ordering::SeqCst);
         let answer = [(round * 2).to_le_bytes(), seen.to_le_bytes()].concat();
         socket.write_all(&answer).map_err(text)?;
-    }
-    if kind == "orphan" {
-        wait_until(|| getppid() != parent, "another parent")?;
-        println!("adopted");
-        return Ok(());
     }
     if does(kind, "pipe") {
         pipe.write_all(b"last\n").map_err(text)?;

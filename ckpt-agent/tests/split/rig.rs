@@ -87,11 +87,15 @@ impl Rig {
         Ok(Self { folder, carrier: Carrier::default(), instances: 0, splits: 0 })
     }
 
-    pub fn launch(&mut self, kind: &str) -> Outcome<Instance> {
+    pub fn launch_program(&mut self, kind: &str) -> Outcome<Instance> {
         let own = std::env::current_exe().map_err(text)?;
+        self.launch(&[&own.to_string_lossy(), program::FLAG, kind])
+    }
+
+    pub fn launch(&mut self, program: &[&str]) -> Outcome<Instance> {
         let spec = LaunchSpec {
-            program: vec![own.into(), program::FLAG.into(), kind.into()],
-            environment: Vec::new(),
+            program: program.iter().map(Into::into).collect(),
+            environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             working_directory: "/".into(),
             stdin: StreamKind::Pipe,
             stdout: StreamKind::Pipe,
@@ -266,25 +270,27 @@ impl Rig {
         Ok(Some(images))
     }
 
-    /// Lets the job come to its end and looks at what it says.
-    pub fn finish(&mut self, mut instances: Vec<Instance>) -> Outcome {
+    /// Lets the job come to its end: its status, and what the instances say.
+    pub fn finish(&mut self, mut instances: Vec<Instance>) -> Outcome<(u8, Vec<String>)> {
         let at = instances.iter().position(|instance| instance.root != 0);
         let lead = instances.swap_remove(at.ok_or("no instance has the first process")?);
         let stream = |role| lead.console.get(&role).ok_or(format!("no {role:?}"));
         let mut stdin = File::from(stream(StdioRole::Stdin)?.try_clone().map_err(text)?);
         // What went wrong before that, the job says.
         let _ = stdin.write_all(b"q");
-        let stdout = stream(StdioRole::Stdout)?;
-        let said = read_until_end(stdout)?;
-        if said != "ok\n" {
-            return Err(format!("the job says {said:?}"));
-        }
-        match lead.channel.receive::<Report>().map_err(text)?.0 {
-            Report::Ended(ExitKind::Exited(3)) => {}
+        let mut said = vec![read_until_end(stream(StdioRole::Stdout)?)?];
+        let status = match lead.channel.receive::<Report>().map_err(text)?.0 {
+            Report::Ended(ExitKind::Exited(status)) => status,
             other => return Err(format!("the job ended with {other:?}")),
+        };
+        for other in &instances {
+            if let Some(stdout) = other.console.get(&StdioRole::Stdout) {
+                said.push(read_until_end(stdout)?);
+            }
         }
+        said.retain(|text| !text.is_empty());
         self.carrier.stop();
-        Ok(())
+        Ok((status, said))
     }
 }
 
