@@ -165,6 +165,7 @@ impl Job {
             stdio,
             terminal_master,
             relays: Vec::new(),
+            remote_shells: Vec::new(),
             freeze_limit: FREEZE_LIMIT,
         })
     }
