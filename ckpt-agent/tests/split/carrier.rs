@@ -65,7 +65,7 @@ impl Side {
         self.fd.lock().unwrap().clone()
     }
 
-    fn close(&self) {
+    pub fn close(&self) {
         *self.fd.lock().unwrap() = None;
     }
 
@@ -248,6 +248,13 @@ impl Carrier {
         }
         self.sides.push(side.clone());
         side
+    }
+
+    /// Carries what is read at one side to the other.
+    pub fn echo(&mut self, from: &Arc<Side>, to: &Arc<Side>) {
+        let direction = Direction { from: from.clone(), to: to.clone() };
+        let mode = self.mode.clone();
+        self.threads.push(std::thread::spawn(move || direction.run(&mode)));
     }
 
     /// Reads everything that frozen instances have written.

@@ -22,6 +22,7 @@ const CASES: &[Case] = &[
     ("child_interrupted_from_its_terminal", || family("interrupt")),
     ("parent_dies_first", || apart("orphan", 3)),
     ("everything", || family("all")),
+    ("remote_shell", remote_shell),
     ("pipeline_of_a_shell", pipeline),
 ];
 
@@ -111,6 +112,26 @@ fn pipeline() -> Outcome {
     let (status, mut said) = rig.finish(parts)?;
     said.sort_unstable();
     if said.concat() != "200\nstatus 6\n" || status != 9 {
+        return Err(format!("the job ends with {status} and says {said:?}"));
+    }
+    Ok(())
+}
+
+/// A process that is the agent's from the start: what it is told comes back from elsewhere.
+fn remote_shell() -> Outcome {
+    let mut rig = Rig::new()?;
+    let socket = rig.listen()?;
+    let job = rig.launch_program(&format!("shell:{}", socket.display()))?;
+    let job = rig.accept_shell(job)?;
+    std::thread::sleep(WORK);
+    let mut job = vec![job];
+    for _ in 0..2 {
+        let image = rig.dump(job)?.remove(0);
+        job = vec![rig.restore(&image, None)?];
+        std::thread::sleep(WORK);
+    }
+    let (status, said) = rig.finish(job)?;
+    if said.concat() != "ok\n" || status != 3 {
         return Err(format!("the job ends with {status} and says {said:?}"));
     }
     Ok(())

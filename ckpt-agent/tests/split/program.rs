@@ -28,7 +28,11 @@ fn text(error: impl std::fmt::Display) -> String {
 
 /// Runs a program; what it has to say goes to its standard output.
 pub fn run(kind: &str) -> ExitCode {
-    match parent(kind) {
+    let done = match kind.strip_prefix("shell:") {
+        Some(socket) => shell_parent(socket),
+        None => parent(kind),
+    };
+    match done {
         Ok(()) => {
             println!("ok");
             ExitCode::from(3)
@@ -285,4 +289,48 @@ fn must_finish() -> bool {
     let stdin = std::io::stdin();
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// A parent that talks to a remote shell.
+fn shell_parent(socket: &str) -> Outcome {
+    let (input, to) = nix::unistd::pipe().map_err(text)?;
+    let (from, output) = nix::unistd::pipe().map_err(text)?;
+    #[allow(unsafe_code, reason = "fork is")]
+    // SAFETY: this program has one thread.
+    let side = unsafe { fork() }.map_err(text)?;
+    let ForkResult::Parent { child } = side else {
+        drop((to, from));
+        let _ = shell(socket, &input, &output);
+        std::process::exit(9);
+    };
+    drop((input, output));
+    let (mut to, mut from) = (std::fs::File::from(to), std::fs::File::from(from));
+    let mut round = 0;
+    while !must_finish() {
+        to.write_all(format!("round {round}\n").as_bytes()).map_err(text)?;
+        expect(&mut from, &format!("round {round}\n"))?;
+        round += 1;
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    kill(child, Signal::SIGTERM).map_err(text)?;
+    let status = waitpid(child, None).map_err(text)?;
+    let wanted = WaitStatus::Signaled(child, Signal::SIGTERM, false);
+    if status == wanted && round > 100 {
+        return Ok(());
+    }
+    Err(format!("after {round} rounds the remote shell ended with {status:?}"))
+}
+
+fn shell(socket: &str, input: &OwnedFd, output: &OwnedFd) -> Outcome {
+    use ckpt_agent::engine::job_init::Channel;
+    let channel = Channel::new(std::os::unix::net::UnixStream::connect(socket).map_err(text)?);
+    nix::unistd::dup2_stdin(input).map_err(text)?;
+    nix::unistd::dup2_stdout(output).map_err(text)?;
+    let flags = SockFlag::empty();
+    let (link, agent) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(text)?;
+    let copy = |fd: &OwnedFd| fd.try_clone().map_err(text);
+    let numbers = (std::process::id() as i32, getppid().as_raw());
+    channel.send(&numbers, &[agent, copy(input)?, copy(output)?]).map_err(text)?;
+    ckpt_agent::engine::split::standin::become_remote_shell(link).map(drop)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -13,13 +13,15 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use ckpt_agent::engine::dump::{DumpSettings, Frozen, freeze_job, write_image};
-use ckpt_agent::engine::graph::{OuterEnd, Pid, RelayEnd};
+use ckpt_agent::engine::graph::{OuterEnd, Pid, RelayEnd, RelayKind};
 use ckpt_agent::engine::job_init::{Channel, Order, Report, Task};
 use ckpt_agent::engine::objects::{External, HeldRelay, StdioRole};
 use ckpt_agent::engine::restore::Image as Opened;
+use ckpt_agent::engine::split::standin::Message;
 use ckpt_agent::engine::split::{Holdings, PartOrder, Unit, units};
 use ckpt_agent::engine::sys::spawn::with_descriptor;
 use ckpt_agent::store::WriterOptions;
+use nix::poll::{PollFd, PollFlags, poll};
 use protocol::agent::{CommitRecord, ExitKind};
 use protocol::launch::{LaunchSpec, RestoreSpec, StreamKind};
 
@@ -77,6 +79,7 @@ impl Image {
 pub struct Rig {
     folder: tempfile::TempDir,
     carrier: Carrier,
+    listener: Option<UnixListener>,
     instances: u32,
     splits: u32,
 }
@@ -84,7 +87,7 @@ pub struct Rig {
 impl Rig {
     pub fn new() -> Outcome<Self> {
         let folder = tempfile::tempdir().map_err(text)?;
-        Ok(Self { folder, carrier: Carrier::default(), instances: 0, splits: 0 })
+        Ok(Self { folder, carrier: Carrier::default(), listener: None, instances: 0, splits: 0 })
     }
 
     pub fn launch_program(&mut self, kind: &str) -> Outcome<Instance> {
@@ -105,6 +108,69 @@ impl Rig {
         };
         let dir = self.new_dir()?;
         self.start(&Order { clocks: None, task: Task::Launch(spec) }, dir, 0, None)
+    }
+
+    /// Where remote shells say who they are.
+    pub fn listen(&mut self) -> Outcome<PathBuf> {
+        let path = self.folder.path().join("shells");
+        self.listener = Some(UnixListener::bind(&path).map_err(text)?);
+        Ok(path)
+    }
+
+    /// Takes over what a remote shell gives.
+    pub fn accept_shell(&mut self, mut instance: Instance) -> Outcome<Instance> {
+        let (socket, _) = self.listener.as_ref().ok_or("no listener")?.accept().map_err(text)?;
+        let ((pid, ppid), fds): ((Pid, Pid), _) = Channel::new(socket).receive().map_err(text)?;
+        let kinds = [
+            RelayKind::Link { parent: ppid, child: pid },
+            RelayKind::Descriptor { pid, fd: 0 },
+            RelayKind::Descriptor { pid, fd: 1 },
+        ];
+        let ids = ["shell", "shell#fd0", "shell#fd1"];
+        for ((fd, kind), id) in fds.into_iter().zip(kinds).zip(ids) {
+            let end = RelayEnd { id: id.into(), side: 0, kind };
+            instance.relays.push(self.carrier.add(Side::new(end, fd, &[], false)));
+        }
+        self.echo(&instance);
+        Ok(instance)
+    }
+
+    fn echo(&mut self, instance: &Instance) {
+        let find = |wanted: i32| {
+            instance.relays.iter().find(
+                |side| matches!(side.end.kind, RelayKind::Descriptor { fd, .. } if fd == wanted),
+            )
+        };
+        if let (Some(input), Some(output)) = (find(0), find(1)) {
+            self.carrier.echo(input, output);
+        }
+    }
+
+    /// What is told to a remote program: any signal ends it.
+    fn remote_end(&self, instance: &Instance) -> Outcome {
+        for side in &instance.relays {
+            let RelayKind::Link { .. } = side.end.kind else { continue };
+            let paired = !self.carrier.unpaired().contains(&&side.end);
+            let Some(fd) = side.fd().filter(|_| !paired) else { continue };
+            let mut polled = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+            poll(&mut polled, 5000u16).map_err(text)?;
+            let mut bytes = [0; 64];
+            let length = nix::unistd::read(&*fd, &mut bytes).map_err(text)?;
+            match Message::decode(&bytes[..length]) {
+                Some(Message::Signal { signal, .. }) => {
+                    let message = Message::Ended { status: signal }.encode();
+                    nix::unistd::write(&*fd, &message).map_err(text)?;
+                    // Copies of the shell's streams would keep the job's output open.
+                    let streams = instance
+                        .relays
+                        .iter()
+                        .filter(|side| matches!(side.end.kind, RelayKind::Descriptor { .. }));
+                    streams.for_each(|side| side.close());
+                }
+                other => return Err(format!("a remote shell says {other:?}")),
+            }
+        }
+        Ok(())
     }
 
     fn new_dir(&mut self) -> Outcome<PathBuf> {
@@ -189,6 +255,7 @@ impl Rig {
                 Report::Ready { root, console, .. } => {
                     instance.root = root;
                     instance.console = console.into_iter().zip(fds).collect();
+                    self.echo(&instance);
                     return Ok(instance);
                 }
                 Report::Ended(status) => return Err(format!("ended with {status:?}")),
@@ -278,6 +345,7 @@ impl Rig {
         let mut stdin = File::from(stream(StdioRole::Stdin)?.try_clone().map_err(text)?);
         // What went wrong before that, the job says.
         let _ = stdin.write_all(b"q");
+        self.remote_end(&lead)?;
         let mut said = vec![read_until_end(stream(StdioRole::Stdout)?)?];
         let status = match lead.channel.receive::<Report>().map_err(text)?.0 {
             Report::Ended(ExitKind::Exited(status)) => status,
@@ -295,12 +363,11 @@ impl Rig {
 }
 
 fn read_until_end(stdout: &OwnedFd) -> Outcome<String> {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let begun = Instant::now();
     let mut said = Vec::new();
     while begun.elapsed() < LIMIT {
         let mut polled = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut polled, PollTimeout::from(100u8)).map_err(text)? == 0 {
+        if poll(&mut polled, 100u8).map_err(text)? == 0 {
             continue;
         }
         let mut bytes = [0; 256];
@@ -332,6 +399,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         stdio,
         terminal_master: None,
         relays,
+        remote_shells: Vec::new(),
         freeze_limit: Duration::from_secs(2),
     })
 }

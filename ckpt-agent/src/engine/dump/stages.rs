@@ -11,7 +11,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
     Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, OpenFile, Pid, ProcessImage, ProcessNode,
-    ProcessState, RelayEnd, RelayState, RemoteShell,
+    ProcessState, RelayEnd, RelayKind, RelayState, RemoteShell,
 };
 use super::super::objects::{DumpContext, External, HeldRelay, Object, Probe, StdioRole};
 use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
@@ -46,8 +46,8 @@ pub struct DumpSettings {
     /// while the job stands, and must have read what those hold for other instances before
     /// [`Frozen::quiesce`].
     pub relays: Vec<HeldRelay>,
-    /// Processes of the job that are remote shells, as the job numbers them: their links are among the
-    /// relays.
+    /// Processes of the job that are remote shells, as the job numbers them, beside those whose
+    /// descriptors are among the relays.
     pub remote_shells: Vec<Pid>,
     /// How long stopping all threads may take.
     pub freeze_limit: Duration,
@@ -71,7 +71,12 @@ pub struct Frozen {
 ///
 /// # Errors
 /// As [`freeze`].
-pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
+pub fn freeze_job(mut settings: DumpSettings) -> Result<Frozen> {
+    let known = settings.relays.iter().filter_map(|held| match held.end.kind {
+        RelayKind::Descriptor { pid, .. } => Some(pid),
+        _ => None,
+    });
+    settings.remote_shells.extend(known);
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());

@@ -44,7 +44,9 @@ impl Hooks for Preparation<'_> {
         if self.stands_in(pid) {
             let mut kept: Vec<i32> = self.links_of(pid).map(Link::number).collect();
             let shells = &self.image.graph.remote_shells;
-            if let Some(shell) = shells.iter().find(|shell| shell.pid == pid) {
+            let shell = shells.iter().find(|shell| shell.pid == pid);
+            // In another part it is a mere placeholder, without a link.
+            if let Some(shell) = shell.filter(|_| !kept.is_empty()) {
                 kept.extend(self.streams(&shell.descriptors)?);
             }
             return standin::prepare(&kept);
@@ -113,8 +115,7 @@ impl Preparation<'_> {
     fn streams(&self, descriptors: &[Descriptor]) -> Outcome<Vec<i32>> {
         let mut made = Vec::new();
         for descriptor in descriptors {
-            // In another part it is a mere placeholder.
-            let Ok(parked) = self.context.parked(descriptor.file) else { continue };
+            let parked = self.context.parked(descriptor.file).map_err(|error| error.to_string())?;
             // SAFETY: takes numbers only; standard streams are this helper's own.
             let fd = unsafe { libc::dup3(parked.as_raw_fd(), descriptor.fd, libc::O_CLOEXEC) };
             nix::errno::Errno::result(fd).map_err(failed("put a stream in place"))?;

@@ -147,7 +147,9 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
         end = area.end;
     }
     let shells = graph.remote_shells.iter().flat_map(|shell| &shell.descriptors);
-    if shells.into_iter().any(|d| !(0..=2).contains(&d.fd) || d.file.0 as usize >= graph.files.len())
+    if shells
+        .into_iter()
+        .any(|d| !(0..=2).contains(&d.fd) || d.file.0 as usize >= graph.files.len())
     {
         return damaged("a remote shell without its streams");
     }

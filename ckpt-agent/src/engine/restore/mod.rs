@@ -108,8 +108,7 @@ fn hand_out_streams(context: &mut RestoreContext<'_>) -> Result<()> {
     for shell in &graph.remote_shells {
         let link = context.part.iter().flat_map(|part| &part.links);
         let link = link.map(|leg| &leg.end).find(|end| {
-            end.side == 0
-                && matches!(end.kind, RelayKind::Link { child, .. } if child == shell.pid)
+            end.side == 0 && matches!(end.kind, RelayKind::Link { child, .. } if child == shell.pid)
         });
         // Without a link it is in another part, or about to end.
         let Some(id) = link.map(|end| end.id.clone()) else { continue };
