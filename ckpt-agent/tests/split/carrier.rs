@@ -1,5 +1,7 @@
 //! What agents do between the two sides of each relay: bytes, messages, and ends of files.
 
+#![allow(clippy::unwrap_used, reason = "a lock that a panic has poisoned ends the test")]
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};

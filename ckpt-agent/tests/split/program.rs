@@ -64,7 +64,6 @@ fn make() -> Outcome<(Ends, Ends)> {
 
 fn parent(kind: &str) -> Outcome {
     let handler = SigAction::new(SigHandler::Handler(count), SaFlags::SA_RESTART, SigSet::empty());
-    // SAFETY-free test code would be nicer; the handler only counts.
     #[allow(unsafe_code, reason = "signal handlers are")]
     // SAFETY: the handler touches an atomic only.
     unsafe { sigaction(Signal::SIGUSR1, &handler) }.map_err(text)?;
