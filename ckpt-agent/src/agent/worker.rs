@@ -155,6 +155,7 @@ impl Worker {
                     job.signal(signal);
                 }
             }
+            AgentCommand::Hold | AgentCommand::Release => {}
             AgentCommand::Kill => {
                 // A frozen process does not end before its tracer has let go or the signal arrives: it does.
                 if let Some(job) = &self.job {
@@ -174,7 +175,7 @@ impl Worker {
         if let Err(error) = run(self, number) {
             self.flight = None;
             let reason = error.to_string().replace('\n', " ");
-            self.tell(AgentEvent::Failed { checkpoint: number, step, reason });
+            self.tell(AgentEvent::Failed { checkpoint: number, step, reason, passing: false });
         }
     }
 
