@@ -325,6 +325,8 @@ impl Job {
             external: self.external,
             stdio,
             terminal_master,
+            cluster: false,
+            machines: Default::default(),
             freeze_limit: FREEZE_LIMIT,
         })
     }
