@@ -1,16 +1,20 @@
 //! Decides; never touches a process.
 //!
 //! [`JobMachine`] is a state machine without I/O: time and events are handed in, actions come out.
-//! [`cluster::ClusterMachine`] is the same for a whole cluster. [`History`] is what the coordinator's log says of a job, [`log`] that log on disk.
+//! [`cluster::ClusterMachine`] is the same for a whole cluster. [`History`] is what the coordinator's log says of a job, [`log`] that
+//! log on disk. [`server`] is the I/O around the cluster's machine: the process that decides for all.
 
 pub mod cluster;
 pub mod event;
 mod history;
+mod journal;
 pub mod log;
 mod machine;
+pub mod server;
 mod settings;
 
-pub use event::{Action, Event, Notice, Outcome, Ticket, Time};
+pub use event::{Action, Event, Notice, Outcome, StepTimes, Ticket, Time};
 pub use history::{CommittedState, End, Entry, History};
+pub use journal::Journal;
 pub use machine::JobMachine;
 pub use settings::{Interval, Limits, Settings};

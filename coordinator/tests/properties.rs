@@ -212,7 +212,7 @@ impl World {
                 assert_eq!(record.agents.len(), self.agents.len());
             }
             Action::Append(Entry::Collected { kept }) => self.judge_kept(kept),
-            Action::Notify(coordinator::Notice::Committed(record)) => {
+            Action::Notify(coordinator::Notice::Committed { record, .. }) => {
                 assert!(self.log.record(record.checkpoint).is_some(), "said before recorded");
                 self.in_flight = None;
             }
@@ -281,7 +281,10 @@ impl World {
             AgentCommand::Commit { checkpoint, .. } => AgentEvent::Committed { checkpoint },
             AgentCommand::Abandon { checkpoint } => AgentEvent::Abandoned { checkpoint },
             AgentCommand::Kill => AgentEvent::Ended { status: ExitKind::Signalled(9) },
-            AgentCommand::Collect { .. } | AgentCommand::Signal { .. } => return,
+            AgentCommand::Collect { .. }
+            | AgentCommand::Signal { .. }
+            | AgentCommand::Hold
+            | AgentCommand::Release => return,
         };
         self.feed(Event::Agent { agent, event });
     }

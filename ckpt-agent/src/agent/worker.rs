@@ -14,7 +14,7 @@ use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
 use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance};
-use crate::engine::dump::{Frozen, Quiesced, Snapshot, freeze_job};
+use crate::engine::dump::{Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::engine::error::EngineError;
 use crate::engine::graph::RelayEnd;
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
@@ -491,7 +491,7 @@ impl Worker {
             let held = EngineError::odd("the job", "it is to be held");
             self.step(number, step, |_, _| Err(held));
         }
-        let held = freeze(init, FREEZE_LIMIT)?;
+        let held = freeze(init, find_stand_ins(init)?, FREEZE_LIMIT)?;
         let count = held.processes.len() as u32;
         self.held = Some(held);
         Ok(count)

@@ -1,0 +1,191 @@
+//! A log on disk, whatever its entries are.
+//!
+//! A text file of JSON lines, each with a checksum of its entry's bytes:
+//!
+//! ```text
+//! {"check":"0123456789abcdef","log":{"entry":"begun","checkpoint":3}}
+//! ```
+//!
+//! `check` is the first 8 bytes of the entry's BLAKE3 hash in hexadecimal. A last line that is cut
+//! off or fails its checksum was being written when the machine stopped: it never counted, and is
+//! removed before the next entry is appended. Damage anywhere else is an error.
+
+use crate::log::LogError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::marker::PhantomData;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The largest log that is read, in bytes.
+const MAX_LOG: u64 = 256 * 1024 * 1024;
+
+const PREFIX: &str = "{\"check\":\"";
+const MIDDLE: &str = "\",\"log\":";
+const CHECK_LENGTH: usize = 16;
+
+fn check_of(entry: &str) -> String {
+    blake3::hash(entry.as_bytes()).to_hex().as_str()[..CHECK_LENGTH].to_owned()
+}
+
+/// The line of an entry, with its newline.
+fn line_of<E: Serialize>(entry: &E) -> Result<String, serde_json::Error> {
+    let entry = serde_json::to_string(entry)?;
+    Ok(format!("{PREFIX}{}{MIDDLE}{entry}}}\n", check_of(&entry)))
+}
+
+fn parse_line<E: DeserializeOwned>(line: &[u8]) -> Option<E> {
+    let line = std::str::from_utf8(line).ok()?;
+    let rest = line.strip_prefix(PREFIX)?;
+    let (check, rest) = rest.split_at_checked(CHECK_LENGTH)?;
+    let entry = rest.strip_prefix(MIDDLE)?.strip_suffix('}')?;
+    if check != check_of(entry) {
+        return None;
+    }
+    serde_json::from_str(entry).ok()
+}
+
+/// The entries of a log's text, each with the length of its line.
+///
+/// # Errors
+/// [`LogError::Damaged`] where a line other than the last is damaged.
+pub(crate) fn entries<E: DeserializeOwned>(text: &[u8]) -> Result<Vec<(E, u64)>, LogError> {
+    let mut entries = Vec::new();
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').enumerate().peekable();
+    while let Some((index, line)) = lines.next() {
+        match line.strip_suffix(b"\n").and_then(parse_line) {
+            Some(entry) => entries.push((entry, line.len() as u64)),
+            None if lines.peek().is_none() => break,
+            None => return Err(LogError::Damaged { line: index + 1 }),
+        }
+    }
+    Ok(entries)
+}
+
+/// The text of a log.
+pub(crate) fn content(file: &mut File, path: &Path) -> Result<Vec<u8>, LogError> {
+    let io = |source| LogError::Io { action: "read", path: path.to_owned(), source };
+    let size = file.metadata().map_err(io)?.len();
+    if size > MAX_LOG {
+        return Err(LogError::TooLarge { size, limit: MAX_LOG });
+    }
+    let mut text = Vec::new();
+    file.take(MAX_LOG).read_to_end(&mut text).map_err(io)?;
+    Ok(text)
+}
+
+/// A log that is open for appending, by its one writer.
+#[derive(Debug)]
+pub struct Journal<E> {
+    file: File,
+    path: PathBuf,
+    /// Length of what is durable.
+    length: u64,
+    /// Lines that were appended since.
+    unsynced: u64,
+    poisoned: bool,
+    entries: PhantomData<fn(E)>,
+}
+
+impl<E: Serialize + DeserializeOwned> Journal<E> {
+    /// Opens a log, or makes it, and hands its text to `replay`, which gives the length of the
+    /// lines that count and whatever it makes of them.
+    pub(crate) fn open_with<T>(
+        path: &Path,
+        replay: impl FnOnce(&[u8]) -> Result<(T, u64), LogError>,
+    ) -> Result<(Self, T), LogError> {
+        let io = |action| move |source| LogError::Io { action, path: path.to_owned(), source };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(io("open"))?;
+        let text = content(&mut file, path)?;
+        let (replayed, length) = replay(&text)?;
+        if length < text.len() as u64 {
+            file.set_len(length).map_err(io("repair"))?;
+        }
+        let path = path.to_owned();
+        let log = Self { file, path, length, unsynced: 0, poisoned: false, entries: PhantomData };
+        Ok((log, replayed))
+    }
+
+    /// Opens a log, or makes it with a first entry, and reads all entries.
+    ///
+    /// # Errors
+    /// [`LogError`] where it can't be opened, or is damaged.
+    pub fn open(path: &Path, first: E) -> Result<(Self, Vec<E>), LogError> {
+        let (mut log, mut found) = Self::open_with(path, |text| {
+            let found: Vec<(E, u64)> = entries(text)?;
+            let length = found.iter().map(|(_, length)| length).sum();
+            Ok((found.into_iter().map(|(entry, _)| entry).collect::<Vec<E>>(), length))
+        })?;
+        if log.is_empty() {
+            log.begin(&first)?;
+            found.push(first);
+        }
+        Ok((log, found))
+    }
+
+    /// Whether nothing was ever appended.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Appends the first entry, and makes the file's name durable too.
+    pub(crate) fn begin(&mut self, first: &E) -> Result<(), LogError> {
+        self.append(first)?;
+        let Some(folder) = self.path.parent() else { return Ok(()) };
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|source| LogError::Io {
+            action: "sync",
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    /// Appends an entry and returns once it is durable.
+    ///
+    /// # Errors
+    /// [`LogError`]; the entry then does not count, unless the error is about the removal of what
+    /// was written of it, after which the log takes no more entries.
+    pub fn append(&mut self, entry: &E) -> Result<(), LogError> {
+        self.write(entry)?;
+        self.sync()
+    }
+
+    /// Appends an entry that becomes durable with the next [`Journal::sync`].
+    ///
+    /// # Errors
+    /// As [`Journal::append`]; all entries since the last sync are lost with it.
+    pub fn write(&mut self, entry: &E) -> Result<(), LogError> {
+        if self.poisoned {
+            return Err(LogError::Poisoned);
+        }
+        let line = line_of(entry).map_err(|error| self.undo(error.into()))?;
+        self.file.write_all(line.as_bytes()).map_err(|error| self.undo(error))?;
+        self.unsynced += line.len() as u64;
+        Ok(())
+    }
+
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// As [`Journal::append`], for all entries since the last sync.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        self.file.sync_data().map_err(|error| self.undo(error))?;
+        self.length += std::mem::take(&mut self.unsynced);
+        Ok(())
+    }
+
+    /// Removes what is not durable.
+    fn undo(&mut self, source: io::Error) -> LogError {
+        self.unsynced = 0;
+        let undone = self.file.set_len(self.length).and_then(|()| self.file.sync_data());
+        self.poisoned = undone.is_err();
+        LogError::Io { action: "append to", path: self.path.clone(), source }
+    }
+}

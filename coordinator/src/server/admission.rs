@@ -1,0 +1,378 @@
+//! Who may connect: the tokens that are out, and the certificates of members.
+
+use protocol::cluster::NodeName;
+use protocol::cluster::name::NameError;
+use protocol::transport::{
+    Authority, CertifiedNode, Fingerprint, Greeting, Holder, RefusalKind, Role, Secret, Token,
+    TransportError,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Version of the file.
+const FORMAT: u32 = 1;
+
+/// The largest file that is read, in bytes.
+const MAX_FILE: u64 = 16 * 1024 * 1024;
+
+/// Tokens that may be out at one time.
+const MAX_TOKENS: usize = 1000;
+
+/// Members at most.
+const MAX_MEMBERS: usize = 4096;
+
+/// The most times that a token may be good for.
+pub const MAX_USES: u32 = MAX_MEMBERS as u32;
+
+/// The longest time that a token may be good for, in seconds: a year.
+pub const MAX_VALID_S: u64 = 366 * 24 * 3600;
+
+/// Why somebody is not let in, or a token not made.
+#[derive(Debug, Error)]
+pub enum AdmissionError {
+    /// The file could not be read or written.
+    #[error("{action} {}: {reason}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// No such token.
+    #[error(
+        "the join token is not known here: 'ckptd token' on the coordinator's machine makes one"
+    )]
+    WrongToken,
+    /// It was good for fewer.
+    #[error("the join token is used up: 'ckptd token' makes another")]
+    UsedUp,
+    /// It was good for a shorter time.
+    #[error("the join token has expired: 'ckptd token' makes another")]
+    Expired,
+    /// The name makes no sense.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Another machine has it.
+    #[error("{0} is a member already: choose another --name, or 'ckptd nodes --remove {0}' first")]
+    NameTaken(NodeName),
+    /// Its certificate is no good.
+    #[error("{0}")]
+    Certificate(String),
+    /// There are too many.
+    #[error("there are {0} {1} already, the most that there can be")]
+    TooMany(usize, &'static str),
+    /// A certificate could not be made.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// No randomness.
+    #[error("make a secret: {0}")]
+    Secret(#[from] rustls::Error),
+}
+
+impl AdmissionError {
+    /// The kind of refusal that it is for the one who is refused.
+    #[must_use]
+    pub fn kind(&self) -> RefusalKind {
+        match self {
+            Self::WrongToken | Self::UsedUp | Self::Expired => RefusalKind::Token,
+            Self::Name(_) | Self::NameTaken(_) => RefusalKind::Name,
+            Self::Certificate(_) => RefusalKind::Certificate,
+            _ => RefusalKind::Other,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct IssuedToken {
+    /// Hash of its secret.
+    secret: String,
+    /// When it expires, in milliseconds since 1970 UTC.
+    expires_ms: u64,
+    /// How often it may still be used.
+    uses: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Register {
+    format: u32,
+    tokens: Vec<IssuedToken>,
+    /// The one certificate of each member that is good.
+    members: BTreeMap<NodeName, Fingerprint>,
+}
+
+/// Who may connect.
+#[derive(Debug)]
+pub struct Admission {
+    path: PathBuf,
+    authority: Authority,
+    register: Register,
+}
+
+/// What becomes of somebody who has said who it is.
+#[derive(Debug)]
+pub enum Admitted {
+    /// The agent of a member.
+    Agent(NodeName),
+    /// A new member, with its certificate.
+    Joined(NodeName, CertifiedNode),
+}
+
+impl Admission {
+    /// As it is kept in the folder, or of a new cluster.
+    ///
+    /// # Errors
+    /// Where its files can't be read or written.
+    pub fn open(folder: &Path) -> Result<Self, AdmissionError> {
+        let path = folder.join("members.json");
+        let failed =
+            |reason: String| AdmissionError::File { action: "read", path: path.clone(), reason };
+        let register = match fs::metadata(&path) {
+            Ok(found) if found.len() > MAX_FILE => return Err(failed("it is too large".into())),
+            Ok(_) => {
+                let text = fs::read(&path).map_err(|error| failed(error.to_string()))?;
+                let register: Register =
+                    serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
+                if register.format > FORMAT {
+                    return Err(failed(format!(
+                        "it has format {}, this ckptd reads up to {FORMAT}: use a newer one",
+                        register.format
+                    )));
+                }
+                register
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Register { format: FORMAT, tokens: Vec::new(), members: BTreeMap::new() }
+            }
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        let authority = Authority::open(folder)?;
+        Ok(Self { path, authority, register })
+    }
+
+    /// The cluster's authority.
+    #[must_use]
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Makes a token, good for some uses until some time.
+    ///
+    /// # Errors
+    /// Where there are too many, or it can't be kept.
+    pub fn issue(
+        &mut self,
+        addresses: Vec<String>,
+        uses: u32,
+        valid_s: u64,
+        now_ms: u64,
+    ) -> Result<Token, AdmissionError> {
+        let secret = Secret::generate()?;
+        let mut register = self.register.clone();
+        // Expired ones are remembered for as long again, so that it can be said what they are.
+        register.tokens.retain(|token| now_ms < token.expires_ms.saturating_add(86_400_000));
+        if register.tokens.len() >= MAX_TOKENS {
+            return Err(AdmissionError::TooMany(MAX_TOKENS, "join tokens"));
+        }
+        let valid_ms = valid_s.min(MAX_VALID_S) * 1000;
+        register.tokens.push(IssuedToken {
+            secret: secret.hash(),
+            expires_ms: now_ms.saturating_add(valid_ms),
+            uses: uses.min(MAX_USES),
+        });
+        self.keep(register)?;
+        Ok(Token { addresses, authority: self.authority.fingerprint(), secret })
+    }
+
+    /// Decides about somebody who has shown a certificate and said what it wants. A token that is
+    /// used here is used up from then on, also if its user never hears of it.
+    ///
+    /// # Errors
+    /// Why it is not let in.
+    pub fn admit(
+        &mut self,
+        holder: &Holder,
+        greeting: &Greeting,
+        now_ms: u64,
+    ) -> Result<Admitted, AdmissionError> {
+        let refuse = |reason: String| Err(AdmissionError::Certificate(reason));
+        match (greeting, holder) {
+            (Greeting::Join { secret, name, .. }, Holder::Stranger { public_key, .. }) => {
+                self.join(secret, name, public_key, now_ms)
+            }
+            (Greeting::Join { .. }, Holder::Member { role, .. }) => {
+                refuse(format!("it is certified as {role} already"))
+            }
+            (Greeting::Member { .. }, Holder::Stranger { reason, .. }) => refuse(reason.clone()),
+            (Greeting::Member { .. }, Holder::Member { role, certificate }) => match role {
+                Role::Agent(node) if self.register.members.get(node) == Some(certificate) => {
+                    Ok(Admitted::Agent(node.clone()))
+                }
+                Role::Agent(node) => refuse(format!(
+                    "the certificate of {node} has been revoked: join again with a new token"
+                )),
+                Role::Coordinator => {
+                    refuse(format!("its certificate is for {role}, not for an agent"))
+                }
+            },
+        }
+    }
+
+    fn join(
+        &mut self,
+        secret: &str,
+        name: &str,
+        public_key: &[u8],
+        now_ms: u64,
+    ) -> Result<Admitted, AdmissionError> {
+        let hash = Secret::claimed(secret).hash();
+        let mut register = self.register.clone();
+        // Hashes are compared, so the time that it takes tells nothing of the secret.
+        let token = register
+            .tokens
+            .iter_mut()
+            .find(|token| token.secret == hash)
+            .ok_or(AdmissionError::WrongToken)?;
+        if now_ms >= token.expires_ms {
+            return Err(AdmissionError::Expired);
+        }
+        token.uses = token.uses.checked_sub(1).ok_or(AdmissionError::UsedUp)?;
+        let name: NodeName = name.parse()?;
+        if register.members.contains_key(&name) {
+            return Err(AdmissionError::NameTaken(name));
+        }
+        if register.members.len() >= MAX_MEMBERS {
+            return Err(AdmissionError::TooMany(MAX_MEMBERS, "members"));
+        }
+        let certified = self.authority.certify(&Role::Agent(name.clone()), public_key)?;
+        register.members.insert(name.clone(), certified.fingerprint.clone());
+        self.keep(register)?;
+        Ok(Admitted::Joined(name, certified))
+    }
+
+    /// Whether a node is a member.
+    #[must_use]
+    pub fn is_member(&self, node: &NodeName) -> bool {
+        self.register.members.contains_key(node)
+    }
+
+    /// Revokes a member's certificate.
+    ///
+    /// # Errors
+    /// Where that can't be kept; it is revoked in this process all the same.
+    pub fn revoke(&mut self, node: &NodeName) -> Result<(), AdmissionError> {
+        let mut register = self.register.clone();
+        register.members.remove(node);
+        self.register.members.remove(node);
+        self.keep(register)
+    }
+
+    fn keep(&mut self, register: Register) -> Result<(), AdmissionError> {
+        let temporary = self.path.with_extension("new");
+        let write = || -> io::Result<()> {
+            let text = serde_json::to_vec_pretty(&register)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&temporary)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &self.path)?;
+            self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        };
+        write().map_err(|error| AdmissionError::File {
+            action: "write",
+            path: self.path.clone(),
+            reason: error.to_string(),
+        })?;
+        self.register = register;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+
+    fn ed25519(byte: u8) -> Vec<u8> {
+        // RFC 8410, section 4.
+        let mut key = vec![0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+        key.extend([byte; 32]);
+        key
+    }
+
+    fn join(
+        admission: &mut Admission,
+        secret: &str,
+        name: &str,
+        now_ms: u64,
+    ) -> Result<Admitted, AdmissionError> {
+        let holder = Holder::Stranger { public_key: ed25519(7), reason: String::new() };
+        let greeting =
+            Greeting::Join { version: 1, secret: secret.to_owned(), name: name.to_owned() };
+        admission.admit(&holder, &greeting, now_ms)
+    }
+
+    #[test]
+    fn tokens_count_uses_and_time_across_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut admission = Admission::open(dir.path()).unwrap();
+        let addresses = vec!["10.0.0.1:7070".to_owned()];
+        let token = admission.issue(addresses, 2, 60, 0).unwrap();
+        let secret = token.secret.expose();
+        let wrong = join(&mut admission, "nonsense", "a", 0);
+        assert!(matches!(wrong, Err(AdmissionError::WrongToken)));
+        assert!(matches!(join(&mut admission, secret, "a", 0), Ok(Admitted::Joined(..))));
+        // What failed has used nothing up.
+        let taken = join(&mut admission, secret, "a", 0);
+        assert!(matches!(taken, Err(AdmissionError::NameTaken(_))));
+        let bad = join(&mut admission, secret, "../a", 0);
+        assert!(matches!(bad, Err(AdmissionError::Name(_))));
+        let fingerprint = admission.authority().fingerprint();
+        drop(admission);
+        let mut admission = Admission::open(dir.path()).unwrap();
+        assert_eq!(admission.authority().fingerprint(), fingerprint);
+        let late = join(&mut admission, secret, "b", MINUTE);
+        assert!(matches!(late, Err(AdmissionError::Expired)));
+        assert!(matches!(join(&mut admission, secret, "b", MINUTE - 1), Ok(Admitted::Joined(..))));
+        let over = join(&mut admission, secret, "c", 0);
+        assert!(matches!(over, Err(AdmissionError::UsedUp)));
+        let text = fs::read_to_string(dir.path().join("members.json")).unwrap();
+        assert!(!text.contains(secret), "secrets are not kept");
+    }
+
+    #[test]
+    fn a_revoked_certificate_is_worth_nothing_even_beside_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut admission = Admission::open(dir.path()).unwrap();
+        let token = admission.issue(Vec::new(), 5, 60, 0).unwrap();
+        let secret = token.secret.expose().to_owned();
+        let Ok(Admitted::Joined(node, first)) = join(&mut admission, &secret, "a", 0) else {
+            panic!("not joined");
+        };
+        let with = |certificate: &Fingerprint| Holder::Member {
+            role: Role::Agent(node.clone()),
+            certificate: certificate.clone(),
+        };
+        let member = Greeting::Member { version: 1 };
+        assert!(admission.admit(&with(&first.fingerprint), &member, 0).is_ok());
+        admission.revoke(&node).unwrap();
+        let refused = admission.admit(&with(&first.fingerprint), &member, 0).unwrap_err();
+        assert_eq!(refused.kind(), RefusalKind::Certificate);
+        let Ok(Admitted::Joined(_, second)) = join(&mut admission, &secret, "a", 0) else {
+            panic!("not joined again");
+        };
+        assert!(admission.admit(&with(&first.fingerprint), &member, 0).is_err());
+        assert!(admission.admit(&with(&second.fingerprint), &member, 0).is_ok());
+    }
+}

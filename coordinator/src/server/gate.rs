@@ -1,0 +1,150 @@
+//! The port on which agents connect.
+
+use super::admission::{Admission, Admitted};
+use super::driver::Incoming;
+use crate::server::wall_ms;
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::{FromAgent, ToAgent};
+use protocol::transport::{Acceptor, Connection, FrameReceiver, Guest, Outbox, TransportError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// From the greeting to the first message.
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
+
+/// Bytes that may wait to be sent to an agent.
+const MAX_WAITING: usize = 64 * 1024 * 1024;
+
+/// Admission, as the tasks of the server share it.
+pub type SharedAdmission = Arc<Mutex<Admission>>;
+
+/// Takes agents' connections for ever.
+pub async fn listen(
+    listener: TcpListener,
+    acceptor: Acceptor,
+    admission: SharedAdmission,
+    incoming: mpsc::Sender<Incoming>,
+) {
+    let acceptor = Arc::new(acceptor);
+    let connections = Arc::new(AtomicU64::new(1));
+    loop {
+        match listener.accept().await {
+            Ok((stream, remote)) => {
+                let acceptor = Arc::clone(&acceptor);
+                let admission = Arc::clone(&admission);
+                let connections = Arc::clone(&connections);
+                let incoming = incoming.clone();
+                tokio::spawn(async move {
+                    let taken = take(stream, &acceptor, &admission, &connections, &incoming).await;
+                    if let Err(error) = taken {
+                        tracing::warn!("refused {remote}: {error}");
+                    }
+                });
+            }
+            Err(error) => {
+                // Such as too many open files: others may end meanwhile.
+                tracing::warn!("failed to accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn take(
+    stream: TcpStream,
+    acceptor: &Acceptor,
+    admission: &SharedAdmission,
+    connections: &AtomicU64,
+    incoming: &mpsc::Sender<Incoming>,
+) -> Result<(), TransportError> {
+    let guest = acceptor.accept(stream).await?;
+    let remote = guest.remote();
+    let (admitted, authority) = {
+        let mut admission = admission.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = admission.admit(guest.holder(), guest.greeting(), wall_ms());
+        (admitted, admission.authority().pem().to_owned())
+    };
+    match admitted {
+        Ok(Admitted::Agent(node)) => {
+            // Rising in the order in which nodes are admitted: a newer one replaces an older one.
+            let connection = connections.fetch_add(1, Ordering::Relaxed);
+            converse(guest, node, connection, incoming).await
+        }
+        Ok(Admitted::Joined(node, certified)) => {
+            tracing::info!("{node} has joined from {remote}");
+            guest.hand_over(certified.certificate, authority).await
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            guest.refuse(error.kind(), &reason).await;
+            Err(TransportError::Unfit(reason))
+        }
+    }
+}
+
+/// Hands on what a member's agent says, until one of the two has enough.
+async fn converse(
+    guest: Guest,
+    node: NodeName,
+    connection: u64,
+    incoming: &mpsc::Sender<Incoming>,
+) -> Result<(), TransportError> {
+    let link: Connection<ToAgent, FromAgent> = guest.welcome().await?;
+    let remote = link.remote;
+    let (sender, mut receiver) = link.split();
+    let first = timeout(HELLO_LIMIT, receiver.receive())
+        .await
+        .map_err(|_| TransportError::TooSlow(format!("{node}"), HELLO_LIMIT.as_secs()))??;
+    let Some((hello @ FromAgent::Hello { .. }, _)) = first else {
+        return match first {
+            // It only wanted to know whether it is a member.
+            None => Ok(()),
+            Some(_) => Err(TransportError::Unfit(format!("{node} did not begin with hello"))),
+        };
+    };
+    let outbox = Outbox::before(sender, MAX_WAITING);
+    let (closer, mut closed) = mpsc::channel(1);
+    let connected = Incoming::Connected {
+        node: node.clone(),
+        connection,
+        outbox: outbox.clone(),
+        closer,
+        remote,
+    };
+    let hello =
+        Incoming::Message { node: node.clone(), connection, message: hello, body: Vec::new() };
+    for event in [connected, hello] {
+        if incoming.send(event).await.is_err() {
+            return Ok(());
+        }
+    }
+    let ended = tokio::select! {
+        ended = hand_on(&mut receiver, &node, connection, incoming) => ended,
+        () = outbox.closed() => Ok(()),
+        // Dropped by the driver.
+        _ = closed.recv() => Ok(()),
+    };
+    // Nobody listens any more when the coordinator itself ends.
+    let _ = incoming.send(Incoming::Disconnected { node, connection }).await;
+    ended
+}
+
+async fn hand_on(
+    receiver: &mut FrameReceiver<FromAgent>,
+    node: &NodeName,
+    connection: u64,
+    incoming: &mpsc::Sender<Incoming>,
+) -> Result<(), TransportError> {
+    while let Some((message, body)) = receiver.receive().await? {
+        let node = node.clone();
+        let body = body.to_vec();
+        if incoming.send(Incoming::Message { node, connection, message, body }).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Jobs' output, a file for each job.
+
+use protocol::cluster::client::Answer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Logs that are held open at one time.
+const MAX_OPEN: usize = 64;
+
+/// The files of all jobs' output, `JOB/log` in a folder.
+#[derive(Debug)]
+pub struct JobLogs {
+    folder: PathBuf,
+    open: BTreeMap<String, File>,
+    unsynced: BTreeSet<String>,
+}
+
+impl JobLogs {
+    /// Those in this folder, made if it is not there.
+    ///
+    /// # Errors
+    /// Where it can't be made.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        Ok(Self { folder: folder.to_owned(), open: BTreeMap::new(), unsynced: BTreeSet::new() })
+    }
+
+    /// The length of every log.
+    ///
+    /// # Errors
+    /// Where the folder can't be read.
+    pub fn lengths(&self) -> io::Result<BTreeMap<String, u64>> {
+        let mut lengths = BTreeMap::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let Ok(job) = entry.file_name().into_string() else { continue };
+            match fs::metadata(entry.path().join("log")) {
+                Ok(log) => drop(lengths.insert(job, log.len())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(lengths)
+    }
+
+    fn folder_of(&self, job: &str) -> io::Result<PathBuf> {
+        // Ids are made by the coordinator; a path among them would be its mistake.
+        let plain = !job.is_empty() && !job.starts_with('.') && !job.contains('/');
+        let path = self.folder.join(job);
+        if plain { Ok(path) } else { Err(io::Error::other(format!("{job:?} is no job's id"))) }
+    }
+
+    fn file(&mut self, job: &str) -> io::Result<&mut File> {
+        if !self.open.contains_key(job) {
+            if self.open.len() >= MAX_OPEN {
+                self.sync();
+                self.open.clear();
+            }
+            let folder = self.folder_of(job)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            let mut options = OpenOptions::new();
+            options.read(true).append(true).create(true).mode(0o600);
+            self.open.insert(job.to_owned(), options.open(folder.join("log"))?);
+        }
+        self.open.get_mut(job).ok_or_else(|| io::Error::other("log is not open"))
+    }
+
+    /// Appends.
+    ///
+    /// # Errors
+    /// Where it can't.
+    pub fn append(&mut self, job: &str, bytes: &[u8]) -> io::Result<()> {
+        self.file(job)?.write_all(bytes)?;
+        self.unsynced.insert(job.to_owned());
+        Ok(())
+    }
+
+    /// Makes durable what was appended.
+    pub fn sync(&mut self) {
+        for job in std::mem::take(&mut self.unsynced) {
+            if let Some(Err(error)) = self.open.get(&job).map(File::sync_data) {
+                tracing::warn!("failed to sync the log of {job}: {error}");
+            }
+        }
+    }
+
+    /// Cuts a log to a length; what is behind goes to `log.before-CHECKPOINT` beside it.
+    ///
+    /// # Errors
+    /// Where it can't.
+    pub fn cut(&mut self, job: &str, length: u64, checkpoint: u64) -> io::Result<()> {
+        let kept = self.folder_of(job)?.join(format!("log.before-{checkpoint}"));
+        let file = self.file(job)?;
+        if file.metadata()?.len() <= length {
+            return Ok(());
+        }
+        let mut tail =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(kept)?;
+        file.seek(SeekFrom::Start(length))?;
+        io::copy(file, &mut tail)?;
+        tail.sync_data()?;
+        file.set_len(length)?;
+        file.sync_data()
+    }
+
+    /// Removes a job's folder.
+    ///
+    /// # Errors
+    /// Where it can't.
+    pub fn remove(&mut self, job: &str) -> io::Result<()> {
+        self.open.remove(job);
+        self.unsynced.remove(job);
+        match fs::remove_dir_all(self.folder_of(job)?) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// An answer as a line.
+pub(super) fn line_of(answer: &Answer) -> String {
+    // Answers have no keys that are not strings and no foreign types: they always have a form.
+    serde_json::to_string(answer).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cut_off_is_kept_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut logs = JobLogs::open(dir.path()).unwrap();
+        logs.append("a-1", b"one two").unwrap();
+        logs.cut("a-1", 100, 1).unwrap();
+        logs.cut("a-1", 3, 2).unwrap();
+        logs.append("a-1", b"!").unwrap();
+        logs.sync();
+        let read = |name: &str| fs::read_to_string(dir.path().join("a-1").join(name)).unwrap();
+        assert_eq!((read("log"), read("log.before-2")), ("one!".to_owned(), " two".to_owned()));
+        assert_eq!(logs.lengths().unwrap(), BTreeMap::from([("a-1".to_owned(), 4)]));
+        assert!(logs.append("../x", b"").is_err());
+        logs.remove("a-1").unwrap();
+        assert!(logs.lengths().unwrap().is_empty());
+    }
+}
