@@ -9,9 +9,11 @@ mod fault;
 pub mod rewire;
 pub mod store;
 
-pub use agent::{Agent, AgentError};
+pub use agent::{Adopted, Agent, AgentError, InstanceEvent, Launched, RestoreOrder, Restored};
 
-pub use engine::job_init::INIT_NAME;
+pub use engine::graph::OuterEnd;
+pub use engine::job_init::{ClusterOrder, INIT_NAME, UserOrder};
+pub use engine::split::PartOrder;
 
 /// Acts as a job's init, for a process started under [`INIT_NAME`]: to be called before any thread is
 /// made. Returns the exit status.

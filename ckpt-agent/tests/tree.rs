@@ -180,7 +180,9 @@ fn compare(node: &ProcessNode, seen: &Seen) -> Outcome {
         ("exit_signal", field(38), node.exit_signal.to_string()),
     ];
     match node.state {
-        ProcessState::Alive => wanted.push(("state", field(3), "S".to_owned())),
+        ProcessState::Alive | ProcessState::StandIn => {
+            wanted.push(("state", field(3), "S".to_owned()))
+        }
         ProcessState::Zombie { status } => {
             wanted.push(("state", field(3), "Z".to_owned()));
             // Nobody may look at the status of one that was kept from dumping a core, but its parent.

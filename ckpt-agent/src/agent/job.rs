@@ -12,33 +12,52 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid as UnixPid;
 use protocol::agent::ExitKind;
+use protocol::cluster::agent::MovedListener;
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 
+use super::cluster::{Launched, RestoreOrder, Restored};
+use super::instance::Instance;
 use super::{AgentError, Request};
 use crate::engine::EngineError;
 use crate::engine::dump::DumpSettings;
-use crate::engine::graph::Pid;
-use crate::engine::job_init::{Channel, INIT_NAME, Order, Report, Task};
+use crate::engine::graph::{FileId, OuterEnd, Pid, RelayKind};
+use crate::engine::job_init::{
+    Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, Order, Report,
+    Task,
+};
 use crate::engine::objects::{External, StdioRole};
 use crate::engine::restore::clock_offsets;
 
 /// How long stopping all threads of a job may take.
-const FREEZE_LIMIT: Duration = Duration::from_secs(2);
+pub const FREEZE_LIMIT: Duration = Duration::from_secs(2);
 
-/// An init as this machine numbers it, the first process as the job numbers it, the launcher's ends of
-/// the streams.
-type Introduced = (i32, Pid, Vec<(StdioRole, OwnedFd)>);
+/// What an init has told until the job was there.
+#[derive(Default)]
+struct Started {
+    /// As this machine numbers it.
+    init: i32,
+    /// As the job numbers it.
+    root: Option<Pid>,
+    console: Vec<(StdioRole, OwnedFd)>,
+    outer: Vec<(OuterEnd, OwnedFd)>,
+    moved: Vec<MovedListener>,
+    warnings: Vec<String>,
+}
 
-/// A job that runs.
+/// A job that runs, or an instance of it.
 #[derive(Debug)]
 pub struct Job {
-    /// The link between this agent and the init; its end is the end of every process of the job.
-    monitor: Child,
+    /// The link between this agent and the init; with an embedded agent its end is the end of every
+    /// process of the job.
+    monitor: Option<Child>,
     init: i32,
-    root: Pid,
+    root: Option<Pid>,
     streams: Vec<(StdioRole, OwnedFd)>,
+    outer: Vec<(OuterEnd, OwnedFd)>,
     session_directories: Vec<PathBuf>,
     external: External,
+    /// The way to an init that outlives this agent; `None`: it does not.
+    instance: Option<Instance>,
 }
 
 impl Job {
@@ -51,9 +70,15 @@ impl Job {
         requests: Sender<Request>,
         warn: &dyn Fn(String),
     ) -> Result<(Self, Console), AgentError> {
-        let directories = session_directories(&spec.environment);
-        let order = Order { clocks: None, task: Task::Launch(spec) };
-        Self::start(&order, directories, External::Warn, requests, warn)
+        let keepsake = Keepsake {
+            session_directories: session_directories(&spec.environment),
+            ..Keepsake::default()
+        };
+        let task = Task::Launch(spec);
+        let order = Order { clocks: None, task, keepsake, cluster: None, connections: 0 };
+        let (job, started) = Self::start(order, Vec::new(), requests)?;
+        started.warnings.into_iter().for_each(warn);
+        Ok((job, console(started.console)))
     }
 
     /// Brings a job back in an init of its own.
@@ -66,72 +91,210 @@ impl Job {
         requests: Sender<Request>,
         warn: &dyn Fn(String),
     ) -> Result<(Self, Console), AgentError> {
-        let environment: Vec<_> = std::env::vars_os().collect();
-        let directories = session_directories(&environment);
-        let external = match spec.external {
-            protocol::launch::External::Warn => External::Warn,
-            protocol::launch::External::Fail => External::Fail,
+        let order = restore_order(job_dir, spec)?;
+        let (job, started) = Self::start(order, Vec::new(), requests)?;
+        started.warnings.into_iter().for_each(warn);
+        Ok((job, console(started.console)))
+    }
+
+    /// Starts a program in an init that outlives this agent.
+    ///
+    /// # Errors
+    /// As [`AgentError`].
+    pub fn launch_instance(
+        spec: LaunchSpec,
+        cluster: ClusterOrder,
+        requests: Sender<Request>,
+        warn: &dyn Fn(String),
+    ) -> Result<(Self, Launched), AgentError> {
+        let keepsake = Keepsake {
+            session_directories: session_directories(&spec.environment),
+            external: cluster.external,
         };
-        let clocks = Some(clock_offsets(job_dir, spec.checkpoint)?);
-        let task = Task::Restore { job_dir: job_dir.to_owned(), spec };
-        Self::start(&Order { clocks, task }, directories, external, requests, warn)
+        let task = Task::Launch(spec);
+        let cluster = Some(cluster);
+        let order = Order { clocks: None, task, keepsake, cluster, connections: 0 };
+        let (job, started) = Self::start(order, Vec::new(), requests)?;
+        started.warnings.into_iter().for_each(warn);
+        let root = started.root.ok_or(AgentError::OutOfOrder("was started without a process"))?;
+        let console = console(started.console);
+        Ok((job, Launched { console, init: started.init, root }))
+    }
+
+    /// Brings an instance back in an init that outlives this agent.
+    ///
+    /// # Errors
+    /// As [`AgentError`].
+    pub fn restore_instance(
+        job_dir: &Path,
+        order: RestoreOrder,
+        requests: Sender<Request>,
+    ) -> Result<(Self, Restored), AgentError> {
+        let RestoreOrder { spec, part: wanted, cluster, connections } = order;
+        let mut order = restore_order(job_dir, spec)?;
+        if let Task::Restore { part, .. } = &mut order.task {
+            *part = wanted;
+        }
+        order.cluster = Some(cluster);
+        order.connections = u32::try_from(connections.len()).unwrap_or(u32::MAX);
+        let (job, started) = Self::start(order, connections, requests)?;
+        let restored = Restored {
+            console: console(started.console),
+            outer: started.outer,
+            init: started.init,
+            root: started.root,
+            moved: started.moved,
+            warnings: started.warnings,
+        };
+        Ok((job, restored))
+    }
+
+    /// Takes over an instance that another agent has left.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn taken_over(
+        instance: Instance,
+        init: i32,
+        root: Option<Pid>,
+        console: &[(StdioRole, OwnedFd)],
+        outer: &[(OuterEnd, OwnedFd)],
+        keepsake: Keepsake,
+    ) -> Result<Self, AgentError> {
+        Ok(Self {
+            monitor: None,
+            init,
+            root,
+            streams: remember(console)?,
+            outer: remember_outer(outer)?,
+            session_directories: keepsake.session_directories,
+            external: external(keepsake.external),
+            instance: Some(instance),
+        })
     }
 
     fn start(
-        order: &Order,
-        session_directories: Vec<PathBuf>,
-        external: External,
+        order: Order,
+        connections: Vec<(FileId, OwnedFd)>,
         requests: Sender<Request>,
-        warn: &dyn Fn(String),
-    ) -> Result<(Self, Console), AgentError> {
+    ) -> Result<(Self, Started), AgentError> {
         let (ours, theirs) = UnixStream::pair().map_err(AgentError::Spawn)?;
         let mut monitor = spawn_init(theirs)?;
         let channel = Channel::new(ours);
-        let started = Self::introduce(&channel, order, warn);
-        let (init, root, ends) = match started {
-            Ok(started) => started,
-            Err(error) => {
-                let _ = monitor.kill();
-                let _ = monitor.wait();
-                return Err(error);
+        let begun = Self::introduce(&channel, &order, connections)
+            .and_then(|started| Self::settle(&channel, &order, started, &requests));
+        match begun {
+            Ok((mut job, started)) => {
+                job.monitor = Some(monitor);
+                match job.instance {
+                    Some(_) => {}
+                    None => watch(channel, requests)?,
+                }
+                Ok((job, started))
             }
-        };
-        let mut streams = Vec::new();
-        let mut console = Console::default();
-        for (role, end) in ends {
-            streams.push((role, end.try_clone().map_err(AgentError::Spawn)?));
-            let place = match role {
-                StdioRole::Terminal => &mut console.terminal,
-                StdioRole::Stdin => &mut console.stdin,
-                StdioRole::Stdout => &mut console.stdout,
-                StdioRole::Stderr => &mut console.stderr,
-            };
-            *place = Some(end);
+            Err(error) => {
+                // In a cluster the init does not end with the link, but with the channel.
+                drop(channel);
+                if order.cluster.is_none() {
+                    let _ = monitor.kill();
+                }
+                let _ = monitor.wait();
+                Err(error)
+            }
         }
-        let streams = remember(streams)?;
-        let job = Self { monitor, init, root, streams, session_directories, external };
-        watch(channel, requests)?;
-        Ok((job, console))
+    }
+
+    fn settle(
+        channel: &Channel,
+        order: &Order,
+        started: Started,
+        requests: &Sender<Request>,
+    ) -> Result<(Self, Started), AgentError> {
+        let instance = match &order.cluster {
+            Some(cluster) => {
+                let socket = &cluster.socket;
+                Some(Instance::begin(channel, started.init, socket, requests.clone())?)
+            }
+            None => None,
+        };
+        let job = Self {
+            monitor: None,
+            init: started.init,
+            root: started.root,
+            streams: remember(&started.console)?,
+            outer: remember_outer(&started.outer)?,
+            session_directories: order.keepsake.session_directories.clone(),
+            external: external(order.keepsake.external),
+            instance,
+        };
+        Ok((job, started))
     }
 
     fn introduce(
         channel: &Channel,
         order: &Order,
-        warn: &dyn Fn(String),
-    ) -> Result<Introduced, AgentError> {
+        connections: Vec<(FileId, OwnedFd)>,
+    ) -> Result<Started, AgentError> {
         channel.send(order, &[])?;
-        let mut init = 0;
+        for (file, descriptor) in connections {
+            channel.send(&Connection { file }, &[descriptor])?;
+        }
+        let mut started = Started::default();
         loop {
             let (report, descriptors) = channel.receive::<Report>()?;
             match report {
-                Report::Init(pid) => init = pid,
+                Report::Init(pid) => started.init = pid,
                 Report::Failed(reason) => return Err(AgentError::Init(reason)),
-                Report::Ready { root, console, warnings } => {
-                    warnings.into_iter().for_each(warn);
-                    return Ok((init, root, console.into_iter().zip(descriptors).collect()));
+                Report::Outer { end } => {
+                    started.outer.extend(descriptors.into_iter().map(|fd| (end.clone(), fd)));
                 }
-                Report::Ended(_) => return Err(AgentError::Init("ended before it began".into())),
+                Report::Ready { root, console, moved, warnings } => {
+                    started.root = root;
+                    started.console = console.into_iter().zip(descriptors).collect();
+                    started.moved = moved;
+                    started.warnings = warnings;
+                    return Ok(started);
+                }
+                Report::Ended(_)
+                | Report::Introduction(_)
+                | Report::Running
+                | Report::RootEnded(_)
+                | Report::Empty => {
+                    return Err(AgentError::Init("ended before it began".into()));
+                }
             }
+        }
+    }
+
+    /// The init, as this machine numbers it.
+    pub fn init(&self) -> i32 {
+        self.init
+    }
+
+    /// The way to an init that outlives this agent.
+    pub fn instance(&mut self) -> Option<&mut Instance> {
+        self.instance.as_mut()
+    }
+
+    /// Whether the init outlives this agent.
+    pub fn is_instance(&self) -> bool {
+        self.instance.is_some()
+    }
+
+    /// The first process has ended, others go on.
+    pub fn root_ended(&mut self) {
+        self.root = None;
+    }
+
+    /// An end of a stream or relay is no more: from now on the job's side of it is an ordinary
+    /// object whose other side has gone.
+    pub fn close_end(&mut self, end: &OuterEnd) {
+        match end {
+            OuterEnd::Stream(role) => self.streams.retain(|(known, _)| known != role),
+            OuterEnd::Relay(_) => self.outer.retain(|(known, _)| known != end),
+        }
+        if let Some(instance) = &mut self.instance {
+            instance.instruct(&Instruction::Close { end: end.clone() });
         }
     }
 
@@ -157,7 +320,7 @@ impl Job {
         }
         Ok(DumpSettings {
             init: self.init,
-            root: self.root,
+            root: self.root.unwrap_or(NO_ROOT),
             session_directories: self.session_directories.clone(),
             external: self.external,
             stdio,
@@ -185,35 +348,95 @@ impl Job {
     }
 
     fn root_on_this_machine(&self) -> Option<i32> {
+        let root = self.root?;
         let all = crate::engine::proc::descendants(self.init).ok()?;
         all.into_iter().find(|pid| {
             procfs::process::Process::new(*pid)
                 .and_then(|process| process.status())
                 .ok()
                 .and_then(|status| status.nspid)
-                .is_some_and(|numbers| numbers.last() == Some(&self.root))
+                .is_some_and(|numbers| numbers.last() == Some(&root))
         })
     }
 
     /// Ends every process of the job at once.
     pub fn kill(&self) {
+        if let Some(instance) = &self.instance {
+            instance.kill();
+            return;
+        }
         let _ = kill(UnixPid::from_raw(self.init), Signal::SIGKILL);
     }
 
     /// Waits until no process of the job is left.
     pub fn wait_gone(&mut self) {
-        let _ = self.monitor.wait();
+        if let Some(instance) = &mut self.instance {
+            instance.wait_gone();
+        }
+        if let Some(monitor) = &mut self.monitor {
+            // It may have been reaped among this thread's tracees.
+            let _ = monitor.wait();
+        }
     }
+}
+
+fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError> {
+    let environment: Vec<_> = std::env::vars_os().collect();
+    let keepsake = Keepsake {
+        session_directories: session_directories(&environment),
+        external: spec.external,
+    };
+    let clocks = Some(clock_offsets(job_dir, spec.checkpoint)?);
+    let task = Task::Restore { job_dir: job_dir.to_owned(), spec, part: None };
+    Ok(Order { clocks, task, keepsake, cluster: None, connections: 0 })
+}
+
+fn external(external: protocol::launch::External) -> External {
+    match external {
+        protocol::launch::External::Warn => External::Warn,
+        protocol::launch::External::Fail => External::Fail,
+    }
+}
+
+/// The launcher's ends, by stream.
+pub fn console(ends: Vec<(StdioRole, OwnedFd)>) -> Console {
+    let mut console = Console::default();
+    for (role, end) in ends {
+        let place = match role {
+            StdioRole::Terminal => &mut console.terminal,
+            StdioRole::Stdin => &mut console.stdin,
+            StdioRole::Stdout => &mut console.stdout,
+            StdioRole::Stderr => &mut console.stderr,
+        };
+        *place = Some(end);
+    }
+    console
 }
 
 /// Of pipes only the identity is kept: an end of ours would hold back the end of the job's input, or
 /// keep the job's output open.
-fn remember(streams: Vec<(StdioRole, OwnedFd)>) -> Result<Vec<(StdioRole, OwnedFd)>, AgentError> {
+fn remember(streams: &[(StdioRole, OwnedFd)]) -> Result<Vec<(StdioRole, OwnedFd)>, AgentError> {
     streams
-        .into_iter()
+        .iter()
         .map(|(role, end)| match role {
-            StdioRole::Terminal => Ok((role, end)),
-            _ => Ok((role, identity(&end)?)),
+            StdioRole::Terminal => Ok((*role, end.try_clone().map_err(AgentError::Spawn)?)),
+            _ => Ok((*role, identity(end)?)),
+        })
+        .collect()
+}
+
+/// As [`remember`]: sockets cannot be opened by path, so of what is no pipe a copy is kept.
+fn remember_outer(ends: &[(OuterEnd, OwnedFd)]) -> Result<Vec<(OuterEnd, OwnedFd)>, AgentError> {
+    ends.iter()
+        .map(|(end, fd)| {
+            let is_pipe = matches!(
+                end,
+                OuterEnd::Relay(relay)
+                    if matches!(relay.kind, RelayKind::PipeRead | RelayKind::PipeWrite)
+            );
+            let kept =
+                if is_pipe { identity(fd)? } else { fd.try_clone().map_err(AgentError::Spawn)? };
+            Ok((end.clone(), kept))
         })
         .collect()
 }

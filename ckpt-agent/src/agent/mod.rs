@@ -1,19 +1,26 @@
 //! The agent of one job on this machine: takes commands, reports events. All tracing happens on
 //! one operating-system thread, since ptrace(2) and PR_SET_PDEATHSIG are tied to one.
 
+mod cluster;
+mod instance;
 mod job;
 mod memory_watch;
 mod worker;
 mod writer;
 
-use std::path::PathBuf;
+pub use cluster::{Adopted, InstanceEvent, Launched, RestoreOrder, Restored};
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use protocol::agent::{AgentCommand, AgentEvent};
+use protocol::cluster::InstanceKey;
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 
 use crate::engine::EngineError;
-use crate::engine::job_init::ChannelError;
+use crate::engine::graph::OuterEnd;
+use crate::engine::job_init::{ChannelError, ClusterOrder, Instruction, Report};
 use crate::engine::sys::allocator;
 
 /// Why a job could not be started or restored.
@@ -31,6 +38,25 @@ pub enum AgentError {
     /// The job's init could not be started.
     #[error("the job's init cannot be started: {0}")]
     Spawn(std::io::Error),
+    /// No init answers at a socket.
+    #[error("the job's init cannot be reached at {path}: {source}")]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Somebody else listens where an init should.
+    #[error("the socket {path} is not an init of this user's: user {uid} listens there")]
+    Foreign {
+        /// The socket.
+        path: PathBuf,
+        /// Who listens.
+        uid: u32,
+    },
+    /// What was asked for cannot be done as things stand.
+    #[error("the job {0}")]
+    OutOfOrder(&'static str),
     /// A second job for one agent.
     #[error("this agent has a job already")]
     Busy,
@@ -39,29 +65,65 @@ pub enum AgentError {
     Stopped,
 }
 
+/// Takes the answer to a request.
+type Answer<T> = Sender<Result<T, AgentError>>;
+
 /// What the agent's thread is asked to do.
 enum Request {
-    Launch(Box<LaunchSpec>, Sender<Result<Console, AgentError>>),
-    Restore(RestoreSpec, Sender<Result<Console, AgentError>>),
+    Launch(Box<LaunchSpec>, Answer<Console>),
+    Restore(RestoreSpec, Answer<Console>),
+    LaunchInstance(Box<(LaunchSpec, ClusterOrder)>, Answer<Launched>),
+    RestoreInstance(Box<RestoreOrder>, Answer<Restored>),
+    Adopt(PathBuf, Option<InstanceKey>, Answer<Adopted>),
+    Go(Answer<()>),
+    Hold(Answer<u32>),
+    Release(Answer<()>),
+    Instruct(Instruction),
+    Kill(Sender<()>),
     Command(AgentCommand),
     Written(u64, Box<writer::Outcome>),
+    Report(Report),
     Ended(Option<protocol::agent::ExitKind>),
+    Quit,
 }
 
-/// An agent for one job.
+/// An agent for one job, or for one instance of it in a cluster.
+///
+/// Where the last handle to an instance's agent is dropped, its init lives on and waits for another
+/// one to take it over.
 #[derive(Debug, Clone)]
 pub struct Agent {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
     requests: Sender<Request>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // A thread that has ended has nothing to be told.
+        let _ = self.requests.send(Request::Quit);
+    }
 }
 
 impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Launch(..) => "launch",
-            Self::Restore(..) => "restore",
+            Self::Launch(..) | Self::LaunchInstance(..) => "launch",
+            Self::Restore(..) | Self::RestoreInstance(..) => "restore",
+            Self::Adopt(..) => "adopt",
+            Self::Go(_) => "go",
+            Self::Hold(_) => "hold",
+            Self::Release(_) => "release",
+            Self::Instruct(_) => "instruct",
+            Self::Kill(_) => "kill",
             Self::Command(_) => "command",
             Self::Written(..) => "written",
+            Self::Report(_) => "report",
             Self::Ended(_) => "ended",
+            Self::Quit => "quit",
         })
     }
 }
@@ -76,14 +138,33 @@ impl Agent {
         job_dir: PathBuf,
         events: impl Fn(AgentEvent) + Send + Sync + 'static,
     ) -> Result<Self, AgentError> {
+        Self::start_for_instance(job_dir, move |event| {
+            if let InstanceEvent::Agent(event) = event {
+                events(event);
+            }
+        })
+    }
+
+    /// Starts an agent for one instance of a cluster's job, whose images are kept in `instance_dir`.
+    /// `events` is called on the agent's own threads and must not block.
+    ///
+    /// All methods of an instance's agent but [`Agent::command`], [`Agent::lease`] and
+    /// [`Agent::close_end`] block, from microseconds to the length of a restore.
+    ///
+    /// # Errors
+    /// No threads.
+    pub fn start_for_instance(
+        instance_dir: PathBuf,
+        events: impl Fn(InstanceEvent) + Send + Sync + 'static,
+    ) -> Result<Self, AgentError> {
         allocator::few_arenas();
         let (requests, inbox) = channel();
         let sender = requests.clone();
         std::thread::Builder::new()
             .name("tracer".into())
-            .spawn(move || worker::run(job_dir, &inbox, sender, Box::new(events)))
+            .spawn(move || worker::run(instance_dir, &inbox, sender, Box::new(events)))
             .map_err(AgentError::Spawn)?;
-        Ok(Self { requests })
+        Ok(Self { handle: Arc::new(Handle { requests }) })
     }
 
     /// Starts the job. Blocks until its first process has been started.
@@ -102,18 +183,102 @@ impl Agent {
         self.ask(|answer| Request::Restore(spec, answer))
     }
 
-    fn ask(
+    /// Starts an instance of a cluster's job, whose init outlives this program.
+    ///
+    /// # Errors
+    /// As [`AgentError`] tells; nothing runs then.
+    pub fn launch_in_cluster(
         &self,
-        request: impl FnOnce(Sender<Result<Console, AgentError>>) -> Request,
-    ) -> Result<Console, AgentError> {
+        spec: LaunchSpec,
+        order: ClusterOrder,
+    ) -> Result<Launched, AgentError> {
+        self.ask(|answer| Request::LaunchInstance(Box::new((spec, order)), answer))
+    }
+
+    /// Brings an instance, or a part of it, back. With [`ClusterOrder::hold`] it is complete when this
+    /// returns, and stands still until [`Agent::go`].
+    ///
+    /// # Errors
+    /// As [`AgentError`] tells; nothing runs then.
+    pub fn restore_in_cluster(&self, order: RestoreOrder) -> Result<Restored, AgentError> {
+        self.ask(|answer| Request::RestoreInstance(Box::new(order), answer))
+    }
+
+    /// Takes an instance over from its init, at the socket that [`ClusterOrder::socket`] named. Where
+    /// `identity` is given, one of another identity is left alone.
+    ///
+    /// # Errors
+    /// [`AgentError::Unreachable`]: no init lives there any more. [`AgentError::Foreign`].
+    pub fn adopt(
+        &self,
+        socket: &Path,
+        identity: Option<InstanceKey>,
+    ) -> Result<Adopted, AgentError> {
+        self.ask(|answer| Request::Adopt(socket.to_owned(), identity, answer))
+    }
+
+    /// Lets an instance run that its init holds: after a restore with [`ClusterOrder::hold`], or after
+    /// its lease had run out.
+    ///
+    /// # Errors
+    /// The init has ended.
+    pub fn go(&self) -> Result<(), AgentError> {
+        self.ask(Request::Go)
+    }
+
+    /// Stops all threads of the instance until [`Agent::release`], without a checkpoint; one in flight is
+    /// given up ([`AgentEvent::Failed`]). The number of processes stopped.
+    ///
+    /// # Errors
+    /// A process that does not stop; everything runs then.
+    pub fn hold(&self) -> Result<u32, AgentError> {
+        self.ask(Request::Hold)
+    }
+
+    /// Lets go what [`Agent::hold`] stopped.
+    ///
+    /// # Errors
+    /// There is no instance.
+    pub fn release(&self) -> Result<(), AgentError> {
+        self.ask(Request::Release)
+    }
+
+    /// Says how long the instance may run without an agent: until this CLOCK_BOOTTIME, ns.
+    pub fn lease(&self, until_ns: u64) {
+        self.instruct(Instruction::Lease { until_ns });
+    }
+
+    /// Lets the job see the end of a stream or relay whose descriptor has been closed here: the init
+    /// closes the copy that it keeps for the next agent.
+    pub fn close_end(&self, end: OuterEnd) {
+        self.instruct(Instruction::Close { end });
+    }
+
+    /// Ends every process of the instance without letting one of them run on, and the init. Blocks until
+    /// they are gone; nothing is reported afterwards. To be called after
+    /// [`AgentEvent::Ended`] or [`InstanceEvent::Empty`], too, once the end is known where
+    /// it must be: until then the init keeps it.
+    pub fn kill(&self) {
         let (answer, answered) = channel();
-        self.requests.send(request(answer)).map_err(|_| AgentError::Stopped)?;
+        if self.handle.requests.send(Request::Kill(answer)).is_ok() {
+            let _ = answered.recv();
+        }
+    }
+
+    fn instruct(&self, instruction: Instruction) {
+        // A thread that has ended has reported the job's end before.
+        let _ = self.handle.requests.send(Request::Instruct(instruction));
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, AgentError> {
+        let (answer, answered) = channel();
+        self.handle.requests.send(request(answer)).map_err(|_| AgentError::Stopped)?;
         answered.recv().map_err(|_| AgentError::Stopped)?
     }
 
     /// Gives a command. Never blocks; the answer is an event.
     pub fn command(&self, command: AgentCommand) {
         // A thread that has ended has reported the job's end before.
-        let _ = self.requests.send(Request::Command(command));
+        let _ = self.handle.requests.send(Request::Command(command));
     }
 }

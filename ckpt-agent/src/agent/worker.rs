@@ -6,14 +6,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, Step};
 
-use super::job::Job;
+use super::cluster::{Adopted, InstanceEvent};
+use super::job::{FREEZE_LIMIT, Job};
 use super::writer::{self, Outcome};
-use super::{AgentError, Request};
+use super::{AgentError, Answer, Request, instance};
 use crate::engine::dump::{Frozen, Quiesced, Snapshot, freeze_job};
 use crate::engine::error::EngineError;
-use crate::engine::freeze::settle_lingering;
+use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
+use crate::engine::job_init::{Instruction, Report};
+use crate::engine::proc::descendants;
 use crate::engine::sys::allocator;
 use crate::fault;
 use crate::store::{self, SealedCheckpoint};
@@ -27,7 +32,7 @@ const RETRIES: u32 = 5;
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// Takes events.
-pub type Events = dyn Fn(AgentEvent) + Send + Sync;
+pub type Events = dyn Fn(InstanceEvent) + Send + Sync;
 
 /// How far the checkpoint in flight has come.
 enum Stage {
@@ -38,13 +43,31 @@ enum Stage {
     Sealed(Box<SealedCheckpoint>),
 }
 
+impl Stage {
+    /// The step that is to come, where it needs the job's processes or the ghosts.
+    fn next(&self) -> Option<Step> {
+        match self {
+            Self::Frozen(_) => Some(Step::Quiesce),
+            Self::Quiesced(_) => Some(Step::Snapshot),
+            Self::Snapshot(_) => Some(Step::Resume),
+            Self::Writing(_) => Some(Step::Write),
+            Self::Sealed(_) => None,
+        }
+    }
+}
+
 struct Worker {
     job_dir: PathBuf,
     requests: Sender<Request>,
     events: Arc<Events>,
-    job: Option<Job>,
+    // Before the job: what is traced is let go before the init is told that this agent leaves.
     flight: Option<(u64, Stage)>,
+    held: Option<FrozenJob>,
+    job: Option<Job>,
     said: BTreeSet<String>,
+    /// Those who wait for what the init holds to run.
+    going: Vec<Answer<()>>,
+    quitting: bool,
 }
 
 /// Serves requests until the job has ended or the last handle is gone.
@@ -60,9 +83,13 @@ pub fn run(
         events: Arc::from(events),
         job: None,
         flight: None,
+        held: None,
         said: BTreeSet::new(),
+        going: Vec::new(),
+        quitting: false,
     };
-    loop {
+    // An embedded agent stays until its job has ended.
+    while !worker.quitting || worker.job.as_ref().is_some_and(|job| !job.is_instance()) {
         let request = if settle_lingering() {
             match inbox.recv_timeout(SETTLE_STEP) {
                 Ok(request) => request,
@@ -86,16 +113,61 @@ pub fn run(
                     worker.begin(|requests, warn| Job::restore(&job_dir, spec, requests, warn));
                 let _ = answer.send(result);
             }
+            Request::LaunchInstance(order, answer) => {
+                let (spec, cluster) = *order;
+                let _ =
+                    answer.send(worker.begin(|requests, warn| {
+                        Job::launch_instance(spec, cluster, requests, warn)
+                    }));
+            }
+            Request::RestoreInstance(order, answer) => {
+                let job_dir = worker.job_dir.clone();
+                let _ =
+                    answer
+                        .send(worker.begin(|requests, _| {
+                            Job::restore_instance(&job_dir, *order, requests)
+                        }));
+            }
+            Request::Adopt(path, identity, answer) => {
+                let adopted = worker.begin(|requests, _| {
+                    let (job, adopted) = instance::adopt(&path, identity.as_ref(), requests)?;
+                    Ok::<(Job, Adopted), AgentError>((job, adopted))
+                });
+                let _ = answer.send(adopted);
+            }
+            Request::Go(answer) => worker.go(answer),
+            Request::Hold(answer) => drop(answer.send(worker.hold().map_err(Into::into))),
+            Request::Release(answer) => drop(answer.send(worker.release().map_err(Into::into))),
+            Request::Instruct(Instruction::Close { end }) => {
+                if let Some(job) = &mut worker.job {
+                    job.close_end(&end);
+                }
+            }
+            Request::Instruct(instruction) => worker.instruct(&instruction),
+            Request::Kill(answer) => {
+                worker.kill_instance();
+                if let Some(mut job) = worker.job.take() {
+                    job.kill();
+                    job.wait_gone();
+                }
+                let _ = answer.send(());
+            }
             Request::Command(command) => worker.command(command),
             Request::Written(number, outcome) => worker.written(number, *outcome),
+            Request::Report(report) => worker.reported(report),
             Request::Ended(status) => worker.ended(status),
+            Request::Quit => worker.quitting = true,
         }
     }
+    worker.flight = None;
+    worker.held = None;
+    worker.touch(false);
+    worker.instruct(&Instruction::HandOver);
 }
 
 impl Worker {
-    fn tell(&self, event: AgentEvent) {
-        (self.events)(event);
+    fn tell(&self, event: impl Into<InstanceEvent>) {
+        (self.events)(event.into());
     }
 
     /// Says a thing once, not at every checkpoint.
@@ -105,27 +177,25 @@ impl Worker {
         }
     }
 
-    fn begin(
+    fn begin<T>(
         &mut self,
-        start: impl FnOnce(
-            Sender<Request>,
-            &dyn Fn(String),
-        ) -> Result<(Job, protocol::launch::Console), AgentError>,
-    ) -> Result<protocol::launch::Console, AgentError> {
+        start: impl FnOnce(Sender<Request>, &dyn Fn(String)) -> Result<(Job, T), AgentError>,
+    ) -> Result<T, AgentError> {
         if self.job.is_some() {
             return Err(AgentError::Busy);
         }
         let events = self.events.clone();
-        let warn = move |text| events(AgentEvent::Warning { text });
-        let (job, console) = start(self.requests.clone(), &warn)?;
+        let warn = move |text| events(AgentEvent::Warning { text }.into());
+        let (job, begun) = start(self.requests.clone(), &warn)?;
         self.job = Some(job);
-        Ok(console)
+        Ok(begun)
     }
 
     fn command(&mut self, command: AgentCommand) {
         match command {
             AgentCommand::Freeze { checkpoint } => {
                 self.flight = None;
+                self.touch(false);
                 self.step(checkpoint, Step::Freeze, Self::freeze);
             }
             AgentCommand::Quiesce { checkpoint } => {
@@ -147,6 +217,7 @@ impl Worker {
             AgentCommand::Abandon { checkpoint } => {
                 if self.flight.as_ref().is_some_and(|(number, _)| *number == checkpoint) {
                     self.flight = None;
+                    self.touch(false);
                 }
                 self.tell(AgentEvent::Abandoned { checkpoint });
             }
@@ -155,7 +226,17 @@ impl Worker {
                     job.signal(signal);
                 }
             }
+            AgentCommand::Hold => match self.hold() {
+                Ok(processes) => self.tell(InstanceEvent::Held { processes }),
+                Err(error) => self.tell(InstanceEvent::NotHeld { reason: one_line(&error) }),
+            },
+            AgentCommand::Release => {
+                if self.release().is_ok() {
+                    self.tell(InstanceEvent::Released);
+                }
+            }
             AgentCommand::Kill => {
+                self.kill_instance();
                 // A frozen process does not end before its tracer has let go or the signal arrives: it does.
                 if let Some(job) = &self.job {
                     job.kill();
@@ -173,8 +254,9 @@ impl Worker {
     ) {
         if let Err(error) = run(self, number) {
             self.flight = None;
-            let reason = error.to_string().replace('\n', " ");
-            self.tell(AgentEvent::Failed { checkpoint: number, step, reason });
+            self.touch(false);
+            let (reason, passing) = (one_line(&error), error.passes());
+            self.tell(AgentEvent::Failed { checkpoint: number, step, reason, passing });
         }
     }
 
@@ -190,6 +272,9 @@ impl Worker {
 
     fn freeze(&mut self, number: u64) -> Result<(), EngineError> {
         let job = self.job.as_ref().ok_or_else(no_job)?;
+        if self.held.is_some() {
+            return Err(EngineError::odd("the job", "it is held"));
+        }
         let frozen = freeze_job(job.dump_settings()?)?;
         let (processes, threads) = frozen.counts();
         self.flight = Some((number, Stage::Frozen(frozen)));
@@ -206,6 +291,7 @@ impl Worker {
         let Some(Stage::Frozen(frozen)) = self.take(number) else {
             return Err(out_of_order("frozen"));
         };
+        self.touch(true);
         let quiesced = self.quiesce_soon(frozen)?;
         self.flight = Some((number, Stage::Quiesced(Box::new(quiesced))));
         fault::point("quiesce");
@@ -213,8 +299,12 @@ impl Worker {
         Ok(())
     }
 
-    /// What passes by itself is given a few moments to pass, with the job running.
+    /// What passes by itself is given a few moments to pass, with the job running. In a cluster all
+    /// instances would have to run, so there the whole checkpoint is tried again.
     fn quiesce_soon(&self, mut frozen: Frozen) -> Result<Quiesced, EngineError> {
+        if self.job.as_ref().is_some_and(Job::is_instance) {
+            return frozen.quiesce();
+        }
         for _ in 0..RETRIES {
             match frozen.quiesce() {
                 Err(error) if error.passes() => {}
@@ -243,6 +333,7 @@ impl Worker {
             return Err(out_of_order("read"));
         };
         let pause = snapshot.resume()?;
+        self.touch(false);
         self.flight = Some((number, Stage::Snapshot(snapshot)));
         fault::point("resume");
         let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
@@ -314,16 +405,121 @@ impl Worker {
 
     fn ended(&mut self, status: Option<ExitKind>) {
         self.flight = None;
+        self.held = None;
+        self.going.clear();
         if let Some(mut job) = self.job.take() {
             if status.is_none() {
                 job.kill();
             }
+            let known = job.instance().is_some_and(|instance| instance.over);
             job.wait_gone();
-            // Without a report the init itself was killed, and every process with it.
-            let status = status.unwrap_or(ExitKind::Signalled(libc::SIGKILL));
-            self.tell(AgentEvent::Ended { status });
+            if !known {
+                // Without a report the init itself was killed, and every process with it.
+                let status = status.unwrap_or(ExitKind::Signalled(libc::SIGKILL));
+                self.tell(AgentEvent::Ended { status });
+            }
         }
     }
+
+    /// The init of an instance has said something.
+    fn reported(&mut self, report: Report) {
+        let over = matches!(report, Report::Ended(_) | Report::Empty);
+        if over {
+            // Nothing is left that could be let go.
+            self.flight = None;
+            self.held = None;
+        }
+        let Some(job) = &mut self.job else { return };
+        if matches!(report, Report::Ended(_) | Report::RootEnded(_)) {
+            job.root_ended();
+        }
+        if let Some(instance) = job.instance() {
+            instance.over |= over;
+        }
+        match report {
+            Report::Ended(status) => self.tell(AgentEvent::Ended { status }),
+            Report::RootEnded(status) => self.tell(InstanceEvent::RootEnded(status)),
+            Report::Empty => self.tell(InstanceEvent::Empty),
+            Report::Running => {
+                for answer in self.going.drain(..) {
+                    let _ = answer.send(Ok(()));
+                }
+            }
+            Report::Failed(text) => self.tell(AgentEvent::Warning { text }),
+            Report::Init(_)
+            | Report::Ready { .. }
+            | Report::Outer { .. }
+            | Report::Introduction(_) => {}
+        }
+    }
+
+    fn instruct(&mut self, instruction: &Instruction) {
+        if let Some(instance) = self.job.as_mut().and_then(Job::instance) {
+            instance.instruct(instruction);
+        }
+    }
+
+    fn touch(&mut self, touching: bool) {
+        if let Some(instance) = self.job.as_mut().and_then(Job::instance) {
+            instance.touch(touching);
+        }
+    }
+
+    fn go(&mut self, answer: Answer<()>) {
+        if self.job.as_mut().and_then(Job::instance).is_none() {
+            let _ = answer.send(Err(AgentError::OutOfOrder("is not running")));
+            return;
+        }
+        self.going.push(answer);
+        self.instruct(&Instruction::Go);
+    }
+
+    /// Stops everything; how many processes.
+    fn hold(&mut self) -> Result<u32, EngineError> {
+        if let Some(held) = &self.held {
+            return Ok(held.processes.len() as u32);
+        }
+        let init = self.job.as_ref().ok_or_else(no_job)?.init();
+        if let Some((number, step)) =
+            self.flight.as_ref().and_then(|(number, stage)| Some((*number, stage.next()?)))
+        {
+            let held = EngineError::odd("the job", "it is to be held");
+            self.step(number, step, |_, _| Err(held));
+        }
+        let held = freeze(init, FREEZE_LIMIT)?;
+        let count = held.processes.len() as u32;
+        self.held = Some(held);
+        Ok(count)
+    }
+
+    fn release(&mut self) -> Result<(), EngineError> {
+        self.job.as_ref().ok_or_else(no_job)?;
+        self.held = None;
+        Ok(())
+    }
+
+    /// What stands still must not run on when its init is killed: the kernel lets tracees go first and
+    /// kills them later. Processes that this thread traces keep their numbers until it has reaped
+    /// them.
+    fn kill_instance(&mut self) {
+        let Some(job) = self.job.as_ref().filter(|job| job.is_instance()) else { return };
+        let stands = self.held.is_some()
+            || self.flight.as_ref().is_some_and(|(_, stage)| {
+                matches!(stage, Stage::Frozen(_) | Stage::Quiesced(_) | Stage::Snapshot(_))
+            });
+        if stands {
+            for pid in descendants(job.init()).unwrap_or_default() {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        job.kill();
+        self.flight = None;
+        self.held = None;
+    }
+}
+
+fn one_line(error: &EngineError) -> String {
+    error.to_string().replace('\n', " ")
 }
 
 fn no_job() -> EngineError {

@@ -74,7 +74,7 @@ pub fn start(
             if waited >= REPORT {
                 waited = Duration::ZERO;
                 let bytes = progress.load(Ordering::Relaxed);
-                events(AgentEvent::Progress { checkpoint: number, bytes });
+                events(AgentEvent::Progress { checkpoint: number, bytes }.into());
             }
         }
     })?;

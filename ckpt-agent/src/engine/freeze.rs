@@ -48,6 +48,15 @@ impl StoppedProcess {
         }
     }
 
+    /// From now on it is killed where its tracer dies: to be called before it is given registers that are
+    /// not its own, with which it must not run on.
+    pub fn die_with_tracer(&self) {
+        for thread in &self.threads {
+            // One that has ended does not run on.
+            let _ = thread.set_options(libc::PTRACE_O_EXITKILL);
+        }
+    }
+
     /// Takes the scratch area out again.
     ///
     /// # Errors
@@ -140,6 +149,32 @@ thread_local! {
         const { std::cell::RefCell::new(BTreeMap::new()) };
 }
 
+thread_local! {
+    /// Ends that were reported to this thread while it froze a job, where it wants to know them.
+    static ENDS: std::cell::RefCell<Option<Vec<(i32, i32)>>> = const { std::cell::RefCell::new(None) };
+}
+
+/// From now on the ends of tracees and children that a freeze comes across are kept for [`take_ends`]: for
+/// an init, whose own children they are.
+pub fn keep_ends() {
+    ENDS.with_borrow_mut(|ends| {
+        ends.get_or_insert_default();
+    });
+}
+
+/// Thread numbers and wait(2)'s status of those that have ended since the last call.
+pub fn take_ends() -> Vec<(i32, i32)> {
+    ENDS.with_borrow_mut(|ends| ends.as_mut().map(std::mem::take).unwrap_or_default())
+}
+
+fn note_end(tid: i32, status: i32) {
+    ENDS.with_borrow_mut(|ends| {
+        if let Some(ends) = ends {
+            ends.push((tid, status));
+        }
+    });
+}
+
 /// Lets go of threads that have stopped only after their freeze was given up. Whether there are more to
 /// come: then to be called again soon, on the same thread.
 pub fn settle_lingering() -> bool {
@@ -155,7 +190,10 @@ pub fn settle_lingering() -> bool {
                 Ok(Some(StopReport::Signal { tid, signal })) => {
                     let _ = deliver(tid, signal);
                 }
-                Ok(Some(StopReport::Ended { tid, .. })) => drop(lingering.remove(&tid)),
+                Ok(Some(StopReport::Ended { tid, status })) => {
+                    note_end(tid, status);
+                    drop(lingering.remove(&tid));
+                }
                 Ok(None) => return true,
                 Err(_) => lingering.clear(),
             }
@@ -218,7 +256,8 @@ impl Freezer {
                     }
                 }
                 Some(StopReport::Signal { tid, signal }) => deliver(tid, signal)?,
-                Some(StopReport::Ended { tid, .. }) => {
+                Some(StopReport::Ended { tid, status }) => {
+                    note_end(tid, status);
                     self.running.remove(&tid);
                     self.stopped.remove(&tid).map(StoppedThread::forget).unwrap_or_default();
                     self.known.remove(&tid);

@@ -2,6 +2,7 @@
 //!
 //! * [`graph`]: what a checkpoint says, without a word about machines;
 //! * [`objects`]: one room per kind of kernel object, its dump and its restore side by side;
+//! * [`split`]: which part of an instance goes where;
 //! * [`inodes`]: files and memory whose content travels; [`locks`]: file locks;
 //! * [`sys`]: safe wrappers of system calls; [`proc`]: what /proc says.
 //!
@@ -19,6 +20,7 @@ pub mod objects;
 pub mod probe;
 pub mod proc;
 pub mod restore;
+pub mod split;
 pub mod sys;
 pub mod trace;
 

@@ -115,6 +115,7 @@ impl Image {
             processes: Vec::new(),
             files: self.files,
             inodes: self.inodes,
+            relays: Vec::new(),
             blobs: Vec::new(),
         };
         let blobs = Memory(self.blobs);

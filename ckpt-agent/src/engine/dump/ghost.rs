@@ -29,7 +29,7 @@ impl Ghost {
     pub fn of(remote: &mut Remote<'_>) -> Result<Self> {
         remote.thread().set_options(FOLLOW_CHILDREN)?;
         let ghost = Self::through_carrier(remote);
-        remote.thread().set_options(0)?;
+        remote.thread().set_options(libc::PTRACE_O_EXITKILL)?;
         ghost
     }
 

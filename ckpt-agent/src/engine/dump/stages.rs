@@ -305,6 +305,7 @@ impl Quiesced {
     pub fn snapshot(mut self) -> Result<Snapshot> {
         let page = page_size();
         let mut processes = std::mem::take(&mut self.frozen.job.processes);
+        processes.iter().for_each(StoppedProcess::die_with_tracer);
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
         let (dumps, ghosts, vdso) = result?;
@@ -511,6 +512,7 @@ impl Quiesced {
             processes: nodes.into_iter().map(|(_, node)| node).collect(),
             files,
             inodes: Vec::new(),
+            relays: Vec::new(),
             blobs: Vec::new(),
         }
     }

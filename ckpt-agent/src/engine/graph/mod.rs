@@ -7,6 +7,7 @@ mod file;
 mod hex;
 mod inode;
 mod process;
+mod relay;
 
 pub use area::{Advice, Area, Backing, MappedFile, Protection};
 pub use blob::{Blob, BlobId, Span};
@@ -18,6 +19,7 @@ pub use process::{
     ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
     WINDOW_PAGES,
 };
+pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState};
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +44,8 @@ pub struct Graph {
     pub clocks: Clocks,
     /// BLAKE3 of the vdso's bytes: another kernel has another one.
     pub vdso: String,
-    /// The process whose end is the job's end.
+    /// The process whose end is the job's end; 0: it is not of this instance.
+    #[serde(default)]
     pub root: Pid,
     /// All processes, parents before their children.
     pub processes: Vec<ProcessNode>,
@@ -52,6 +55,9 @@ pub struct Graph {
     pub inodes: Vec<CarriedInode>,
     /// In-flight bytes and file contents; a [`BlobId`] is an index here.
     pub blobs: Vec<Blob>,
+    /// Relays of which the instance has a side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<RelayState>,
 }
 
 impl Graph {

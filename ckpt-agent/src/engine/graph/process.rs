@@ -48,6 +48,9 @@ pub enum ProcessState {
         /// As wait(2) tells it.
         status: i32,
     },
+    /// Stands for a process that lives in another instance; its links are among the graph's
+    /// relays.
+    StandIn,
 }
 
 /// One process: PROCESS.json.

@@ -1,21 +1,32 @@
 //! The job's init: process 1 of the job's namespaces. A fresh, single-threaded execution of this
 //! program makes the namespaces, starts or restores the job, reaps, and ends with its agent.
 
+mod bring_back;
 mod channel;
+mod cluster;
+pub mod door;
+mod keeper;
 mod launch;
+mod lease;
 pub(super) mod namespaces;
 mod reap;
 mod stage;
 
 pub use channel::{Channel, ChannelError};
+pub use cluster::{ClusterOrder, Connection, Instruction, Introduction, Keepsake, UserOrder};
 pub use stage::{INIT_NAME, run};
 
 use protocol::agent::ExitKind;
+use protocol::cluster::agent::MovedListener;
 use protocol::launch::{LaunchSpec, RestoreSpec};
 use serde::{Deserialize, Serialize};
 
-use super::graph::Pid;
+use super::graph::{OuterEnd, Pid};
 use super::objects::StdioRole;
+use super::split::PartOrder;
+
+/// The first process of an instance that has none: in a dump's settings and in the graph.
+pub const NO_ROOT: Pid = 0;
 
 /// What an agent orders of a new init.
 #[derive(Debug, Serialize, Deserialize)]
@@ -25,6 +36,15 @@ pub struct Order {
     pub clocks: Option<(i64, i64)>,
     /// What to do.
     pub task: Task,
+    /// What is kept for later agents.
+    #[serde(default)]
+    pub keepsake: Keepsake,
+    /// In a cluster; `None`: with an embedded agent, with which everything ends.
+    #[serde(default)]
+    pub cluster: Option<ClusterOrder>,
+    /// How many [`Connection`]s follow, each with its descriptor.
+    #[serde(default)]
+    pub connections: u32,
 }
 
 /// What an init is for.
@@ -39,6 +59,9 @@ pub enum Task {
         job_dir: std::path::PathBuf,
         /// How.
         spec: RestoreSpec,
+        /// The part of the image; `None`: all of it.
+        #[serde(default)]
+        part: Option<PartOrder>,
     },
 }
 
@@ -48,17 +71,36 @@ pub enum Task {
 pub enum Report {
     /// The init itself, as the agent's PID namespace numbers it.
     Init(i32),
-    /// The job runs. The descriptors sent along are the launcher's ends of these streams.
+    /// The job runs, or, where it was ordered, is complete and held. The descriptors sent along are the
+    /// launcher's ends of these streams.
     Ready {
-        /// The job's first process, as the job numbers it.
-        root: Pid,
+        /// The job's first process, as the job numbers it; `None`: it is not in this instance.
+        root: Option<Pid>,
         /// Which stream each descriptor is.
         console: Vec<StdioRole>,
+        /// Listeners that could not have their old addresses.
+        #[serde(default)]
+        moved: Vec<MovedListener>,
         /// Lines for the user.
         warnings: Vec<String>,
     },
     /// The job could not be started or restored; nothing of it has run.
     Failed(String),
-    /// The job's first process has ended.
+    /// The job's first process has ended, and with it all others. In a cluster the init waits for
+    /// [`Instruction::Kill`] then, so that the status is never lost.
     Ended(ExitKind),
+    /// An agent's end of a relay, sent with its descriptor before [`Report::Ready`].
+    Outer {
+        /// Which.
+        end: OuterEnd,
+    },
+    /// The first words to an agent that takes this init over. The descriptors sent along are its ends of
+    /// the streams.
+    Introduction(Box<Introduction>),
+    /// What was held runs.
+    Running,
+    /// The first process of an instance has ended; others may go on.
+    RootEnded(ExitKind),
+    /// No process is left in an instance. The init waits for [`Instruction::Kill`].
+    Empty,
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 use super::super::error::{EngineError, Result};
@@ -11,6 +11,10 @@ use super::super::error::{EngineError, Result};
 /// CLONE_NEWTIME (time_namespaces(7)); not in nix.
 const NEW_TIME: i32 = 0x80;
 const SECOND: i64 = 1_000_000_000;
+/// Where names are looked up (hosts(5)).
+const HOSTS: &str = "/etc/hosts";
+/// A folder that is there on every machine, over which a file system lies for a moment.
+const PASSING: &str = "/proc";
 
 fn write(path: &str, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|error| EngineError::system("write", path, error))
@@ -86,4 +90,42 @@ pub fn mount_own() -> Result<Vec<String>> {
         ));
     }
     Ok(warnings)
+}
+
+/// Gives the logical node its host name and its own /etc/hosts, from a file in memory that only this mount
+/// namespace has. Returns lines for the user about what could not be had.
+///
+/// # Errors
+/// Failed system calls.
+pub fn name_host(name: &str, hosts: &str) -> Result<Vec<String>> {
+    nix::unistd::sethostname(name)
+        .map_err(|errno| EngineError::system("sethostname", name, errno))?;
+    if hosts.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !Path::new(HOSTS).exists() {
+        let line = format!("names of nodes are not known inside of the job: there is no {HOSTS}");
+        return Ok(vec![line]);
+    }
+    let none = None::<&str>;
+    let failed = |what: &'static str| move |errno| EngineError::system("mount", what, errno);
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(failed("/ as private"))?;
+    // The file system needs a place only until the file is mounted where it belongs.
+    let options = Some("mode=0755,size=1m");
+    mount(Some("tmpfs"), PASSING, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, options)
+        .map_err(failed("a file system for /etc/hosts"))?;
+    let file = format!("{PASSING}/hosts");
+    let bound = write(&file, hosts).and_then(|()| {
+        mount(Some(file.as_str()), HOSTS, none, MsFlags::MS_BIND, none).map_err(failed(HOSTS))?;
+        let flags = MsFlags::MS_BIND
+            | MsFlags::MS_REMOUNT
+            | MsFlags::MS_RDONLY
+            | MsFlags::MS_NOSUID
+            | MsFlags::MS_NODEV;
+        mount(none, HOSTS, none, flags, none).map_err(failed("/etc/hosts, to be read only"))
+    });
+    umount2(PASSING, MntFlags::MNT_DETACH)
+        .map_err(|errno| EngineError::system("umount", PASSING, errno))?;
+    bound.map(|()| Vec::new())
 }

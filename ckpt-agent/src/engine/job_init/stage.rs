@@ -1,28 +1,38 @@
 //! From the fresh execution of this program to process 1, and process 1's life.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
-use protocol::launch::{RestoreSpec, WindowSize};
 
+use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
-use super::super::graph::Pid;
-use super::super::objects::{RestoreContext, StdioRole};
-use super::super::restore::{Image, restore};
-use super::super::sys::tty;
+use super::super::graph::FileId;
+use super::bring_back::{Begun, bring_back};
 use super::channel::Channel;
-use super::{Order, Report, Task, launch, namespaces, reap};
+use super::cluster::{ClusterOrder, Connection};
+use super::keeper::Keeper;
+use super::lease::Lease;
+use super::{Order, Report, Task, door, launch, namespaces, reap};
 
 /// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
 pub const INIT_NAME: &str = "ckptd-init";
 /// Where the agent has put the socket.
 const SOCKET: i32 = 3;
-/// Room for descriptors of the init itself above those of the job.
-const OWN_DESCRIPTORS: u64 = 64;
+
+type Connections = BTreeMap<FileId, OwnedFd>;
+
+/// What an init in a cluster has got before it left the machine's namespaces.
+struct Outside {
+    order: ClusterOrder,
+    door: UnixListener,
+    connections: Connections,
+    /// The offset of CLOCK_BOOTTIME here, ns.
+    boottime: i64,
+}
 
 /// Acts as init. To be called first thing in `main`, before any thread is made, by a process started
 /// under [`INIT_NAME`]. Returns the exit status.
@@ -30,9 +40,9 @@ pub fn run() -> i32 {
     // SAFETY: the agent has put a socket there for us; nobody else in this fresh program knows it.
     let socket = unsafe { UnixStream::from_raw_fd(SOCKET) };
     let channel = Channel::new(socket);
-    match stage(&channel) {
+    match stage(channel) {
         Ok(status) => status,
-        Err(error) => {
+        Err((channel, error)) => {
             let _ = channel.send(&Report::Failed(error.to_string()), &[]);
             1
         }
@@ -43,35 +53,88 @@ fn system(call: &'static str, what: &str) -> impl Fn(nix::errno::Errno) -> Engin
     move |errno| EngineError::system(call, what, errno)
 }
 
-fn stage(channel: &Channel) -> Result<i32> {
+fn stage(channel: Channel) -> std::result::Result<i32, (Channel, EngineError)> {
+    match prepare(&channel) {
+        Ok((order, outside)) => divide(channel, order, outside),
+        Err(error) => Err((channel, error)),
+    }
+}
+
+/// What is done in the machine's namespaces, and leaving them.
+fn prepare(channel: &Channel) -> Result<(Order, Option<Outside>)> {
     die_with_parent()?;
-    let (order, _): (Order, _) =
+    let (mut order, _): (Order, _) =
         channel.receive().map_err(|error| EngineError::odd("order", error.to_string()))?;
+    let outside = match order.cluster.take() {
+        Some(cluster) => Some(stay_behind(channel, cluster, order.connections)?),
+        None => None,
+    };
     namespaces::enter(order.clocks)?;
+    Ok((order, outside))
+}
+
+/// In a cluster an init outlives its agent.
+fn stay_behind(channel: &Channel, order: ClusterOrder, count: u32) -> Result<Outside> {
+    nix::sys::prctl::set_pdeathsig(None).map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
+    nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
+    let mut connections = Connections::new();
+    for _ in 0..count {
+        let (Connection { file }, descriptors) =
+            channel.receive().map_err(|error| EngineError::odd("connection", error.to_string()))?;
+        let descriptor = descriptors
+            .into_iter()
+            .next()
+            .ok_or_else(|| EngineError::odd("connection", "no descriptor"))?;
+        connections.insert(file, descriptor);
+    }
+    let failed = |error| EngineError::system("bind", order.socket.display().to_string(), error);
+    let door = door::make(&order.socket).map_err(failed)?;
+    let (_, boottime) = clocks::offsets(std::process::id() as i32)?;
+    Ok(Outside { order, door, connections, boottime })
+}
+
+fn divide(
+    channel: Channel,
+    order: Order,
+    outside: Option<Outside>,
+) -> std::result::Result<i32, (Channel, EngineError)> {
     // Both write to the same socket: the child not before its parent has introduced it.
-    let (introduced, done) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
-        .map_err(system("pipe", "the job's init"))?;
+    let (introduced, done) = match nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC) {
+        Ok(pipe) => pipe,
+        Err(errno) => return Err((channel, system("pipe", "the job's init")(errno))),
+    };
     // SAFETY: this process is single-threaded, so the child may go on as ordinary code.
-    match unsafe { fork() }.map_err(system("fork", "the job's init"))? {
-        ForkResult::Parent { child } => {
-            channel
-                .send(&Report::Init(child.as_raw()), &[])
-                .map_err(|error| EngineError::odd("report", error.to_string()))?;
-            drop((introduced, done));
-            // Stays only so that the init dies with the agent: by PR_SET_PDEATHSIG from link to link.
-            release_streams()?;
+    match unsafe { fork() } {
+        Err(errno) => Err((channel, system("fork", "the job's init")(errno))),
+        Ok(ForkResult::Parent { child }) => {
+            if let Err(error) = channel.send(&Report::Init(child.as_raw()), &[]) {
+                return Err((channel, EngineError::odd("report", error.to_string())));
+            }
+            drop((introduced, done, outside));
+            // With an embedded agent it stays only so that the init dies with the agent: by
+            // PR_SET_PDEATHSIG from link to link. In a cluster, so that somebody reaps the init.
+            if let Err(error) = release_streams() {
+                return Err((channel, error));
+            }
+            drop(channel);
             while let Err(nix::errno::Errno::EINTR) = waitpid(child, None) {}
             Ok(0)
         }
-        ForkResult::Child => {
+        Ok(ForkResult::Child) => {
             drop(done);
             let mut nothing = [0];
             while nix::unistd::read(&introduced, &mut nothing) == Err(nix::errno::Errno::EINTR) {}
             drop(introduced);
-            let status = match live(channel, order.task) {
+            let lived = match outside {
+                None => live(&channel, order).map_err(|error| (Some(channel), error)),
+                Some(outside) => live_in_cluster(channel, order, outside),
+            };
+            let status = match lived {
                 Ok(()) => 0,
-                Err(error) => {
-                    let _ = channel.send(&Report::Failed(error.to_string()), &[]);
+                Err((channel, error)) => {
+                    if let Some(channel) = channel {
+                        let _ = channel.send(&Report::Failed(error.to_string()), &[]);
+                    }
                     1
                 }
             };
@@ -85,75 +148,120 @@ fn die_with_parent() -> Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("prctl", "PR_SET_PDEATHSIG"))
 }
 
-/// Process 1.
-fn live(channel: &Channel, task: Task) -> Result<()> {
+/// Process 1 of a job with an embedded agent.
+fn live(channel: &Channel, order: Order) -> Result<()> {
     // The namespaces have changed the credentials, which clears it (prctl(2)).
     die_with_parent()?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     let mut warnings = namespaces::mount_own()?;
-    let (root, console) = match task {
-        Task::Launch(spec) => {
-            let (root, console) = launch::launch(&spec)?;
-            (root.as_raw(), console)
-        }
-        Task::Restore { job_dir, spec } => bring_back(&job_dir, &spec, &mut warnings)?,
-    };
+    let mut begun = begin(order.task, Connections::new(), &mut warnings)?;
+    let root = begun.root.ok_or_else(|| EngineError::odd("the job", "no first process"))?;
+    if let Some(standing) = begun.standing.take() {
+        standing.go()?;
+    }
     release_streams()?;
-    let roles = console.iter().map(|(role, _)| *role).collect();
-    let ends: Vec<OwnedFd> = console.into_iter().map(|(_, end)| end).collect();
-    let report = Report::Ready { root, console: roles, warnings };
-    if channel.send(&report, &ends).is_err() {
+    if tell(channel, &begun, warnings).is_err() {
         return Ok(());
     }
-    drop(ends);
+    drop(begun);
     if let Some(status) = reap::until_end(root, channel).map_err(system("wait", "the job"))? {
         let _ = channel.send(&Report::Ended(status), &[]);
     }
     Ok(())
 }
 
-type Restored = (Pid, Vec<(StdioRole, OwnedFd)>);
-
-fn bring_back(job_dir: &Path, spec: &RestoreSpec, warnings: &mut Vec<String>) -> Result<Restored> {
-    let image = Image::open(job_dir, spec.checkpoint)?;
-    let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
-    raise_descriptor_limit(first_free as u64 + image.graph.files.len() as u64)?;
-    let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
-    restore(&image, &mut context)?;
-    warnings.append(&mut context.warnings);
-    let console = std::mem::take(&mut context.console);
-    if let (Some(terminal), Some(window)) = (&console.terminal, spec.window) {
-        let WindowSize { rows, columns, x_pixels, y_pixels } = window;
-        let size = tty::WindowSize { rows, columns, width: x_pixels, height: y_pixels };
-        tty::set_window_size(terminal, size)
-            .map_err(|error| EngineError::system("ioctl", "the terminal's size", error))?;
+/// Process 1 of an instance in a cluster.
+fn live_in_cluster(
+    channel: Channel,
+    order: Order,
+    outside: Outside,
+) -> std::result::Result<(), (Option<Channel>, EngineError)> {
+    let Outside { order: cluster, door, connections, boottime } = outside;
+    let socket = cluster.socket.clone();
+    let forget = || drop(std::fs::remove_file(&socket));
+    let keepsake = order.keepsake.clone();
+    match settle(&channel, order, &cluster, &door, connections, boottime) {
+        Ok((begun, lease)) => Keeper::new(cluster, keepsake, begun, channel, door, lease)
+            .and_then(Keeper::serve)
+            .map_err(|error| (None, error)),
+        Err(error) => {
+            forget();
+            Err((Some(channel), error))
+        }
     }
-    let ends = [
-        (StdioRole::Terminal, console.terminal),
-        (StdioRole::Stdin, console.stdin),
-        (StdioRole::Stdout, console.stdout),
-        (StdioRole::Stderr, console.stderr),
-    ];
-    let ends = ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect();
-    Ok((image.graph.root, ends))
 }
 
-/// Descriptors of the job below, parked ones above: the soft limit must allow both.
-fn raise_descriptor_limit(needed: u64) -> Result<()> {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let failed = system("setrlimit", "open files");
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(&failed)?;
-    let wanted = needed + OWN_DESCRIPTORS;
-    if wanted > hard {
-        if setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted).is_ok() {
-            return Ok(());
+fn settle(
+    channel: &Channel,
+    order: Order,
+    cluster: &ClusterOrder,
+    door: &UnixListener,
+    connections: Connections,
+    boottime: i64,
+) -> Result<(Begun, Lease)> {
+    let (_, own) = clocks::offsets(std::process::id() as i32)?;
+    nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
+    door::open(door).map_err(|error| EngineError::system("listen", "the init's socket", error))?;
+    let mut warnings = namespaces::name_host(&cluster.host_name, &cluster.hosts)?;
+    warnings.extend(namespaces::mount_own()?);
+    let lease = Lease::until(cluster.lease_until_ns, own - boottime)?;
+    let mut begun = begin(order.task, connections, &mut warnings)?;
+    if !cluster.hold {
+        if let Some(standing) = begun.standing.take() {
+            standing.go()?;
         }
-        return Err(EngineError::Unfit {
-            what: format!("the job needs {wanted} open files, the hard limit is {hard}"),
-            way_out: "raise it (ulimit -Hn)".into(),
-        });
     }
-    setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard), hard).map_err(failed)
+    release_streams()?;
+    door::be_patient(channel.socket())
+        .map_err(|error| EngineError::system("setsockopt", "the agent's socket", error))?;
+    // An agent that has gone meanwhile shows at the first look at its socket.
+    let _ = tell(channel, &begun, warnings);
+    Ok((begun, lease))
+}
+
+fn begin(task: Task, connections: Connections, warnings: &mut Vec<String>) -> Result<Begun> {
+    match task {
+        Task::Launch(spec) => {
+            let (root, console) = launch::launch(&spec)?;
+            Ok(Begun {
+                root: Some(root.as_raw()),
+                console,
+                outer: Vec::new(),
+                moved: Vec::new(),
+                standing: None,
+            })
+        }
+        Task::Restore { job_dir, spec, part } => {
+            bring_back(&job_dir, &spec, part.as_ref(), connections, warnings)
+        }
+    }
+}
+
+/// Tells the agent that the job is there, and gives it copies of its ends.
+fn tell(
+    channel: &Channel,
+    begun: &Begun,
+    warnings: Vec<String>,
+) -> std::result::Result<(), super::ChannelError> {
+    let copy = |fd: &OwnedFd| {
+        fd.try_clone().map_err(|error| {
+            nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EMFILE))
+        })
+    };
+    for (end, fd) in &begun.outer {
+        channel.send(&Report::Outer { end: end.clone() }, &[copy(fd)?])?;
+    }
+    let mut ends = Vec::new();
+    for (_, end) in &begun.console {
+        ends.push(copy(end)?);
+    }
+    let report = Report::Ready {
+        root: begun.root,
+        console: begun.console.iter().map(|(role, _)| *role).collect(),
+        moved: begun.moved.clone(),
+        warnings,
+    };
+    channel.send(&report, &ends)
 }
 
 /// The job's streams are the job's: whoever waits for their end must not wait for its init.

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
+use protocol::cluster::agent::MovedListener;
+
 use super::super::error::{EngineError, Result};
-use super::super::graph::{BlobId, CarriedInode, FileId, Graph, InodeId, Pid};
+use super::super::graph::{BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid};
 
 /// Which of the job's standard streams an object is.
 #[derive(
@@ -154,6 +156,12 @@ pub struct RestoreContext<'a> {
     /// Lowest descriptor number that no process of the job uses: temporary numbers below it are free
     /// in the init, numbers from it on hold parked descriptions.
     pub first_free: i32,
+    /// Connections to other instances that the agents have made.
+    pub connections: BTreeMap<FileId, OwnedFd>,
+    /// The agent's ends of relays, filled by the rooms that make them.
+    pub outer: Vec<(OuterEnd, OwnedFd)>,
+    /// Listeners that could not have their old addresses.
+    pub moved: Vec<MovedListener>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }
@@ -169,6 +177,9 @@ impl<'a> RestoreContext<'a> {
             console: Console::default(),
             force,
             first_free,
+            connections: BTreeMap::new(),
+            outer: Vec::new(),
+            moved: Vec::new(),
             warnings: Vec::new(),
         }
     }

@@ -91,6 +91,7 @@ impl Dumped {
             processes: Vec::new(),
             files: self.files.clone(),
             inodes: Vec::new(),
+            relays: Vec::new(),
             blobs: self
                 .context
                 .blobs

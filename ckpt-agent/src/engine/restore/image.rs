@@ -47,7 +47,7 @@ impl Image {
                 processes.insert(node.pid, image);
             }
         }
-        if !processes.contains_key(&graph.root) {
+        if graph.root != 0 && !processes.contains_key(&graph.root) {
             return Err(EngineError::Damaged("the job's first process is missing".into()));
         }
         Ok(Self { graph, processes, reader: checkpoint.reader()? })

@@ -26,19 +26,59 @@ use super::trace::{
 use helper::Preparation;
 use mapped::MappedFiles;
 
-/// A process that is complete and still stands.
+/// A process that is complete and still stands. Dropping it kills it: it must not run unless all do.
+#[derive(Debug)]
 struct Complete {
     threads: Vec<StoppedThread>,
     stopped_by: Option<i32>,
     pid: Pid,
 }
 
-/// Rebuilds the job of an image and lets it run. The caller is a single-threaded init; on an error all
-/// its helpers must be killed by its own end.
+impl Drop for Complete {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            // SAFETY: takes numbers only; the process is a child of this init's tree and traced by it.
+            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        }
+    }
+}
+
+/// A job that is complete and still stands. Dropping it kills it.
+#[derive(Debug)]
+pub struct Standing {
+    processes: Vec<Complete>,
+}
+
+impl Standing {
+    /// Lets it run.
+    ///
+    /// # Errors
+    /// Where a process cannot be let go. One that was killed meanwhile is no error.
+    pub fn go(mut self) -> Result<()> {
+        for process in &self.processes {
+            if let Some(signal) = process.stopped_by {
+                // SAFETY: takes numbers only; the process is a child of this init's tree.
+                unsafe { libc::kill(process.pid, signal) };
+            }
+        }
+        for process in &mut self.processes {
+            for thread in std::mem::take(&mut process.threads) {
+                match thread.detach() {
+                    Ok(()) | Err(EngineError::Gone(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rebuilds the job of an image up to the moment before it runs. The caller is a single-threaded init; on
+/// an error all its helpers must be killed by its own end.
 ///
 /// # Errors
 /// Whatever does not fit: nothing of the job has run then.
-pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
+pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standing> {
     check_vdso(image, context)?;
     inodes::restore_all(context)?;
     Object::restore_all(&image.graph.files, context)?;
@@ -56,21 +96,12 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
         })?
     };
     put_owners(image, context)?;
-    let complete = rebuild(&pids, image, &files, context)?;
+    let processes = rebuild(&pids, image, &files, context)?;
     inodes::seal_all(context)?;
-    for process in &complete {
+    for process in &processes {
         limit(&image.processes[&process.pid], context);
-        if let Some(signal) = process.stopped_by {
-            // SAFETY: takes numbers only; the process is a child of this init's tree.
-            unsafe { libc::kill(process.pid, signal) };
-        }
     }
-    for process in complete {
-        for thread in process.threads {
-            thread.detach()?;
-        }
-    }
-    Ok(())
+    Ok(Standing { processes })
 }
 
 /// The C library of a process keeps addresses of functions in the vdso: another kernel has them
@@ -225,7 +256,8 @@ fn complete(
         remote.drop_scratch()?;
     }
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
-        thread.set_options(0)?;
+        // Until it is let go: then it ends with the restorer.
+        thread.set_options(libc::PTRACE_O_EXITKILL)?;
         thread.set_blocked(saved.blocked)?;
         thread.fix_resume(threads::registers(saved)?);
     }

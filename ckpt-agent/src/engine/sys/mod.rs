@@ -11,6 +11,7 @@ pub mod message;
 pub mod owner;
 pub mod pidfd;
 pub mod poll;
+pub mod reap;
 pub mod robust_list;
 pub mod schedule;
 pub mod signals;

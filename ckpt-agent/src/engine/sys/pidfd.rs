@@ -43,6 +43,29 @@ impl PidFd {
         Ok(unsafe { OwnedFd::from_raw_fd(copy as i32) })
     }
 
+    /// Sends a signal (pidfd_send_signal(2)).
+    ///
+    /// # Errors
+    /// ESRCH where the process has ended and was waited for, EPERM.
+    pub fn signal(&self, signal: i32) -> Result<()> {
+        let (fd, none) = (self.fd.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+        // SAFETY: plain numbers, and no siginfo.
+        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0) };
+        if sent < 0 {
+            let what = format!("process {}", self.pid);
+            return Err(EngineError::last_os("pidfd_send_signal", what));
+        }
+        Ok(())
+    }
+
+    /// Whether the process has ended, waited for or not (pidfd_open(2)): with the init of a PID
+    /// namespace, everything in it has.
+    pub fn has_ended(&self) -> bool {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let mut polled = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+        matches!(poll(&mut polled, PollTimeout::ZERO), Ok(1))
+    }
+
     /// The process's number on this machine.
     pub fn pid(&self) -> i32 {
         self.pid

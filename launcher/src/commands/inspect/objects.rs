@@ -121,6 +121,7 @@ mod tests {
             processes: vec![],
             files: vec![],
             inodes: vec![],
+            relays: Vec::new(),
             blobs: vec![Blob { length: 5, spans: vec![] }, Blob { length: 7, spans: vec![] }],
         }
     }

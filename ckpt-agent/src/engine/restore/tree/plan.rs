@@ -195,7 +195,7 @@ impl<'a> Drafter<'a> {
             Origin::Early | Origin::Plain => self.indices.get(&node.ppid).copied(),
         };
         let role = match node.state {
-            ProcessState::Alive => Role::Kept,
+            ProcessState::Alive | ProcessState::StandIn => Role::Kept,
             ProcessState::Zombie { status } => Role::Zombie { status },
         };
         let birth = Birth {

@@ -170,7 +170,9 @@ impl<'a> Recorded<'a> {
     fn check_parents(&self) -> Result<(), TreeError> {
         for node in self.iter() {
             let alive = node.ppid == INIT
-                || self.get(node.ppid).is_some_and(|parent| parent.state == ProcessState::Alive);
+                || self
+                    .get(node.ppid)
+                    .is_some_and(|parent| !matches!(parent.state, ProcessState::Zombie { .. }));
             if !alive {
                 return Err(TreeError::Parent { pid: node.pid, ppid: node.ppid });
             }

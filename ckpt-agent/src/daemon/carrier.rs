@@ -1,0 +1,93 @@
+//! Carries links over the cluster's encrypted connections.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use protocol::cluster::NodeName;
+use protocol::transport::{Connection, Identity};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::channel;
+
+use super::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal};
+
+/// Messages that may wait on either side of a connection.
+const WAITING: usize = 16;
+
+/// Makes connections as the member that an identity names.
+#[derive(Debug)]
+pub struct Carrier {
+    identity: Arc<Identity>,
+}
+
+impl Carrier {
+    /// As that member.
+    #[must_use]
+    pub fn new(identity: Arc<Identity>) -> Self {
+        Self { identity }
+    }
+}
+
+impl Dial for Carrier {
+    fn coordinator(&self) -> Promise<'_, Result<(CoordinatorLink, IpAddr), Refusal>> {
+        Box::pin(async {
+            match self.identity.connect_coordinator().await {
+                Ok(connection) => {
+                    let local = connection.local.ip();
+                    Ok((carry(connection), local))
+                }
+                Err(error) if error.refusal().is_some() => Err(Refusal::Final(error.to_string())),
+                Err(error) => Err(Refusal::Passing(error.to_string())),
+            }
+        })
+    }
+
+    fn peer(&self, node: NodeName, address: SocketAddr) -> Promise<'_, Result<PeerLink, String>> {
+        Box::pin(async move {
+            let connection = self.identity.connect_peer(&node, address).await;
+            connection.map(carry).map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// A link over a connection. Either side's end closes it: what was sent before still arrives.
+pub fn carry<Out, In>(connection: Connection<Out, In>) -> Link<Out, In>
+where
+    Out: Serialize + Send + Sync + 'static,
+    In: DeserializeOwned + Send + 'static,
+{
+    let remote = connection.remote;
+    let (mut sender, mut receiver) = connection.split();
+    let (to, mut outgoing) = channel::<(Out, Vec<u8>)>(WAITING);
+    let (incoming, from) = channel(WAITING);
+    tokio::spawn(async move {
+        while let Some((message, body)) = outgoing.recv().await {
+            if let Err(error) = sender.send(&message, &body).await {
+                tracing::debug!(%remote, %error, "send");
+                return;
+            }
+        }
+        sender.close().await;
+    });
+    tokio::spawn(async move {
+        loop {
+            let received = tokio::select! {
+                received = receiver.receive() => received,
+                () = incoming.closed() => return,
+            };
+            match received {
+                Ok(Some((message, body))) => {
+                    if incoming.send((message, Vec::from(body))).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%remote, %error, "a connection is broken");
+                    return;
+                }
+            }
+        }
+    });
+    Link { to, from }
+}

@@ -1,0 +1,61 @@
+//! The one connection to the coordinator, made again for ever.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::event::{Event, Events};
+use super::link::{Dialer, Refusal};
+
+/// The first wait after a connection was lost or refused; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+/// The longest wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// Keeps the connection, and reports what comes over it. `given_up` carries the number of the newest
+/// connection that is to be closed: one over which nothing is heard any more.
+pub async fn keep(dialer: Dialer, events: Events, mut given_up: watch::Receiver<u64>) {
+    let mut connection = 0;
+    let mut wait = FIRST_WAIT;
+    let mut said = false;
+    loop {
+        match dialer.coordinator().await {
+            Ok((mut link, local)) => {
+                connection += 1;
+                said = false;
+                events.tell(Event::Connected { connection, to: link.to, local });
+                let mut heard = false;
+                loop {
+                    tokio::select! {
+                        received = link.from.recv() => {
+                            let Some((message, body)) = received else { break };
+                            heard = true;
+                            events.tell(Event::Coordinator { connection, message, body });
+                        }
+                        changed = given_up.changed() => {
+                            if changed.is_err() || *given_up.borrow() >= connection {
+                                break;
+                            }
+                        }
+                    }
+                }
+                if heard {
+                    wait = FIRST_WAIT;
+                }
+                events.tell(Event::Disconnected { connection });
+            }
+            Err(Refusal::Final(reason)) => {
+                events.tell(Event::Refused(reason));
+                return;
+            }
+            Err(Refusal::Passing(reason)) => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!("the coordinator is not there: {reason}; trying again");
+                }
+            }
+        }
+        sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}

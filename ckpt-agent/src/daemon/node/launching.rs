@@ -1,0 +1,276 @@
+//! Instances that are started, and what is tied to their streams.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use nix::unistd::Uid;
+use protocol::cluster::InstanceKey;
+use protocol::cluster::agent::{FromAgent, JobUser, LaunchOrder, RelayLink, RelaySide, ShellCall};
+use protocol::launch::{Console, LaunchSpec};
+
+use super::Node;
+use super::instance::{Instance, Record, SOCKET, State};
+use crate::daemon::console;
+use crate::daemon::control::{Control, RelayEnd, RelayEndKind, Setup, Started, User};
+use crate::daemon::event::Event;
+use crate::daemon::folders::is_job_id;
+use crate::daemon::relay::{self, Carried, Order};
+use crate::daemon::shell_call::{self, SOCKET as SHELL_SOCKET};
+
+impl Node {
+    pub(super) fn launch(&mut self, mut order: LaunchOrder) {
+        let key = order.key.clone();
+        if let Some(known) = self.instances.get(&key) {
+            tracing::warn!(%key, state = ?known.state, "the instance is here already");
+            return;
+        }
+        let made = self.user_for(&order.user).and_then(|user| {
+            let control = self.new_instance(Record::of_launch(&order), State::Starting)?;
+            Ok((user, control))
+        });
+        let (user, control) = match made {
+            Ok(made) => made,
+            Err(reason) => {
+                self.instances.remove(&key);
+                return self.tell(FromAgent::NotMade { key, reason });
+            }
+        };
+        let socket = self.parts.folders.dir().join(SHELL_SOCKET);
+        set(&mut order.launch, shell_call::VARIABLE, socket.into_os_string());
+        if order.shell.is_some() {
+            self.at_home(&mut order.launch, user.as_ref());
+        }
+        let setup = Setup {
+            key: key.clone(),
+            host_name: order.logical_node.to_string(),
+            hosts: order.hosts,
+            socket: self.parts.folders.instance(&key.job, key.instance).join(SOCKET),
+            lease_until: self.lease.until(),
+            is_root: order.is_root,
+            external: order.settings.external,
+            user,
+        };
+        let (events, launch) = (self.parts.events.clone(), order.launch);
+        tokio::task::spawn_blocking(move || {
+            let result = control.launch(launch, setup);
+            events.tell(Event::Made(key, result));
+        });
+    }
+
+    /// A folder and a hand for a new instance.
+    pub(super) fn new_instance(
+        &mut self,
+        record: Record,
+        state: State,
+    ) -> Result<Arc<dyn Control>, String> {
+        let key = record.key.clone();
+        if !is_job_id(&key.job) {
+            return Err(format!("{:?} is no job's id", key.job));
+        }
+        let folder = self
+            .parts
+            .folders
+            .make_instance(&key.job, key.instance)
+            .map_err(|error| format!("create the instance's folder: {error}"))?;
+        let (events, of) = (self.parts.events.clone(), key.clone());
+        let report = move |event| events.tell(Event::Instance(of.clone(), event));
+        let control = (self.parts.start_control)(folder.clone(), Box::new(report))?;
+        let instance = Instance::new(record, control.clone(), folder, state);
+        instance.write_record().map_err(|error| format!("write the instance's record: {error}"))?;
+        self.instances.insert(key, instance);
+        Ok(control)
+    }
+
+    /// The user of the same name; None: this agent's own, if it is not root.
+    pub(super) fn user_for(&self, wanted: &JobUser) -> Result<Option<User>, String> {
+        if !Uid::effective().is_root() {
+            return Ok(None);
+        }
+        let known = nix::unistd::User::from_name(&wanted.name).ok().flatten();
+        let known = match known {
+            Some(known) => known,
+            None => nix::unistd::User::from_uid(Uid::from_raw(wanted.uid))
+                .ok()
+                .flatten()
+                .filter(|_| wanted.name == wanted.uid.to_string())
+                .ok_or_else(|| {
+                    format!("there is no user {:?} on {}", wanted.name, self.parts.name)
+                })?,
+        };
+        if known.uid.is_root() && !self.parts.profile.allow_root {
+            return Err(format!(
+                "{} runs no jobs as root; start its agent with --allow-root",
+                self.parts.name
+            ));
+        }
+        if known.uid.is_root() {
+            return Ok(None);
+        }
+        let name = std::ffi::CString::new(known.name.as_str()).unwrap_or_default();
+        let groups = nix::unistd::getgrouplist(&name, known.gid)
+            .map_err(|error| format!("find the groups of {}: {error}", known.name))?;
+        Ok(Some(User {
+            name: known.name,
+            uid: known.uid.as_raw(),
+            gid: known.gid.as_raw(),
+            groups: groups.into_iter().map(nix::unistd::Gid::as_raw).collect(),
+            home: known.dir,
+            shell: known.shell,
+        }))
+    }
+
+    /// As sshd sets it: the variables of the user, and a folder that is there.
+    fn at_home(&self, launch: &mut LaunchSpec, user: Option<&User>) {
+        let own = nix::unistd::User::from_uid(Uid::effective()).ok().flatten();
+        let own = own.map(|own| (own.name, own.dir, own.shell));
+        let of = user.map(|user| (user.name.clone(), user.home.clone(), user.shell.clone()));
+        let Some((name, home, shell)) = of.or(own) else { return };
+        set(launch, "USER", name.clone().into());
+        set(launch, "LOGNAME", name.into());
+        set(launch, "HOME", home.clone().into_os_string());
+        set(launch, "SHELL", shell.into_os_string());
+        if !launch.working_directory.is_dir() {
+            launch.working_directory = if home.is_dir() { home } else { "/".into() };
+        }
+    }
+
+    pub(super) fn made(&mut self, key: &InstanceKey, result: Result<Started, String>) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        let started = match result {
+            Ok(started) => started,
+            Err(reason) => {
+                let dying = instance.state == State::Dying;
+                self.instances.remove(key);
+                self.parts.hub.forget(key);
+                if !dying {
+                    self.tell(FromAgent::NotMade { key: key.clone(), reason });
+                }
+                return self.check_kills();
+            }
+        };
+        instance.init = started.init;
+        if instance.state == State::Dying {
+            return self.finish_off(key);
+        }
+        let is_restored = instance.prepare.is_some();
+        instance.state = if is_restored { State::Complete } else { State::Running };
+        instance.control.lease(self.lease.until());
+        let root = started.root.unwrap_or_default();
+        let sides = started.relays.iter().map(|end| end.side.clone()).collect();
+        let (moved, warnings) = (started.moved.clone(), started.warnings.clone());
+        if let Err(reason) = self.tie(key, started) {
+            self.tell(FromAgent::NotMade { key: key.clone(), reason });
+            return self.kill_instances(std::slice::from_ref(key));
+        }
+        if is_restored {
+            let (key, listeners) = (key.clone(), moved);
+            self.tell(FromAgent::Restored { key, relays: sides, listeners, warnings });
+        } else {
+            self.tell(FromAgent::Launched { key: key.clone(), root });
+            warnings.into_iter().for_each(|text| self.warn(key, text));
+        }
+    }
+
+    /// Ties an instance's streams and relays to what carries them.
+    pub(super) fn tie(&mut self, key: &InstanceKey, started: Started) -> Result<(), String> {
+        let Some(instance) = self.instances.get(key) else { return Ok(()) };
+        let failed = |error: std::io::Error| format!("carry the streams of {key}: {error}");
+        let mut handles = Vec::new();
+        let mut handle = None;
+        let shell = instance.record.shell.clone();
+        match shell {
+            Some(call) if !instance.record.is_root && !instance.adopted => {
+                for (end, link) in shell_ends(key, &call, started.console).map_err(failed)? {
+                    handles.push(self.carry(key, end, Some(link)).map_err(failed)?);
+                }
+            }
+            _ => {
+                let (events, of) = (self.parts.events.clone(), key.clone());
+                let report = move |report| events.tell(Event::Console(of.clone(), report));
+                let keeps = instance.record.is_root;
+                handle = console::start(started.console, keeps, report).map_err(failed)?;
+            }
+        }
+        for end in started.relays {
+            handles.push(self.carry(key, end, None).map_err(failed)?);
+        }
+        if let Some(instance) = self.instances.get_mut(key) {
+            for link in std::mem::take(&mut instance.links) {
+                match handles.iter().find(|relay| relay.side == link.side) {
+                    Some(relay) => relay.order(Order::Link(link)),
+                    None => instance.links.push(link),
+                }
+            }
+            instance.relays.extend(handles);
+            instance.console = handle;
+        }
+        Ok(())
+    }
+
+    fn carry(
+        &self,
+        key: &InstanceKey,
+        end: RelayEnd,
+        link: Option<RelayLink>,
+    ) -> std::io::Result<relay::RelayHandle> {
+        let (events, of) = (self.parts.events.clone(), key.clone());
+        let report = move |event| events.tell(Event::Relay(of.clone(), event));
+        let RelayEnd { side, kind, native, prefix } = end;
+        let carried = Carried { key: key.clone(), side, kind, prefix, link };
+        relay::start(&self.parts.hub, carried, native, false, report)
+    }
+}
+
+/// Sets a variable.
+fn set(launch: &mut LaunchSpec, name: &str, value: std::ffi::OsString) {
+    launch.environment.retain(|(known, _)| known != name);
+    launch.environment.push((name.into(), value));
+}
+
+/// Name of a relay of a call of `ckptd rsh`: "in", "out", "err", or "end" for its status.
+#[must_use]
+pub fn shell_relay(instance: &InstanceKey, stream: &str) -> String {
+    format!("{}/{}#{stream}", instance.job, instance.instance.0)
+}
+
+type ShellEnds = Vec<(RelayEnd, RelayLink)>;
+
+/// The far sides of a call's streams: what was started there holds their native ends.
+fn shell_ends(key: &InstanceKey, call: &ShellCall, console: Console) -> std::io::Result<ShellEnds> {
+    let ends: [(&str, RelayEndKind, Option<OwnedFd>); 3] = [
+        ("in", RelayEndKind::PipeWrite, console.stdin),
+        ("out", RelayEndKind::PipeRead, console.stdout),
+        ("err", RelayEndKind::PipeRead, console.stderr),
+    ];
+    let mut all = Vec::new();
+    for (stream, kind, native) in ends {
+        let Some(native) = native else { continue };
+        let side = RelaySide { relay: shell_relay(key, stream), side: 1 };
+        let (peer, node) = (call.caller.clone(), call.node.clone());
+        let link = RelayLink { side: side.clone(), peer, node };
+        all.push((RelayEnd { side, kind, native, prefix: Default::default() }, link));
+    }
+    Ok(all)
+}
+
+impl Node {
+    /// The status of what `ckptd rsh` started, on its way to the caller.
+    pub(super) fn tell_shell(&mut self, key: &InstanceKey, call: &ShellCall, status: &[u8]) {
+        let side = RelaySide { relay: shell_relay(key, "end"), side: 1 };
+        let (peer, node) = (call.caller.clone(), call.node.clone());
+        let link = RelayLink { side: side.clone(), peer, node };
+        let made = std::io::pipe().and_then(|(read, mut write)| {
+            // Far below the room of a pipe.
+            write.write_all(status)?;
+            let (kind, native) = (RelayEndKind::PipeRead, read.into());
+            let end = RelayEnd { side, kind, native, prefix: Default::default() };
+            self.carry(key, end, Some(link))
+        });
+        match (made, self.instances.get_mut(key)) {
+            (Ok(relay), Some(instance)) => instance.relays.push(relay),
+            (Err(error), _) => tracing::warn!(%key, %error, "the status can't be passed on"),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The state of this node, and what it does about each event.
+
+mod checkpoints;
+mod ending;
+mod hello;
+mod instance;
+mod launching;
+mod orders;
+mod restoring;
+mod reports;
+mod shell_calls;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::cluster::agent::{FromAgent, NodeProfile};
+use protocol::cluster::{Epoch, InstanceKey, NodeName};
+use tokio::sync::mpsc::{Sender, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+
+use self::instance::Instance;
+use self::shell_calls::ShellCalls;
+use super::clients::{ClientEvent, Clients};
+use super::control::StartControl;
+use super::event::{Event, Events};
+use super::folders::Folders;
+use super::lease::{BootTime, Lease, boot_time};
+use super::link::Message;
+use super::peers::Peers;
+use super::relay::Hub;
+use crate::rewire::WirePort;
+
+/// Heartbeats that may be unanswered before the connection is taken for dead.
+const UNANSWERED: u32 = 5;
+/// How often the node looks at its lease before any coordinator has said how often to beat.
+const FIRST_BEAT: Duration = Duration::from_millis(500);
+
+/// What a node is made of.
+pub struct Parts {
+    /// Its name.
+    pub name: NodeName,
+    /// Where things are kept.
+    pub folders: Folders,
+    /// What it offers; addresses without their host.
+    pub profile: NodeProfile,
+    /// Where other agents reach it, if the user said so.
+    pub host: Option<std::net::IpAddr>,
+    /// Makes hands on instances.
+    pub start_control: StartControl,
+    /// Other agents.
+    pub peers: Peers,
+    /// Who may connect as another agent.
+    pub members: protocol::transport::Members,
+    /// Relays.
+    pub hub: Hub,
+    /// Where connections of jobs arrive.
+    pub wire: Arc<WirePort>,
+    /// The way back to the node's own task.
+    pub events: Events,
+    /// Closes connections over which nothing is heard.
+    pub give_up: watch::Sender<u64>,
+}
+
+/// The connection to the coordinator.
+struct Coordinator {
+    number: u64,
+    queue: UnboundedSender<Message<FromAgent>>,
+    hello_sent: BootTime,
+    welcome: bool,
+    unanswered: u32,
+}
+
+/// This node.
+pub struct Node {
+    parts: Parts,
+    coordinator: Option<Coordinator>,
+    lease: Lease,
+    beat: watch::Sender<Duration>,
+    instances: BTreeMap<InstanceKey, Instance>,
+    clients: Clients,
+    calls: ShellCalls,
+    /// Kills that wait until nothing is left.
+    killing: HashSet<(String, Epoch)>,
+    /// Jobs for whose images nothing may be removed now, with what is to be kept after all.
+    looked_for: bool,
+    leaving: Leaving,
+    /// Images that are being copied or wait for their commit, which no collection may touch.
+    in_flight: HashMap<PathBuf, u64>,
+}
+
+/// Whether this node is on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    No,
+    Announced,
+}
+
+/// Whether the agent goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does.
+    GoOn,
+    /// It ends; everything is in order.
+    End,
+    /// The coordinator does not want it.
+    Refused(String),
+}
+
+impl Node {
+    /// One that has just begun. `beat` says how often [`Event::Tick`] is to come.
+    #[must_use]
+    pub fn new(parts: Parts) -> (Self, watch::Receiver<Duration>) {
+        let (beat, beats) = watch::channel(FIRST_BEAT);
+        let calls = ShellCalls::default();
+        let node = Self {
+            parts,
+            coordinator: None,
+            lease: Lease::default(),
+            beat,
+            instances: BTreeMap::new(),
+            clients: Clients::default(),
+            calls,
+            killing: HashSet::new(),
+            looked_for: false,
+            leaving: Leaving::No,
+            in_flight: HashMap::new(),
+        };
+        (node, beats)
+    }
+
+    /// Takes an event.
+    pub fn handle(&mut self, event: Event) -> Verdict {
+        match event {
+            Event::Connected { connection, to, local } => self.connected(connection, to, local),
+            Event::Disconnected { connection } => self.disconnected(connection),
+            Event::Refused(reason) => return Verdict::Refused(reason),
+            Event::Coordinator { connection, message, body } => {
+                if self.coordinator.as_ref().is_some_and(|known| known.number == connection) {
+                    return self.obey(message, body);
+                }
+            }
+            Event::Tick => self.tick(),
+            Event::Terminate => return self.terminate(),
+            Event::Instance(key, event) => self.instance_event(&key, event),
+            Event::Made(key, result) => self.made(&key, result),
+            Event::Prepared(key, result) => self.prepared(&key, result),
+            Event::Running(key, result) => self.running(&key, result),
+            Event::Killed(key) => self.killed(&key),
+            Event::Found(control, adopted) => self.found(control, *adopted),
+            Event::AllFound => self.all_found(),
+            Event::Console(key, report) => self.console(&key, report),
+            Event::Relay(key, event) => self.relay(&key, event),
+            Event::RelaysPaused(key, number, result) => self.relays_paused(&key, number, result),
+            Event::Client(event) => self.client(event),
+            Event::Shell(event) => self.shell(event),
+            Event::Copied(copied) => self.copied(*copied),
+            Event::Marked(key, number, result) => self.marked(&key, number, result),
+        }
+        Verdict::GoOn
+    }
+
+    /// Tells the coordinator; without one nobody: what it must know is said again in the next hello.
+    fn tell(&self, message: FromAgent) {
+        self.tell_with(message, Vec::new());
+    }
+
+    fn tell_with(&self, message: FromAgent, body: Vec<u8>) {
+        if let Some(coordinator) = self.coordinator.as_ref().filter(|known| known.welcome) {
+            // A connection that has ended is reported by itself.
+            let _ = coordinator.queue.send((message, body));
+        }
+    }
+
+    fn connected(&mut self, number: u64, to: Sender<Message<FromAgent>>, local: std::net::IpAddr) {
+        let (queue, mut waiting) = unbounded_channel::<Message<FromAgent>>();
+        tokio::spawn(async move {
+            while let Some(message) = waiting.recv().await {
+                if to.send(message).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let host = self.parts.host.unwrap_or(local);
+        self.parts.profile.address = SocketAddr::new(host, self.parts.profile.address.port());
+        self.parts.profile.wire = SocketAddr::new(host, self.parts.profile.wire.port());
+        let coordinator =
+            Coordinator { number, queue, hello_sent: 0, welcome: false, unanswered: 0 };
+        self.coordinator = Some(coordinator);
+        if self.looked_for {
+            self.say_hello();
+        }
+    }
+
+    fn disconnected(&mut self, connection: u64) {
+        if self.coordinator.as_ref().is_some_and(|known| known.number == connection) {
+            self.coordinator = None;
+            self.clients.close_all();
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = boot_time();
+        if let Some(coordinator) = self.coordinator.as_mut().filter(|known| known.welcome) {
+            let sequence = self.lease.beat(now);
+            let vitals = super::machine::vitals();
+            let _ = coordinator.queue.send((FromAgent::Heartbeat { sequence, vitals }, Vec::new()));
+            coordinator.unanswered += 1;
+            if coordinator.unanswered > UNANSWERED {
+                // Packets are lost, or the coordinator's machine is gone without a word.
+                self.parts.give_up.send_replace(coordinator.number);
+            }
+        }
+        if self.lease.is_over(now) {
+            self.hold_all();
+        }
+    }
+
+    fn client(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Opened { client, user, answers } => {
+                // Without a coordinator it is closed at once, and the command says why.
+                if self.coordinator.as_ref().is_some_and(|known| known.welcome) {
+                    self.clients.add(client, answers);
+                    self.tell(FromAgent::ClientOpened { client, user });
+                }
+            }
+            ClientEvent::Line { client, line } => {
+                self.tell(FromAgent::ClientLine { client, line });
+            }
+            ClientEvent::Closed { client } => {
+                if self.clients.remove(client) {
+                    self.tell(FromAgent::ClientClosed { client });
+                }
+            }
+        }
+    }
+
+    fn terminate(&mut self) -> Verdict {
+        let connected = self.coordinator.as_ref().is_some_and(|known| known.welcome);
+        if self.leaving == Leaving::Announced || !connected {
+            return Verdict::End;
+        }
+        self.leaving = Leaving::Announced;
+        self.tell(FromAgent::Leaving { reason: "the agent was told to end".to_owned() });
+        Verdict::GoOn
+    }
+}

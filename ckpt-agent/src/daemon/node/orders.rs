@@ -1,0 +1,201 @@
+//! What the coordinator wants.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, Step};
+use protocol::cluster::InstanceKey;
+use protocol::cluster::agent::{FromAgent, RelayLink, ToAgent};
+
+use super::{Node, Verdict};
+use crate::daemon::console::ConsoleOrder;
+use crate::daemon::control::ControlEvent;
+use crate::daemon::copies;
+use crate::daemon::folders::is_job_id;
+use crate::daemon::relay::Order;
+
+impl Node {
+    pub(super) fn obey(&mut self, message: ToAgent, body: Vec<u8>) -> Verdict {
+        if self.coordinator.as_ref().is_some_and(|known| !known.welcome)
+            && !matches!(message, ToAgent::Welcome { .. } | ToAgent::Refused { .. })
+        {
+            tracing::warn!("the coordinator said something before its welcome");
+            return Verdict::GoOn;
+        }
+        match message {
+            ToAgent::Welcome { heartbeat_ms, lease_ms, epochs } => {
+                let millis = Duration::from_millis;
+                self.welcome(millis(heartbeat_ms), millis(lease_ms), &epochs);
+            }
+            ToAgent::Refused { reason } => return Verdict::Refused(reason),
+            ToAgent::Heard { sequence } => self.heard(sequence),
+            ToAgent::Peers { peers } => {
+                self.parts.members.set(peers.iter().map(|peer| peer.name.clone()));
+                self.parts.peers.set(peers);
+            }
+            ToAgent::Launch(order) => self.launch(*order),
+            ToAgent::Instance { key, command } => self.command(&key, command),
+            ToAgent::Drain { key, checkpoint } => self.drain(&key, checkpoint),
+            ToAgent::Partners { key, nodes } => {
+                if let Some(instance) = self.instances.get_mut(&key) {
+                    instance.record.partners = nodes;
+                    if let Err(error) = instance.write_record() {
+                        tracing::warn!(%key, %error, "the instance's record can't be written");
+                    }
+                }
+            }
+            ToAgent::Prepare(order) => self.prepare(*order),
+            ToAgent::Restore { key, connections } => self.restore(&key, connections),
+            ToAgent::Go { key, links } => {
+                self.links(&key, links);
+                self.go(&key);
+            }
+            ToAgent::Links { key, links } => self.links(&key, links),
+            ToAgent::Kill { job, below } => self.kill_below(job, below),
+            ToAgent::Keep { job, images } => self.keep(&job, &images),
+            ToAgent::ShellRuns { call, instance, node } => self.shell_runs(&call, instance, node),
+            ToAgent::ShellFailed { call, reason } => self.shell_failed(&call, reason),
+            ToAgent::ConsoleKept { key, offset } => {
+                self.to_console(&key, ConsoleOrder::Kept(offset));
+            }
+            ToAgent::Input { key } => self.to_console(&key, ConsoleOrder::Input(body)),
+            ToAgent::Resize { key, window } => {
+                self.to_console(&key, ConsoleOrder::Resize(window));
+            }
+            ToAgent::Client { client, line } => self.clients.answer(client, line),
+            ToAgent::Farewell => return Verdict::End,
+        }
+        Verdict::GoOn
+    }
+
+    fn to_console(&self, key: &InstanceKey, order: ConsoleOrder) {
+        if let Some(console) = self.instances.get(key).and_then(|known| known.console.as_ref()) {
+            console.order(order);
+        }
+    }
+
+    fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
+        match self.instances.get(key).map(|instance| instance.console.as_ref()) {
+            Some(Some(console)) => console.order(ConsoleOrder::Drain(checkpoint)),
+            _ => {
+                let reason = "the job's console is not here".to_owned();
+                self.fail(key, checkpoint, Step::Drain, reason);
+            }
+        }
+    }
+
+    /// Says that a step failed, for an instance that can't say it itself.
+    pub(super) fn fail(
+        &self,
+        key: &InstanceKey,
+        checkpoint: CheckpointNumber,
+        step: Step,
+        reason: String,
+    ) {
+        let event = AgentEvent::Failed { checkpoint, step, reason, passing: false };
+        self.tell(FromAgent::Instance { key: key.clone(), event });
+    }
+
+    fn command(&mut self, key: &InstanceKey, command: AgentCommand) {
+        let Some(instance) = self.instances.get_mut(key).filter(|known| known.lives()) else {
+            self.refuse(key, &command);
+            return;
+        };
+        match command {
+            AgentCommand::Quiesce { checkpoint } => self.pause_relays(key, checkpoint),
+            AgentCommand::Commit { checkpoint, ref record } => {
+                let record = record.clone();
+                instance.control.command(command);
+                self.commit_copies(key, checkpoint, &record);
+            }
+            AgentCommand::Abandon { checkpoint } => {
+                instance.control.command(command);
+                self.abandon_copies(key, checkpoint);
+            }
+            AgentCommand::Kill => {
+                let key = key.clone();
+                self.kill_instances(&[key]);
+            }
+            other => instance.control.command(other),
+        }
+    }
+
+    /// The instance is not here, or not yet.
+    fn refuse(&self, key: &InstanceKey, command: &AgentCommand) {
+        let step = match command {
+            AgentCommand::Freeze { checkpoint } => Some((*checkpoint, Step::Freeze)),
+            AgentCommand::Quiesce { checkpoint } => Some((*checkpoint, Step::Quiesce)),
+            AgentCommand::Snapshot { checkpoint } => Some((*checkpoint, Step::Snapshot)),
+            AgentCommand::Resume { checkpoint } => Some((*checkpoint, Step::Resume)),
+            AgentCommand::Write { checkpoint } => Some((*checkpoint, Step::Write)),
+            AgentCommand::Commit { checkpoint, .. } => Some((*checkpoint, Step::Commit)),
+            AgentCommand::Abandon { checkpoint } => {
+                let event = AgentEvent::Abandoned { checkpoint: *checkpoint };
+                self.tell(FromAgent::Instance { key: key.clone(), event });
+                None
+            }
+            _ => None,
+        };
+        if let Some((checkpoint, step)) = step {
+            let reason = format!("instance {key} is not on {}", self.parts.name);
+            self.fail(key, checkpoint, step, reason);
+        }
+    }
+
+    fn links(&mut self, key: &InstanceKey, links: Vec<RelayLink>) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        for link in links {
+            match instance.relays.iter().find(|relay| relay.side == link.side) {
+                Some(relay) => relay.order(Order::Link(link)),
+                None => instance.links.push(link),
+            }
+        }
+    }
+
+    /// Everything of the job goes but these images, and what runs.
+    fn keep(&mut self, job: &str, images: &BTreeMap<AgentId, Vec<CheckpointNumber>>) {
+        if !is_job_id(job) {
+            return;
+        }
+        let mut removals = Vec::new();
+        for number in self.parts.folders.instances(job) {
+            let folder = self.parts.folders.instance(job, number);
+            let running = self.instances.iter().find(|(key, _)| {
+                key.job == job && key.instance == number
+            });
+            let kept = images.get(&number).filter(|kept| !kept.is_empty());
+            match (running, kept) {
+                (Some((_, instance)), Some(kept)) if instance.lives() => {
+                    instance.control.command(AgentCommand::Collect { keep: kept.clone() });
+                }
+                (Some(_), _) => {}
+                // A copy that waits for its commit would be taken for a leftover.
+                (None, Some(_)) if self.in_flight.contains_key(&folder) => {}
+                (None, Some(kept)) => removals.push((number, folder, kept.clone())),
+                (None, None) if self.in_flight.contains_key(&folder) => {}
+                (None, None) => removals.push((number, folder, Vec::new())),
+            }
+        }
+        let (folders, job) = (self.parts.folders.clone(), job.to_owned());
+        tokio::task::spawn_blocking(move || {
+            for (number, folder, kept) in removals {
+                if kept.is_empty() {
+                    if let Err(error) = folders.remove_instance(&job, number) {
+                        tracing::warn!(%error, folder = %folder.display(), "not removed");
+                    }
+                } else if let Err(error) = crate::store::collect(&folder, &kept) {
+                    tracing::warn!(%error, folder = %folder.display(), "not collected");
+                }
+            }
+            copies::forget_files(&folders, &job);
+        });
+    }
+
+    pub(super) fn instance_event(&mut self, key: &InstanceKey, event: ControlEvent) {
+        match event {
+            ControlEvent::Agent(event) => self.agent_event(key, event),
+            ControlEvent::RootEnded(status) => self.root_ended(key, status),
+            ControlEvent::Empty => self.emptied(key),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What instances report.
+
+use protocol::agent::{AgentEvent, ExitKind};
+use protocol::cluster::InstanceKey;
+use protocol::cluster::agent::FromAgent;
+
+use super::Node;
+use super::instance::State;
+use crate::daemon::console::{ConsoleOrder, ConsoleReport};
+use crate::daemon::event::RelayEvent;
+
+impl Node {
+    pub(super) fn warn(&self, key: &InstanceKey, text: String) {
+        let event = AgentEvent::Warning { text };
+        self.tell(FromAgent::Instance { key: key.clone(), event });
+    }
+
+    pub(super) fn agent_event(&mut self, key: &InstanceKey, event: AgentEvent) {
+        match event {
+            AgentEvent::Written { checkpoint, summary } => {
+                return self.copy(key, checkpoint, summary);
+            }
+            AgentEvent::Committed { checkpoint } => return self.committed_here(key, checkpoint),
+            AgentEvent::Ended { status } => {
+                self.root_ended(key, status);
+                return self.emptied(key);
+            }
+            AgentEvent::Resumed { .. } => self.resume_relays(key),
+            AgentEvent::Failed { checkpoint, .. } | AgentEvent::Abandoned { checkpoint } => {
+                self.resume_relays(key);
+                self.abandon_copies(key, checkpoint);
+            }
+            _ => {}
+        }
+        self.tell(FromAgent::Instance { key: key.clone(), event });
+    }
+
+    pub(super) fn root_ended(&mut self, key: &InstanceKey, status: ExitKind) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        if instance.ended.replace(status).is_some() {
+            return;
+        }
+        let shell = instance.record.shell.clone().filter(|_| !instance.record.is_root);
+        if let Some(console) = &instance.console {
+            return console.order(ConsoleOrder::Flush);
+        }
+        instance.end_told = true;
+        self.tell(FromAgent::RootEnded { key: key.clone(), status });
+        if let (Some(call), Ok(text)) = (shell, serde_json::to_vec(&status)) {
+            self.tell_shell(key, &call, &text);
+        }
+    }
+
+    /// No process is left. What the first one wrote must be out before that is said.
+    pub(super) fn emptied(&mut self, key: &InstanceKey) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        instance.empty = true;
+        self.bury(key);
+    }
+
+    /// An instance of which nothing is left goes, once that is known.
+    fn bury(&mut self, key: &InstanceKey) {
+        let connected = self.coordinator.as_ref().is_some_and(|known| known.welcome);
+        let Some(instance) = self.instances.get(key) else { return };
+        // The root instance's end is the job's: the coordinator says when it goes.
+        let waits = instance.ended.is_some() && !instance.end_told;
+        if !connected || !instance.empty || waits || instance.record.is_root {
+            return;
+        }
+        // Relays may still carry what it wrote.
+        if instance.relays.is_empty() && instance.state != State::Dying {
+            self.tell(FromAgent::Empty { key: key.clone() });
+            self.kill_instances(std::slice::from_ref(key));
+        }
+    }
+
+    /// After a new connection: ends that the coordinator may have missed.
+    pub(super) fn report_ends_again(&mut self) {
+        let keys: Vec<_> = self.instances.keys().cloned().collect();
+        for key in keys {
+            let Some(instance) = self.instances.get(&key) else { continue };
+            if let (Some(status), true) = (instance.ended, instance.end_told) {
+                self.tell(FromAgent::RootEnded { key: key.clone(), status });
+            }
+            self.bury(&key);
+        }
+    }
+
+    pub(super) fn console(&mut self, key: &InstanceKey, report: ConsoleReport) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        match report {
+            ConsoleReport::Piece { offset, stream, bytes } => {
+                let message = FromAgent::Console { key: key.clone(), offset, stream };
+                self.tell_with(message, bytes);
+            }
+            ConsoleReport::Drained { checkpoint, offset } => {
+                self.tell(FromAgent::Drained { key: key.clone(), checkpoint, offset });
+            }
+            ConsoleReport::Flushed => {
+                instance.end_told = true;
+                if let Some(status) = instance.ended {
+                    self.tell(FromAgent::RootEnded { key: key.clone(), status });
+                }
+                self.bury(key);
+            }
+            ConsoleReport::Closed(end) => instance.control.close_end(end),
+        }
+    }
+
+    pub(super) fn relay(&mut self, key: &InstanceKey, event: RelayEvent) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        match event {
+            RelayEvent::Closed(end) => instance.control.close_end(end),
+            RelayEvent::Done(side) => {
+                self.calls.relay_done(key, &side);
+                if let Some(instance) = self.instances.get_mut(key) {
+                    instance.relays.retain(|relay| relay.side != side);
+                }
+                self.bury(key);
+            }
+            RelayEvent::Lost(side, reason) => {
+                let reason = format!("relay {}: {reason}", side.relay);
+                self.tell(FromAgent::RelaysLost { key: key.clone(), reason });
+            }
+        }
+    }
+}

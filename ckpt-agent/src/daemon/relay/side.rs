@@ -1,0 +1,378 @@
+//! One side of a relay at work.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::RelayLink;
+use protocol::cluster::peer::PeerMessage;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::flow::{Arrival, Frame, LONGEST, Receiving, Sending};
+use super::hub::{Final, Hub, other};
+use super::{Carried, Order};
+use crate::daemon::control::{End, RelayEndKind, RelayState};
+use crate::daemon::event::RelayEvent;
+use crate::daemon::native::Native;
+
+/// Bytes read at a time.
+const PIECE: usize = 64 * 1024;
+/// A terminal that nobody has open is looked at again after this: the job may be about to open it.
+const HUNG_UP_RETRY: Duration = Duration::from_millis(50);
+/// How often.
+const HUNG_UP_LOOKS: u32 = 3;
+
+struct Side<R> {
+    hub: Hub,
+    carried: Carried,
+    native: Option<Native>,
+    sending: Sending,
+    receiving: Receiving,
+    pause: Option<Pause>,
+    /// The other side's mark: checkpoint and offset. It may come before our own order.
+    mark: Option<(CheckpointNumber, u64)>,
+    hung_up: u32,
+    report: R,
+}
+
+struct Pause {
+    checkpoint: CheckpointNumber,
+    /// None: it was answered, and nothing is written until the job runs.
+    answer: Option<oneshot::Sender<RelayState>>,
+}
+
+/// Carries until both directions have ended, or the handle is dropped.
+pub async fn carry(
+    hub: Hub,
+    carried: Carried,
+    native: Native,
+    mut inbox: UnboundedReceiver<Order>,
+    mut death: oneshot::Receiver<()>,
+    report: impl Fn(RelayEvent) + Send + Sync,
+) {
+    let datagrams = carried.kind == RelayEndKind::Messages;
+    let receiving = Receiving::with(&carried.prefix, datagrams);
+    let mut side = Side {
+        hub,
+        carried,
+        native: Some(native),
+        sending: Sending::default(),
+        receiving,
+        pause: None,
+        mark: None,
+        hung_up: 0,
+        report,
+    };
+    let mut buffer = vec![0; if datagrams { LONGEST } else { PIECE }];
+    loop {
+        side.settle();
+        if side.is_done() {
+            return side.finish();
+        }
+        let may_read = side.may_read();
+        let room = if datagrams { buffer.len() } else { side.sending.room().min(buffer.len()) };
+        let (native, front) = (side.native.as_ref(), side.to_write());
+        tokio::select! {
+            biased;
+            order = inbox.recv() => match order {
+                Some(order) => {
+                    if let Err(reason) = side.obey(order) {
+                        (side.report)(RelayEvent::Lost(side.carried.side.clone(), reason));
+                        return;
+                    }
+                }
+                None => return,
+            },
+            _ = &mut death => return,
+            written = write(native, front), if front.is_some() => side.wrote(written),
+            read = read(native, &mut buffer[..room], side.hung_up), if may_read => {
+                side.has_read(read, &buffer);
+            }
+        }
+    }
+}
+
+async fn read(native: Option<&Native>, buffer: &mut [u8], hung_up: u32) -> io::Result<usize> {
+    if hung_up > 0 {
+        sleep(HUNG_UP_RETRY).await;
+    }
+    match native {
+        Some(native) => native.read(buffer).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn write(native: Option<&Native>, bytes: Option<&[u8]>) -> io::Result<usize> {
+    match (native, bytes) {
+        (Some(native), Some(bytes)) => native.write(bytes).await,
+        _ => std::future::pending().await,
+    }
+}
+
+impl<R: Fn(RelayEvent)> Side<R> {
+    fn link(&self) -> Option<&RelayLink> {
+        self.carried.link.as_ref()
+    }
+
+    fn may_read(&self) -> bool {
+        self.native.is_some()
+            && self.carried.kind.reads()
+            && !self.sending.ended
+            && self.sending.room() > 0
+            && self.pause.is_none()
+            && self.link().is_some()
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.pause.as_ref().is_some_and(|pause| pause.answer.is_none())
+    }
+
+    fn to_write(&self) -> Option<&[u8]> {
+        if self.native.is_none() || !self.carried.kind.writes() || self.is_frozen() {
+            return None;
+        }
+        self.receiving.front()
+    }
+
+    fn send(&self, message: impl FnOnce(&RelayLink) -> PeerMessage, body: Vec<u8>) {
+        if let Some(link) = self.link() {
+            self.hub.send(&link.node, message(link), body);
+        }
+    }
+
+    fn send_frame(&self, frame: &Frame) {
+        let (offset, datagram) = (frame.offset, frame.datagram);
+        let message = |link: &RelayLink| PeerMessage::Relay {
+            to: link.peer.clone(),
+            side: other(&link.side),
+            offset,
+            datagram,
+        };
+        self.send(message, frame.bytes.clone());
+    }
+
+    fn send_end(&self) {
+        let offset = self.sending.sent();
+        let message = |link: &RelayLink| PeerMessage::RelayEnd {
+            to: link.peer.clone(),
+            side: other(&link.side),
+            offset,
+        };
+        self.send(message, Vec::new());
+    }
+
+    fn send_taken(&self, taken: u64) {
+        let message = |link: &RelayLink| PeerMessage::RelayTaken {
+            to: link.peer.clone(),
+            side: other(&link.side),
+            taken,
+        };
+        self.send(message, Vec::new());
+    }
+
+    fn send_mark(&self, checkpoint: CheckpointNumber) {
+        let (offset, ended) = (self.sending.sent(), self.sending.ended);
+        let message = |link: &RelayLink| PeerMessage::RelayPaused {
+            to: link.peer.clone(),
+            side: other(&link.side),
+            checkpoint,
+            offset,
+            ended,
+        };
+        self.send(message, Vec::new());
+    }
+
+    /// Everything that may have been lost with a connection.
+    fn send_again(&self) {
+        for frame in self.sending.frames() {
+            self.send_frame(frame);
+        }
+        self.send_taken(self.receiving.taken());
+        if self.sending.ended {
+            self.send_end();
+        }
+        if let Some(pause) = &self.pause {
+            self.send_mark(pause.checkpoint);
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> Result<(), String> {
+        match order {
+            Order::Message { from, message, body } => return self.hear(&from, message, body),
+            Order::Link(link) => {
+                self.carried.link = Some(link);
+                self.send_again();
+            }
+            Order::LinkUp(node) => {
+                if self.link().is_some_and(|link| link.node == node) {
+                    self.send_again();
+                }
+            }
+            Order::Pause { checkpoint, answer } => {
+                self.pause = Some(Pause { checkpoint, answer: Some(answer) });
+                self.send_mark(checkpoint);
+            }
+            Order::Resume => self.pause = None,
+        }
+        Ok(())
+    }
+
+    fn hear(
+        &mut self,
+        from: &NodeName,
+        message: PeerMessage,
+        body: Vec<u8>,
+    ) -> Result<(), String> {
+        // Before the link is known nothing is believed; what comes then will come again.
+        if self.link().is_none_or(|link| link.node != *from) {
+            return Ok(());
+        }
+        match message {
+            PeerMessage::Relay { offset, datagram, .. } => {
+                let datagram = datagram && self.carried.kind == RelayEndKind::Messages;
+                match self.receiving.accept(offset, datagram, body) {
+                    Arrival::New | Arrival::Early => {}
+                    Arrival::Known => self.send_taken(self.receiving.taken()),
+                    Arrival::TooMuch => {
+                        return Err("the other side sent more than it may".to_owned());
+                    }
+                }
+            }
+            PeerMessage::RelayTaken { taken, .. } => self.sending.taken(taken),
+            PeerMessage::RelayEnd { offset, .. } => self.receiving.end_at(offset),
+            PeerMessage::RelayPaused { checkpoint, offset, ended, .. } => {
+                self.mark = Some((checkpoint, offset));
+                if ended {
+                    self.receiving.end_at(offset);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn wrote(&mut self, written: io::Result<usize>) {
+        match written {
+            Ok(length) => self.receiving.wrote(length),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            // Nobody reads any more.
+            Err(_) => self.lose_reader(),
+        }
+    }
+
+    fn lose_reader(&mut self) {
+        self.receiving.discard();
+        if !self.carried.kind.reads() || self.carried.kind == RelayEndKind::Terminal {
+            self.end_sending();
+            self.close();
+        }
+    }
+
+    fn has_read(&mut self, read: io::Result<usize>, buffer: &[u8]) {
+        match read {
+            Ok(0) => self.end_sending(),
+            Ok(length) => {
+                self.hung_up = 0;
+                let datagram = self.carried.kind == RelayEndKind::Messages;
+                let frame = self.sending.push(datagram, buffer[..length].to_vec()).clone();
+                self.send_frame(&frame);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error)
+                if error.raw_os_error() == Some(Errno::EIO as i32)
+                    && self.hung_up < HUNG_UP_LOOKS =>
+            {
+                self.hung_up += 1;
+            }
+            Err(_) => self.end_sending(),
+        }
+    }
+
+    fn end_sending(&mut self) {
+        if !std::mem::replace(&mut self.sending.ended, true) {
+            self.send_end();
+        }
+    }
+
+    fn close(&mut self) {
+        if self.native.take().is_some() {
+            (self.report)(RelayEvent::Closed(End::Relay(self.carried.side.clone())));
+        }
+    }
+
+    /// What follows from what is known.
+    fn settle(&mut self) {
+        if self.native.is_none() || !self.carried.kind.writes() {
+            self.receiving.discard();
+        }
+        self.answer_pause();
+        if self.receiving.is_over() && !self.is_frozen() {
+            match self.carried.kind {
+                RelayEndKind::Stream | RelayEndKind::Messages if !self.sending.ended => {
+                    if let Some(native) = &self.native {
+                        native.end_writing();
+                    }
+                }
+                // The far side has closed: writers here are to be told, readers to see the end.
+                _ => {
+                    self.end_sending();
+                    self.close();
+                }
+            }
+        }
+        if let Some(taken) = self.receiving.to_tell() {
+            self.send_taken(taken);
+        }
+    }
+
+    /// The whole job stands still: once everything that the other side has sent is here, what the native
+    /// object does not take is what the image must hold.
+    fn answer_pause(&mut self) {
+        let Some(pause) = &self.pause else { return };
+        let complete = match (self.link(), self.mark) {
+            (None, _) => true,
+            (Some(_), Some((checkpoint, offset))) => {
+                checkpoint == pause.checkpoint && self.receiving.received() >= offset
+            }
+            (Some(_), None) => false,
+        };
+        if !complete || pause.answer.is_none() {
+            return;
+        }
+        while let (Some(native), Some(bytes)) = (&self.native, self.to_write()) {
+            match native.try_write(bytes) {
+                Ok(length) => self.receiving.wrote(length),
+                Err(_) => break,
+            }
+        }
+        let state = self.receiving.state();
+        if let Some(answer) = self.pause.as_mut().and_then(|pause| pause.answer.take()) {
+            // Whoever asked may have given up.
+            let _ = answer.send(state);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.pause.is_none()
+            && self.sending.ended
+            && self.receiving.is_over()
+            // Where the native end was closed because nobody reads on the other side, what was under
+            // way is lost as it would be in a pipe.
+            && (self.sending.is_clear() || self.native.is_none())
+    }
+
+    fn finish(mut self) {
+        self.close();
+        let last = self.link().map(|link| Final {
+            link: link.clone(),
+            sent: self.sending.sent(),
+            taken: self.receiving.taken(),
+        });
+        self.hub.remove(&self.carried.key, &self.carried.side, last);
+        (self.report)(RelayEvent::Done(self.carried.side.clone()));
+    }
+}

@@ -1,0 +1,129 @@
+//! The agent's side of `ckptd rsh`: calls from inside of instances.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
+use super::clients::bind;
+use super::event::{Event, Events};
+use super::shell_call::{SOCKET, ShellReply, ShellRequest};
+use crate::engine::job_init::Channel;
+
+/// Calls at a time.
+const MOST: usize = 1024;
+/// How long a caller may take to say what it wants.
+const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+
+/// What callers do.
+#[derive(Debug)]
+pub enum ShellEvent {
+    /// One wants something started.
+    Called(Box<Caller>),
+    /// One has gone.
+    Gone {
+        /// Its process as this machine numbers it.
+        pid: i32,
+        /// Its connection.
+        connection: u64,
+    },
+}
+
+/// A caller that waits.
+#[derive(Debug)]
+pub struct Caller {
+    /// Its process, as this machine numbers it.
+    pub pid: i32,
+    /// Its connection's number.
+    pub connection: u64,
+    /// What it wants.
+    pub request: ShellRequest,
+    /// Its standard input, output and error.
+    pub streams: [OwnedFd; 3],
+    /// The way back.
+    pub reply: ReplyTo,
+}
+
+/// The way back to a caller.
+#[derive(Debug)]
+pub struct ReplyTo(UnixStream);
+
+impl ReplyTo {
+    /// Answers; the caller then ends.
+    pub fn answer(self, reply: &ShellReply) {
+        // A few bytes into an empty socket; and a caller that has gone needs no answer.
+        let _ = Channel::new(self.0).send(reply, &[]);
+    }
+}
+
+/// Listens for callers. Everybody may connect; who is not inside of an instance is refused by the node.
+///
+/// # Errors
+/// As bind(2).
+pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
+    let listener: UnixListener = bind(&dir.join(SOCKET), 0o666)?.into_std()?;
+    listener.set_nonblocking(false)?;
+    let count = Arc::new(AtomicUsize::new(0));
+    std::thread::Builder::new().name("shells".into()).spawn(move || {
+        let mut number = 0;
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            if count.load(Ordering::Relaxed) >= MOST {
+                continue;
+            }
+            number += 1;
+            count.fetch_add(1, Ordering::Relaxed);
+            let (events, counted, connection) = (events.clone(), count.clone(), number);
+            let started = std::thread::Builder::new().name("shell".into()).spawn(move || {
+                if let Err(error) = serve(stream, connection, &events) {
+                    tracing::debug!(%error, "a call of ckptd rsh");
+                }
+                counted.fetch_sub(1, Ordering::Relaxed);
+            });
+            if started.is_err() {
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn serve(stream: UnixStream, connection: u64, events: &Events) -> io::Result<()> {
+    let pid = getsockopt(&stream, PeerCredentials)?.pid();
+    stream.set_read_timeout(Some(REQUEST_LIMIT))?;
+    let channel = Channel::new(stream);
+    let (request, streams) = channel.receive::<ShellRequest>().map_err(io::Error::other)?;
+    let stream = channel.into_socket();
+    stream.set_read_timeout(None)?;
+    let streams: [OwnedFd; 3] =
+        streams.try_into().map_err(|_| io::Error::other("three streams were to come"))?;
+    let reply = ReplyTo(stream.try_clone()?);
+    let caller = Caller { pid, connection, request, streams, reply };
+    events.tell(Event::Shell(ShellEvent::Called(Box::new(caller))));
+    // The caller says nothing more: what can be read is its end.
+    let mut byte = [0];
+    loop {
+        match nix::unistd::read(&stream, &mut byte) {
+            Err(nix::errno::Errno::EINTR) => {}
+            _ => break,
+        }
+    }
+    events.tell(Event::Shell(ShellEvent::Gone { pid, connection }));
+    Ok(())
+}
+
+/// Whether a process is inside of the PID namespace of which `init` is the first process.
+#[must_use]
+pub fn is_inside(pid: i32, init: i32) -> bool {
+    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let inside = namespace(pid);
+    inside.is_some() && inside == namespace(init) && pid != std::process::id() as i32
+}

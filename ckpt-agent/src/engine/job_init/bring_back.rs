@@ -1,0 +1,94 @@
+//! Brings a job, or a part of it, back from its image.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use protocol::cluster::agent::MovedListener;
+use protocol::launch::{RestoreSpec, WindowSize};
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::{FileId, OuterEnd, Pid};
+use super::super::objects::{RestoreContext, StdioRole};
+use super::super::restore::{Image, Standing, restore};
+use super::super::split::PartOrder;
+use super::super::sys::tty;
+use super::NO_ROOT;
+
+/// Room for descriptors of the init itself above those of the job.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// A job that is there.
+pub struct Begun {
+    /// Its first process; `None`: it is not in this instance.
+    pub root: Option<Pid>,
+    /// The launcher's ends of its streams.
+    pub console: Vec<(StdioRole, OwnedFd)>,
+    /// The agent's ends of relays.
+    pub outer: Vec<(OuterEnd, OwnedFd)>,
+    /// Listeners that could not have their old addresses.
+    pub moved: Vec<MovedListener>,
+    /// It stands still.
+    pub standing: Option<Standing>,
+}
+
+/// Rebuilds it up to the moment before it runs.
+///
+/// # Errors
+/// As [`restore`].
+pub fn bring_back(
+    job_dir: &Path,
+    spec: &RestoreSpec,
+    _part: Option<&PartOrder>,
+    connections: BTreeMap<FileId, OwnedFd>,
+    warnings: &mut Vec<String>,
+) -> Result<Begun> {
+    let image = Image::open(job_dir, spec.checkpoint)?;
+    let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
+    raise_descriptor_limit(first_free as u64 + image.graph.files.len() as u64)?;
+    let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
+    for (file, connection) in connections {
+        let connection = context.lift(connection)?;
+        context.connections.insert(file, connection);
+    }
+    let standing = restore(&image, &mut context)?;
+    warnings.append(&mut context.warnings);
+    let console = std::mem::take(&mut context.console);
+    if let (Some(terminal), Some(window)) = (&console.terminal, spec.window) {
+        let WindowSize { rows, columns, x_pixels, y_pixels } = window;
+        let size = tty::WindowSize { rows, columns, width: x_pixels, height: y_pixels };
+        tty::set_window_size(terminal, size)
+            .map_err(|error| EngineError::system("ioctl", "the terminal's size", error))?;
+    }
+    let ends = [
+        (StdioRole::Terminal, console.terminal),
+        (StdioRole::Stdin, console.stdin),
+        (StdioRole::Stdout, console.stdout),
+        (StdioRole::Stderr, console.stderr),
+    ];
+    Ok(Begun {
+        root: (image.graph.root != NO_ROOT).then_some(image.graph.root),
+        console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
+        outer: std::mem::take(&mut context.outer),
+        moved: std::mem::take(&mut context.moved),
+        standing: Some(standing),
+    })
+}
+
+/// Descriptors of the job below, parked ones above: the soft limit must allow both.
+fn raise_descriptor_limit(needed: u64) -> Result<()> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let failed = |errno| EngineError::system("setrlimit", "open files", errno);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
+    let wanted = needed + OWN_DESCRIPTORS;
+    if wanted > hard {
+        if setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted).is_ok() {
+            return Ok(());
+        }
+        return Err(EngineError::Unfit {
+            what: format!("the job needs {wanted} open files, the hard limit is {hard}"),
+            way_out: "raise it (ulimit -Hn)".into(),
+        });
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard), hard).map_err(failed)
+}

@@ -1,0 +1,119 @@
+//! What a cluster's agent and an init say to each other. The init outlives its agent: the next one
+//! finds it at a socket and takes it over.
+
+use std::path::PathBuf;
+
+use protocol::agent::ExitKind;
+use protocol::cluster::InstanceKey;
+use protocol::launch::External;
+use serde::{Deserialize, Serialize};
+
+use super::super::graph::{FileId, OuterEnd, Pid};
+use super::super::objects::StdioRole;
+
+/// What an init in a cluster is told at its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterOrder {
+    /// Which instance it is.
+    pub identity: InstanceKey,
+    /// The host name inside: the logical node's.
+    pub host_name: String,
+    /// Content of /etc/hosts inside; empty: the machine's.
+    pub hosts: String,
+    /// Where the next agent finds this init: a Unix socket, made by it, in a folder of the agent's.
+    pub socket: PathBuf,
+    /// CLOCK_BOOTTIME, as the agent reads it, until which processes may run with no agent there, ns.
+    pub lease_until_ns: u64,
+    /// Whether a restored instance waits, complete, for [`Instruction::Go`]. A launched one never does.
+    pub hold: bool,
+    /// Whether the end of its first process is the job's end.
+    pub root_instance: bool,
+    /// What a checkpoint of a launched instance does about connections to outside of the job.
+    #[serde(default)]
+    pub external: External,
+    /// The user whom a root agent runs the job for; `None`: the agent's own.
+    #[serde(default)]
+    pub user: Option<UserOrder>,
+}
+
+/// A user, as this machine numbers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserOrder {
+    /// Its number.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// What an agent knows of its job besides its processes; an init keeps it for the next agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keepsake {
+    /// Directories whose files travel with the job.
+    pub session_directories: Vec<PathBuf>,
+    /// What a checkpoint does about connections to outside of the job.
+    pub external: External,
+}
+
+/// A connection that an agent has made for a restore, sent with its descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// The open file of the image that it is to be.
+    pub file: FileId,
+}
+
+/// What an agent tells an init while the instance lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Instruction {
+    /// Let go what is held. Answered by [`super::Report::Running`].
+    Go,
+    /// The lease reaches until this CLOCK_BOOTTIME, as the agent reads it, ns.
+    Lease {
+        /// Until when.
+        until_ns: u64,
+    },
+    /// The agent is about to take bytes out of the job's objects or to run calls in its processes
+    /// (`true`), or has put everything back. One that dies in between leaves a job behind that
+    /// must not go on.
+    Touching(bool),
+    /// Close the copy of an end, so that the job can see the other side's end.
+    Close {
+        /// Which.
+        end: OuterEnd,
+    },
+    /// The agent leaves; another one will come.
+    HandOver,
+    /// End every process, and the init. Also says that the end which was reported is known.
+    Kill,
+}
+
+/// What an init tells an agent that takes it over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Introduction {
+    /// Which instance it is.
+    pub identity: InstanceKey,
+    /// The first process, as the logical node numbers it; `None`: it is not here or has ended.
+    pub root: Option<Pid>,
+    /// Whether the end of the first process is the job's end.
+    pub root_instance: bool,
+    /// Which stream each descriptor sent along is. Those closed are left out.
+    pub console: Vec<StdioRole>,
+    /// How many [`super::Report::Outer`] follow.
+    pub outer: u32,
+    /// Whether everything stands still: the lease had run out, or the agent before died with its hands
+    /// in the job. It goes on at [`Instruction::Go`].
+    pub held: bool,
+    /// Whether the agent before died with its hands in the job, whose bytes under way or registers
+    /// may be lost: it must be rolled back.
+    pub touched: bool,
+    /// How the first process ended, if it has.
+    pub ended: Option<ExitKind>,
+    /// Whether no process is left.
+    pub empty: bool,
+    /// What the first agent knew.
+    pub keepsake: Keepsake,
+    /// Lines for the user.
+    pub warnings: Vec<String>,
+}
