@@ -2,6 +2,7 @@
 
 use super::link::{Link, LinkError, LinkSender};
 use super::{Cluster, refusal, unexpected};
+use crate::commands::{print, resume_command};
 use crate::failure::Failure;
 use crate::session::signals;
 use crate::session::sink::Sink;
@@ -15,6 +16,7 @@ use nix::sys::signal::{Signal, raise};
 use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::Stream;
 use protocol::cluster::client::{Answer, Ask};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -50,8 +52,8 @@ pub struct Foreground {
     pub input: InputFrom,
     /// Whether each checkpoint is told of.
     pub loud: bool,
-    /// The command by which a job is restarted.
-    pub resume: Box<dyn Fn(&str) -> String>,
+    /// The folder that was asked for on the command line.
+    pub dir: Option<PathBuf>,
 }
 
 /// Runs a job until it ends; its exit status. A hangup ends only this command.
@@ -174,7 +176,7 @@ impl<'a> Screen<'a> {
             Answer::Started { job, name, terminal } => {
                 if is_detached(&self.want.ask) {
                     self.flush().await;
-                    super::super::commands::print(&format!("{name}\n"))?;
+                    print(&format!("{name}\n"))?;
                     return Ok(Next::Done(0));
                 }
                 self.started(Job { id: job, name, terminal });
@@ -365,7 +367,7 @@ impl<'a> Screen<'a> {
 
     fn farewell(&self, status: ExitKind, checkpoint: Option<CheckpointNumber>) {
         let Some(job) = &self.job else { return };
-        let resume = (self.want.resume)(&job.name);
+        let resume = resume_command(self.want.dir.as_deref(), &job.name);
         match (status.shell_status(), checkpoint) {
             (0, _) => {}
             (_, Some(_)) if self.interrupted => {

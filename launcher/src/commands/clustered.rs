@@ -132,8 +132,7 @@ fn foreground(
     options: &JobOptions,
 ) -> Result<u8, Failure> {
     let dir = context.asked_dir.clone();
-    let resume = Box::new(move |name: &str| super::resume_command(dir.as_deref(), name));
-    cluster::run(cluster, Foreground { what, ask, input, loud: is_loud(options), resume })
+    cluster::run(cluster, Foreground { what, ask, input, loud: is_loud(options), dir })
 }
 
 fn is_changed(options: &JobOptions) -> bool {

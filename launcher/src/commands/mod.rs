@@ -68,7 +68,8 @@ impl Context {
     }
 }
 
-fn resume_command(dir: Option<&Path>, name: &str) -> String {
+/// The command by which a job is restarted.
+pub fn resume_command(dir: Option<&Path>, name: &str) -> String {
     match dir {
         Some(dir) => format!("ckptd restart {name} --dir {}", dir.display()),
         None => format!("ckptd restart {name}"),
