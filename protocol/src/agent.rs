@@ -316,7 +316,12 @@ mod tests {
 
     #[test]
     fn the_wire_form_is_stable() {
-        let event = AgentEvent::Failed { checkpoint: 7, step: Step::Freeze, reason: "slow".into(), passing: false };
+        let event = AgentEvent::Failed {
+            checkpoint: 7,
+            step: Step::Freeze,
+            reason: "slow".into(),
+            passing: false,
+        };
         let text = serde_json::to_string(&event).unwrap();
         assert_eq!(text, r#"{"event":"failed","checkpoint":7,"step":"freeze","reason":"slow"}"#);
         assert_eq!(serde_json::from_str::<AgentEvent>(&text).unwrap(), event);
