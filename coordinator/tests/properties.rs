@@ -281,7 +281,10 @@ impl World {
             AgentCommand::Commit { checkpoint, .. } => AgentEvent::Committed { checkpoint },
             AgentCommand::Abandon { checkpoint } => AgentEvent::Abandoned { checkpoint },
             AgentCommand::Kill => AgentEvent::Ended { status: ExitKind::Signalled(9) },
-            AgentCommand::Collect { .. } | AgentCommand::Signal { .. } => return,
+            AgentCommand::Collect { .. }
+            | AgentCommand::Signal { .. }
+            | AgentCommand::Hold
+            | AgentCommand::Release => return,
         };
         self.feed(Event::Agent { agent, event });
     }
