@@ -56,6 +56,8 @@ pub struct Launched {
 /// What is to be restored.
 #[derive(Debug)]
 pub struct RestoreOrder {
+    /// The folder in which the image lies, as in a job's folder; `None`: the agent's own.
+    pub image_dir: Option<std::path::PathBuf>,
     /// Which checkpoint, and how.
     pub spec: RestoreSpec,
     /// The part of it; `None`: all.

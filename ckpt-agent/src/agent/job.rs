@@ -130,8 +130,8 @@ impl Job {
         order: RestoreOrder,
         requests: Sender<Request>,
     ) -> Result<(Self, Restored), AgentError> {
-        let RestoreOrder { spec, part: wanted, cluster, connections } = order;
-        let mut order = restore_order(job_dir, spec)?;
+        let RestoreOrder { image_dir, spec, part: wanted, cluster, connections } = order;
+        let mut order = restore_order(image_dir.as_deref().unwrap_or(job_dir), spec)?;
         if let Task::Restore { part, .. } = &mut order.task {
             *part = wanted;
         }
@@ -325,6 +325,8 @@ impl Job {
             external: self.external,
             stdio,
             terminal_master,
+            cluster: false,
+            machines: Default::default(),
             freeze_limit: FREEZE_LIMIT,
         })
     }

@@ -19,7 +19,7 @@ use protocol::cluster::InstanceKey;
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 
 use crate::engine::EngineError;
-use crate::engine::graph::OuterEnd;
+use crate::engine::graph::{OuterEnd, RelayEnd};
 use crate::engine::job_init::{ChannelError, ClusterOrder, Instruction, Report};
 use crate::engine::sys::allocator;
 
@@ -79,6 +79,7 @@ enum Request {
     Hold(Answer<u32>),
     Release(Answer<()>),
     Instruct(Instruction),
+    RelayStates(Vec<(RelayEnd, Vec<u8>, bool)>),
     Kill(Sender<()>),
     Command(AgentCommand),
     Written(u64, Box<writer::Outcome>),
@@ -118,6 +119,7 @@ impl std::fmt::Debug for Request {
             Self::Hold(_) => "hold",
             Self::Release(_) => "release",
             Self::Instruct(_) => "instruct",
+            Self::RelayStates(_) => "relay states",
             Self::Kill(_) => "kill",
             Self::Command(_) => "command",
             Self::Written(..) => "written",
@@ -263,6 +265,13 @@ impl Agent {
         if self.handle.requests.send(Request::Kill(answer)).is_ok() {
             let _ = answered.recv();
         }
+    }
+
+    /// Tells what this agent holds of relays, for the checkpoint in flight: bytes that no native object has
+    /// taken yet, and whether they are the last. To be called between freeze and quiesce.
+    pub fn relay_states(&self, states: Vec<(RelayEnd, Vec<u8>, bool)>) {
+        // A thread that has ended has reported the job's end before.
+        let _ = self.handle.requests.send(Request::RelayStates(states));
     }
 
     fn instruct(&self, instruction: Instruction) {

@@ -16,6 +16,7 @@ use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance};
 use crate::engine::dump::{Frozen, Quiesced, Snapshot, freeze_job};
 use crate::engine::error::EngineError;
+use crate::engine::graph::RelayEnd;
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
 use crate::engine::job_init::{Instruction, Report};
 use crate::engine::proc::descendants;
@@ -65,6 +66,8 @@ struct Worker {
     held: Option<FrozenJob>,
     job: Option<Job>,
     said: BTreeSet<String>,
+    /// What the agent holds of relays, for the checkpoint in flight.
+    relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
     /// Those who wait for what the init holds to run.
     going: Vec<Answer<()>>,
     quitting: bool,
@@ -85,6 +88,7 @@ pub fn run(
         flight: None,
         held: None,
         said: BTreeSet::new(),
+        relay_states: Vec::new(),
         going: Vec::new(),
         quitting: false,
     };
@@ -144,6 +148,7 @@ pub fn run(
                 }
             }
             Request::Instruct(instruction) => worker.instruct(&instruction),
+            Request::RelayStates(states) => worker.relay_states = states,
             Request::Kill(answer) => {
                 worker.kill_instance();
                 if let Some(mut job) = worker.job.take() {

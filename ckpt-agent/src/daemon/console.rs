@@ -106,18 +106,25 @@ struct Carrier<R> {
     input: Input,
     terminal: Option<OwnedFd>,
     outbox: Outbox,
+    keeps: bool,
     report: R,
     buffer: Vec<u8>,
 }
 
-/// Begins to carry.
+/// Begins to carry; None where there is nothing. Without `keeps`, output goes nowhere: nobody listens, but
+/// the job must be able to write.
 ///
 /// # Errors
 /// No descriptors left.
 pub fn start(
     console: Console,
+    keeps: bool,
     report: impl Fn(ConsoleReport) + Send + Sync + 'static,
-) -> io::Result<ConsoleHandle> {
+) -> io::Result<Option<ConsoleHandle>> {
+    let Console { terminal, stdin, stdout, stderr } = &console;
+    if [terminal, stdin, stdout, stderr].iter().all(|stream| stream.is_none()) {
+        return Ok(None);
+    }
     let (orders, inbox) = unbounded_channel();
     let terminal = console.terminal.as_ref().map(OwnedFd::try_clone).transpose()?;
     let for_input = match (&console.terminal, console.stdin) {
@@ -141,11 +148,12 @@ pub fn start(
         input,
         terminal,
         outbox: Outbox::default(),
+        keeps,
         report,
         buffer: vec![0; PIECE],
     };
     tokio::spawn(carrier.carry(inbox));
-    Ok(ConsoleHandle { orders })
+    Ok(Some(ConsoleHandle { orders }))
 }
 
 impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
@@ -214,6 +222,7 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
         source.hung_up = false;
         match source.native.try_read(&mut self.buffer) {
             Ok(0) => Found::End,
+            Ok(length) if !self.keeps => Found::Bytes(length),
             Ok(length) => {
                 let bytes = self.buffer[..length].to_vec();
                 let (stream, offset) = (source.stream, self.outbox.offset());

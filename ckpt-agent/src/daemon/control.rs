@@ -67,6 +67,8 @@ pub struct User {
 pub struct RestoreSetup {
     /// As what.
     pub setup: Setup,
+    /// The folder with the image.
+    pub image: PathBuf,
     /// The checkpoint.
     pub checkpoint: CheckpointNumber,
     /// Go on although files have changed.

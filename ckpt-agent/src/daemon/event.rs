@@ -3,16 +3,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use protocol::agent::CheckpointNumber;
-use protocol::cluster::agent::{FromAgent, NodeProfile, OuterSocket, RelaySide, ToAgent};
+use protocol::agent::{CheckpointNumber, ImageSummary};
+use protocol::cluster::agent::{FromAgent, OuterSocket, RelaySide, ToAgent};
 use protocol::cluster::image::ImageFacts;
-use protocol::cluster::{Epoch, InstanceKey, NodeName};
+use protocol::cluster::{InstanceKey, NodeName};
 use tokio::sync::mpsc::{Sender, UnboundedSender};
 
 use super::clients::ClientEvent;
 use super::console::ConsoleReport;
 use super::control::{Adopted, Control, ControlEvent, End, RelayState, Started};
 use super::link::Message;
+use super::node::Record;
 use super::shells::ShellEvent;
 
 /// What happened.
@@ -42,8 +43,6 @@ pub enum Event {
     },
     /// The coordinator does not want this node.
     Refused(String),
-    /// This machine was measured.
-    Measured(Box<NodeProfile>),
     /// It is time for a heartbeat, and to look at the lease.
     Tick,
     /// SIGTERM or SIGINT.
@@ -59,7 +58,7 @@ pub enum Event {
     /// No process of an instance is left, since it was killed.
     Killed(InstanceKey),
     /// One was found alive when this agent began.
-    Found(Arc<dyn Control>, Box<Adopted>),
+    Found(Arc<dyn Control>, Box<Record>, Box<Adopted>),
     /// All that lived when this agent began has been found.
     AllFound,
     /// Of the job's console.
@@ -76,8 +75,6 @@ pub enum Event {
     Copied(Box<Copied>),
     /// The mark was put beside a copy or an image, for the coordinator's commit.
     Marked(InstanceKey, CheckpointNumber, Result<(), String>),
-    /// What was wanted of [`ToAgent::Kill`] may be complete.
-    KillChecked(String, Epoch),
 }
 
 /// What a relay reports.
@@ -98,6 +95,8 @@ pub struct Copied {
     pub key: InstanceKey,
     /// The checkpoint.
     pub checkpoint: CheckpointNumber,
+    /// What was written here.
+    pub summary: ImageSummary,
     /// What it holds.
     pub facts: Result<ImageFacts, String>,
     /// Nodes that have a copy.

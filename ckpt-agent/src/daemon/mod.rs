@@ -5,8 +5,29 @@
 //! connection to the coordinator, consoles, relays, copies of images, local clients) is a task of
 //! its own that talks to it through channels.
 
+mod busy;
+mod carrier;
+mod clients;
+mod console;
+mod control;
+mod coordinator;
+mod copies;
+mod engine;
+mod event;
+mod folders;
+mod lease;
+mod link;
+mod machine;
+mod native;
+mod node;
+mod peers;
+mod relay;
 mod rsh;
+mod serving;
 mod shell_call;
+mod shells;
+mod start;
+mod wiring;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,6 +35,7 @@ use std::path::PathBuf;
 use protocol::cluster::NodeName;
 
 pub use rsh::rsh;
+pub use start::run;
 
 /// How an agent is started.
 #[derive(Debug, Clone)]

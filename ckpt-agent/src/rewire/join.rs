@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::port::Awaited;
-use super::secret::{self, LENGTH, Secret};
-use super::{RewireError, Role, WireOrder, exchange};
+use super::secret::{self, LENGTH};
+use super::{RewireError, Role, WireOrder, exchange, family};
 
 /// Limit for one attempt: a SYN that was lost is sent again after one second.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(4);
@@ -25,13 +25,14 @@ pub(super) async fn connect(
     deadline: Instant,
 ) -> Result<std::net::TcpStream, RewireError> {
     let stream = match (order.role, peer) {
-        (Role::Active { to }, _) => seek(index, to, &order.secret, deadline).await?,
+        (Role::Active { to }, _) => seek(index, to, &order, deadline).await?,
         (Role::Passive, Some(mut peer)) => match timeout_at(deadline, peer.arrives()).await {
             Ok(Some(stream)) => stream,
             _ => return Err(RewireError::Late { index, last: "nobody came".into() }),
         },
         (Role::Passive, None) => return Err(RewireError::Twice { index }),
     };
+    family::make(&stream, order.v6).map_err(|source| RewireError::Broken { index, source })?;
     exchange::fill(index, stream, &order.queue, order.shut_write, deadline).await
 }
 
@@ -39,12 +40,12 @@ pub(super) async fn connect(
 async fn seek(
     index: usize,
     to: SocketAddr,
-    secret: &Secret,
+    order: &WireOrder,
     deadline: Instant,
 ) -> Result<TcpStream, RewireError> {
     let mut last = "no time for an attempt".to_owned();
     loop {
-        let attempt = timeout(ATTEMPT_LIMIT, introduce(to, secret));
+        let attempt = timeout(ATTEMPT_LIMIT, introduce(to, order));
         match timeout_at(deadline, attempt).await {
             Ok(Ok(Ok(stream))) => return Ok(stream),
             Ok(Ok(Err(error))) => last = format!("{to}: {error}"),
@@ -55,12 +56,12 @@ async fn seek(
     }
 }
 
-async fn introduce(to: SocketAddr, secret: &Secret) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(to).await?;
-    stream.write_all(secret.bytes()).await?;
+async fn introduce(to: SocketAddr, order: &WireOrder) -> io::Result<TcpStream> {
+    let mut stream = family::connect(to, order.v6).await?;
+    stream.write_all(order.secret.bytes()).await?;
     let mut answer = [0; LENGTH];
     stream.read_exact(&mut answer).await?;
-    if !secret::same(&answer, &secret.answer()) {
+    if !secret::same(&answer, &order.secret.answer()) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong answer to the secret"));
     }
     Ok(stream)

@@ -4,6 +4,7 @@
 //!
 //! * [`port`]: where connections of peers arrive, told apart by a secret;
 //! * `join`: one connection, from either side;
+//! * `family`: AF_INET or AF_INET6, as the job's socket was;
 //! * `exchange`: the bytes that lay unread;
 //! * `room`: receive buffers large enough for them.
 //!
@@ -13,6 +14,7 @@
 //! peer's bytes. What follows belongs to the job.
 
 mod exchange;
+mod family;
 mod join;
 mod port;
 mod room;
@@ -48,6 +50,9 @@ pub struct WireOrder {
     pub secret: Secret,
     /// Which end this is.
     pub role: Role,
+    /// The job's socket is of AF_INET6: where the nodes know each other by IPv4 addresses, it becomes one
+    /// with IPv4-mapped ones.
+    pub v6: bool,
     /// Bytes that must lie unread in this end's receive queue.
     pub queue: Vec<u8>,
     /// The job had called shutdown(2) SHUT_WR at this end.

@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::secret::{LENGTH, Secret};
-use super::{RewireError, WireOrder, join};
+use super::{RewireError, WireOrder, family, join};
 
 /// How long somebody who connects may take to say the secret.
 const INTRODUCTION_LIMIT: Duration = Duration::from_secs(5);
@@ -35,8 +35,9 @@ impl WirePort {
     /// [`RewireError::Listen`].
     pub async fn bind(address: SocketAddr) -> Result<Self, RewireError> {
         let failed = |source| RewireError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let listener = family::listen(address).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let address = SocketAddr::new(address.ip().to_canonical(), bound.port());
         let expected = Arc::new(Expected::default());
         let accepting = tokio::spawn(accept(listener, expected.clone()));
         Ok(Self { address, expected, accepting })

@@ -16,7 +16,6 @@ const OVERHEAD: usize = 128 * 1024;
 pub(super) struct Widened {
     /// SO_RCVBUF and SO_BUF_LOCK before.
     size: Option<(i32, i32)>,
-    low_water: bool,
 }
 
 impl Widened {
@@ -33,12 +32,15 @@ impl Widened {
         let before = (get(libc::SO_RCVBUF), get(SO_BUF_LOCK));
         let set = |name, value| sockopt::set_int(&socket, libc::SOL_SOCKET, name, value).is_ok();
         if set(libc::SO_RCVBUFFORCE, wanted) {
-            return Self { size: Some(before), low_water: false };
+            return Self { size: Some(before) };
         }
         // Without privilege the low-water mark raises the buffer as far as tcp_rmem allows, which is
-        // farther than SO_RCVBUF does (net/ipv4/tcp.c, tcp_set_rcvlowat).
+        // farther than SO_RCVBUF does (net/ipv4/tcp.c, tcp_set_rcvlowat), and there it stays. The mark
+        // itself would keep readers waiting.
         let mark = i32::try_from(bytes.saturating_add(OVERHEAD)).unwrap_or(i32::MAX / 2);
-        Self { size: None, low_water: set(libc::SO_RCVLOWAT, mark) }
+        set(libc::SO_RCVLOWAT, mark);
+        set(libc::SO_RCVLOWAT, 1);
+        Self::default()
     }
 
     /// Makes the kernel tell the peer of room that it was not told of: a look at the queue does
@@ -59,9 +61,6 @@ impl Widened {
         if let Some((size, lock)) = self.size {
             set(libc::SO_RCVBUFFORCE, size / 2);
             set(SO_BUF_LOCK, lock);
-        }
-        if self.low_water {
-            set(libc::SO_RCVLOWAT, 1);
         }
     }
 }

@@ -14,7 +14,7 @@ fn secret(number: u8) -> Secret {
 }
 
 fn order(secret: Secret, role: Role, queue: &[u8]) -> WireOrder {
-    WireOrder { secret, role, queue: queue.to_vec(), shut_write: false }
+    WireOrder { secret, role, v6: false, queue: queue.to_vec(), shut_write: false }
 }
 
 fn pattern(length: usize, seed: u32) -> Vec<u8> {
@@ -99,6 +99,42 @@ async fn half_closed_ends_say_so_behind_their_bytes() {
 }
 
 #[tokio::test]
+async fn sockets_are_of_the_family_that_the_job_knew() {
+    let (here, there) = ports().await;
+    assert!(here.address().is_ipv4());
+    let own = WirePort::bind("[::1]:0".parse().unwrap()).await.unwrap();
+    let domain = |end: &std::net::TcpStream| {
+        crate::engine::sys::sockopt::get_int(end, libc::SOL_SOCKET, libc::SO_DOMAIN).unwrap()
+    };
+    let deadline = Instant::now() + LIMIT;
+    for (number, (port, v6s)) in [&here, &own]
+        .iter()
+        .flat_map(|port| [[false; 2], [true; 2], [false, true]].map(|v6s| (port, v6s)))
+        .enumerate()
+    {
+        let secret = secret(number as u8);
+        let mut passive = order(secret.clone(), Role::Passive, b"one");
+        let mut active = order(secret, Role::Active { to: port.address() }, b"two");
+        (passive.v6, active.v6, active.shut_write) = (v6s[0], v6s[1], true);
+        let (one, other) = tokio::try_join!(
+            port.connect(vec![passive], deadline),
+            there.connect(vec![active], deadline)
+        )
+        .unwrap();
+        let ends = [one, other].map(|mut made| made.remove(0));
+        for (end, v6) in ends.iter().zip(v6s) {
+            // Real IPv6 addresses cannot be had by AF_INET.
+            let v6 = v6 || port.address().is_ipv6();
+            assert_eq!(domain(end), if v6 { libc::AF_INET6 } else { libc::AF_INET });
+            assert_eq!(end.local_addr().unwrap().is_ipv6(), v6);
+        }
+        let mut text = String::new();
+        (&ends[0]).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "one");
+    }
+}
+
+#[tokio::test]
 async fn strangers_are_dropped_and_peers_still_served() {
     let (here, there) = ports().await;
     let deadline = Instant::now() + LIMIT;
@@ -116,7 +152,7 @@ async fn strangers_are_dropped_and_peers_still_served() {
         drop(silent);
         ours
     };
-    let (ours, mut theirs) = tokio::join!(waiting, async { strange.await });
+    let (ours, mut theirs) = tokio::join!(waiting, strange);
     let mut ours = ours.unwrap().into_iter().next().unwrap();
     expect(&mut ours, b"mine");
     theirs[0].write_all(b"!").unwrap();

@@ -84,7 +84,6 @@ impl Node {
             for name in [super::instance::RECORD, super::instance::SOCKET] {
                 let _ = std::fs::remove_file(instance.folder.join(name));
             }
-            self.in_flight.remove(&instance.folder);
         }
         self.calls.forget(key);
         self.parts.hub.forget(key);

@@ -9,6 +9,7 @@ use protocol::cluster::agent::{
 };
 use protocol::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
+use tokio::task::AbortHandle;
 
 use crate::daemon::console::ConsoleHandle;
 use crate::daemon::control::Control;
@@ -70,8 +71,12 @@ pub struct Instance {
     pub empty: bool,
     /// The checkpoint whose relays stand still.
     pub paused: Option<CheckpointNumber>,
+    /// The checkpoint that is being copied.
+    pub copying: Option<(CheckpointNumber, AbortHandle)>,
     /// The checkpoint that is written and copied, not committed.
     pub copied: Option<(CheckpointNumber, Vec<NodeName>)>,
+    /// The checkpoint that is being committed, and how many parts of that are missing.
+    pub committing: Option<(CheckpointNumber, u8)>,
 }
 
 /// What a later agent must know of an instance.
@@ -147,7 +152,9 @@ impl Instance {
             end_told: false,
             empty: false,
             paused: None,
+            copying: None,
             copied: None,
+            committing: None,
         }
     }
 

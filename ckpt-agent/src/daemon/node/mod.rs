@@ -10,9 +10,8 @@ mod restoring;
 mod reports;
 mod shell_calls;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,10 @@ use tokio::sync::watch;
 
 use self::instance::Instance;
 use self::shell_calls::ShellCalls;
+
+pub use self::instance::Record;
+
+use super::busy::Busy;
 use super::clients::{ClientEvent, Clients};
 use super::control::StartControl;
 use super::event::{Event, Events};
@@ -58,6 +61,8 @@ pub struct Parts {
     pub hub: Hub,
     /// Where connections of jobs arrive.
     pub wire: Arc<WirePort>,
+    /// Images that are being copied or fetched.
+    pub busy: Busy,
     /// The way back to the node's own task.
     pub events: Events,
     /// Closes connections over which nothing is heard.
@@ -84,11 +89,9 @@ pub struct Node {
     calls: ShellCalls,
     /// Kills that wait until nothing is left.
     killing: HashSet<(String, Epoch)>,
-    /// Jobs for whose images nothing may be removed now, with what is to be kept after all.
+    /// Whether all instances are known that outlived the agent before.
     looked_for: bool,
     leaving: Leaving,
-    /// Images that are being copied or wait for their commit, which no collection may touch.
-    in_flight: HashMap<PathBuf, u64>,
 }
 
 /// Whether this node is on its way out.
@@ -126,7 +129,6 @@ impl Node {
             killing: HashSet::new(),
             looked_for: false,
             leaving: Leaving::No,
-            in_flight: HashMap::new(),
         };
         (node, beats)
     }
@@ -149,7 +151,7 @@ impl Node {
             Event::Prepared(key, result) => self.prepared(&key, result),
             Event::Running(key, result) => self.running(&key, result),
             Event::Killed(key) => self.killed(&key),
-            Event::Found(control, adopted) => self.found(control, *adopted),
+            Event::Found(control, record, adopted) => self.found(control, *record, *adopted),
             Event::AllFound => self.all_found(),
             Event::Console(key, report) => self.console(&key, report),
             Event::Relay(key, event) => self.relay(&key, event),

@@ -170,9 +170,9 @@ impl Node {
                 }
                 (Some(_), _) => {}
                 // A copy that waits for its commit would be taken for a leftover.
-                (None, Some(_)) if self.in_flight.contains_key(&folder) => {}
+                (None, Some(_)) if self.parts.busy.is_taken(&folder) => {}
                 (None, Some(kept)) => removals.push((number, folder, kept.clone())),
-                (None, None) if self.in_flight.contains_key(&folder) => {}
+                (None, None) if self.parts.busy.is_taken(&folder) => {}
                 (None, None) => removals.push((number, folder, Vec::new())),
             }
         }

@@ -8,6 +8,7 @@ use super::Node;
 use super::instance::State;
 use crate::daemon::console::{ConsoleOrder, ConsoleReport};
 use crate::daemon::event::RelayEvent;
+use crate::daemon::relay::Order;
 
 impl Node {
     pub(super) fn warn(&self, key: &InstanceKey, text: String) {
@@ -55,6 +56,9 @@ impl Node {
     pub(super) fn emptied(&mut self, key: &InstanceKey) {
         let Some(instance) = self.instances.get_mut(key) else { return };
         instance.empty = true;
+        for relay in &instance.relays {
+            relay.order(Order::Deserted);
+        }
         self.bury(key);
     }
 

@@ -48,6 +48,8 @@ pub enum Order {
     },
     /// Go on.
     Resume,
+    /// No process is left that could read.
+    Deserted,
 }
 
 /// One side of a relay, carried by a task. Dropped, it ends.

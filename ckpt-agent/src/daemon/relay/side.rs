@@ -217,6 +217,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
                 self.send_mark(checkpoint);
             }
             Order::Resume => self.pause = None,
+            Order::Deserted => self.lose_reader(),
         }
         Ok(())
     }

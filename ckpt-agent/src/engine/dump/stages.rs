@@ -1,7 +1,8 @@
 //! The stages of a dump, each a type of its own: what needs a quiet job cannot be called on one
 //! that is merely frozen. Dropping any of them lets the job go on.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -41,6 +42,10 @@ pub struct DumpSettings {
     pub stdio: HashMap<(u64, u64), StdioRole>,
     /// A copy of the master of the job's terminal.
     pub terminal_master: Option<OwnedFd>,
+    /// The job has other instances: a connection to outside of this one may lead to one of them.
+    pub cluster: bool,
+    /// Addresses of the machines that the job runs on; empty: not known.
+    pub machines: BTreeSet<IpAddr>,
     /// How long stopping all threads may take.
     pub freeze_limit: Duration,
 }
@@ -122,6 +127,8 @@ impl Frozen {
             external: self.settings.external,
             stdio: std::mem::take(&mut self.settings.stdio),
             terminal_master: self.settings.terminal_master.take(),
+            cluster: self.settings.cluster,
+            machines: std::mem::take(&mut self.settings.machines),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {
@@ -303,6 +310,8 @@ impl Quiesced {
     /// # Errors
     /// Refusals; no memory for the ghosts. The job goes on.
     pub fn snapshot(mut self) -> Result<Snapshot> {
+        let Collected { files, probes, .. } = &mut self.collected;
+        Object::late_all(files, probes, &mut self.context)?;
         let page = page_size();
         let mut processes = std::mem::take(&mut self.frozen.job.processes);
         processes.iter().for_each(StoppedProcess::die_with_tracer);

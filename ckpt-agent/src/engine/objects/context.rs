@@ -1,6 +1,7 @@
 //! What rooms share during a dump and during a restore.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use protocol::cluster::agent::MovedListener;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid};
+use super::tcp::Widened;
 
 /// Which of the job's standard streams an object is.
 #[derive(
@@ -81,6 +83,12 @@ pub struct DumpContext {
     pub session_directories: Vec<PathBuf>,
     /// What to do with connections to outside.
     pub external: External,
+    /// The job has other instances: a connection to outside of this one may lead to one of them.
+    pub cluster: bool,
+    /// Addresses of the machines that the job runs on; empty: not known.
+    pub machines: BTreeSet<IpAddr>,
+    /// Receive buffers that are larger than they were until [`super::Room::late`].
+    pub widened: Vec<Widened>,
     /// Lines for the user about things that are restored differently.
     pub warnings: Vec<String>,
     /// Inodes that travel; an [`InodeId`] is an index here.
@@ -162,6 +170,11 @@ pub struct RestoreContext<'a> {
     pub outer: Vec<(OuterEnd, OwnedFd)>,
     /// Listeners that could not have their old addresses.
     pub moved: Vec<MovedListener>,
+    /// The job has other instances.
+    pub cluster: bool,
+    /// In a cluster: sockets that listen or are bound elsewhere than the job believes: (the job's
+    /// address, the actual one).
+    pub moved_listeners: Vec<(SocketAddr, SocketAddr)>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }
@@ -180,6 +193,8 @@ impl<'a> RestoreContext<'a> {
             connections: BTreeMap::new(),
             outer: Vec::new(),
             moved: Vec::new(),
+            cluster: false,
+            moved_listeners: Vec::new(),
             warnings: Vec::new(),
         }
     }

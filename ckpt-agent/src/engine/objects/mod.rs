@@ -27,6 +27,7 @@ pub use context::{
 };
 pub use probe::{FdInfo, Probe};
 pub use pty::{ControllingTerminal, controlling_terminals};
+pub use tcp::{OuterSocket, Widened, outer_sockets};
 
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +74,15 @@ pub trait Room: Sized {
     /// # Errors
     /// As [`Room::dump`].
     fn finish(_all: &mut [Found<'_, Self>], _context: &mut DumpContext) -> Result<()> {
+        Ok(())
+    }
+
+    /// Sees all descriptions of the kind once more when every instance of the job has answered that
+    /// nothing of its own is under way any more: for what may still arrive until then.
+    ///
+    /// # Errors
+    /// As [`Room::dump`].
+    fn late(_all: &mut [Found<'_, Self>], _context: &mut DumpContext) -> Result<()> {
         Ok(())
     }
 
@@ -139,6 +149,30 @@ macro_rules! rooms {
                     }
                     if !all.is_empty() {
                         <$module::$variant as Room>::finish(&mut all, context)?;
+                    }
+                })*
+                Ok(())
+            }
+
+            /// Runs [`Room::late`] of every room over the descriptions found.
+            ///
+            /// # Errors
+            /// As [`Room::late`].
+            pub fn late_all(
+                files: &mut [OpenFile],
+                probes: &[Probe],
+                context: &mut DumpContext,
+            ) -> Result<()> {
+                $({
+                    let mut all: Vec<Found<'_, $module::$variant>> = Vec::new();
+                    for (index, (file, probe)) in files.iter_mut().zip(probes).enumerate() {
+                        let flags = file.flags;
+                        if let Self::$variant(object) = &mut file.object {
+                            all.push(Found { id: FileId(index as u32), flags, object, probe });
+                        }
+                    }
+                    if !all.is_empty() {
+                        <$module::$variant as Room>::late(&mut all, context)?;
                     }
                 })*
                 Ok(())

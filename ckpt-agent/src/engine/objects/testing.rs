@@ -56,7 +56,16 @@ pub struct Dumped {
 }
 
 /// Dumps descriptors of this process, a different description each.
-pub fn try_dump(fds: &[BorrowedFd<'_>], mut context: DumpContext) -> Result<Dumped> {
+pub fn try_dump(fds: &[BorrowedFd<'_>], context: DumpContext) -> Result<Dumped> {
+    dump_in_step(fds, context, || {})
+}
+
+/// As [`try_dump`]; `others` waits until all instances have come as far as [`Object::finish_all`].
+pub fn dump_in_step(
+    fds: &[BorrowedFd<'_>],
+    mut context: DumpContext,
+    others: impl FnOnce(),
+) -> Result<Dumped> {
     let pid = std::process::id() as i32;
     context.pids.insert(pid, pid);
     let probes: Vec<Probe> = fds.iter().map(probe).collect();
@@ -69,7 +78,10 @@ pub fn try_dump(fds: &[BorrowedFd<'_>], mut context: DumpContext) -> Result<Dump
             object: Object::dump(probe, &mut context)?,
         });
     }
-    Object::finish_all(&mut files, &probes, &mut context)?;
+    let finished = Object::finish_all(&mut files, &probes, &mut context);
+    others();
+    finished?;
+    Object::late_all(&mut files, &probes, &mut context)?;
     Ok(Dumped { files, context })
 }
 
@@ -109,9 +121,20 @@ impl Dumped {
 
     /// As [`Dumped::restore`].
     pub fn try_restore(&self) -> Result<Restored> {
+        self.restore_with(|_| {})
+    }
+
+    /// A blob's bytes.
+    pub fn blob(&self, id: BlobId) -> Vec<u8> {
+        content(&self.context.blobs[id.0 as usize])
+    }
+
+    /// As [`Dumped::try_restore`], in a context that `prepare` completes.
+    pub fn restore_with(&self, prepare: impl FnOnce(&mut RestoreContext<'_>)) -> Result<Restored> {
         let graph = self.graph();
         let kept = Kept(self.context.blobs.iter().map(content).collect());
         let mut context = RestoreContext::new(&graph, &kept, false, 512);
+        prepare(&mut context);
         Object::restore_all(&graph.files, &mut context)?;
         let mut fds = Vec::new();
         for (index, file) in graph.files.iter().enumerate() {
@@ -126,7 +149,8 @@ impl Dumped {
         }
         let warnings = std::mem::take(&mut context.warnings);
         let console = std::mem::take(&mut context.console);
-        Ok(Restored { fds, warnings, console })
+        let moved = std::mem::take(&mut context.moved_listeners);
+        Ok(Restored { fds, warnings, console, moved })
     }
 }
 
@@ -135,4 +159,5 @@ pub struct Restored {
     pub fds: Vec<OwnedFd>,
     pub warnings: Vec<String>,
     pub console: super::Console,
+    pub moved: Vec<(std::net::SocketAddr, std::net::SocketAddr)>,
 }

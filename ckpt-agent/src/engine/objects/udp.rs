@@ -2,7 +2,7 @@
 //! restore, so that their source address is another one, except on a connected socket whose
 //! peer's address can be had.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
@@ -86,7 +86,13 @@ impl Room for UdpSocket {
                 send_to_itself(&socket, &context.blob(*blob)?)?;
             }
             if let Some(peer) = saved.object.peer {
-                socket.connect(&SockAddr::from(peer)).map_err(|error| system("connect", error))?;
+                match socket.connect(&SockAddr::from(peer)) {
+                    // From another machine not everything is in reach.
+                    Err(error) if context.cluster => context.warn(format!(
+                        "UDP socket: {peer} can't be reached from here ({error}): it is not connected"
+                    )),
+                    other => other.map_err(|error| system("connect", error))?,
+                }
             }
             // After the bind, for options that a shared port needs.
             let kind = kind(saved.object.v6);
@@ -147,13 +153,27 @@ fn make(saved: &UdpSocket, context: &mut RestoreContext) -> Result<Socket> {
     let socket = new(context)?;
     let Some(local) = saved.local else { return Ok(socket) };
     let Err(error) = socket.bind(&SockAddr::from(local)) else { return Ok(socket) };
-    let socket = new(context)?;
-    socket
-        .bind(&SockAddr::from(SocketAddr::new(local.ip(), 0)))
-        .map_err(|error| EngineError::system("bind", local.to_string(), error))?;
-    let now = socket.local_addr().ok().and_then(|now| now.as_socket()).unwrap_or(local);
-    context.warn(format!("address {local} can't be had ({error}): the UDP socket is at {now} now"));
-    Ok(socket)
+    let mut candidates = vec![SocketAddr::new(local.ip(), 0)];
+    if context.cluster {
+        // Another machine has other addresses: all of them will do.
+        let any: IpAddr =
+            if saved.v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        candidates.extend([SocketAddr::new(any, local.port()), SocketAddr::new(any, 0)]);
+    }
+    let mut last = None;
+    for candidate in candidates {
+        let socket = new(context)?;
+        if let Err(error) = socket.bind(&SockAddr::from(candidate)) {
+            last = Some(error);
+            continue;
+        }
+        let now = socket.local_addr().ok().and_then(|now| now.as_socket()).unwrap_or(local);
+        context.warn(format!(
+            "address {local} can't be had ({error}): the UDP socket is at {now} now"
+        ));
+        return Ok(socket);
+    }
+    Err(EngineError::system("bind", local.to_string(), last.unwrap_or(error)))
 }
 
 fn warn_of(failed: &[&'static str], context: &mut RestoreContext) {
@@ -222,5 +242,22 @@ mod tests {
             assert!(sender.broadcast().unwrap());
             check(&receiver, &sender, &mut buffer);
         }
+    }
+
+    #[test]
+    fn an_address_of_another_machine_becomes_all_of_this_one_s() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let mut dumped = dump(&[socket.as_fd()]);
+        drop(socket);
+        let super::super::Object::UdpSocket(saved) = &mut dumped.files[0].object else {
+            panic!("no UDP socket");
+        };
+        saved.local = Some(format!("192.0.2.9:{port}").parse().unwrap());
+        assert!(dumped.try_restore().is_err());
+        let back = dumped.restore_with(|context| context.cluster = true).unwrap();
+        let now = UdpSocket::from(back.fds[0].try_clone().unwrap()).local_addr().unwrap();
+        assert_eq!(now, format!("0.0.0.0:{port}").parse().unwrap());
+        assert_eq!(back.warnings.len(), 1);
     }
 }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::super::super::error::Result;
 use super::super::super::graph::FileId;
 use super::super::super::sys::sock_diag::{self, TcpEntry};
+use super::outer::{self, Whereabouts};
 use super::{
     DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, kernel_state,
     pending, quiesce, refused, soon,
@@ -64,13 +65,13 @@ fn key(socket: &TcpSocket) -> Option<PairKey> {
 pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext) -> Result<()> {
     let keys: Vec<Option<PairKey>> = all.iter().map(|found| key(found.object)).collect();
     let peers = pair(&keys);
-    let received = quiesce::quiesce(all, &peers)?;
+    let received = quiesce::quiesce(all, &peers, context)?;
     let listed = if all.iter().all(|found| found.object.state == TcpState::Idle) {
         Vec::new()
     } else {
         sock_diag::tcp_sockets()?
     };
-    let view = View::new(all, &listed, &keys);
+    let view = View::new(all, &listed, &keys, context.cluster);
     let ids: Vec<FileId> = all.iter().map(|found| found.id).collect();
     view.strangers_at_listeners(all, context)?;
     let mut held = pending::read(all, &view, context)?;
@@ -86,9 +87,16 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
         };
         outcomes.push(outcome);
     }
-    for (index, ((found, outcome), bytes)) in
+    for (index, ((found, outcome), rest)) in
         all.iter_mut().zip(outcomes).zip(received).enumerate()
     {
+        let outside = matches!(outcome, Some(Outcome::Goes(PeerEnd::Outside)));
+        let bytes = match peers[index] {
+            // Not all may be there yet: `outer::settle` reads it.
+            None if context.cluster && outside => Vec::new(),
+            None if context.cluster && outcome.is_some() => quiesce::peek(found.probe)?,
+            _ => rest.received,
+        };
         let sent = held.remove(&index).filter(|held| !held.bytes.is_empty());
         let received = (!bytes.is_empty()).then(|| context.keep(bytes));
         let reset = quiesce::is_reset(found.probe)?;
@@ -101,8 +109,9 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
                 (connection.shut_write, connection.shut_read) = view.shut(found.probe)?;
                 connection.sent = sent.map(|held| context.keep(held.bytes));
                 connection.received = received;
-                if end == PeerEnd::Outside {
-                    outside(found, context)?;
+                connection.in_flight = rest.in_flight;
+                if outside {
+                    say_outside(found, context)?;
                 }
             }
             (TcpState::Closed { reset: was, received: queue }, _) => {
@@ -116,9 +125,28 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
     Ok(())
 }
 
-fn outside(found: &Found<'_, TcpSocket>, context: &mut DumpContext) -> Result<()> {
+/// Refuses connections at the job's listening sockets that another instance may have made and nobody
+/// has accepted.
+pub(super) fn refuse_strangers(
+    all: &[Found<'_, TcpSocket>],
+    listed: &[TcpEntry],
+    context: &mut DumpContext,
+) -> Result<()> {
+    let keys: Vec<Option<PairKey>> = all.iter().map(|found| key(found.object)).collect();
+    View::new(all, listed, &keys, context.cluster).strangers_at_listeners(all, context)
+}
+
+fn say_outside(found: &Found<'_, TcpSocket>, context: &mut DumpContext) -> Result<()> {
     let probe = found.probe;
     let Some(connection) = found.object.connection() else { return Ok(()) };
+    if context.cluster
+        && !connection.in_flight
+        && outer::whereabouts(found.object.local, connection.peer, &context.machines)
+            != Whereabouts::Elsewhere
+    {
+        // A restore finds out.
+        return Ok(());
+    }
     match context.external {
         External::Fail => Err(refused(
             probe,
@@ -148,10 +176,16 @@ pub(super) struct View<'a> {
     by_key: HashMap<PairKey, &'a TcpEntry>,
     job: HashMap<PairKey, usize>,
     listeners: Vec<(FileId, SocketAddr, bool)>,
+    cluster: bool,
 }
 
 impl<'a> View<'a> {
-    fn new(all: &[Found<'_, TcpSocket>], listed: &'a [TcpEntry], keys: &[Option<PairKey>]) -> Self {
+    fn new(
+        all: &[Found<'_, TcpSocket>],
+        listed: &'a [TcpEntry],
+        keys: &[Option<PairKey>],
+        cluster: bool,
+    ) -> Self {
         let by_key = listed.iter().map(|entry| (entry_key(entry), entry)).collect();
         let job = keys.iter().enumerate().filter_map(|(i, key)| Some(((*key)?, i))).collect();
         let listeners = all
@@ -162,24 +196,17 @@ impl<'a> View<'a> {
                 Some((found.id, found.object.local?, only))
             })
             .collect();
-        Self { listed, by_key, job, listeners }
+        Self { listed, by_key, job, listeners, cluster }
     }
 
     /// Which directions the program of a connected socket has shut down: writing, reading.
     pub(super) fn shut(&self, probe: &Probe) -> Result<(bool, bool)> {
-        let state = i32::from(kernel_state(probe)?);
-        let write = matches!(state, FIN_WAIT1 | FIN_WAIT2 | CLOSING | LAST_ACK | TIME_WAIT);
-        // A FIN from the peer sets the same bit, but changes the state as well.
-        let read = matches!(state, ESTABLISHED | FIN_WAIT1 | FIN_WAIT2)
-            && self
-                .entry(probe.stat.st_ino as u32)
-                .is_some_and(|entry| entry.shutdown & RCV_SHUTDOWN != 0);
-        Ok((write, read))
+        shut(probe, self.listed)
     }
 
     /// What the kernel lists of a socket that has a descriptor.
     pub(super) fn entry(&self, inode: u32) -> Option<&'a TcpEntry> {
-        self.listed.iter().find(|entry| entry.inode == inode)
+        entry(self.listed, inode)
     }
 
     /// Connections that wait at a listening socket of the job.
@@ -231,8 +258,8 @@ impl<'a> View<'a> {
         let Some((local, remote)) = key else { return Ok(Outcome::Goes(PeerEnd::Outside)) };
         let peer_has_closed = matches!(state, CLOSE_WAIT | LAST_ACK | CLOSING);
         let Some(entry) = self.by_key.get(&(remote, local)) else {
-            // Gone altogether, in TIME_WAIT, or on another machine.
-            let end = if peer_has_closed { PeerEnd::Closed } else { PeerEnd::Outside };
+            // Gone altogether, in TIME_WAIT, or on another machine, where it may be half closed only.
+            let end = if peer_has_closed && !self.cluster { PeerEnd::Closed } else { PeerEnd::Outside };
             return Ok(Outcome::Goes(end));
         };
         if entry.inode != 0 {
@@ -293,6 +320,16 @@ impl<'a> View<'a> {
                     "it will be accepted soon: try again",
                 ));
             }
+            let from_job = context.cluster
+                && outer::whereabouts(Some(entry.local), entry.peer, &context.machines)
+                    != Whereabouts::Elsewhere;
+            if from_job {
+                return Err(soon(
+                    found.probe,
+                    format!("a connection from {}, not accepted yet", entry.peer),
+                    "it will be accepted soon: try again",
+                ));
+            }
             if context.external == External::Fail {
                 return Err(soon(
                     found.probe,
@@ -311,6 +348,22 @@ impl<'a> View<'a> {
         }
         Ok(())
     }
+}
+
+/// What the kernel lists of a socket that has a descriptor.
+fn entry(listed: &[TcpEntry], inode: u32) -> Option<&TcpEntry> {
+    listed.iter().find(|entry| entry.inode == inode)
+}
+
+/// Which directions the program of a connected socket has shut down: writing, reading.
+pub(super) fn shut(probe: &Probe, listed: &[TcpEntry]) -> Result<(bool, bool)> {
+    let state = i32::from(kernel_state(probe)?);
+    let write = matches!(state, FIN_WAIT1 | FIN_WAIT2 | CLOSING | LAST_ACK | TIME_WAIT);
+    // A FIN from the peer sets the same bit, but changes the state as well.
+    let read = matches!(state, ESTABLISHED | FIN_WAIT1 | FIN_WAIT2)
+        && entry(listed, probe.stat.st_ino as u32)
+            .is_some_and(|entry| entry.shutdown & RCV_SHUTDOWN != 0);
+    Ok((write, read))
 }
 
 fn entry_key(entry: &TcpEntry) -> PairKey {

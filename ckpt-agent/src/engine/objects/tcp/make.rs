@@ -1,5 +1,6 @@
 //! Sockets bound and connected at recorded addresses, or at others where those can't be had.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -64,6 +65,13 @@ impl Address {
         SocketAddr::new(ip, 0)
     }
 
+    /// The same port of all of the machine's addresses.
+    fn unspecified(&self) -> SocketAddr {
+        let ip: IpAddr =
+            if self.v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        SocketAddr::new(ip, self.at.map_or(0, |at| at.port()))
+    }
+
     fn key(&self) -> (bool, Option<SocketAddr>) {
         (self.v6, self.at)
     }
@@ -102,32 +110,62 @@ pub(super) fn warn_of_options(
     }
 }
 
+/// What a bound socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Connections of the restore itself.
+    Temporary,
+    /// Bound by the job, no more.
+    Idle,
+    /// Others of the job find it by its address.
+    Listening,
+}
+
 /// A socket bound to its recorded address, or near it where that is taken or not of this machine.
 ///
 /// # Errors
 /// No address at all could be bound.
-pub(super) fn bound(address: &Address, tell: bool, context: &mut RestoreContext) -> Result<Socket> {
+pub(super) fn bound(
+    address: &Address,
+    purpose: Purpose,
+    context: &mut RestoreContext,
+) -> Result<Socket> {
     let Some(at) = address.at else { return new_socket(address, context) };
-    let mut tried = vec![at, SocketAddr::new(at.ip(), 0), address.loopback()];
-    tried.dedup();
-    let mut last = None;
-    for candidate in tried {
+    let of_job = purpose != Purpose::Temporary;
+    let mut candidates = VecDeque::from([at]);
+    let mut first: Option<std::io::Error> = None;
+    while let Some(candidate) = candidates.pop_front() {
         let socket = new_socket(address, context)?;
-        match socket.bind(&SockAddr::from(candidate)) {
+        let error = match socket.bind(&SockAddr::from(candidate)) {
             Ok(()) => {
-                if let Some(error) = last.filter(|_| tell) {
+                if let Some(error) = first {
                     let now = socket.local_addr().ok().and_then(|now| now.as_socket());
-                    context.warn(format!(
-                        "address {at} can't be had ({error}): the socket is at {} now",
-                        now.unwrap_or(candidate)
-                    ));
+                    let now = now.unwrap_or(candidate);
+                    if context.cluster && of_job {
+                        context.moved_listeners.push((at, now));
+                    } else if !context.cluster && purpose != Purpose::Idle {
+                        context.warn(format!(
+                            "address {at} can't be had ({error}): the socket is at {now} now"
+                        ));
+                    }
                 }
                 return Ok(socket);
             }
-            Err(error) => last = Some(error),
+            Err(error) => error,
+        };
+        if first.is_none() {
+            // Where the machine has another address, a socket bound to all of them is reached at it.
+            let elsewhere = error.raw_os_error() == Some(libc::EADDRNOTAVAIL);
+            let any = address.unspecified();
+            candidates.extend(match context.cluster && of_job {
+                true if elsewhere => [any, SocketAddr::new(any.ip(), 0)],
+                true => [SocketAddr::new(at.ip(), 0), SocketAddr::new(any.ip(), 0)],
+                false => [SocketAddr::new(at.ip(), 0), address.loopback()],
+            });
         }
+        first.get_or_insert(error);
     }
-    Err(system("bind", at, last.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into())))
+    Err(system("bind", at, first.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into())))
 }
 
 /// Makes all connections; `take` gets every end.
@@ -153,7 +191,7 @@ pub(super) fn connect_all(
             rest.iter().take_while(|link| link.server.1.key() == first.server.1.key()).count();
         let (group, after) = rest.split_at(count);
         rest = after;
-        let listener = bound(&first.server.1, true, context)?;
+        let listener = bound(&first.server.1, Purpose::Temporary, context)?;
         listener.listen(16).map_err(|error| system("listen on", "a temporary socket", error))?;
         let target = listener
             .local_addr()
@@ -174,7 +212,7 @@ pub(super) fn connect_all(
 
 /// A socket connected to its own address (simultaneous open with itself).
 fn to_itself(address: &Address, context: &mut RestoreContext) -> Result<OwnedFd> {
-    let socket = bound(address, true, context)?;
+    let socket = bound(address, Purpose::Temporary, context)?;
     let own = socket.local_addr().map_err(|error| system("getsockname", "a TCP socket", error))?;
     socket
         .connect_timeout(&own, CONNECT_LIMIT)
@@ -208,12 +246,17 @@ pub(super) fn client(
                 Err(error) => later |= error.raw_os_error() == Some(libc::EADDRNOTAVAIL),
             }
         }
-        if !later || began.elapsed() > PORT_LIMIT {
+        // In a cluster most addresses are another machine's, and no port is worth a wait.
+        if !later || context.cluster || began.elapsed() > PORT_LIMIT {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     let socket = connect_from(new_socket(address, context)?, &target)?;
+    if context.cluster {
+        // Moves change addresses; nobody is to be told of every one.
+        return Ok(socket);
+    }
     let now = socket.local_addr().ok().and_then(|now| now.as_socket());
     context.warn(format!(
         "address {at} can't be had: the connection comes from {} now",

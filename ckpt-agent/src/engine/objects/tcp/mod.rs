@@ -5,6 +5,8 @@
 //! * `diag`: which end belongs to which, from addresses and the kernel's list of sockets;
 //! * `quiesce`: waits until every sent byte is in its receiver's queue, and reads the queues;
 //! * `pending`: reads connections that are not accepted yet;
+//! * `outer`: connections whose peer is not in this instance of the job;
+//! * `widened`: room for what such a peer has still to send;
 //! * `refill`: puts bytes back through the sender's own socket;
 //! * `make`: sockets at recorded addresses;
 //! * `restore`: connections, listeners, connections not yet accepted, in the order that keeps
@@ -12,12 +14,19 @@
 
 mod diag;
 mod make;
+mod outer;
 mod pending;
 mod quiesce;
 mod refill;
 mod restore;
+mod widened;
+#[cfg(test)]
+mod outer_tests;
 #[cfg(test)]
 mod tests;
+
+pub use outer::{OuterSocket, outer_sockets};
+pub use widened::Widened;
 
 use std::net::SocketAddr;
 
@@ -89,6 +98,12 @@ pub struct Connection {
     /// shutdown(2) SHUT_WR was called here.
     #[serde(default)]
     pub shut_write: bool,
+    /// Of a connection to outside: the peer has closed or shut down writing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub peer_shut: bool,
+    /// Of a connection to outside: bytes sent from this end had not arrived. It can't be made again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_flight: bool,
 }
 
 /// What is at the other end of a connection.
@@ -110,7 +125,8 @@ pub enum PeerEnd {
     },
     /// The peer has closed: what is left is to be read, then end of file.
     Closed,
-    /// Something outside of the job: found reset after a restart.
+    /// Something outside of the job: found reset after a restart. In a cluster maybe another instance
+    /// of the job.
     Outside,
 }
 
@@ -206,6 +222,8 @@ impl Room for TcpSocket {
                         sent: None,
                         shut_read: false,
                         shut_write: false,
+                        peer_shut: false,
+                        in_flight: false,
                     }),
                     None => return Err(EngineError::odd("getpeername", format!("{peer:?}"))),
                 },
@@ -220,6 +238,10 @@ impl Room for TcpSocket {
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
         diag::settle(all, context)
+    }
+
+    fn late(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        outer::settle(all, context)
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {

@@ -12,9 +12,12 @@ use nix::sys::socket::{MsgFlags, recv};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::poll::poll_one;
+use super::super::super::sys::sock_diag;
 use super::super::super::sys::sockopt;
+use super::outer::{Whereabouts, whereabouts};
 use super::refill::{Refill, refill};
-use super::{Found, Probe, TcpSocket, TcpState, diag, kernel_state, soon};
+use super::widened::{Widened, tell_of_room};
+use super::{DumpContext, Found, Probe, TcpSocket, TcpState, diag, kernel_state, soon};
 
 /// Limit for all connections together.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -30,15 +33,37 @@ const SHUT_LIMIT: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_micros(30);
 /// Bytes fetched by one read.
 const PIECE: usize = 256 * 1024;
+/// A peer on a machine that the job does not run on is waited for while it takes bytes, and this long
+/// when it takes none.
+const STRANGER_LIMIT: Duration = Duration::from_millis(300);
+/// Bytes from other instances come in one after the other: what has been silent for so long is full,
+/// empty, or waits for its sender.
+const SILENCE: Duration = Duration::from_millis(2);
 
-/// Bytes in flight to every socket, in the order given; `peers` names each one's other end.
+/// Between two looks at the list of all sockets.
+const ORPHAN_PAUSE: Duration = Duration::from_micros(300);
+/// Orphans that get rid of nothing for so long are not waited for: their peers do not read.
+const ORPHAN_LIMIT: Duration = Duration::from_millis(20);
+
+/// What is known of a socket once nothing of this instance is under way.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// Bytes that its program has not read; of an outer connection read later.
+    pub(super) received: Vec<u8>,
+    /// Its peer, no instance of the job, has not taken what was sent to it.
+    pub(super) in_flight: bool,
+}
+
+/// Waits until every socket's bytes have arrived, and reads the queues, in the order given; `peers`
+/// names each one's other end.
 ///
 /// # Errors
 /// Connections that do not come to rest within the limit.
 pub(super) fn quiesce(
     all: &[Found<'_, TcpSocket>],
     peers: &[Option<usize>],
-) -> Result<Vec<Vec<u8>>> {
+    context: &mut DumpContext,
+) -> Result<Vec<Rest>> {
     let mut lines: Vec<Line<'_>> = all
         .iter()
         .zip(peers)
@@ -53,10 +78,14 @@ pub(super) fn quiesce(
             may_grow: !found.object.options.receive_buffer_locked(),
             fetched: None,
             pushed: None,
+            outer: outer(found, *peer, context),
         })
         .collect();
+    for line in lines.iter().filter(|line| line.outer.is_some()) {
+        context.widened.extend(Widened::new(&line.probe.copy)?);
+    }
     let settled = come_to_rest(&mut lines);
-    let read = settled.and_then(|()| lines.iter_mut().map(Line::queue).collect::<Result<Vec<_>>>());
+    let read = settled.and_then(|()| lines.iter_mut().map(Line::rest).collect::<Result<Vec<_>>>());
     // On every path: what was fetched goes back.
     let put_back = put_back(&lines);
     for line in &lines {
@@ -64,6 +93,64 @@ pub(super) fn quiesce(
     }
     put_back?;
     read
+}
+
+/// In a cluster: a connection that leads out of the instance.
+fn outer(
+    found: &Found<'_, TcpSocket>,
+    peer: Option<usize>,
+    context: &DumpContext,
+) -> Option<Outer> {
+    let connection = found.object.connection()?;
+    (context.cluster && peer.is_none()).then(|| Outer {
+        peer: whereabouts(found.object.local, connection.peer, &context.machines),
+        unread: 0,
+        unacknowledged: 0,
+        changed: None,
+        in_flight: false,
+    })
+}
+
+/// A connection whose other end another instance may hold.
+struct Outer {
+    peer: Whereabouts,
+    /// Bytes at the last look.
+    unread: usize,
+    /// Bytes at the last look.
+    unacknowledged: usize,
+    /// When either was last seen to change.
+    changed: Option<Instant>,
+    /// It is not waited for any more.
+    in_flight: bool,
+}
+
+/// Connections that their programs have closed before everything was sent. They belong to no process
+/// any more, maybe not to this job, and what they still send has to arrive before queues are read.
+#[derive(Default)]
+struct Orphans {
+    left: u64,
+    changed: Option<Instant>,
+}
+
+impl Orphans {
+    /// Whether any of them still gets rid of bytes.
+    fn still_send(&mut self, began: Instant) -> Result<bool> {
+        let left = sock_diag::tcp_sockets()?
+            .iter()
+            .filter(|entry| entry.inode == 0)
+            .filter(|entry| {
+                let state = i32::from(entry.state);
+                matches!(state, diag::FIN_WAIT1 | diag::CLOSING | diag::LAST_ACK)
+            })
+            .map(|entry| u64::from(entry.send_queue).max(1))
+            .sum();
+        if left != self.left || self.changed.is_none() {
+            self.left = left;
+            self.changed = Some(Instant::now());
+        }
+        let stuck = self.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
+        Ok(left > 0 && stuck < ORPHAN_LIMIT && began.elapsed() < LIMIT)
+    }
 }
 
 struct Line<'a> {
@@ -77,15 +164,23 @@ struct Line<'a> {
     fetched: Option<Vec<u8>>,
     /// TCP_CORK and TCP_NODELAY as they were before the sender was made to send.
     pushed: Option<(i32, i32)>,
+    outer: Option<Outer>,
 }
 
 fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
     let began = Instant::now();
+    let mut orphans = Orphans::default();
     loop {
         let mut busy: Option<usize> = None;
         let waited = began.elapsed();
         for sender in 0..lines.len() {
             if !lines[sender].connected || unacknowledged(lines[sender].probe)? == 0 {
+                continue;
+            }
+            if lines[sender].outer.is_some() {
+                if lines[sender].waits_for_outside(waited)? {
+                    busy = Some(sender);
+                }
                 continue;
             }
             // To outside nothing is waited for, but a peer that is not accepted yet, or closed, answers
@@ -119,7 +214,21 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
         for line in lines.iter_mut() {
             line.fetch()?;
         }
-        let Some(sender) = busy else { return Ok(()) };
+        let mut coming = false;
+        for line in lines.iter_mut() {
+            coming |= line.is_coming_in()?;
+        }
+        if busy.is_none() && coming && waited < LIMIT {
+            std::thread::sleep(PAUSE);
+            continue;
+        }
+        let Some(sender) = busy else {
+            if lines.iter().any(|line| line.outer.is_some()) && orphans.still_send(began)? {
+                std::thread::sleep(ORPHAN_PAUSE);
+                continue;
+            }
+            return Ok(());
+        };
         if waited > LIMIT {
             let probe = lines[sender].probe;
             return Err(EngineError::TooLong {
@@ -202,39 +311,105 @@ impl Line<'_> {
         }
     }
 
+    /// Whether bytes sent out of the instance are still to be waited for.
+    fn waits_for_outside(&mut self, waited: Duration) -> Result<bool> {
+        self.push();
+        let left = unacknowledged(self.probe)?;
+        let probe = self.probe;
+        let Some(outer) = &mut self.outer else { return Ok(false) };
+        if outer.unacknowledged != left || outer.changed.is_none() {
+            outer.unacknowledged = left;
+            outer.changed = Some(Instant::now());
+        }
+        let stuck = outer.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
+        match outer.peer {
+            Whereabouts::Job if waited > LIMIT => Err(soon(
+                probe,
+                format!("{left} bytes sent to another node do not arrive"),
+                "they arrive once that node's program reads or the network recovers: try again",
+            )),
+            Whereabouts::Job => Ok(true),
+            _ if outer.in_flight => Ok(false),
+            _ => {
+                outer.in_flight = stuck > STRANGER_LIMIT || waited > LIMIT;
+                Ok(!outer.in_flight)
+            }
+        }
+    }
+
+    /// Whether bytes from out of the instance still come in, as far as can be seen; their senders are
+    /// told that they have arrived, and that there is room.
+    fn is_coming_in(&mut self) -> Result<bool> {
+        let probe = self.probe;
+        let Some(outer) = &mut self.outer else { return Ok(false) };
+        let unread = readable(probe)?;
+        let first = outer.changed.is_none();
+        if first || unread != outer.unread {
+            outer.changed = Some(Instant::now());
+            outer.unread = unread;
+        }
+        let quiet = outer.changed.is_some_and(|changed| changed.elapsed() > SILENCE);
+        if !quiet {
+            self.acknowledge_now();
+            tell_of_room(&probe.copy);
+        }
+        Ok(!quiet)
+    }
+
+    fn rest(&mut self) -> Result<Rest> {
+        match &self.outer {
+            Some(outer) => Ok(Rest { in_flight: outer.in_flight, ..Rest::default() }),
+            None => Ok(Rest { received: self.queue()?, in_flight: false }),
+        }
+    }
+
     /// All bytes that this socket's program has not read.
     fn queue(&mut self) -> Result<Vec<u8>> {
         if !self.has_queue {
             return Ok(Vec::new());
         }
-        let waiting = poll_now(&self.probe.copy, libc::POLLPRI)?;
-        if waiting & libc::POLLPRI != 0 {
-            return Err(soon(
-                self.probe,
-                "a TCP connection with urgent data in flight",
-                "it is read soon: try again",
-            ));
-        }
         if let Some(fetched) = &self.fetched {
+            refuse_urgent(self.probe)?;
             return Ok(fetched.clone());
         }
-        let count = sockopt::readable(&self.probe.copy)
-            .map_err(|error| EngineError::system("ioctl FIONREAD", "a TCP socket", error))?;
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let mut bytes = vec![0u8; count];
-        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        let got = recv(self.probe.copy.as_raw_fd(), &mut bytes, flags)
-            .map_err(|errno| EngineError::system("peek at", "a TCP socket's queue", errno))?;
-        if got != count {
-            return Err(EngineError::odd(
-                "a TCP socket's queue",
-                format!("{got} of {count} bytes (a mark of urgent data?)"),
-            ));
-        }
-        Ok(bytes)
+        peek(self.probe)
     }
+}
+
+fn refuse_urgent(probe: &Probe) -> Result<()> {
+    if poll_now(&probe.copy, libc::POLLPRI)? & libc::POLLPRI == 0 {
+        return Ok(());
+    }
+    Err(soon(
+        probe,
+        "a TCP connection with urgent data in flight",
+        "it is read soon: try again",
+    ))
+}
+
+fn readable(probe: &Probe) -> Result<usize> {
+    sockopt::readable(&probe.copy)
+        .map_err(|error| EngineError::system("ioctl FIONREAD", "a TCP socket", error))
+}
+
+/// All bytes in a receive queue, left where they are.
+pub(super) fn peek(probe: &Probe) -> Result<Vec<u8>> {
+    refuse_urgent(probe)?;
+    let count = readable(probe)?;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0u8; count];
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    let got = recv(probe.copy.as_raw_fd(), &mut bytes, flags)
+        .map_err(|errno| EngineError::system("peek at", "a TCP socket's queue", errno))?;
+    if got != count {
+        return Err(EngineError::odd(
+            "a TCP socket's queue",
+            format!("{got} of {count} bytes (a mark of urgent data?)"),
+        ));
+    }
+    Ok(bytes)
 }
 
 /// Bytes sent and not acknowledged by the peer's kernel.

@@ -16,7 +16,7 @@ use super::super::super::sys::sockopt;
 use super::super::socket_options::{
     Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer,
 };
-use super::make::{self, Address, End, Link};
+use super::make::{self, Address, End, Link, Purpose};
 use super::refill::{Refill, refill};
 use super::{PeerEnd, RestoreContext, Saved, TcpSocket, TcpState};
 
@@ -36,8 +36,14 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
     // The far ends of connections whose peer is gone, until they have done their part.
     let mut ghosts: Vec<(FileId, OwnedFd)> = Vec::new();
 
+    for saved in all.iter().filter(|saved| saved.object.connection().is_some()) {
+        if let Some(fd) = context.connections.remove(&saved.id) {
+            made.insert(saved.id, fd);
+        }
+    }
+    let handed_over: BTreeSet<FileId> = made.keys().copied().collect();
     let servers = server_ports(all);
-    let links = links(&by_id, &servers)?;
+    let links = links(&by_id, &servers, &handed_over, context.cluster)?;
     make::connect_all(links, context, |end, fd| match end {
         End::Socket(id) => {
             made.insert(id, fd);
@@ -46,8 +52,12 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
     })?;
     listeners_and_idle(all, &mut made, context)?;
     waiting(all, &by_id, &mut made, context)?;
-    fill(all, &made, &ghosts, context)?;
-    close(all, &made, ghosts)?;
+    // The agents have filled what they hand over, and shut down its sending side.
+    let own: Vec<&Saved<'_, TcpSocket>> =
+        all.iter().filter(|saved| !handed_over.contains(&saved.id)).collect();
+    fill(&own, &made, &ghosts, context)?;
+    close(&own, &made, ghosts)?;
+    shut_reading(all, &made, &handed_over)?;
     for saved in all {
         let Some(fd) = made.remove(&saved.id) else {
             return Err(EngineError::Damaged(format!("TCP socket {} has no end", saved.id.0)));
@@ -77,11 +87,24 @@ fn server_ports(all: &[Saved<'_, TcpSocket>]) -> BTreeSet<u16> {
 }
 
 /// All connections with the roles that their ends take.
-fn links(by_id: &BTreeMap<FileId, &TcpSocket>, servers: &BTreeSet<u16>) -> Result<Vec<Link>> {
+fn links(
+    by_id: &BTreeMap<FileId, &TcpSocket>,
+    servers: &BTreeSet<u16>,
+    handed_over: &BTreeSet<FileId>,
+    cluster: bool,
+) -> Result<Vec<Link>> {
     let mut links = Vec::new();
     for (&id, &socket) in by_id {
+        if handed_over.contains(&id) {
+            continue;
+        }
         match &socket.state {
             TcpState::Connected(connection) => match connection.end {
+                PeerEnd::Socket { file } | PeerEnd::Waiting { listener: file, .. }
+                    if is_apart(by_id, file, cluster) =>
+                {
+                    links.push(with_ghost(id, socket, connection.peer, servers));
+                }
                 PeerEnd::Socket { file } if file < id => {}
                 PeerEnd::Socket { file } => {
                     let peer = by_id.get(&file).copied().filter(|peer| {
@@ -117,6 +140,11 @@ fn links(by_id: &BTreeMap<FileId, &TcpSocket>, servers: &BTreeSet<u16>) -> Resul
     Ok(links)
 }
 
+/// Whether a peer of the job is restored elsewhere.
+fn is_apart(by_id: &BTreeMap<FileId, &TcpSocket>, peer: FileId, cluster: bool) -> bool {
+    cluster && !by_id.contains_key(&peer)
+}
+
 fn address(socket: &TcpSocket) -> Address {
     Address { v6: socket.v6, at: socket.local, options: socket.options.clone() }
 }
@@ -147,7 +175,8 @@ fn listeners_and_idle(
             _ => continue,
         };
         let address = address(saved.object);
-        let socket = make::bound(&address, backlog.is_some(), context)?;
+        let purpose = if backlog.is_some() { Purpose::Listening } else { Purpose::Idle };
+        let socket = make::bound(&address, purpose, context)?;
         // Of a listener: what its connections will start with.
         let wanted = &saved.object.options;
         if backlog.is_none() || wanted.receive_buffer_locked() {
@@ -174,7 +203,9 @@ fn waiting(
     let mut queue = Vec::new();
     for saved in all {
         let Some(connection) = saved.object.connection() else { continue };
-        if let PeerEnd::Waiting { listener, place } = connection.end {
+        let PeerEnd::Waiting { listener, place } = connection.end else { continue };
+        // One whose listening socket is restored elsewhere is made, and will be found reset.
+        if !made.contains_key(&saved.id) {
             queue.push((place, saved, connection, listener));
         }
     }
@@ -207,7 +238,7 @@ fn waiting(
 
 /// Sends all bytes in flight, each through the socket of its sender.
 fn fill(
-    all: &[Saved<'_, TcpSocket>],
+    all: &[&Saved<'_, TcpSocket>],
     made: &Made,
     ghosts: &[(FileId, OwnedFd)],
     context: &RestoreContext,
@@ -217,7 +248,7 @@ fn fill(
         let (received, sender): (Option<BlobId>, _) = match &saved.object.state {
             TcpState::Connected(connection) => {
                 let sender = match connection.end {
-                    PeerEnd::Socket { file } => made.get(&file),
+                    PeerEnd::Socket { file } if made.contains_key(&file) => made.get(&file),
                     _ => ghost_of(ghosts, saved.id),
                 };
                 (connection.received, sender)
@@ -260,18 +291,19 @@ fn ghost_of(ghosts: &[(FileId, OwnedFd)], of: FileId) -> Option<&OwnedFd> {
 }
 
 /// Half closes, ends and resets, now that nothing is to be sent any more.
-fn close(all: &[Saved<'_, TcpSocket>], made: &Made, ghosts: Vec<(FileId, OwnedFd)>) -> Result<()> {
-    let shut = |fd: &OwnedFd, how| {
-        SockRef::from(fd)
-            .shutdown(how)
-            .map_err(|error| EngineError::system("shut down", "a TCP connection", error))
-    };
+fn close(all: &[&Saved<'_, TcpSocket>], made: &Made, ghosts: Vec<(FileId, OwnedFd)>) -> Result<()> {
     let mut resets = BTreeSet::new();
     for saved in all {
         let Some(fd) = made.get(&saved.id) else { continue };
         match &saved.object.state {
             TcpState::Connected(connection) => {
-                if connection.end == PeerEnd::Outside {
+                // Of a peer that has said its last word only the end is missing.
+                let apart = match connection.end {
+                    PeerEnd::Outside => !connection.peer_shut,
+                    PeerEnd::Socket { .. } | PeerEnd::Waiting { .. } => ghost_of(&ghosts, saved.id).is_some(),
+                    _ => false,
+                };
+                if apart {
                     resets.insert(saved.id);
                 } else if connection.shut_write {
                     shut(fd, std::net::Shutdown::Write)?;
@@ -302,6 +334,26 @@ fn close(all: &[Saved<'_, TcpSocket>], made: &Made, ghosts: Vec<(FileId, OwnedFd
     Ok(())
 }
 
+fn shut(fd: &OwnedFd, how: std::net::Shutdown) -> Result<()> {
+    SockRef::from(fd)
+        .shutdown(how)
+        .map_err(|error| EngineError::system("shut down", "a TCP connection", error))
+}
+
+/// Of connections that the agents have made: they cannot tell reading that is shut down to each other.
+fn shut_reading(
+    all: &[Saved<'_, TcpSocket>],
+    made: &Made,
+    handed_over: &BTreeSet<FileId>,
+) -> Result<()> {
+    for saved in all.iter().filter(|saved| handed_over.contains(&saved.id)) {
+        if saved.object.connection().is_some_and(|connection| connection.shut_read) {
+            made.get(&saved.id).map_or(Ok(()), |fd| shut(fd, std::net::Shutdown::Read))?;
+        }
+    }
+    Ok(())
+}
+
 /// The options that would have been in the way until now.
 fn finish(socket: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
     let kind: Kind = socket.kind();
@@ -310,6 +362,11 @@ fn finish(socket: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
     if connected {
         // Stays on: see `quiesce::let_ports_be_reused`.
         options.set.remove("reuse_address");
+        // Differ between the end that connected and the one that accepted (net/ipv4/tcp_ipv4.c,
+        // tcp_v4_syn_recv_sock), can't be set and mean nothing: ends may have changed roles.
+        for name in ["multicast_ttl", "v6_multicast_hops"] {
+            options.set.remove(name);
+        }
         set_send_buffer(fd, options.send_buffer);
         if options.receive_buffer_locked() {
             set_receive_buffer(fd, options.receive_buffer);

@@ -11,14 +11,14 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use super::super::testing::{dump, try_dump};
 use super::super::{DumpContext, External};
 
-fn pair_at(address: &str) -> (TcpListener, TcpStream, TcpStream) {
+pub(super) fn pair_at(address: &str) -> (TcpListener, TcpStream, TcpStream) {
     let listener = TcpListener::bind(address).unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (server, _) = listener.accept().unwrap();
     (listener, client, server)
 }
 
-fn read_all_now(stream: &TcpStream) -> Vec<u8> {
+pub(super) fn read_all_now(stream: &TcpStream) -> Vec<u8> {
     stream.set_nonblocking(true).unwrap();
     let mut bytes = Vec::new();
     let mut piece = vec![0u8; 65536];
@@ -41,7 +41,7 @@ fn read_all_now(stream: &TcpStream) -> Vec<u8> {
     bytes
 }
 
-fn pattern(length: usize, seed: u32) -> Vec<u8> {
+pub(super) fn pattern(length: usize, seed: u32) -> Vec<u8> {
     let mut state = seed | 1;
     (0..length)
         .map(|_| {
@@ -51,7 +51,7 @@ fn pattern(length: usize, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-fn stream(fd: &std::os::fd::OwnedFd) -> TcpStream {
+pub(super) fn stream(fd: &std::os::fd::OwnedFd) -> TcpStream {
     TcpStream::from(fd.try_clone().unwrap())
 }
 
@@ -97,7 +97,7 @@ fn a_full_window_is_drained_and_put_back() {
 }
 
 /// Writes until nothing more fits; returns what was written.
-fn fill(stream: &TcpStream, seed: u32) -> Vec<u8> {
+pub(super) fn fill(stream: &TcpStream, seed: u32) -> Vec<u8> {
     let all = pattern(16 << 20, seed);
     stream.set_nonblocking(true).unwrap();
     let mut sent = 0;

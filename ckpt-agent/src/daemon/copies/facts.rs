@@ -1,0 +1,107 @@
+//! What a coordinator must know of an image.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
+
+use crate::engine::dump::process_file;
+use crate::engine::graph::{Backing, Graph, ProcessImage, ProcessState};
+use crate::engine::objects::Object;
+
+/// Folders whose files are part of the system: every machine that can run the job has them, and a restore
+/// checks that they are the same.
+const SYSTEM: [&str; 9] =
+    ["/usr/", "/lib/", "/lib64/", "/lib32/", "/bin/", "/sbin/", "/etc/", "/opt/", "/nix/store/"];
+
+/// Facts of an image that lies in that folder.
+///
+/// # Errors
+/// One line.
+pub fn facts(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    features: &[String],
+) -> Result<ImageFacts, String> {
+    let graph: Graph = read(folder, checkpoint, "graph.json")?;
+    let mut images = BTreeMap::new();
+    for node in graph.processes.iter().filter(|node| node.state == ProcessState::Alive) {
+        let image: ProcessImage = read(folder, checkpoint, &process_file(node.pid))?;
+        images.insert(node.pid, image);
+    }
+    let processes: Vec<ProcessFacts> = graph
+        .processes
+        .iter()
+        .filter_map(|node| {
+            let image = images.get(&node.pid)?;
+            Some(ProcessFacts {
+                pid: node.pid,
+                parent: node.ppid,
+                name: node.comm.clone(),
+                threads: u32::try_from(image.threads.len()).unwrap_or(u32::MAX),
+                bytes: image.pages.iter().map(|window| u64::from(window.chunk.length)).sum(),
+            })
+        })
+        .collect();
+    Ok(ImageFacts {
+        root: (graph.root != 0 && images.contains_key(&graph.root)).then_some(graph.root),
+        units: units(&processes),
+        processes,
+        requirements: Requirements {
+            architecture: graph.architecture.clone(),
+            page_size: graph.page_size,
+            vdso: graph.vdso.clone(),
+            features: features.to_vec(),
+        },
+        at_stake: at_stake(&graph, images.values()),
+    })
+}
+
+/// An index file of an image that may not be committed yet.
+///
+/// # Errors
+/// One line.
+pub fn read<T: serde::de::DeserializeOwned>(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    name: &str,
+) -> Result<T, String> {
+    let path = folder.join("checkpoints").join(checkpoint.to_string()).join(name);
+    let text = std::fs::read(&path).map_err(|error| format!("read {}: {error}", path.display()))?;
+    serde_json::from_slice(&text).map_err(|error| format!("read {}: {error}", path.display()))
+}
+
+fn units(processes: &[ProcessFacts]) -> Vec<Unit> {
+    let parents: BTreeSet<i32> = processes.iter().map(|process| process.parent).collect();
+    processes
+        .iter()
+        .map(|process| Unit {
+            pids: vec![process.pid],
+            bytes: process.bytes,
+            // Daemons and shells are parents; what computes is not, as a rule.
+            load: u32::from(!parents.contains(&process.pid)),
+            because: String::new(),
+        })
+        .collect()
+}
+
+/// Files that the image only names, and that may be on this machine alone.
+fn at_stake<'a>(graph: &Graph, images: impl Iterator<Item = &'a ProcessImage>) -> Vec<String> {
+    let mut paths = BTreeSet::new();
+    for image in images {
+        paths.insert(image.executable.path.clone());
+        for area in &image.areas {
+            if let Backing::File { file, .. } = &area.backing {
+                paths.insert(file.path.clone());
+            }
+        }
+    }
+    for file in &graph.files {
+        if let Object::Regular(crate::engine::objects::Regular::ByPath(named)) = &file.object {
+            paths.insert(named.path.clone());
+        }
+    }
+    paths.retain(|path| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir)));
+    paths.into_iter().map(|path| format!("{path} is not in the image")).collect()
+}

@@ -1,0 +1,160 @@
+//! The files of an image, and which names are believed.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::peer::ImageFile;
+use tokio::task::spawn_blocking;
+
+use crate::daemon::folders::Folders;
+use crate::store;
+
+/// The most files of an image.
+const MOST_FILES: usize = 100_000;
+/// The commit mark's name.
+const MARK: &str = "COMMITTED";
+
+/// All files of an image; of a committed one with its mark, which comes last.
+pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<ImageFile>, String> {
+    let folder = folder.to_owned();
+    blocking(move || {
+        let mark = store::survey(&folder, checkpoint).map_err(|damage| damage.to_string())?;
+        let packs = mark.packs.iter().map(|pack| ImageFile {
+            path: format!("packs/{}.tar", pack.id),
+            length: pack.length,
+        });
+        let index = mark.files.iter().map(|file| ImageFile {
+            path: format!("checkpoints/{checkpoint}/{}", file.name),
+            length: file.length,
+        });
+        let mut files: Vec<ImageFile> = packs.chain(index).collect();
+        let path = format!("checkpoints/{checkpoint}/{MARK}");
+        if let Ok(found) = std::fs::metadata(folder.join(&path)) {
+            files.push(ImageFile { path, length: found.len() });
+        }
+        Ok(files)
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(
+    what: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    spawn_blocking(what).await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// Whether all names are those of an image's files, and none twice.
+pub fn check(
+    files: &[ImageFile],
+    checkpoint: CheckpointNumber,
+    committed: bool,
+) -> Result<(), String> {
+    if files.len() > MOST_FILES {
+        return Err("the image has too many files".to_owned());
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for file in files {
+        let known = is_pack(&file.path)
+            || is_index(&file.path, checkpoint)
+            || committed && file.path == format!("checkpoints/{checkpoint}/{MARK}");
+        if !known || !seen.insert(&file.path) {
+            return Err(format!("{:?} is no file of an image", file.path));
+        }
+    }
+    Ok(())
+}
+
+fn is_pack(path: &str) -> bool {
+    let name = path.strip_prefix("packs/").and_then(|name| name.strip_suffix(".tar"));
+    name.is_some_and(|name| {
+        (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+fn is_index(path: &str, checkpoint: CheckpointNumber) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    path.strip_prefix(&format!("checkpoints/{checkpoint}/")).is_some_and(|name| {
+        name.len() <= 100
+            && name.ends_with(".json")
+            && !name.starts_with('.')
+            && !name.contains("..")
+            && name.bytes().all(plain)
+    })
+}
+
+/// Makes the folders, and tells which files are not there. Index files are always wanted: they are small,
+/// and an older attempt at the same checkpoint may have left others.
+pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile>, String> {
+    let (folder, files) = (folder.to_owned(), files.to_vec());
+    blocking(move || {
+        let failed = |error: std::io::Error| format!("make room for a copy: {error}");
+        let make = |path: &Path| {
+            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)
+        };
+        make(&folder.join("packs"))?;
+        for parent in files.iter().filter_map(|file| Path::new(&file.path).parent()) {
+            make(&folder.join(parent))?;
+        }
+        let is_here = |file: &ImageFile| {
+            is_pack(&file.path)
+                && std::fs::symlink_metadata(folder.join(&file.path))
+                    .is_ok_and(|found| found.is_file() && found.len() == file.length)
+        };
+        Ok(files.into_iter().filter(|file| !is_here(file)).collect())
+    })
+    .await
+}
+
+/// Checks every byte.
+pub async fn verify(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), String> {
+    let folder = folder.to_owned();
+    blocking(move || {
+        store::verify_copy(&folder, checkpoint)
+            .map(drop)
+            .map_err(|damage| format!("the copy is not whole: {damage}"))
+    })
+    .await
+}
+
+/// A job of which nothing is left here needs no folder.
+pub fn forget_files(folders: &Folders, job: &str) {
+    if folders.instances(job).is_empty() {
+        let _ = std::fs::remove_dir(folders.job(job).join("instances"));
+        // Fails where there is something else in it, as it should.
+        let _ = std::fs::remove_dir(folders.job(job));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_images_are_believed() {
+        let file = |path: &str| vec![ImageFile { path: path.to_owned(), length: 1 }];
+        for good in ["packs/0123456789ab.tar", "checkpoints/3/graph.json"] {
+            assert!(check(&file(good), 3, false).is_ok(), "{good}");
+        }
+        let bad = [
+            "packs/../x.tar",
+            "packs/a/b.tar",
+            "/packs/a.tar",
+            "packs/.tar",
+            "checkpoints/4/graph.json",
+            "checkpoints/3/../graph.json",
+            "checkpoints/3/.json",
+            "checkpoints/3/COMMITTED",
+            "checkpoints/3/a..json",
+            "instance.json",
+            "",
+        ];
+        for bad in bad {
+            assert!(check(&file(bad), 3, false).is_err(), "{bad}");
+        }
+        assert!(check(&file("checkpoints/3/COMMITTED"), 3, true).is_ok());
+        let twice = [file("packs/0a.tar"), file("packs/0a.tar")].concat();
+        assert!(check(&twice, 3, true).is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! The hand on an instance of real processes.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use protocol::agent::{AgentCommand, AgentEvent};
+use protocol::cluster::agent::RelaySide;
+use protocol::launch::{LaunchSpec, RestoreSpec};
+
+use super::control::{
+    Adopted, Control, ControlEvent, ControlEvents, End, RelayEnd, RelayEndKind, RelayState,
+    RestoreSetup, Setup, StartControl, Started,
+};
+use super::lease::BootTime;
+use super::wiring::read_blob;
+use crate::agent::{Agent, InstanceEvent, RestoreOrder};
+use crate::engine::graph::{
+    FileId, Graph, OuterEnd, RelayEnd as NativeEnd, RelayKind, RelayState as SavedState,
+};
+use crate::engine::job_init::{ClusterOrder, UserOrder};
+use crate::engine::objects::StdioRole;
+use crate::engine::split::PartOrder;
+use crate::store::Checkpoint;
+
+/// Most bytes that a relay may have held.
+const MOST_HELD: u64 = 16 << 20;
+
+/// What starts hands on real instances.
+#[must_use]
+pub fn starter() -> StartControl {
+    Arc::new(|folder: PathBuf, events: ControlEvents| {
+        let report = move |event| {
+            if let Some(event) = translate(event) {
+                events(event);
+            }
+        };
+        let agent = Agent::start_for_instance(folder, report).map_err(|error| error.to_string())?;
+        Ok(Arc::new(Hand { agent, ends: Mutex::default() }) as Arc<dyn Control>)
+    })
+}
+
+fn translate(event: InstanceEvent) -> Option<ControlEvent> {
+    match event {
+        InstanceEvent::Agent(event) => Some(ControlEvent::Agent(event)),
+        InstanceEvent::RootEnded(status) => Some(ControlEvent::RootEnded(status)),
+        InstanceEvent::Empty => Some(ControlEvent::Empty),
+        InstanceEvent::NotHeld { reason } => {
+            let text = format!("the instance could not be held: {reason}");
+            Some(ControlEvent::Agent(AgentEvent::Warning { text }))
+        }
+        InstanceEvent::Held { .. } | InstanceEvent::Released => None,
+    }
+}
+
+struct Hand {
+    agent: Agent,
+    /// The ends of relays that the init has given, as it names them.
+    ends: Mutex<Vec<NativeEnd>>,
+}
+
+impl Hand {
+    fn ends(&self) -> MutexGuard<'_, Vec<NativeEnd>> {
+        // Each change is complete before the lock is given back.
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, outer: &[(OuterEnd, OwnedFd)]) {
+        self.ends().extend(outer.iter().filter_map(|(end, _)| match end {
+            OuterEnd::Relay(end) => Some(end.clone()),
+            OuterEnd::Stream(_) => None,
+        }));
+    }
+
+    /// None: it is not the job's but the agent's own, as those of `ckptd rsh`.
+    fn end(&self, side: &RelaySide) -> Option<NativeEnd> {
+        self.ends().iter().find(|end| end.id == side.relay && end.side == side.side).cloned()
+    }
+}
+
+impl Control for Hand {
+    fn launch(&self, spec: LaunchSpec, setup: Setup) -> Result<Started, String> {
+        let launched = self
+            .agent
+            .launch_in_cluster(spec, order(setup, false))
+            .map_err(|error| error.to_string())?;
+        Ok(Started {
+            console: launched.console,
+            init: launched.init,
+            root: Some(launched.root),
+            ..Started::default()
+        })
+    }
+
+    fn restore(&self, restore: RestoreSetup) -> Result<Started, String> {
+        let spec = RestoreSpec {
+            checkpoint: restore.checkpoint,
+            force: restore.force,
+            external: restore.setup.external,
+            window: restore.window,
+        };
+        let part = PartOrder {
+            assignment: restore.assignment,
+            part: restore.part,
+            origin: restore.origin,
+        };
+        let order = RestoreOrder {
+            image_dir: Some(restore.image.clone()),
+            spec,
+            part: Some(part),
+            cluster: order(restore.setup, true),
+            connections: restore
+                .connections
+                .into_iter()
+                .map(|(file, socket)| (FileId(file), socket))
+                .collect(),
+        };
+        let restored = self.agent.restore_in_cluster(order).map_err(|error| error.to_string())?;
+        let saved = Saved::open(&restore.image, restore.checkpoint);
+        self.keep(&restored.outer);
+        let relays = match relay_ends(restored.outer, saved.as_ref()) {
+            Ok(relays) => relays,
+            Err(reason) => {
+                self.agent.kill();
+                return Err(reason);
+            }
+        };
+        Ok(Started {
+            console: restored.console,
+            relays,
+            init: restored.init,
+            root: restored.root,
+            moved: restored.moved,
+            warnings: restored.warnings,
+        })
+    }
+
+    fn adopt(&self, socket: &Path) -> Result<Adopted, String> {
+        let adopted = self.agent.adopt(socket, None).map_err(|error| error.to_string())?;
+        self.keep(&adopted.outer);
+        let relays = relay_ends(adopted.outer, None)?;
+        Ok(Adopted {
+            started: Started {
+                console: adopted.console,
+                relays,
+                init: adopted.init,
+                root: adopted.root,
+                moved: Vec::new(),
+                warnings: adopted.warnings,
+            },
+            key: adopted.identity,
+            held: adopted.held,
+            ended: adopted.ended,
+            empty: adopted.empty,
+            touched: adopted.touched,
+        })
+    }
+
+    fn go(&self) -> Result<(), String> {
+        self.agent.go().map_err(|error| error.to_string())
+    }
+
+    fn hold(&self) -> Result<(), String> {
+        self.agent.hold().map(drop).map_err(|error| error.to_string())
+    }
+
+    fn release(&self) -> Result<(), String> {
+        self.agent.release().map_err(|error| error.to_string())
+    }
+
+    fn kill(&self) {
+        self.agent.kill();
+    }
+
+    fn lease(&self, until: BootTime) {
+        self.agent.lease(until);
+    }
+
+    fn command(&self, command: AgentCommand) {
+        self.agent.command(command);
+    }
+
+    fn relay_states(&self, states: Vec<(RelaySide, RelayState)>) {
+        let known = states.into_iter().filter_map(|(side, state)| {
+            Some((self.end(&side)?, state.undelivered, state.far_closed))
+        });
+        self.agent.relay_states(known.collect());
+    }
+
+    fn close_end(&self, end: End) {
+        let end = match end {
+            End::Stdin => OuterEnd::Stream(StdioRole::Stdin),
+            End::Stdout => OuterEnd::Stream(StdioRole::Stdout),
+            End::Stderr => OuterEnd::Stream(StdioRole::Stderr),
+            End::Terminal => OuterEnd::Stream(StdioRole::Terminal),
+            End::Relay(side) => match self.end(&side) {
+                Some(end) => OuterEnd::Relay(end),
+                None => return,
+            },
+        };
+        self.agent.close_end(end);
+    }
+}
+
+fn order(setup: Setup, hold: bool) -> ClusterOrder {
+    ClusterOrder {
+        identity: setup.key,
+        host_name: setup.host_name,
+        hosts: setup.hosts,
+        socket: setup.socket,
+        lease_until_ns: setup.lease_until,
+        hold,
+        root_instance: setup.is_root,
+        external: setup.external,
+        user: setup.user.map(|user| UserOrder {
+            uid: user.uid,
+            gid: user.gid,
+            groups: user.groups,
+        }),
+    }
+}
+
+/// What an image says of relays.
+struct Saved {
+    graph: Graph,
+    image: Checkpoint,
+}
+
+impl Saved {
+    fn open(folder: &Path, checkpoint: u64) -> Option<Self> {
+        let image = Checkpoint::open(folder, checkpoint).ok()?;
+        let graph = image.read_json("graph.json").ok()?;
+        Some(Self { graph, image })
+    }
+
+    fn state(&self, end: &NativeEnd) -> Result<RelayState, String> {
+        let same =
+            |saved: &&SavedState| saved.end.id == end.id && saved.end.side == end.side;
+        let Some(saved) = self.graph.relays.iter().find(same) else {
+            return Ok(RelayState::default());
+        };
+        let undelivered = match saved.undelivered {
+            Some(blob) => {
+                let reader = self.image.reader().map_err(|damage| damage.to_string())?;
+                read_blob(&self.graph, &reader, blob, MOST_HELD)?
+            }
+            None => Vec::new(),
+        };
+        Ok(RelayState { undelivered, far_closed: saved.far_closed })
+    }
+}
+
+fn relay_ends(
+    outer: Vec<(OuterEnd, OwnedFd)>,
+    saved: Option<&Saved>,
+) -> Result<Vec<RelayEnd>, String> {
+    let mut ends = Vec::new();
+    for (end, native) in outer {
+        let OuterEnd::Relay(end) = end else { continue };
+        let prefix = saved.map_or_else(|| Ok(RelayState::default()), |saved| saved.state(&end))?;
+        let kind = match end.kind {
+            RelayKind::PipeRead => RelayEndKind::PipeRead,
+            RelayKind::PipeWrite => RelayEndKind::PipeWrite,
+            RelayKind::TerminalMaster | RelayKind::TerminalSlave => RelayEndKind::Terminal,
+            RelayKind::Stream => RelayEndKind::Stream,
+            RelayKind::Packets | RelayKind::Link { .. } => RelayEndKind::Messages,
+        };
+        let side = RelaySide { relay: end.id.clone(), side: end.side };
+        ends.push(RelayEnd { side, kind, native, prefix });
+    }
+    Ok(ends)
+}

@@ -1,0 +1,255 @@
+//! Instances that are brought back, and those that outlived an agent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::cluster::InstanceKey;
+use protocol::cluster::agent::{FromAgent, OuterSocket, PrepareOrder, Rewire};
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use super::Node;
+use super::instance::{Instance, RECORD, Record, SOCKET, State};
+use crate::daemon::control::{Adopted, Control, RestoreSetup, Setup};
+use crate::daemon::copies;
+use crate::daemon::event::Event;
+use crate::daemon::wiring;
+
+/// How long making all connections of an instance may take.
+const WIRE_LIMIT: Duration = Duration::from_secs(20);
+/// The longest record of an instance.
+const LONGEST_RECORD: u64 = 1024 * 1024;
+
+impl Node {
+    pub(super) fn prepare(&mut self, order: PrepareOrder) {
+        let key = order.key.clone();
+        if self.instances.contains_key(&key) {
+            return tracing::warn!(%key, "the instance is here already");
+        }
+        let made = self
+            .user_for(&order.user)
+            .and_then(|_| self.new_instance(Record::of_prepare(&order), State::Preparing));
+        if let Err(reason) = made {
+            self.instances.remove(&key);
+            return self.tell(FromAgent::NotMade { key, reason });
+        }
+        let made = self.parts.folders.make_instance(&key.job, order.image);
+        let folder = match made {
+            Ok(folder) => folder,
+            Err(error) => {
+                self.instances.remove(&key);
+                let reason = format!("create the image's folder: {error}");
+                return self.tell(FromAgent::NotMade { key, reason });
+            }
+        };
+        let (peers, events, busy) =
+            (self.parts.peers.clone(), self.parts.events.clone(), self.parts.busy.clone());
+        let own = self.parts.name.clone();
+        let holders: Vec<_> = order.holders.iter().filter(|node| **node != own).cloned().collect();
+        let (image, checkpoint, part) = (order.image, order.checkpoint, order.part);
+        let (assignment, of) = (order.assignment.clone(), key.clone());
+        tokio::spawn(async move {
+            let result = async {
+                // Several parts of one image may be wanted here: it is fetched once.
+                let lock = busy.fetching(&folder);
+                let _alone = lock.lock().await;
+                if !copies::is_here(&folder, checkpoint).await {
+                    copies::fetch(&peers, &holders, &of.job, image, &folder, checkpoint).await?;
+                }
+                copies::complete(&folder, checkpoint).await?;
+                let of_part =
+                    move || wiring::outer_sockets(&folder, checkpoint, &assignment, part);
+                spawn_blocking(of_part).await.unwrap_or_else(|error| Err(error.to_string()))
+            };
+            let result = result.await;
+            events.tell(Event::Prepared(of, result));
+        });
+        if let Some(instance) = self.instances.get_mut(&key) {
+            instance.prepare = Some(Box::new(order));
+        }
+    }
+
+    pub(super) fn prepared(
+        &mut self,
+        key: &InstanceKey,
+        result: Result<Vec<OuterSocket>, String>,
+    ) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        if instance.state != State::Preparing {
+            return;
+        }
+        match result {
+            Ok(sockets) => {
+                instance.state = State::Prepared;
+                self.tell(FromAgent::Prepared { key: key.clone(), sockets });
+            }
+            Err(reason) => {
+                self.instances.remove(key);
+                self.tell(FromAgent::NotMade { key: key.clone(), reason });
+                self.check_kills();
+            }
+        }
+    }
+
+    pub(super) fn restore(&mut self, key: &InstanceKey, connections: Vec<Rewire>) {
+        let user = match self.instances.get(key).map(|known| self.user_for(&known.record.user)) {
+            Some(Ok(user)) => user,
+            Some(Err(reason)) => return self.tell(FromAgent::NotMade { key: key.clone(), reason }),
+            None => {
+                let reason = "it was not prepared here".to_owned();
+                return self.tell(FromAgent::NotMade { key: key.clone(), reason });
+            }
+        };
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        let Some(order) = instance.prepare.clone().filter(|_| instance.state == State::Prepared)
+        else {
+            return;
+        };
+        instance.state = State::Starting;
+        let setup = Setup {
+            key: key.clone(),
+            host_name: order.logical_node.to_string(),
+            hosts: order.hosts.clone(),
+            socket: instance.folder.join(SOCKET),
+            lease_until: self.lease.until(),
+            is_root: order.is_root,
+            external: order.settings.external,
+            user,
+        };
+        let image = self.parts.folders.instance(&key.job, order.image);
+        let (control, wire) = (instance.control.clone(), self.parts.wire.clone());
+        let (events, of) = (self.parts.events.clone(), key.clone());
+        tokio::spawn(async move {
+            let result = async {
+                let deadline = Instant::now() + WIRE_LIMIT;
+                let made =
+                    wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;
+                let restore = RestoreSetup {
+                    setup,
+                    image,
+                    checkpoint: order.checkpoint,
+                    force: order.force,
+                    window: order.window,
+                    assignment: order.assignment,
+                    part: order.part,
+                    // The same on every machine that gets a part of this image in this epoch.
+                    origin: format!(
+                        "{}/{}@{}.{}",
+                        of.job, order.image.0, order.checkpoint, of.epoch
+                    ),
+                    connections: made,
+                };
+                spawn_blocking(move || control.restore(restore))
+                    .await
+                    .unwrap_or_else(|error| Err(error.to_string()))
+            };
+            let result = result.await;
+            events.tell(Event::Made(of, result));
+        });
+    }
+
+    pub(super) fn go(&mut self, key: &InstanceKey) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        if instance.state == State::Running && !instance.held {
+            return self.tell(FromAgent::Running { key: key.clone() });
+        }
+        if instance.state != State::Complete && !instance.held {
+            return;
+        }
+        instance.held = false;
+        let (control, events, of) =
+            (instance.control.clone(), self.parts.events.clone(), key.clone());
+        tokio::task::spawn_blocking(move || events.tell(Event::Running(of, control.go())));
+    }
+
+    pub(super) fn running(&mut self, key: &InstanceKey, result: Result<(), String>) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        match result {
+            Ok(()) => {
+                if instance.state == State::Complete {
+                    instance.state = State::Running;
+                }
+                self.tell(FromAgent::Running { key: key.clone() });
+            }
+            Err(reason) => {
+                self.tell(FromAgent::NotMade { key: key.clone(), reason });
+                self.kill_instances(std::slice::from_ref(key));
+            }
+        }
+    }
+
+    /// Looks for instances that outlived the agent before.
+    pub fn look_for_survivors(&self) {
+        let (folders, start, events) = (
+            self.parts.folders.clone(),
+            self.parts.start_control.clone(),
+            self.parts.events.clone(),
+        );
+        spawn_blocking(move || {
+            for job in folders.jobs() {
+                for number in folders.instances(&job) {
+                    let folder = folders.instance(&job, number);
+                    let Some(record) = read_record(&folder.join(RECORD)) else { continue };
+                    if record.key.job != job || record.key.instance != number {
+                        continue;
+                    }
+                    let (reports, of) = (events.clone(), record.key.clone());
+                    let report = move |event| reports.tell(Event::Instance(of.clone(), event));
+                    let Ok(control) = start(folder.clone(), Box::new(report)) else { continue };
+                    match control.adopt(&folder.join(SOCKET)) {
+                        Ok(adopted) if adopted.key == record.key => {
+                            let record = Box::new(record);
+                            events.tell(Event::Found(control, record, Box::new(adopted)));
+                        }
+                        Ok(adopted) => {
+                            tracing::warn!(key = %adopted.key, "a stranger is left alone");
+                        }
+                        Err(reason) => {
+                            tracing::debug!(key = %record.key, reason, "nothing lives there");
+                            let _ = std::fs::remove_file(folder.join(RECORD));
+                        }
+                    }
+                }
+            }
+            events.tell(Event::AllFound);
+        });
+    }
+
+    pub(super) fn found(&mut self, control: Arc<dyn Control>, record: Record, adopted: Adopted) {
+        let key = record.key.clone();
+        tracing::info!(%key, held = adopted.held, "took over an instance that outlived its agent");
+        let folder = self.parts.folders.instance(&key.job, key.instance);
+        let mut instance = Instance::new(record, control, folder, State::Running);
+        instance.adopted = true;
+        instance.init = adopted.started.init;
+        instance.held = adopted.held;
+        instance.ended = adopted.ended;
+        instance.end_told = adopted.ended.is_some();
+        instance.empty = adopted.empty;
+        self.instances.insert(key.clone(), instance);
+        if adopted.touched {
+            // Bytes or registers are lost with the agent before: it can only be rolled back.
+            tracing::warn!(%key, "it cannot go on: the agent before died in the middle of a step");
+            return self.kill_instances(&[key]);
+        }
+        if let Err(reason) = self.tie(&key, adopted.started) {
+            tracing::warn!(%key, "{reason}");
+            self.kill_instances(&[key]);
+        }
+    }
+
+    pub(super) fn all_found(&mut self) {
+        self.looked_for = true;
+        if self.coordinator.is_some() {
+            self.say_hello();
+        }
+    }
+}
+
+fn read_record(path: &std::path::Path) -> Option<Record> {
+    use std::io::Read;
+    let mut text = Vec::new();
+    std::fs::File::open(path).ok()?.take(LONGEST_RECORD).read_to_end(&mut text).ok()?;
+    let record: Record = serde_json::from_slice(&text).ok()?;
+    (record.format == super::instance::FORMAT).then_some(record)
+}

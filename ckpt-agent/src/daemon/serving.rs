@@ -1,0 +1,83 @@
+//! What other agents ask of this one.
+
+use protocol::cluster::peer::PeerMessage;
+use protocol::cluster::{NodeName, VERSION};
+
+use super::busy::Busy;
+use super::copies;
+use super::folders::{Folders, is_job_id};
+use super::link::PeerLink;
+use super::relay::Hub;
+
+/// What is needed to serve.
+#[derive(Clone)]
+pub struct Server {
+    /// Relays of this node.
+    pub hub: Hub,
+    /// Where images are.
+    pub folders: Folders,
+    /// Which of them are in the making.
+    pub busy: Busy,
+}
+
+impl Server {
+    /// Serves one connection until it ends, or its other side says what makes no sense.
+    pub async fn serve(&self, from: NodeName, mut link: PeerLink) {
+        match link.from.recv().await {
+            Some((PeerMessage::Hello { version: VERSION }, _)) => {}
+            _ => return tracing::warn!(%from, "refused: it did not greet"),
+        }
+        while let Some((message, body)) = link.from.recv().await {
+            let result = match message {
+                PeerMessage::Relay { .. }
+                | PeerMessage::RelayTaken { .. }
+                | PeerMessage::RelayEnd { .. }
+                | PeerMessage::RelayPaused { .. } => {
+                    self.hub.deliver(&from, message, body);
+                    Ok(())
+                }
+                other => self.image(other, &mut link).await,
+            };
+            if let Err(reason) = result {
+                return tracing::warn!(%from, "a copy of an image failed: {reason}");
+            }
+        }
+    }
+
+    async fn image(&self, message: PeerMessage, link: &mut PeerLink) -> Result<(), String> {
+        let known = |job: &str| match is_job_id(job) {
+            true => Ok(()),
+            false => Err(format!("{job:?} is no job's id")),
+        };
+        match message {
+            PeerMessage::Offer { transfer, key, checkpoint, files } => {
+                known(&key.job)?;
+                let folder = self
+                    .folders
+                    .make_instance(&key.job, key.instance)
+                    .map_err(|error| error.to_string())?;
+                self.busy.take(&folder, checkpoint);
+                let place = folder.clone();
+                let taken = copies::take(link, place, checkpoint, files, transfer).await;
+                if taken.is_err() {
+                    self.busy.settle(&folder, checkpoint);
+                }
+                taken
+            }
+            PeerMessage::Fetch { transfer, job, instance, checkpoint } => {
+                known(&job)?;
+                let folder = self.folders.instance(&job, instance);
+                copies::give(link, &folder, checkpoint, transfer).await
+            }
+            PeerMessage::Commit { key, record } => {
+                known(&key.job)?;
+                let folder = self.folders.instance(&key.job, key.instance);
+                let checkpoint = record.checkpoint;
+                let marked = copies::mark(link, folder.clone(), record).await;
+                self.busy.settle(&folder, checkpoint);
+                marked
+            }
+            other => Err(copies::unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The beginning and the end of an agent.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::Uid;
+use protocol::cluster::NodeName;
+use protocol::transport::{Identity, Members, PeerListener, Token};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::watch;
+
+use super::busy::Busy;
+use super::carrier::{Carrier, carry};
+use super::event::{Event, Events};
+use super::folders::Folders;
+use super::node::{Node, Parts, Verdict};
+use super::peers::Peers;
+use super::relay::Hub;
+use super::serving::Server;
+use super::{DaemonError, DaemonOptions, clients, coordinator, engine, machine, shells};
+use crate::rewire::WirePort;
+
+/// Where the identity is kept in the agent's folder.
+const IDENTITY: &str = "identity";
+/// The lock that keeps a second agent out.
+const LOCK: &str = "agent.lock";
+/// How long what was said last may take to be sent.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// Runs an agent until it is told to end, or the coordinator does not want it. Instances live on.
+///
+/// # Errors
+/// [`DaemonError`].
+pub fn run(options: &DaemonOptions) -> Result<(), DaemonError> {
+    make_dir(&options.dir)?;
+    let _alone = lock(&options.dir)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(DaemonError::system("start the event loop"))?;
+    let result = runtime.block_on(serve(options));
+    // Threads that still copy or wait must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// Images are open to this user alone, in folders of their own. Where jobs run as other users, these must
+/// be able to reach the agent's sockets.
+fn make_dir(dir: &Path) -> Result<(), DaemonError> {
+    let mode = if Uid::effective().is_root() { 0o711 } else { 0o700 };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(dir)
+        .map_err(DaemonError::system(format!("create {}", dir.display())))
+}
+
+fn lock(dir: &Path) -> Result<Flock<File>, DaemonError> {
+    let path = dir.join(LOCK);
+    let failed = |path: &Path| format!("lock {}", path.display());
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(DaemonError::system(failed(&path)))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        nix::errno::Errno::EWOULDBLOCK => DaemonError::Unfit(format!(
+            "start: another agent runs in {}; give each its own --dir",
+            dir.display()
+        )),
+        other => DaemonError::system(failed(&path))(other.into()),
+    })
+}
+
+async fn identity(options: &DaemonOptions) -> Result<Identity, DaemonError> {
+    let folder = options.dir.join(IDENTITY);
+    let unfit = |error: &dyn std::fmt::Display| DaemonError::Unfit(format!("join: {error}"));
+    let known = Identity::load(&folder).map_err(|error| unfit(&error))?;
+    let Some(token) = &options.join else {
+        return known.ok_or_else(|| {
+            DaemonError::Unfit("join: this machine is no member yet; give --join TOKEN".to_owned())
+        });
+    };
+    let token: Token = token.parse().map_err(|error| unfit(&error))?;
+    let name = match (&options.name, known.as_ref()) {
+        (Some(name), _) => name.clone(),
+        (None, Some(known)) => known.name().clone(),
+        (None, None) => host_name()?,
+    };
+    Identity::open(&folder, &token, &name).await.map_err(|error| unfit(&error))
+}
+
+/// The first label of the machine's host name.
+fn host_name() -> Result<NodeName, DaemonError> {
+    let full = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().to_lowercase();
+    let label = full.split('.').next().unwrap_or_default();
+    label.parse().map_err(|error| DaemonError::Unfit(format!("join: {error}; give --name NAME")))
+}
+
+async fn listen(
+    identity: &Identity,
+    host: Option<IpAddr>,
+    members: &Members,
+) -> Result<(PeerListener, WirePort), DaemonError> {
+    let unfit = |error: &dyn std::fmt::Display| DaemonError::Unfit(error.to_string());
+    // Without IPv6 in the kernel, IPv4 it is.
+    let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    let hosts = host.map_or_else(|| any.to_vec(), |host| vec![host]);
+    let mut failure = None;
+    for host in hosts {
+        let address = SocketAddr::new(host, 0);
+        match PeerListener::bind(identity, address, members.clone()).await {
+            Ok(peers) => {
+                let wire = WirePort::bind(address).await.map_err(|error| unfit(&error))?;
+                return Ok((peers, wire));
+            }
+            Err(error) => failure = Some(unfit(&error)),
+        }
+    }
+    Err(failure.unwrap_or_else(|| DaemonError::Unfit("listen: no address".to_owned())))
+}
+
+async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
+    let (sender, mut inbox) = unbounded_channel();
+    let events = Events::new(sender);
+    on_signal(SignalKind::terminate(), &events)?;
+    on_signal(SignalKind::interrupt(), &events)?;
+    let identity = Arc::new(identity(options).await?);
+    let name = identity.name().clone();
+    let members = Members::default();
+    let (mut listener, wire) = listen(&identity, options.listen, &members).await?;
+    let dialer = Arc::new(Carrier::new(identity));
+    let peers = Peers::new(dialer.clone());
+    let hub = Hub::new(name.clone(), peers.clone());
+    let folders = Folders::new(options.dir.clone());
+    let busy = Busy::default();
+    let mut profile = machine::profile(options, listener.address());
+    profile.wire = wire.address();
+    let sockets = |error: io::Error| DaemonError::System {
+        what: format!("listen in {}", options.dir.display()),
+        error,
+    };
+    clients::listen(&options.dir, events.clone()).map_err(sockets)?;
+    shells::listen(&options.dir, events.clone()).map_err(sockets)?;
+    let (give_up, given_up) = watch::channel(0);
+    let parts = Parts {
+        name: name.clone(),
+        folders: folders.clone(),
+        profile,
+        host: options.listen,
+        start_control: engine::starter(),
+        peers,
+        members,
+        hub: hub.clone(),
+        wire: Arc::new(wire),
+        busy: busy.clone(),
+        events: events.clone(),
+        give_up,
+    };
+    let (mut node, beats) = Node::new(parts);
+    node.look_for_survivors();
+    tokio::spawn(beat(beats, events.clone()));
+    tokio::spawn(coordinator::keep(dialer, events, given_up));
+    let server = Server { hub, folders, busy };
+    tokio::spawn(async move {
+        while let Some((from, connection)) = listener.accept().await {
+            let server = server.clone();
+            tokio::spawn(async move { server.serve(from, carry(connection)).await });
+        }
+    });
+    tracing::info!(%name, dir = %options.dir.display(), "agent");
+    while let Some(event) = inbox.recv().await {
+        match node.handle(event) {
+            Verdict::GoOn => {}
+            Verdict::End => break,
+            Verdict::Refused(reason) => return Err(DaemonError::Refused(reason)),
+        }
+    }
+    tokio::time::sleep(LAST_WORDS).await;
+    Ok(())
+}
+
+fn on_signal(kind: SignalKind, events: &Events) -> Result<(), DaemonError> {
+    let mut stream = signal(kind).map_err(DaemonError::system("catch a signal"))?;
+    let events = events.clone();
+    tokio::spawn(async move {
+        while stream.recv().await.is_some() {
+            events.tell(Event::Terminate);
+        }
+    });
+    Ok(())
+}
+
+async fn beat(mut beats: watch::Receiver<Duration>, events: Events) {
+    loop {
+        let wait = *beats.borrow_and_update();
+        tokio::select! {
+            () = tokio::time::sleep(wait) => events.tell(Event::Tick),
+            changed = beats.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! TCP connections between instances, made again at a restore.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::agent::{OuterSocket, Rewire};
+use tokio::time::Instant;
+
+use crate::engine::dump::process_file;
+use crate::engine::graph::{BlobId, FileId, Graph, ProcessImage, ProcessState};
+use crate::engine::objects::{OuterSocket as Outer, outer_sockets as find};
+use crate::rewire::{MOST_UNREAD, Role, Secret, WireOrder, WirePort};
+use crate::store::{Checkpoint, ChunkReader};
+
+/// TCP sockets of a part of an image whose peers are in other parts or instances.
+///
+/// # Errors
+/// One line.
+pub fn outer_sockets(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    assignment: &BTreeMap<i32, u32>,
+    part: u32,
+) -> Result<Vec<OuterSocket>, String> {
+    let image = Checkpoint::open(folder, checkpoint).map_err(|damage| damage.to_string())?;
+    let graph: Graph = image.read_json("graph.json").map_err(|damage| damage.to_string())?;
+    let files = files_of(&image, &graph, |pid| assignment.get(&pid) == Some(&part))?;
+    Ok(find(&graph, &files)
+        .into_iter()
+        // Bytes that never arrived can't be had: it is found reset, as on one machine.
+        .filter(|socket| !socket.in_flight)
+        .map(|socket| OuterSocket {
+            file: socket.file.0,
+            local: socket.local,
+            peer: socket.peer,
+        })
+        .collect())
+}
+
+/// Descriptions that processes hold.
+fn files_of(
+    image: &Checkpoint,
+    graph: &Graph,
+    is_meant: impl Fn(i32) -> bool,
+) -> Result<BTreeSet<FileId>, String> {
+    let mut files = BTreeSet::new();
+    for node in graph.processes.iter().filter(|node| is_meant(node.pid)) {
+        if node.state != ProcessState::Alive {
+            continue;
+        }
+        let process: ProcessImage =
+            image.read_json(&process_file(node.pid)).map_err(|damage| damage.to_string())?;
+        files.extend(process.descriptors.iter().map(|descriptor| descriptor.file));
+    }
+    Ok(files)
+}
+
+/// Makes the connections of an instance, and lays into them what had not been read.
+///
+/// # Errors
+/// One line; nothing is left.
+pub async fn connect(
+    port: &WirePort,
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    connections: Vec<Rewire>,
+    deadline: Instant,
+) -> Result<Vec<(u32, OwnedFd)>, String> {
+    if connections.is_empty() {
+        return Ok(Vec::new());
+    }
+    let folder = folder.to_owned();
+    let planned = tokio::task::spawn_blocking(move || plan(&folder, checkpoint, connections));
+    let plan = planned.await.unwrap_or_else(|error| Err(error.to_string()))?;
+    let (files, orders): (Vec<u32>, Vec<WireOrder>) = plan.into_iter().unzip();
+    let sockets = port.connect(orders, deadline).await.map_err(|error| error.to_string())?;
+    Ok(files.into_iter().zip(sockets.into_iter().map(OwnedFd::from)).collect())
+}
+
+fn plan(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    connections: Vec<Rewire>,
+) -> Result<Vec<(u32, WireOrder)>, String> {
+    let image = Checkpoint::open(folder, checkpoint).map_err(|damage| damage.to_string())?;
+    let graph: Graph = image.read_json("graph.json").map_err(|damage| damage.to_string())?;
+    let reader = image.reader().map_err(|damage| damage.to_string())?;
+    let mut plan = Vec::new();
+    for wanted in connections {
+        let file = FileId(wanted.file);
+        // By itself: its peer is elsewhere, whatever else is here.
+        let socket = find(&graph, &BTreeSet::from([file]))
+            .pop()
+            .ok_or_else(|| format!("file {} is no connection to elsewhere", wanted.file))?;
+        let secret = Secret::from_hex(&wanted.secret)
+            .ok_or_else(|| "a connection's secret is malformed".to_owned())?;
+        plan.push((wanted.file, order(&graph, &reader, &socket, secret, &wanted)?));
+    }
+    Ok(plan)
+}
+
+fn order(
+    graph: &Graph,
+    reader: &ChunkReader,
+    socket: &Outer,
+    secret: Secret,
+    wanted: &Rewire,
+) -> Result<WireOrder, String> {
+    let role = match wanted.connect_to {
+        Some(to) => Role::Active { to },
+        None => Role::Passive,
+    };
+    let queue = match socket.received {
+        Some(blob) => read_blob(graph, reader, blob, MOST_UNREAD)?,
+        None => Vec::new(),
+    };
+    Ok(WireOrder { secret, role, queue, shut_write: socket.shut_write })
+}
+
+/// All bytes of a blob; what no span covers is zeros.
+///
+/// # Errors
+/// One line.
+pub fn read_blob(
+    graph: &Graph,
+    reader: &ChunkReader,
+    blob: BlobId,
+    most: u64,
+) -> Result<Vec<u8>, String> {
+    let missing = || "an image lacks bytes that it names".to_owned();
+    let blob = graph.blobs.get(blob.0 as usize).ok_or_else(missing)?;
+    if blob.length > most {
+        return Err(format!("{} bytes in flight are more than {most}", blob.length));
+    }
+    let mut bytes = vec![0; usize::try_from(blob.length).map_err(|_| missing())?];
+    let mut piece = Vec::new();
+    for span in &blob.spans {
+        reader.read(&span.chunk, &mut piece).map_err(|damage| damage.to_string())?;
+        let start = usize::try_from(span.offset).map_err(|_| missing())?;
+        let mut place = bytes.get_mut(start..).ok_or_else(missing)?;
+        place.write_all(&piece).map_err(|_| missing())?;
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,87 @@
+//! Receive buffers made large enough for all that a peer may still have to send, while nobody
+//! reads. Without it a peer in another instance could never get rid of what is behind a full window,
+//! and only its own instance can put bytes back that were fetched here.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::sys::socket::{MsgFlags, recv};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::sys::sockopt;
+use super::super::socket_options::{SO_BUF_LOCK, set_receive_buffer};
+
+/// Room for what is behind a window, as the receiver counts it. A sender's buffer is at most
+/// tcp_wmem's last number (4 MiB) or wmem_max, bytes and administration together; packets as they
+/// arrive may take twice the room.
+const BACKLOG: i32 = 16 << 20;
+
+/// SOCK_RCVBUF_LOCK (include/uapi/linux/socket.h).
+const RECEIVE_LOCK: i32 = 2;
+
+/// A socket whose receive buffer was made larger, until this is dropped.
+#[derive(Debug)]
+pub struct Widened {
+    socket: OwnedFd,
+    before: Before,
+}
+
+#[derive(Debug)]
+enum Before {
+    /// SO_RCVBUF and SO_BUF_LOCK.
+    Size(i32, i32),
+    /// SO_RCVLOWAT.
+    LowWater(i32),
+}
+
+impl Widened {
+    /// Makes a socket's receive buffer larger, as far as this machine allows.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub(super) fn new(socket: impl AsFd) -> Result<Option<Self>> {
+        let get = |name| sockopt::get_int(&socket, libc::SOL_SOCKET, name);
+        let set = |name, value| sockopt::set_int(&socket, libc::SOL_SOCKET, name, value).is_ok();
+        let Ok(size) = get(libc::SO_RCVBUF) else { return Ok(None) };
+        let copy = socket
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| EngineError::system("dup", "a TCP socket", error))?;
+        // The kernel doubles what it is given (socket(7)).
+        let wanted = size.saturating_add(BACKLOG) / 2;
+        if let Ok(lock) = get(SO_BUF_LOCK) {
+            // Without privilege: where the program chose the size, within what it could choose.
+            let by_program = lock & RECEIVE_LOCK != 0;
+            if set(libc::SO_RCVBUFFORCE, wanted) || by_program && set(libc::SO_RCVBUF, wanted) {
+                return Ok(Some(Self { socket: copy, before: Before::Size(size, lock) }));
+            }
+        }
+        // Where the kernel chooses: as far as tcp_rmem allows (net/ipv4/tcp.c, tcp_set_rcvlowat).
+        let Ok(mark) = get(libc::SO_RCVLOWAT) else { return Ok(None) };
+        Ok(set(libc::SO_RCVLOWAT, size.saturating_add(BACKLOG))
+            .then_some(Self { socket: copy, before: Before::LowWater(mark) }))
+    }
+}
+
+impl Drop for Widened {
+    fn drop(&mut self) {
+        let set = |name, value| {
+            // These values were read from the same socket. Bytes beyond the size stay.
+            let _ = sockopt::set_int(&self.socket, libc::SOL_SOCKET, name, value);
+        };
+        match self.before {
+            Before::Size(size, lock) => {
+                set_receive_buffer(&self.socket, size);
+                set(SO_BUF_LOCK, lock);
+            }
+            Before::LowWater(mark) => set(libc::SO_RCVLOWAT, mark),
+        }
+    }
+}
+
+/// Makes the kernel tell a peer of room that it was not told of: a look at the queue makes it compare
+/// (net/ipv4/tcp.c, tcp_cleanup_rbuf).
+pub(super) fn tell_of_room(socket: impl AsFd) {
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    // An empty queue is no failure: its window is open.
+    let _ = recv(socket.as_fd().as_raw_fd(), &mut [0], flags);
+}

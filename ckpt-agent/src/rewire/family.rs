@@ -1,0 +1,65 @@
+//! Sockets of the family that the job's socket had. Listeners are of AF_INET6 for IPv4 addresses, too:
+//! what they accept can become AF_INET, not the other way round.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::engine::sys::sockopt;
+
+/// IPV6_ADDRFORM (ipv6(7)): makes a connected AF_INET6 socket with IPv4-mapped addresses an AF_INET one.
+const IPV6_ADDRFORM: i32 = 1;
+/// Connections that have not been accepted.
+const BACKLOG: i32 = 1024;
+
+/// Listens at an address.
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    // A kernel without IPv6 has no sockets of that family in its jobs either.
+    let listener = listen_at(mapped(address)).or_else(|_| listen_at(address))?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener.into())
+}
+
+fn listen_at(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+/// Connects by a socket of the family asked for, as far as the address allows.
+pub(super) async fn connect(to: SocketAddr, v6: bool) -> io::Result<TcpStream> {
+    let to = SocketAddr::new(to.ip().to_canonical(), to.port());
+    match if v6 { mapped(to) } else { to } {
+        to @ SocketAddr::V4(_) => TcpSocket::new_v4()?.connect(to).await,
+        to @ SocketAddr::V6(_) => {
+            let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_only_v6(false)?;
+            socket.set_nonblocking(true)?;
+            TcpSocket::from_std_stream(socket.into()).connect(to).await
+        }
+    }
+}
+
+/// Gives a connected socket the family asked for, as far as its addresses allow.
+pub(super) fn make(stream: &TcpStream, v6: bool) -> io::Result<()> {
+    let SocketAddr::V6(peer) = stream.peer_addr()? else { return Ok(()) };
+    if v6 || peer.ip().to_ipv4_mapped().is_none() {
+        return Ok(());
+    }
+    sockopt::set_int(stream.as_fd(), libc::IPPROTO_IPV6, IPV6_ADDRFORM, libc::AF_INET)
+}
+
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
+}

@@ -1,0 +1,146 @@
+//! Copies of checkpoints in other places: which files make one that is sealed but not committed, whether
+//! a copy is whole, and its commit.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::checkpoint::{Checkpoint, read_mark};
+use super::chunk::{ChunkRef, PackId};
+use super::disk::{Disk, RealDisk, open_regular};
+use super::error::{Damage, StoreError};
+use super::hash::ChunkHash;
+use super::layout::{Layout, MARK, MARK_DRAFT, is_index_name};
+use super::mark::{CommitMark, IndexFile, MAX_FILES, MAX_INDEX, PackFile, Totals};
+use super::reader::ChunkReader;
+use super::references::references;
+
+/// Checkpoint `number` of the job kept in `job_dir`, as the files there tell: by its commit mark, or, while
+/// it has none, by what lies in its folder. Lengths are checked, chunks are not.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn survey(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
+    match Checkpoint::open(job_dir, number) {
+        Ok(checkpoint) => Ok(checkpoint.mark().clone()),
+        Err(Damage::Incomplete { .. }) => Ok(look(&Layout::new(job_dir), number)?.0),
+        Err(damage) => Err(damage),
+    }
+}
+
+/// Checks every byte of a checkpoint, committed or not.
+///
+/// # Errors
+/// The first damage found.
+pub fn verify_copy(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
+    if read_mark(&Layout::new(job_dir), number).is_ok() {
+        super::verify(job_dir, number, |_| {})?;
+        return read_mark(&Layout::new(job_dir), number);
+    }
+    let layout = Layout::new(job_dir);
+    let (mark, chunks) = look(&layout, number)?;
+    let reader = ChunkReader::open(&layout, &mark)?;
+    let mut chunks: Vec<ChunkRef> = chunks.into_iter().collect();
+    chunks.sort_unstable_by_key(|chunk| (chunk.pack, chunk.offset));
+    let mut buffer = Vec::new();
+    for chunk in &chunks {
+        reader.read(chunk, &mut buffer)?;
+    }
+    Ok(mark)
+}
+
+/// Puts the commit mark beside a copy. One that has it already is left as it is.
+///
+/// # Errors
+/// What is wrong with the copy, or what the kernel refuses.
+pub fn commit_copy(job_dir: &Path, number: u64, meta: &impl Serialize) -> Result<(), StoreError> {
+    let layout = Layout::new(job_dir);
+    if read_mark(&layout, number).is_ok() {
+        return Ok(());
+    }
+    let json = |reason: String| StoreError::Json { name: MARK.to_owned(), reason };
+    let (mut mark, _) = look(&layout, number).map_err(|damage| json(damage.to_string()))?;
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    mark.time_ms = since_1970.as_millis() as u64;
+    mark.meta = serde_json::to_value(meta).map_err(|error| json(error.to_string()))?;
+    let text = mark.encode().map_err(|error| json(error.to_string()))?;
+    let folder = layout.checkpoint(number);
+    let (draft, last) = (folder.join(MARK_DRAFT), folder.join(MARK));
+    // One that an interrupted commit has left.
+    let _ = fs::remove_file(&draft);
+    let failed = |error: std::io::Error| StoreError::io("write", &last, &error);
+    let mut file = RealDisk.create(&draft).map_err(failed)?;
+    file.append(&[&text]).and_then(|()| file.sync()).map_err(failed)?;
+    RealDisk.rename(&draft, &last).and_then(|()| RealDisk.sync_dir(&folder)).map_err(failed)
+}
+
+/// Reads every index file in the folder, and finds the packs that they need.
+fn look(layout: &Layout, number: u64) -> Result<(CommitMark, HashSet<ChunkRef>), Damage> {
+    let folder = layout.checkpoint(number);
+    let failed = |error: std::io::Error| Damage::io(&folder, &error);
+    let mut files = BTreeMap::new();
+    let mut chunks = HashSet::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let Ok(name) = entry.map_err(failed)?.file_name().into_string() else { continue };
+        if !is_index_name(&name) {
+            continue;
+        }
+        if files.len() >= MAX_FILES {
+            return Err(damage(number, "it has too many files"));
+        }
+        let text = read_index(&folder.join(&name), number)?;
+        references(&text, |chunk| drop(chunks.insert(chunk))).map_err(|error| Damage::Index {
+            number,
+            name: name.clone(),
+            reason: error.to_string(),
+        })?;
+        files.insert(name, (text.len() as u64, ChunkHash::of(&text)));
+    }
+    if files.is_empty() {
+        return Err(damage(number, "it has no files"));
+    }
+    let packs: HashSet<PackId> = chunks.iter().map(|chunk| chunk.pack).collect();
+    let packs = packs.into_iter().map(|id| pack(layout, id)).collect::<Result<Vec<_>, _>>()?;
+    let totals = Totals {
+        submitted: chunks.len() as u64,
+        bytes: chunks.iter().map(|chunk| u64::from(chunk.length)).sum(),
+        chunks: chunks.len() as u64,
+        stored: chunks.iter().map(|chunk| u64::from(chunk.stored)).sum(),
+        index: files.values().map(|(length, _)| length).sum(),
+    };
+    let files = files.into_iter();
+    let files = files.map(|(name, (length, hash))| IndexFile { name, length, hash }).collect();
+    let meta = serde_json::Value::Null;
+    Ok((CommitMark { checkpoint: number, time_ms: 0, files, packs, totals, meta }, chunks))
+}
+
+fn damage(number: u64, reason: &str) -> Damage {
+    Damage::Mark { number, reason: reason.to_owned() }
+}
+
+fn read_index(path: &Path, number: u64) -> Result<Vec<u8>, Damage> {
+    let mut text = Vec::new();
+    let file = open_regular(path).map_err(|error| Damage::io(path, &error))?;
+    file.take(MAX_INDEX as u64 + 1)
+        .read_to_end(&mut text)
+        .map_err(|error| Damage::io(path, &error))?;
+    match text.len() > MAX_INDEX {
+        true => Err(damage(number, "it has a file beyond the limit")),
+        false => Ok(text),
+    }
+}
+
+fn pack(layout: &Layout, id: PackId) -> Result<PackFile, Damage> {
+    let path = layout.pack(id);
+    match open_regular(&path).and_then(|file| file.metadata()) {
+        Ok(found) => Ok(PackFile { id, length: found.len() }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Damage::PackMissing { pack: id })
+        }
+        Err(error) => Err(Damage::io(&path, &error)),
+    }
+}
