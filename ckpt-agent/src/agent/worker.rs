@@ -297,7 +297,8 @@ impl Worker {
             return Err(out_of_order("frozen"));
         };
         self.touch(true);
-        let quiesced = self.quiesce_soon(frozen)?;
+        let mut quiesced = self.quiesce_soon(frozen)?;
+        quiesced.set_relay_states(std::mem::take(&mut self.relay_states));
         self.flight = Some((number, Stage::Quiesced(Box::new(quiesced))));
         fault::point("quiesce");
         self.tell(AgentEvent::Quiesced { checkpoint: number });
