@@ -123,11 +123,20 @@ pub enum Action {
     Finish(Outcome),
 }
 
+/// Steps of a checkpoint in order, and nanoseconds that each took on the coordinator's clock: from its
+/// command to the last answer.
+pub type StepTimes = Vec<(Step, u64)>;
+
 /// What the user is told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notice {
     /// A checkpoint is committed.
-    Committed(CommitRecord),
+    Committed {
+        /// Its record.
+        record: CommitRecord,
+        /// What each step took.
+        steps: StepTimes,
+    },
     /// A checkpoint was given up; the job runs on.
     Abandoned {
         /// Its number.
@@ -136,6 +145,8 @@ pub enum Notice {
         step: Step,
         /// Why, in one line.
         reason: String,
+        /// What each step took, the failed one last.
+        steps: StepTimes,
     },
     /// Something that the user should know and that stops nothing.
     Warning(String),

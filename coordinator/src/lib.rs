@@ -13,7 +13,7 @@ mod machine;
 pub mod server;
 mod settings;
 
-pub use event::{Action, Event, Notice, Outcome, Ticket, Time};
+pub use event::{Action, Event, Notice, Outcome, StepTimes, Ticket, Time};
 pub use history::{CommittedState, End, Entry, History};
 pub use journal::Journal;
 pub use machine::JobMachine;

@@ -212,7 +212,7 @@ impl World {
                 assert_eq!(record.agents.len(), self.agents.len());
             }
             Action::Append(Entry::Collected { kept }) => self.judge_kept(kept),
-            Action::Notify(coordinator::Notice::Committed(record)) => {
+            Action::Notify(coordinator::Notice::Committed { record, .. }) => {
                 assert!(self.log.record(record.checkpoint).is_some(), "said before recorded");
                 self.in_flight = None;
             }

@@ -1,6 +1,6 @@
 //! How sizes, times and ends are shown.
 
-use protocol::agent::{CommitRecord, ExitKind};
+use protocol::agent::{CommitRecord, ExitKind, Step};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since 1970 UTC.
@@ -95,6 +95,12 @@ pub fn committed(record: &CommitRecord) -> String {
     )
 }
 
+/// What the steps of a checkpoint took: "freeze 3 ms, drain 200 us", shown only in the job's log.
+pub fn steps(steps: &[(Step, u64)]) -> String {
+    let each = steps.iter().map(|(step, nanos)| format!("{step} {}", micros(nanos / 1000)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +118,8 @@ mod tests {
         assert_eq!(micros(4_250), "4.2 ms");
         assert_eq!(micros(12_300), "12 ms");
         assert_eq!(micros(1_250_000), "1.2 s");
+        let took = [(Step::Freeze, 3_100_000), (Step::Write, 2_000_000_000)];
+        assert_eq!(steps(&took), "freeze 3.1 ms, write 2.0 s");
         assert_eq!(age(1_000, 31_500), "30 s");
         assert_eq!(age(5_000, 1_000), "0 s");
         assert_eq!(age(0, 7_200_000), "2 h");

@@ -4,6 +4,7 @@
 pub mod account;
 pub mod bench;
 pub mod build;
+pub mod cluster;
 pub mod job;
 pub mod processes;
 pub mod programs;

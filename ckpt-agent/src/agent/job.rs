@@ -327,6 +327,7 @@ impl Job {
             terminal_master,
             cluster: false,
             machines: Default::default(),
+            relays: Vec::new(),
             freeze_limit: FREEZE_LIMIT,
         })
     }

@@ -14,7 +14,7 @@ use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
 use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance};
-use crate::engine::dump::{Frozen, Quiesced, Snapshot, freeze_job};
+use crate::engine::dump::{Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::engine::error::EngineError;
 use crate::engine::graph::RelayEnd;
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
@@ -297,7 +297,8 @@ impl Worker {
             return Err(out_of_order("frozen"));
         };
         self.touch(true);
-        let quiesced = self.quiesce_soon(frozen)?;
+        let mut quiesced = self.quiesce_soon(frozen)?;
+        quiesced.set_relay_states(std::mem::take(&mut self.relay_states));
         self.flight = Some((number, Stage::Quiesced(Box::new(quiesced))));
         fault::point("quiesce");
         self.tell(AgentEvent::Quiesced { checkpoint: number });
@@ -491,7 +492,7 @@ impl Worker {
             let held = EngineError::odd("the job", "it is to be held");
             self.step(number, step, |_, _| Err(held));
         }
-        let held = freeze(init, FREEZE_LIMIT)?;
+        let held = freeze(init, find_stand_ins(init)?, FREEZE_LIMIT)?;
         let count = held.processes.len() as u32;
         self.held = Some(held);
         Ok(count)

@@ -9,10 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::channel;
 
-use super::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal};
-
-/// Messages that may wait on either side of a connection.
-const WAITING: usize = 16;
+use super::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal, WAITING};
 
 /// Makes connections as the member that an identity names.
 #[derive(Debug)]

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, ToAgent};
 use protocol::cluster::peer::PeerMessage;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+#[cfg(test)]
+use tokio::sync::mpsc::channel;
+use tokio::sync::mpsc::{Receiver, Sender};
 
 /// Messages that may wait in a channel. A peer's pieces are at most [`PIECE`] long, so that this bounds
 /// memory, too.
-const WAITING: usize = 16;
+pub const WAITING: usize = 16;
 
 /// Bytes of the longest body that this agent sends.
 pub const PIECE: usize = 256 * 1024;
@@ -36,6 +38,7 @@ pub type CoordinatorLink = Link<FromAgent, ToAgent>;
 /// With another agent.
 pub type PeerLink = Link<PeerMessage, PeerMessage>;
 
+#[cfg(test)]
 impl<Out, In> Link<Out, In> {
     /// Two ends of one connection within this process.
     #[must_use]

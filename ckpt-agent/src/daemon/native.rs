@@ -82,6 +82,9 @@ impl Native {
 
     fn watch(fd: OwnedFd, is_socket: bool) -> io::Result<Self> {
         let copy = fd.try_clone()?;
+        // Its objection is to types whose descriptor may go before they do; an OwnedFd's does not. What it
+        // proposes is unsafe, which has no place here.
+        #[allow(deprecated)]
         let io = match AsyncFd::with_interest(fd, Interest::READABLE | Interest::WRITABLE) {
             Ok(watched) => Io::Watched(watched),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Io::Ready(copy),

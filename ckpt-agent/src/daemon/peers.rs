@@ -30,12 +30,6 @@ impl Peers {
             peers.into_iter().map(|peer| (peer.name, peer.address)).collect();
     }
 
-    /// Whether it is one.
-    #[must_use]
-    pub fn knows(&self, node: &NodeName) -> bool {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).contains_key(node)
-    }
-
     /// A new connection to a node; the first message has been sent.
     ///
     /// # Errors

@@ -27,8 +27,6 @@ pub enum ShellEvent {
     Called(Box<Caller>),
     /// One has gone.
     Gone {
-        /// Its process as this machine numbers it.
-        pid: i32,
         /// Its connection.
         connection: u64,
     },
@@ -116,7 +114,7 @@ fn serve(stream: UnixStream, connection: u64, events: &Events) -> io::Result<()>
             _ => break,
         }
     }
-    events.tell(Event::Shell(ShellEvent::Gone { pid, connection }));
+    events.tell(Event::Shell(ShellEvent::Gone { connection }));
     Ok(())
 }
 

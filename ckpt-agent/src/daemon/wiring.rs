@@ -117,7 +117,7 @@ fn order(
         Some(blob) => read_blob(graph, reader, blob, MOST_UNREAD)?,
         None => Vec::new(),
     };
-    Ok(WireOrder { secret, role, queue, shut_write: socket.shut_write })
+    Ok(WireOrder { secret, role, v6: socket.v6, queue, shut_write: socket.shut_write })
 }
 
 /// All bytes of a blob; what no span covers is zeros.

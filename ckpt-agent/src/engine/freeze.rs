@@ -84,23 +84,26 @@ pub struct FrozenJob {
     pub processes: Vec<StoppedProcess>,
     /// Processes that have ended and were not waited for (numbers on this machine).
     pub zombies: Vec<i32>,
+    /// Processes of ours that stand for others, and run (numbers on this machine).
+    pub stand_ins: Vec<i32>,
     /// When the first thread was asked to stop.
     pub since: Instant,
     _hurry: Hurry,
 }
 
-/// Stops all descendants of the job's init.
+/// Stops all descendants of the job's init but `stand_ins` (numbers on this machine).
 ///
 /// # Errors
 /// [`EngineError::TooLong`] after `limit` with the process that would not stop; a process traced by
 /// somebody else. On every error the job goes on.
-pub fn freeze(init: i32, limit: Duration) -> Result<FrozenJob> {
+pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<FrozenJob> {
     let since = Instant::now();
     let mut freezer = Freezer {
         known: BTreeMap::new(),
         running: BTreeMap::new(),
         stopped: BTreeMap::new(),
         group_stops: BTreeMap::new(),
+        stand_ins,
         limit,
         since,
     };
@@ -126,6 +129,8 @@ struct Freezer {
     running: BTreeMap<i32, RunningThread>,
     stopped: BTreeMap<i32, StoppedThread>,
     group_stops: BTreeMap<i32, i32>,
+    /// Not to be stopped.
+    stand_ins: BTreeSet<i32>,
     limit: Duration,
     since: Instant,
 }
@@ -192,7 +197,7 @@ pub fn settle_lingering() -> bool {
                 }
                 Ok(Some(StopReport::Ended { tid, status })) => {
                     note_end(tid, status);
-                    drop(lingering.remove(&tid));
+                    lingering.remove(&tid);
                 }
                 Ok(None) => return true,
                 Err(_) => lingering.clear(),
@@ -205,6 +210,9 @@ pub fn settle_lingering() -> bool {
 impl Freezer {
     fn seize_new(&mut self, init: i32) -> Result<()> {
         for pid in descendants(init)? {
+            if self.stand_ins.contains(&pid) {
+                continue;
+            }
             self.seize_threads(pid)?;
         }
         Ok(())
@@ -334,20 +342,23 @@ impl Freezer {
     fn finish(mut self, init: i32, hurry: Hurry) -> Result<FrozenJob> {
         let mut processes = Vec::new();
         let mut zombies = Vec::new();
+        let mut stand_ins = Vec::new();
         let since = self.since;
         for host_pid in descendants(init)? {
             let mut threads = Vec::new();
             for tid in thread_numbers(host_pid)? {
                 threads.extend(self.stopped.remove(&tid));
             }
-            if threads.is_empty() {
+            if self.stand_ins.contains(&host_pid) && !is_zombie(host_pid, host_pid)? {
+                stand_ins.push(host_pid);
+            } else if threads.is_empty() {
                 zombies.push(host_pid);
             } else {
                 let group_stop = self.group_stops.remove(&host_pid);
                 processes.push(StoppedProcess { host_pid, threads, group_stop, scratch: None });
             }
         }
-        Ok(FrozenJob { processes, zombies, since, _hurry: hurry })
+        Ok(FrozenJob { processes, zombies, stand_ins, since, _hurry: hurry })
     }
 }
 

@@ -93,7 +93,10 @@ fn look(layout: &Layout, number: u64) -> Result<(CommitMark, HashSet<ChunkRef>),
             return Err(damage(number, "it has too many files"));
         }
         let text = read_index(&folder.join(&name), number)?;
-        references(&text, |chunk| drop(chunks.insert(chunk))).map_err(|error| Damage::Index {
+        let keep = |chunk| {
+            chunks.insert(chunk);
+        };
+        references(&text, keep).map_err(|error| Damage::Index {
             number,
             name: name.clone(),
             reason: error.to_string(),

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use ckpt_agent::engine::objects::StdioRole;
-use ckpt_agent::{InstanceEvent, OuterEnd};
+use ckpt_agent::{ClusterOrder, InstanceEvent, OuterEnd, UserOrder};
 use protocol::agent::{AgentEvent, ExitKind};
 
 use super::Outcome;
@@ -33,6 +33,7 @@ pub const ALL: &[Case] = &[
     ("handed_over", handed_over),
     ("names", names),
     ("init_killed", init_killed),
+    ("as_another_user", as_another_user),
 ];
 
 fn check(holds: bool, what: &str) -> Outcome {
@@ -396,4 +397,50 @@ fn init_killed(world: &mut World) -> Outcome {
     check(here.event()? == ended, "no end")?;
     check(!exists(launched.init), "the init is still there")?;
     check(here.agent.adopt(&world.socket(), None).is_err(), "a dead init was taken over")
+}
+
+/// A root agent runs a job for an ordinary user.
+fn as_another_user(world: &mut World) -> Outcome {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    const USER: u32 = 1000;
+    let owner = Some(nix::unistd::Uid::from_raw(USER));
+    nix::unistd::chown(&world.file(""), owner, None)?;
+    let user = Some(UserOrder { uid: USER, gid: USER, groups: vec![1001] });
+    let here = Here::start(world)?;
+    let text = format!(
+        "id -u; id -g; id -G; grep CapEff /proc/self/status; echo again > /dev/stdout; \
+         cat /etc/shadow 2> /dev/null; echo $?; {COUNTER}"
+    );
+    let order = ClusterOrder { user: user.clone(), ..order(&world.store(), 60_000) };
+    let launched = here.agent.launch_in_cluster(script_in(&text, world.file("")), order)?;
+    world.saw(launched.init);
+    world.moves("from the start")?;
+    let stdout = launched.console.stdout.ok_or("no output")?;
+    let mut output = vec![0; 1000];
+    let length = std::fs::File::from(stdout).read(&mut output)?;
+    let output = String::from_utf8_lossy(&output[..length]);
+    let wanted = "1000\n1000\n1000 1001\nCapEff:\t0000000000000000\nagain\n1\n";
+    check(output.starts_with(wanted), &output)?;
+    here.checkpoint(1)?;
+    here.agent.kill();
+
+    let here = Here::start(world)?;
+    let mut stranger = restore_order(&world.store(), 1);
+    stranger.cluster.user = Some(UserOrder { uid: 1001, gid: 1001, groups: vec![] });
+    check(here.agent.restore_in_cluster(stranger).is_err(), "another user's image")?;
+    let mut order = restore_order(&world.store(), 1);
+    order.cluster.user = user;
+    let restored = here.agent.restore_in_cluster(order)?;
+    world.saw(restored.init);
+    here.agent.go()?;
+    world.moves("after the restore")?;
+    let (pid, _) = *traced(restored.init).first().ok_or("nobody is there")?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    check(status.contains("Uid:\t1000\t1000\t1000\t1000"), &status)?;
+    check(status.contains("CapEff:\t0000000000000000"), &status)?;
+    here.checkpoint(2)?;
+    here.agent.kill();
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! One checkpoint after the other, step by step.
 
 use super::{JobMachine, Life, Waiter};
-use crate::event::{Action, Notice, Time};
+use crate::event::{Action, Notice, StepTimes, Time};
 use crate::history::Entry;
 use crate::settings::Limits;
 use protocol::agent::{
@@ -35,6 +35,10 @@ pub(super) struct Taking {
     awaited: BTreeSet<AgentId>,
     deadline: u64,
     began: Time,
+    /// When the step began, ns.
+    entered: u64,
+    /// The steps before it.
+    steps: StepTimes,
     taken_at_ms: u64,
     processes: u32,
     log_length: u64,
@@ -127,6 +131,8 @@ impl JobMachine {
             awaited: self.agents.clone(),
             deadline: now.nanos.saturating_add(self.settings.limits.freeze),
             began: now,
+            entered: now.nanos,
+            steps: StepTimes::new(),
             taken_at_ms: now.unix_ms,
             processes: 0,
             log_length: 0,
@@ -275,6 +281,7 @@ impl JobMachine {
         let Phase::Taking(taking) = std::mem::replace(&mut self.phase, Phase::Idle) else {
             return;
         };
+        let steps = taking.step_times(now);
         let Some(record) = taking.record else { return };
         let lasted = now.nanos.saturating_sub(taking.began.nanos);
         let interval = self.settings.interval.after(record.pause_us.saturating_mul(1000), lasted);
@@ -282,7 +289,7 @@ impl JobMachine {
             self.interval = interval;
             self.due = interval.map(|interval| now.nanos.saturating_add(interval));
         }
-        out.push(Action::Notify(Notice::Committed(record.clone())));
+        out.push(Action::Notify(Notice::Committed { record: record.clone(), steps }));
         let mut stopping = Vec::new();
         for Waiter { ticket, then_stop } in std::mem::take(&mut self.joined) {
             if then_stop {
@@ -336,6 +343,7 @@ impl JobMachine {
     fn fail(&mut self, now: Time, step: Step, reason: String, out: &mut Vec<Action>) {
         let Phase::Taking(taking) = &self.phase else { return };
         let checkpoint = taking.number;
+        let steps = taking.step_times(now);
         if taking.recorded {
             out.push(Action::Notify(Notice::Warning(format!(
                 "checkpoint {checkpoint} is committed, but its mark beside the image failed: \
@@ -353,7 +361,7 @@ impl JobMachine {
         for Waiter { ticket, .. } in std::mem::take(&mut self.joined) {
             out.push(Action::Reply { ticket, reply: Reply::Failed(text.clone()) });
         }
-        out.push(Action::Notify(Notice::Abandoned { checkpoint, step, reason }));
+        out.push(Action::Notify(Notice::Abandoned { checkpoint, step, reason, steps }));
         if let Life::Ended(status) = self.life {
             self.finish(now, status, out);
             return;
@@ -527,7 +535,20 @@ impl JobMachine {
 }
 
 impl Taking {
+    /// What each step has taken until now. A commit is one step, in the log and with the agents.
+    fn step_times(&self, now: Time) -> StepTimes {
+        let mut steps = self.steps.clone();
+        let took = now.nanos.saturating_sub(self.entered);
+        match steps.last_mut() {
+            Some((last, time)) if *last == self.step => *time = time.saturating_add(took),
+            _ => steps.push((self.step, took)),
+        }
+        steps
+    }
+
     fn enter(&mut self, now: Time, step: Step, limits: &Limits, awaited: &BTreeSet<AgentId>) {
+        self.steps = self.step_times(now);
+        self.entered = now.nanos;
         self.step = step;
         self.awaited = awaited.clone();
         self.deadline = now.nanos.saturating_add(limit(limits, step));

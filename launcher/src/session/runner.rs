@@ -348,17 +348,17 @@ impl<'a> Runner<'a> {
 
     fn notify(&self, notice: &Notice) {
         match notice {
-            Notice::Committed(record) => {
+            Notice::Committed { record, steps } => {
                 let line = text::committed(record);
                 if self.session.loud {
                     self.output.say(line.clone());
                 }
-                self.output.mark(line);
+                self.output.mark(format!("{line}; {}", text::steps(steps)));
             }
-            Notice::Abandoned { checkpoint, step, reason } => {
+            Notice::Abandoned { checkpoint, step, reason, steps } => {
                 let line = format!("checkpoint {checkpoint} abandoned: {step}: {reason}");
                 self.output.say(line.clone());
-                self.output.mark(line);
+                self.output.mark(format!("{line}; {}", text::steps(steps)));
             }
             Notice::Warning(text) => self.warn(text),
             Notice::Ending { signal } => {

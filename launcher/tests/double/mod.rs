@@ -100,6 +100,8 @@ impl AgentHandle for Double {
                 AgentEvent::Abandoned { checkpoint }
             }
             AgentCommand::Signal { signal } => return self.signal(signal),
+            AgentCommand::Hold => return self.signal(nix::libc::SIGSTOP),
+            AgentCommand::Release => return self.signal(nix::libc::SIGCONT),
             AgentCommand::Kill => return self.signal(nix::libc::SIGKILL),
         };
         (self.events)(event);

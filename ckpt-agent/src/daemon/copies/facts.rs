@@ -8,7 +8,7 @@ use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 
 use crate::engine::dump::process_file;
 use crate::engine::graph::{Backing, Graph, ProcessImage, ProcessState};
-use crate::engine::objects::Object;
+use crate::engine::objects::{Object, Regular};
 
 /// Folders whose files are part of the system: every machine that can run the job has them, and a restore
 /// checks that they are the same.
@@ -62,7 +62,7 @@ pub fn facts(
 ///
 /// # Errors
 /// One line.
-pub fn read<T: serde::de::DeserializeOwned>(
+fn read<T: serde::de::DeserializeOwned>(
     folder: &Path,
     checkpoint: CheckpointNumber,
     name: &str,
@@ -98,7 +98,7 @@ fn at_stake<'a>(graph: &Graph, images: impl Iterator<Item = &'a ProcessImage>) -
         }
     }
     for file in &graph.files {
-        if let Object::Regular(crate::engine::objects::Regular::ByPath(named)) = &file.object {
+        if let Object::Regular(Regular::ByPath(named)) = &file.object {
             paths.insert(named.path.clone());
         }
     }

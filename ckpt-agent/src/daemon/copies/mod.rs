@@ -26,7 +26,7 @@ use super::link::PeerLink;
 use super::peers::Peers;
 use crate::store;
 
-pub use facts::{facts, read};
+pub use facts::facts;
 pub use carry::unexpected;
 pub use files::forget_files;
 

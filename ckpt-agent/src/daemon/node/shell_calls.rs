@@ -101,7 +101,7 @@ impl Node {
     pub(super) fn shell(&mut self, event: ShellEvent) {
         match event {
             ShellEvent::Called(caller) => self.called(*caller),
-            ShellEvent::Gone { connection, .. } => {
+            ShellEvent::Gone { connection } => {
                 // What it started goes on, as under sshd; its input ends when the streams are closed.
                 self.calls.waiting.retain(|waiting| {
                     waiting.connection != connection || waiting.streams.is_none()

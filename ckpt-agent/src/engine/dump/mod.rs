@@ -5,13 +5,16 @@ mod areas;
 pub mod clocks;
 mod collect;
 mod ghost;
+mod ghosts;
 pub(super) mod pages;
 mod process;
 mod shared;
 mod sleep;
 mod stages;
+mod standins;
 mod write;
 
 pub use areas::build_id;
 pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size};
+pub use standins::find as find_stand_ins;
 pub use write::{ImageSummary, process_file, write_image};

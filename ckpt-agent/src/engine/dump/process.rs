@@ -274,24 +274,11 @@ pub fn ask_thread(
         timer_slack_ns: u64::try_from(results[slack.0]).unwrap_or(0),
         affinity: schedule::affinity(host_tid)?,
         policy: schedule::policy(host_tid)?,
-        credentials: credentials(&status, results[securebits.0]),
+        credentials: Credentials::of_status(
+            &status,
+            u32::try_from(results[securebits.0]).unwrap_or(0),
+        ),
     })
-}
-
-fn credentials(status: &Status, securebits: i64) -> Credentials {
-    Credentials {
-        uids: [status.ruid, status.euid, status.suid, status.fuid],
-        gids: [status.rgid, status.egid, status.sgid, status.fgid],
-        groups: status.groups.iter().map(|group| *group as u32).collect(),
-        capabilities: [
-            status.capinh,
-            status.capprm,
-            status.capeff,
-            status.capbnd.unwrap_or(0),
-            status.capamb.unwrap_or(0),
-        ],
-        securebits: u32::try_from(securebits).unwrap_or(0),
-    }
 }
 
 /// A thread inside of a restartable sequence (rseq(2)) goes to the sequence's abort handler, as it

@@ -11,28 +11,30 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
-    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, OpenFile, Pid, ProcessImage, ProcessNode,
-    ProcessState,
+    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Pid, ProcessImage, ProcessNode,
+    ProcessState, RelayEnd, RelayState,
 };
-use super::super::objects::{DumpContext, External, Object, Probe, StdioRole};
+use super::super::objects::{DumpContext, External, HeldRelay, Object, StdioRole};
 use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
 use super::super::sys::kcmp::{Resource, share};
-use super::super::trace::{Batch, ProcessMemory, Remote, find_kernel_entry};
+use super::super::trace::{ProcessMemory, Remote, Vdso};
 use super::areas::{Planned, Window, plan};
 use super::clocks;
 use super::collect::{Collected, collect};
 use super::ghost::Ghost;
+use super::ghosts::{Reading, make_ghosts};
 use super::pages::Pagemap;
 use super::process;
 use super::shared;
 use super::sleep::Sleeps;
+use super::standins;
 
 /// What a dump is told about the job.
 #[derive(Debug)]
 pub struct DumpSettings {
     /// The job's init, as this machine numbers it.
     pub init: i32,
-    /// The process whose end is the job's end, as the job numbers it.
+    /// The process whose end is the job's end, as the job numbers it; 0: it is not of this instance.
     pub root: Pid,
     /// Directories whose files travel with the job.
     pub session_directories: Vec<PathBuf>,
@@ -46,6 +48,10 @@ pub struct DumpSettings {
     pub cluster: bool,
     /// Addresses of the machines that the job runs on; empty: not known.
     pub machines: BTreeSet<IpAddr>,
+    /// Relays of which the agent holds a side. Their carriers must not write to their native objects
+    /// while the job stands, and must have read what those hold for other instances before
+    /// [`Frozen::quiesce`].
+    pub relays: Vec<HeldRelay>,
     /// How long stopping all threads may take.
     pub freeze_limit: Duration,
 }
@@ -73,7 +79,8 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
     let sleeps = Sleeps::observe(settings.init)?;
-    let job = freeze(settings.init, settings.freeze_limit)?;
+    let stand_ins = standins::find(settings.init)?;
+    let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
     let clocks = clocks::of_process(settings.init)?;
     Ok(Frozen { job, settings, clocks, not_inherited, sleeps, depth })
 }
@@ -122,6 +129,7 @@ impl Frozen {
     pub fn quiesce(mut self) -> Result<Quiesced> {
         let nodes = self.nodes()?;
         self.check_leaders(&nodes)?;
+        self.check_stand_ins(&nodes)?;
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
             external: self.settings.external,
@@ -129,6 +137,7 @@ impl Frozen {
             terminal_master: self.settings.terminal_master.take(),
             cluster: self.settings.cluster,
             machines: std::mem::take(&mut self.settings.machines),
+            relays: std::mem::take(&mut self.settings.relays),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {
@@ -147,7 +156,22 @@ impl Frozen {
             .collect();
         let mut collected = collect(&living, &mut context)?;
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
-        Ok(Quiesced { frozen: self, nodes, collected, context })
+        Ok(Quiesced { frozen: self, nodes, collected, context, relay_states: Vec::new() })
+    }
+
+    /// What a stand-in has not passed on yet would be lost with it.
+    fn check_stand_ins(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        for host_pid in &self.job.stand_ins {
+            let node = &nodes[host_pid];
+            standins::check_idle(*host_pid, node)?;
+            let zombie = |other: &ProcessNode| {
+                other.ppid == node.pid && matches!(other.state, ProcessState::Zombie { .. })
+            };
+            if nodes.values().any(zombie) {
+                return Err(standins::busy(node));
+            }
+        }
+        Ok(())
     }
 
     /// A main thread that has ended while others go on shows nothing in /proc any more.
@@ -172,12 +196,18 @@ impl Frozen {
     fn nodes(&self) -> Result<BTreeMap<i32, ProcessNode>> {
         let mut nodes = BTreeMap::new();
         let living = self.job.processes.iter().map(|process| process.host_pid);
-        let all: Vec<i32> = living.chain(self.job.zombies.iter().copied()).collect();
+        let stand_ins = self.job.stand_ins.iter().copied();
+        let all: Vec<i32> =
+            living.chain(stand_ins).chain(self.job.zombies.iter().copied()).collect();
         let mut parents = Vec::new();
         for host_pid in all {
             let (stat, status) = process::stat_and_status(host_pid)?;
             parents.push((host_pid, stat.ppid));
-            nodes.insert(host_pid, process::node(&stat, &status, self.depth, 1)?);
+            let mut node = process::node(&stat, &status, self.depth, 1)?;
+            if self.job.stand_ins.contains(&host_pid) {
+                node.state = ProcessState::StandIn;
+            }
+            nodes.insert(host_pid, node);
         }
         for (child, parent) in parents {
             let ppid = match nodes.get(&parent) {
@@ -250,6 +280,7 @@ pub struct Quiesced {
     nodes: BTreeMap<i32, ProcessNode>,
     collected: Collected,
     context: DumpContext,
+    relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
 }
 
 /// One process of a snapshot.
@@ -318,7 +349,21 @@ impl Quiesced {
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
         let (dumps, ghosts, vdso) = result?;
-        let graph = self.graph(page, vdso, &dumps);
+        drop(std::mem::take(&mut self.collected.probes));
+        let relays = self.relay_states();
+        let graph = Graph {
+            version: GRAPH_VERSION,
+            architecture: Current::NAME.to_owned(),
+            page_size: page,
+            clocks: self.frozen.clocks,
+            vdso,
+            root: self.frozen.settings.root,
+            processes: parents_first(&self.nodes, &dumps),
+            files: std::mem::take(&mut self.collected.files),
+            inodes: Vec::new(),
+            relays,
+            blobs: Vec::new(),
+        };
         let since = self.frozen.job.since;
         let not_inherited = std::mem::take(&mut self.frozen.not_inherited);
         let data =
@@ -358,7 +403,8 @@ impl Quiesced {
         process::check_supported(process, pid, &comm)?;
         let (stat, status) = process::stat_and_status(host_pid)?;
         let mappings = read_maps(host_pid)?;
-        let (entry_point, vdso) = kernel_entry(host_pid, &mappings)?;
+        let vdso = Vdso::of(host_pid, &mappings)?;
+        let (entry_point, vdso) = (vdso.kernel_entry()?, vdso.hash());
         let planned =
             plan(host_pid, mappings, &mut self.context, windows).map_err(|error| match error {
                 EngineError::Refused(refusal) => {
@@ -495,91 +541,41 @@ impl Quiesced {
         Ok(early)
     }
 
-    fn graph(&mut self, page: u64, vdso: String, dumps: &[ProcessDump]) -> Graph {
-        let order: HashMap<i32, usize> =
-            dumps.iter().enumerate().map(|(index, dump)| (dump.host_pid, index)).collect();
-        let mut nodes: Vec<(usize, ProcessNode)> = self
-            .nodes
-            .iter()
-            .map(|(host_pid, node)| {
-                (order.get(host_pid).copied().unwrap_or(usize::MAX), node.clone())
-            })
-            .collect();
-        nodes.sort_by_key(|(position, node)| {
-            (matches!(node.state, ProcessState::Zombie { .. }), *position, node.pid)
-        });
-        let files: Vec<OpenFile> = std::mem::take(&mut self.collected.files);
-        let probes: Vec<Probe> = std::mem::take(&mut self.collected.probes);
-        drop(probes);
-        Graph {
-            version: GRAPH_VERSION,
-            architecture: Current::NAME.to_owned(),
-            page_size: page,
-            clocks: self.frozen.clocks,
-            vdso,
-            root: self.frozen.settings.root,
-            processes: nodes.into_iter().map(|(_, node)| node).collect(),
-            files,
-            inodes: Vec::new(),
-            relays: Vec::new(),
-            blobs: Vec::new(),
+    /// Tells what the agent holds of relays that is not in a native object: bytes for this side as the
+    /// agent encodes them, and whether the far side has closed. Relays that are not named hold
+    /// nothing.
+    pub fn set_relay_states(&mut self, states: Vec<(RelayEnd, Vec<u8>, bool)>) {
+        self.relay_states = states;
+    }
+
+    fn relay_states(&mut self) -> Vec<RelayState> {
+        let held = std::mem::take(&mut self.relay_states);
+        let mut states = Vec::new();
+        let ends: Vec<RelayEnd> =
+            self.context.relays.iter().map(|relay| relay.end.clone()).collect();
+        for end in ends {
+            let held = held.iter().find(|(other, ..)| *other == end);
+            let bytes = held.map(|(_, bytes, _)| bytes).filter(|bytes| !bytes.is_empty());
+            let undelivered = bytes.map(|bytes| self.context.keep(bytes.clone()));
+            let far_closed = held.is_some_and(|(_, _, far_closed)| *far_closed);
+            states.push(RelayState { end, undelivered, far_closed });
         }
+        states
     }
 }
 
-/// What was read of a process before the ghosts were made.
-struct Reading {
-    stat: procfs::process::Stat,
-    status: procfs::process::Status,
-    planned: Vec<Planned>,
-    inside: process::Inside,
-    entry_point: u64,
-    vdso: String,
-}
-
-fn kernel_entry(host_pid: i32, mappings: &[Mapping]) -> Result<(u64, String)> {
-    let vdso = mappings
+/// Living processes as they were frozen, parents before their children, then zombies.
+fn parents_first(nodes: &BTreeMap<i32, ProcessNode>, dumps: &[ProcessDump]) -> Vec<ProcessNode> {
+    let order: HashMap<i32, usize> =
+        dumps.iter().enumerate().map(|(index, dump)| (dump.host_pid, index)).collect();
+    let mut placed: Vec<(usize, &ProcessNode)> = nodes
         .iter()
-        .find(|mapping| mapping.name == "[vdso]")
-        .ok_or_else(|| EngineError::odd(format!("process {host_pid}"), "no vdso"))?;
-    let mut bytes = vec![0; vdso.length() as usize];
-    ProcessMemory::of(host_pid).read(vdso.start, &mut bytes)?;
-    Ok((find_kernel_entry(vdso.start, &bytes)?, blake3::hash(&bytes).to_hex().to_string()))
-}
-
-/// Makes all ghosts while no process of the job is a subreaper, or it would adopt them.
-fn make_ghosts(processes: &mut [StoppedProcess], readings: &[Reading]) -> Result<Vec<Ghost>> {
-    set_subreapers(processes, readings, false)?;
-    let mut ghosts = Vec::with_capacity(processes.len());
-    let mut failure = None;
-    for (process, reading) in processes.iter_mut().zip(readings) {
-        let made = process.lend(reading.entry_point).and_then(|mut remote| Ghost::of(&mut remote));
-        match made {
-            Ok(ghost) => ghosts.push(ghost),
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
-        }
-    }
-    set_subreapers(processes, readings, true)?;
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(ghosts),
-    }
-}
-
-fn set_subreapers(processes: &mut [StoppedProcess], readings: &[Reading], on: bool) -> Result<()> {
-    for (process, reading) in processes.iter_mut().zip(readings) {
-        if !reading.inside.subreaper {
-            continue;
-        }
-        let mut remote = process.lend(reading.entry_point)?;
-        let mut batch = Batch::new();
-        batch.add(libc::SYS_prctl, &[libc::PR_SET_CHILD_SUBREAPER as u64, u64::from(on), 0, 0, 0]);
-        remote.run(&batch)?;
-    }
-    Ok(())
+        .map(|(host_pid, node)| (order.get(host_pid).copied().unwrap_or(usize::MAX), node))
+        .collect();
+    placed.sort_by_key(|(position, node)| {
+        (matches!(node.state, ProcessState::Zombie { .. }), *position, node.pid)
+    });
+    placed.into_iter().map(|(_, node)| node.clone()).collect()
 }
 
 /// Bytes per page of this machine.

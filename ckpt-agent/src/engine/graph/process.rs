@@ -170,6 +170,25 @@ pub struct Credentials {
     pub securebits: u32,
 }
 
+impl Credentials {
+    /// From /proc/PID/task/TID/status (proc_pid_status(5)), which does not tell the secure bits.
+    pub fn of_status(status: &procfs::process::Status, securebits: u32) -> Self {
+        Self {
+            uids: [status.ruid, status.euid, status.suid, status.fuid],
+            gids: [status.rgid, status.egid, status.sgid, status.fgid],
+            groups: status.groups.iter().map(|group| *group as u32).collect(),
+            capabilities: [
+                status.capinh,
+                status.capprm,
+                status.capeff,
+                status.capbnd.unwrap_or(0),
+                status.capamb.unwrap_or(0),
+            ],
+            securebits,
+        }
+    }
+}
+
 /// A signal's action as rt_sigaction(2) keeps it in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalAction {

@@ -32,8 +32,12 @@ const EARLY_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_
 /// Failed system calls (a file that cannot be written is named), [`EngineError::Damaged`].
 pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
     for (index, inode) in context.graph.inodes.iter().enumerate() {
+        let id = InodeId(index as u32);
+        if !context.needs_inode(id) {
+            continue;
+        }
         let fd = make(inode, context)?;
-        context.add_inode(InodeId(index as u32), fd)?;
+        context.add_inode(id, fd)?;
     }
     Ok(())
 }
@@ -45,7 +49,11 @@ pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
 /// Failed fcntl(F_ADD_SEALS): EBUSY where a writable mapping is left that the job did not have.
 pub fn seal_all(context: &RestoreContext) -> Result<()> {
     for (index, inode) in context.graph.inodes.iter().enumerate() {
-        let fd = context.inode(InodeId(index as u32))?;
+        let id = InodeId(index as u32);
+        if !context.needs_inode(id) {
+            continue;
+        }
+        let fd = context.inode(id)?;
         if inode.read_only && is_unchanged(fd, inode) {
             continue;
         }

@@ -13,7 +13,7 @@ use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, Standing, restore};
 use super::super::split::PartOrder;
 use super::super::sys::tty;
-use super::NO_ROOT;
+use super::UserOrder;
 
 /// Room for descriptors of the init itself above those of the job.
 const OWN_DESCRIPTORS: u64 = 64;
@@ -39,14 +39,24 @@ pub struct Begun {
 pub fn bring_back(
     job_dir: &Path,
     spec: &RestoreSpec,
-    _part: Option<&PartOrder>,
+    part: Option<&PartOrder>,
     connections: BTreeMap<FileId, OwnedFd>,
+    user: Option<&UserOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
-    let image = Image::open(job_dir, spec.checkpoint)?;
+    let mut image = Image::open(job_dir, spec.checkpoint)?;
+    let part = match part {
+        Some(order) => image.take_part(order)?,
+        None => image.take_part(&PartOrder::whole(&image.graph))?,
+    };
+    if let Some(user) = user {
+        check_user(&image, user)?;
+    }
     let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
     raise_descriptor_limit(first_free as u64 + image.graph.files.len() as u64)?;
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
+    context.part = Some(part);
+    context.user = user.cloned();
     for (file, connection) in connections {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);
@@ -67,12 +77,35 @@ pub fn bring_back(
         (StdioRole::Stderr, console.stderr),
     ];
     Ok(Begun {
-        root: (image.graph.root != NO_ROOT).then_some(image.graph.root),
+        root: image.processes.contains_key(&image.graph.root).then_some(image.graph.root),
         console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),
         standing: Some(standing),
     })
+}
+
+/// A restore by root must not give anybody more than the user has for whom it is done.
+fn check_user(image: &Image, user: &UserOrder) -> Result<()> {
+    for process in image.processes.values() {
+        for credentials in process.threads.iter().map(|thread| &thread.credentials) {
+            let [inheritable, permitted, effective, _, ambient] = credentials.capabilities;
+            let own = credentials.uids.iter().all(|uid| *uid == user.uid)
+                && credentials.gids.iter().all(|gid| *gid == user.gid)
+                && credentials.groups.iter().all(|group| user.groups.contains(group))
+                && inheritable | permitted | effective | ambient == 0;
+            if !own {
+                return Err(EngineError::Unfit {
+                    what: format!(
+                        "process {} has rights that user {} has not",
+                        process.pid, user.uid
+                    ),
+                    way_out: "only a job of that user's own processes can be brought back".into(),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Descriptors of the job below, parked ones above: the soft limit must allow both.

@@ -31,7 +31,8 @@ pub struct ClusterOrder {
     /// What a checkpoint of a launched instance does about connections to outside of the job.
     #[serde(default)]
     pub external: External,
-    /// The user whom a root agent runs the job for; `None`: the agent's own.
+    /// The user whom a root agent runs the job for; `None`: the agent's own. Any other agent must leave
+    /// it out.
     #[serde(default)]
     pub user: Option<UserOrder>,
 }

@@ -11,6 +11,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use protocol::agent::ExitKind;
 
+use super::super::dump::find_stand_ins;
 use super::super::error::{EngineError, Result};
 use super::super::freeze::{
     FrozenJob, StoppedProcess, freeze, keep_ends, settle_lingering, take_ends,
@@ -298,7 +299,8 @@ impl Keeper {
         if !self.touched && !self.lease.is_over()? {
             return Ok(());
         }
-        match freeze(std::process::id() as i32, FREEZE_LIMIT) {
+        let own = std::process::id() as i32;
+        match find_stand_ins(own).and_then(|stand_ins| freeze(own, stand_ins, FREEZE_LIMIT)) {
             Ok(frozen) => {
                 // They must not run on when this process is killed.
                 frozen.processes.iter().for_each(StoppedProcess::die_with_tracer);

@@ -11,7 +11,9 @@ use protocol::launch::{LaunchSpec, StreamKind, WindowSize};
 
 use super::super::error::{EngineError, Result};
 use super::super::objects::StdioRole;
+use super::super::sys::file_user::FileUser;
 use super::super::sys::tty;
+use super::UserOrder;
 
 /// The shell's status for a program that is not there.
 const NOT_FOUND: i32 = 127;
@@ -29,7 +31,11 @@ struct Streams {
 ///
 /// # Errors
 /// A program that does not exist or may not be executed; no terminals.
-pub fn launch(spec: &LaunchSpec) -> Result<(UnixPid, Vec<(StdioRole, OwnedFd)>)> {
+pub fn launch(
+    spec: &LaunchSpec,
+    user: Option<&UserOrder>,
+) -> Result<(UnixPid, Vec<(StdioRole, OwnedFd)>)> {
+    let _acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
     let program = find_program(spec)?;
     let streams = make_streams(spec)?;
     let arguments = strings(spec.program.iter())?;
@@ -45,7 +51,7 @@ pub fn launch(spec: &LaunchSpec) -> Result<(UnixPid, Vec<(StdioRole, OwnedFd)>)>
     match unsafe { fork() }.map_err(|errno| EngineError::system("fork", "the job", errno))? {
         ForkResult::Parent { child } => Ok((child, streams.console)),
         ForkResult::Child => {
-            let status = become_job(&path, &arguments, &environment, &directory, streams);
+            let status = become_job(&path, &arguments, &environment, &directory, streams, user);
             // SAFETY: ends this child without running anything of the parent's.
             unsafe { libc::_exit(status) }
         }
@@ -139,6 +145,16 @@ fn make_terminal(spec: &LaunchSpec) -> Result<(OwnedFd, OwnedFd)> {
     Ok((master, slave))
 }
 
+/// Gives up root for good: exec leaves no capability to a user that is not root (capabilities(7)).
+fn become_user(user: &UserOrder) -> nix::Result<()> {
+    use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+    let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+    setgroups(&groups)?;
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    setresgid(gid, gid, gid)?;
+    setresuid(uid, uid, uid)
+}
+
 /// Runs in the child. Returns only where it fails, with an exit status.
 fn become_job(
     path: &CString,
@@ -146,6 +162,7 @@ fn become_job(
     environment: &[CString],
     directory: &Path,
     streams: Streams,
+    user: Option<&UserOrder>,
 ) -> i32 {
     let complain = |what: &str, error: &dyn std::fmt::Display| {
         eprintln!("ckptd: failed to start {}: {what}: {error}", path.to_string_lossy());
@@ -164,6 +181,10 @@ fn become_job(
             complain("streams", &std::io::Error::last_os_error());
             return NOT_EXECUTABLE;
         }
+    }
+    if let Err(errno) = user.map_or(Ok(()), become_user) {
+        complain("user", &errno);
+        return NOT_EXECUTABLE;
     }
     if let Err(error) = std::env::set_current_dir(directory) {
         complain(&directory.display().to_string(), &error);

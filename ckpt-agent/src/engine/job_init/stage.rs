@@ -16,7 +16,7 @@ use super::channel::Channel;
 use super::cluster::{ClusterOrder, Connection};
 use super::keeper::Keeper;
 use super::lease::Lease;
-use super::{Order, Report, Task, door, launch, namespaces, reap};
+use super::{Order, Report, Task, UserOrder, door, launch, namespaces, reap};
 
 /// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
 pub const INIT_NAME: &str = "ckptd-init";
@@ -154,7 +154,7 @@ fn live(channel: &Channel, order: Order) -> Result<()> {
     die_with_parent()?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     let mut warnings = namespaces::mount_own()?;
-    let mut begun = begin(order.task, Connections::new(), &mut warnings)?;
+    let mut begun = begin(order.task, Connections::new(), None, &mut warnings)?;
     let root = begun.root.ok_or_else(|| EngineError::odd("the job", "no first process"))?;
     if let Some(standing) = begun.standing.take() {
         standing.go()?;
@@ -205,7 +205,7 @@ fn settle(
     let mut warnings = namespaces::name_host(&cluster.host_name, &cluster.hosts)?;
     warnings.extend(namespaces::mount_own()?);
     let lease = Lease::until(cluster.lease_until_ns, own - boottime)?;
-    let mut begun = begin(order.task, connections, &mut warnings)?;
+    let mut begun = begin(order.task, connections, cluster.user.as_ref(), &mut warnings)?;
     if !cluster.hold {
         if let Some(standing) = begun.standing.take() {
             standing.go()?;
@@ -219,10 +219,15 @@ fn settle(
     Ok((begun, lease))
 }
 
-fn begin(task: Task, connections: Connections, warnings: &mut Vec<String>) -> Result<Begun> {
+fn begin(
+    task: Task,
+    connections: Connections,
+    user: Option<&UserOrder>,
+    warnings: &mut Vec<String>,
+) -> Result<Begun> {
     match task {
         Task::Launch(spec) => {
-            let (root, console) = launch::launch(&spec)?;
+            let (root, console) = launch::launch(&spec, user)?;
             Ok(Begun {
                 root: Some(root.as_raw()),
                 console,
@@ -232,7 +237,7 @@ fn begin(task: Task, connections: Connections, warnings: &mut Vec<String>) -> Re
             })
         }
         Task::Restore { job_dir, spec, part } => {
-            bring_back(&job_dir, &spec, part.as_ref(), connections, warnings)
+            bring_back(&job_dir, &spec, part.as_ref(), connections, user, warnings)
         }
     }
 }

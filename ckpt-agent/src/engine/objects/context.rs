@@ -1,14 +1,19 @@
 //! What rooms share during a dump and during a restore.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use protocol::cluster::agent::MovedListener;
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid};
+use super::super::graph::{
+    BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind,
+};
+use super::super::job_init::UserOrder;
+use super::super::split::{Part, Realisation};
+use super::super::sys::tty;
 use super::tcp::Widened;
 
 /// Which of the job's standard streams an object is.
@@ -77,6 +82,8 @@ pub struct DumpContext {
     /// Inodes that belong to the launcher's side of the standard streams: (device, inode) of the pipe
     /// or of the terminal's slave, and which stream it is.
     pub stdio: HashMap<(u64, u64), StdioRole>,
+    /// Relays of which the agent holds a side here.
+    pub relays: Vec<HeldRelay>,
     /// Master of the job's own terminal, held by the launcher: a copy.
     pub terminal_master: Option<OwnedFd>,
     /// Directories whose files travel with the job (/tmp, /dev/shm, $TMPDIR).
@@ -97,7 +104,57 @@ pub struct DumpContext {
     pub inode_index: HashMap<(u64, u64), InodeId>,
 }
 
+/// A side of a relay in an agent's hands during a dump.
+#[derive(Debug)]
+pub struct HeldRelay {
+    /// Which relay, and which side.
+    pub end: RelayEnd,
+    /// fstat(2) of the agent's descriptor: device and inode.
+    pub inode: (u64, u64),
+    /// A copy of the agent's descriptor where it is a terminal's: of a pipe it would keep an end open.
+    pub terminal: Option<OwnedFd>,
+}
+
+impl HeldRelay {
+    /// Of the agent's descriptor.
+    ///
+    /// # Errors
+    /// Failed system calls.
+    pub fn of(end: RelayEnd, fd: impl AsFd) -> Result<Self> {
+        let stat = nix::sys::stat::fstat(fd.as_fd())
+            .map_err(|errno| EngineError::system("fstat", "an end of a relay", errno))?;
+        let terminal = match end.kind {
+            RelayKind::TerminalMaster | RelayKind::TerminalSlave => {
+                let copy = fd.as_fd().try_clone_to_owned();
+                Some(copy.map_err(|error| EngineError::system("dup", "a terminal", error))?)
+            }
+            _ => None,
+        };
+        Ok(Self { end, inode: (stat.st_dev, stat.st_ino), terminal })
+    }
+
+    /// N of /dev/pts/N.
+    pub fn terminal_index(&self) -> Option<u32> {
+        let terminal = self.terminal.as_ref()?;
+        match self.end.kind {
+            RelayKind::TerminalMaster => tty::master_index(terminal).ok(),
+            _ => tty::device(terminal).ok().map(|(_, minor)| minor),
+        }
+    }
+}
+
 impl DumpContext {
+    /// Relays whose native object has this inode.
+    pub fn relays_of(&self, inode: (u64, u64)) -> Vec<RelayEnd> {
+        let found = self.relays.iter().filter(|held| held.inode == inode);
+        found.map(|held| held.end.clone()).collect()
+    }
+
+    /// The relay of a terminal.
+    pub fn terminal_relay(&self, index: u32) -> Option<&HeldRelay> {
+        self.relays.iter().find(|held| held.terminal_index() == Some(index))
+    }
+
     /// Keeps bytes for the image.
     pub fn keep(&mut self, bytes: Vec<u8>) -> BlobId {
         self.keep_blob(BlobData::from(bytes))
@@ -159,22 +216,23 @@ pub struct RestoreContext<'a> {
     inodes: BTreeMap<InodeId, OwnedFd>,
     /// The launcher's ends of standard streams, filled by the rooms that make them.
     pub console: Console,
+    /// Which part of the instance is made; all of it where there is none.
+    pub part: Option<Part>,
+    /// Ends of relays for the agent, filled by the rooms that make them.
+    pub outer: Vec<(OuterEnd, OwnedFd)>,
     /// Restore in spite of files that have changed.
     pub force: bool,
     /// Lowest descriptor number that no process of the job uses: temporary numbers below it are free
     /// in the init, numbers from it on hold parked descriptions.
     pub first_free: i32,
-    /// Connections to other instances that the agents have made.
-    pub connections: BTreeMap<FileId, OwnedFd>,
-    /// The agent's ends of relays, filled by the rooms that make them.
-    pub outer: Vec<(OuterEnd, OwnedFd)>,
-    /// Listeners that could not have their old addresses.
-    pub moved: Vec<MovedListener>,
     /// The job has other instances.
     pub cluster: bool,
-    /// In a cluster: sockets that listen or are bound elsewhere than the job believes: (the job's
-    /// address, the actual one).
-    pub moved_listeners: Vec<(SocketAddr, SocketAddr)>,
+    /// The user with whose rights files are opened and made; `None`: this process's own.
+    pub user: Option<UserOrder>,
+    /// Connected sockets for [`super::outer_sockets`], made and filled by the agents.
+    pub connections: BTreeMap<FileId, OwnedFd>,
+    /// Listeners that could not have their old addresses.
+    pub moved: Vec<MovedListener>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }
@@ -188,15 +246,47 @@ impl<'a> RestoreContext<'a> {
             parked: BTreeMap::new(),
             inodes: BTreeMap::new(),
             console: Console::default(),
+            part: None,
+            outer: Vec::new(),
             force,
             first_free,
-            connections: BTreeMap::new(),
-            outer: Vec::new(),
-            moved: Vec::new(),
             cluster: false,
-            moved_listeners: Vec::new(),
+            user: None,
+            connections: BTreeMap::new(),
+            moved: Vec::new(),
             warnings: Vec::new(),
         }
+    }
+
+    /// Whether a description is made here.
+    pub fn needs(&self, id: FileId) -> bool {
+        self.part.as_ref().is_none_or(|part| part.files.contains_key(&id))
+    }
+
+    /// Whether an inode is made here.
+    pub fn needs_inode(&self, id: InodeId) -> bool {
+        self.part.as_ref().is_none_or(|part| part.inodes.contains(&id))
+    }
+
+    /// What the agent is to hold of an object, and whether this is the object's home. `recorded`: its
+    /// relays from before.
+    pub fn legs(&self, id: FileId, recorded: &[RelayEnd]) -> (Vec<RelayEnd>, bool) {
+        match self.part.as_ref().and_then(|part| part.files.get(&id)) {
+            Some(Realisation::Relays { legs, home }) => {
+                (legs.iter().map(|leg| leg.end.clone()).collect(), *home)
+            }
+            _ => (recorded.to_vec(), true),
+        }
+    }
+
+    /// Keeps an end of a relay for the agent.
+    ///
+    /// # Errors
+    /// As [`RestoreContext::lift`].
+    pub fn hand_out(&mut self, end: RelayEnd, fd: OwnedFd) -> Result<()> {
+        let fd = self.lift(fd)?;
+        self.outer.push((OuterEnd::Relay(end), fd));
+        Ok(())
     }
 
     /// All bytes of a blob.

@@ -135,6 +135,10 @@ impl Room for Epoll {
             let (disabled, enabled): (Vec<_>, Vec<_>) =
                 saved.object.registrations.iter().partition(|one| one.is_disabled());
             for registration in disabled.into_iter().chain(enabled) {
+                if registration.target.is_some_and(|target| !context.needs(target)) {
+                    // It is elsewhere, and nobody here could tell it from one that never is ready.
+                    continue;
+                }
                 register(saved.id, registration, context)?;
             }
         }

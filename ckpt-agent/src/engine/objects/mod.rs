@@ -23,11 +23,15 @@ mod socket_options;
 mod testing;
 
 pub use context::{
-    BlobData, BlobSource, Console, DumpContext, Extent, External, RestoreContext, StdioRole,
+    BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
+    StdioRole,
 };
+pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
-pub use pty::{ControllingTerminal, controlling_terminals};
-pub use tcp::{OuterSocket, Widened, outer_sockets};
+pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
+pub use regular::Regular;
+pub use tcp::{OuterSocket, PeerEnd as TcpPeer, Widened, outer_sockets};
+pub use unix::{UnixKind, UnixLink, UnixSocket};
 
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +102,16 @@ pub trait Room: Sized {
     /// As [`Room::restore`].
     fn wire(_all: &[Saved<'_, Self>], _context: &mut RestoreContext) -> Result<()> {
         Ok(())
+    }
+}
+
+impl Object {
+    /// What is at the other end of a TCP connection.
+    pub fn tcp_peer(&self) -> Option<TcpPeer> {
+        match self {
+            Self::TcpSocket(socket) => socket.connection().map(|connection| connection.end),
+            _ => None,
+        }
     }
 }
 
@@ -184,13 +198,13 @@ macro_rules! rooms {
             /// As [`Room::restore`] and [`Room::wire`].
             pub fn restore_all(files: &[OpenFile], context: &mut RestoreContext) -> Result<()> {
                 $({
-                    let all = Self::$module(files);
+                    let all = Self::$module(files, context);
                     if !all.is_empty() {
                         <$module::$variant as Room>::restore(&all, context)?;
                     }
                 })*
                 $({
-                    let all = Self::$module(files);
+                    let all = Self::$module(files, context);
                     if !all.is_empty() {
                         <$module::$variant as Room>::wire(&all, context)?;
                     }
@@ -198,11 +212,14 @@ macro_rules! rooms {
                 Ok(())
             }
 
-            $(fn $module(files: &[OpenFile]) -> Vec<Saved<'_, $module::$variant>> {
+            $(fn $module<'f>(
+                files: &'f [OpenFile],
+                context: &RestoreContext,
+            ) -> Vec<Saved<'f, $module::$variant>> {
                 files.iter().enumerate().filter_map(|(index, file)| match &file.object {
                     Self::$variant(object) => Some(Saved { id: FileId(index as u32), file, object }),
                     _ => None,
-                }).collect()
+                }).filter(|saved| context.needs(saved.id)).collect()
             })*
         }
     };

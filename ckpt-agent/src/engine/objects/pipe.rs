@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::FileId;
+use super::super::graph::{FileId, RelayEnd, RelayKind};
 use super::pipe_content::{self, Content, Reader};
 use super::reopen;
-use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved, StdioRole};
+use super::{DumpContext, External, Found, Object, Probe, RestoreContext, Room, Saved, StdioRole};
 
 /// An end of a pipe, or both (opened again for reading and writing).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct Pipe {
     /// Who holds the end that the job does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<Other>,
+    /// What the agent holds of it for other instances.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<RelayEnd>,
     /// What is in flight; kept with one end of each pipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Content>,
@@ -37,6 +40,23 @@ pub enum Other {
     Launcher(StdioRole),
 }
 
+impl Pipe {
+    /// Whether it is the job's standard input.
+    pub fn is_job_input(&self) -> bool {
+        self.other == Some(Other::Launcher(StdioRole::Stdin))
+    }
+
+    /// Whether the launcher reads it.
+    pub fn is_job_output(&self) -> bool {
+        matches!(self.other, Some(Other::Launcher(role)) if role != StdioRole::Stdin)
+    }
+
+    /// Whether the end that the job does not hold is nobody's, or the launcher's.
+    pub fn is_one_sided(&self) -> bool {
+        self.other.is_some()
+    }
+}
+
 impl Room for Pipe {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == libc::S_IFIFO && probe.link.starts_with("pipe:[")
@@ -44,7 +64,7 @@ impl Room for Pipe {
 
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
         let size = pipe_content::capacity(probe.copy.as_fd())?;
-        Ok(Self { pipe: 0, size, other: None, content: None })
+        Ok(Self { pipe: 0, size, other: None, relays: Vec::new(), content: None })
     }
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
@@ -55,15 +75,20 @@ impl Room for Pipe {
         let mut reader = Reader::default();
         for (number, (inode, ends)) in pipes.into_iter().enumerate() {
             let role = context.stdio.get(&inode).copied();
+            let relays = context.relays_of(inode);
             let ends: Vec<&Found<'_, Self>> = ends.iter().filter_map(|i| all.get(*i)).collect();
             let Some(first) = ends.first() else { continue };
             let (id, probe) = (first.id, first.probe);
             let named = |error: EngineError| error.at(probe.pid, &probe.comm, probe.fd);
-            let other = other(&ends, role, context).map_err(named)?;
+            let other = match relays.is_empty() {
+                true => other(&ends, role, context).map_err(named)?,
+                false => None,
+            };
             let content = content(&ends, other, &mut reader, context).map_err(named)?;
             for found in all.iter_mut().filter(|found| found.probe.inode() == inode) {
                 found.object.pipe = number as u32;
                 found.object.other = other;
+                found.object.relays.clone_from(&relays);
                 if found.id == id {
                     found.object.content = content.clone();
                 }
@@ -142,9 +167,12 @@ fn content(
 
 fn restore_one(ends: &[&Saved<'_, Pipe>], context: &mut RestoreContext) -> Result<()> {
     let Some(first) = ends.first() else { return Ok(()) };
+    let (legs, home) = context.legs(first.id, &first.object.relays);
     let (read, write) = pipe_content::make(first.object.size, context)?;
-    for content in ends.iter().filter_map(|end| end.object.content.as_ref()) {
-        pipe_content::fill(write.as_fd(), content, context)?;
+    if home {
+        if let Some(content) = content_of(first.object.pipe, context) {
+            pipe_content::fill(write.as_fd(), content, context)?;
+        }
     }
     // Each end of pipe2(2) becomes the first description of its kind; more of them, and those
     // for both directions, are opens of their own.
@@ -168,7 +196,29 @@ fn restore_one(ends: &[&Saved<'_, Pipe>], context: &mut RestoreContext) -> Resul
         let fd = again(model, end.file.flags)?;
         give(end.id, fd, end.file.flags, context)?;
     }
-    hand_to_launcher(first.object.other, read, write, context)
+    for leg in legs {
+        let flags = match leg.kind {
+            RelayKind::PipeRead => libc::O_RDONLY,
+            _ => libc::O_WRONLY,
+        };
+        let model = ends.iter().find_map(|other| context.parked(other.id).ok());
+        let fd = again(model, flags)?;
+        reopen::set_status(fd.as_fd(), 0)?;
+        context.hand_out(leg, fd)?;
+    }
+    match first.object.other {
+        // Its input has one reader, as far as it comes apart.
+        Some(Other::Launcher(StdioRole::Stdin)) if !home => Ok(()),
+        other => hand_to_launcher(other, read, write, context),
+    }
+}
+
+/// What is in flight in a pipe, whichever of its descriptions tells it.
+fn content_of<'g>(pipe: u32, context: &RestoreContext<'g>) -> Option<&'g Content> {
+    context.graph.files.iter().find_map(|file| match &file.object {
+        Object::Pipe(other) if other.pipe == pipe => other.content.as_ref(),
+        _ => None,
+    })
 }
 
 fn again(model: Option<BorrowedFd<'_>>, flags: i32) -> Result<OwnedFd> {

@@ -149,7 +149,10 @@ impl Dumped {
         }
         let warnings = std::mem::take(&mut context.warnings);
         let console = std::mem::take(&mut context.console);
-        let moved = std::mem::take(&mut context.moved_listeners);
+        let moved = std::mem::take(&mut context.moved)
+            .into_iter()
+            .map(|listener| (listener.logical, listener.actual))
+            .collect();
         Ok(Restored { fds, warnings, console, moved })
     }
 }

@@ -2,9 +2,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::super::graph::{Pid, ProcessImage};
+use super::super::graph::{FileId, Pid, ProcessImage, ProcessState};
 use super::super::locks;
 use super::super::objects::{ControllingTerminal, RestoreContext};
+use super::super::split::standin::{self, Link};
 use super::super::sys::signals::set_action;
 use super::super::sys::tty;
 use super::image::Image;
@@ -18,6 +19,8 @@ pub struct Preparation<'a> {
     pub context: &'a RestoreContext<'a>,
     /// Sessions with a controlling terminal.
     pub terminals: Vec<ControllingTerminal>,
+    /// Links of stand-ins.
+    pub links: Vec<Link>,
 }
 
 type Outcome<T = ()> = Result<T, String>;
@@ -37,9 +40,13 @@ impl Hooks for Preparation<'_> {
     }
 
     fn prepare(&self, pid: Pid) -> Outcome {
+        self.foreground(pid)?;
+        if self.stands_in(pid) {
+            let links: Vec<i32> = self.links_of(pid).map(Link::number).collect();
+            return standin::prepare(&links);
+        }
         let process =
             self.image.processes.get(&pid).ok_or_else(|| format!("process {pid} has no image"))?;
-        self.foreground(pid)?;
         std::env::set_current_dir(&process.working_directory)
             .map_err(failed(&format!("enter directory {}", process.working_directory)))?;
         let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask);
@@ -60,6 +67,15 @@ impl Hooks for Preparation<'_> {
                 .map_err(failed(&format!("set action of signal {signal}")))?;
         }
         Ok(())
+    }
+
+    fn wait(&self, pid: Pid) -> ! {
+        if self.stands_in(pid) {
+            standin::live(self.links_of(pid).map(Link::in_this_process).collect());
+        }
+        loop {
+            nix::unistd::pause();
+        }
     }
 }
 
@@ -84,10 +100,20 @@ fn own_settings(process: &ProcessImage) {
 }
 
 impl Preparation<'_> {
+    fn stands_in(&self, pid: Pid) -> bool {
+        let nodes = self.context.part.iter().flat_map(|part| &part.nodes);
+        nodes.into_iter().any(|node| node.pid == pid && node.state == ProcessState::StandIn)
+    }
+
+    fn links_of(&self, pid: Pid) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(move |link| link.owner() == pid)
+    }
+
     /// A descriptor of a controlling terminal's slave side.
     fn slave(&self, terminal: &ControllingTerminal) -> Outcome<OwnedFd> {
         let parked = |file| self.context.parked(file).map_err(|error| error.to_string());
-        match (terminal.slave, terminal.master) {
+        let here = |file: Option<FileId>| file.filter(|id| self.context.needs(*id));
+        match (here(terminal.slave), here(terminal.master)) {
             (Some(slave), _) => parked(slave)?.try_clone_to_owned().map_err(failed("dup")),
             (None, Some(master)) => {
                 tty::open_peer(parked(master)?, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC)

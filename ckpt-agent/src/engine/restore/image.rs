@@ -9,8 +9,11 @@ use std::path::Path;
 use super::super::arch::{Architecture, Current};
 use super::super::dump::page_size;
 use super::super::error::{EngineError, Result};
-use super::super::graph::{BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState};
+use super::super::graph::{
+    BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState, RelayEnd,
+};
 use super::super::objects::BlobSource;
+use super::super::split::{Holdings, Part, PartOrder, plan};
 use crate::store::{Checkpoint, ChunkReader};
 
 /// Graph, processes and the way to their bytes.
@@ -51,6 +54,33 @@ impl Image {
             return Err(EngineError::Damaged("the job's first process is missing".into()));
         }
         Ok(Self { graph, processes, reader: checkpoint.reader()? })
+    }
+
+    /// Works out a part of it, and forgets the processes of the others.
+    ///
+    /// # Errors
+    /// [`EngineError::Unfit`] where it cannot be taken apart like this.
+    pub fn take_part(&mut self, order: &PartOrder) -> Result<Part> {
+        let holdings = Holdings::of(self.processes.values());
+        let part = plan(&self.graph, &holdings, order).map_err(|error| EngineError::Unfit {
+            what: error.to_string(),
+            way_out: "bring them back together".into(),
+        })?;
+        self.processes.retain(|pid, _| part.members.contains(pid));
+        Ok(part)
+    }
+
+    /// What the agent held of relays at the checkpoint: which end, bytes that were not delivered to it
+    /// yet, and whether its far side had closed.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`].
+    pub fn relay_states(&self) -> Result<Vec<(RelayEnd, Vec<u8>, bool)>> {
+        let states = self.graph.relays.iter().map(|state| {
+            let bytes = state.undelivered.map(|blob| self.read(&self.graph, blob)).transpose()?;
+            Ok((state.end.clone(), bytes.unwrap_or_default(), state.far_closed))
+        });
+        states.collect()
     }
 
     /// The highest descriptor number that any process uses.

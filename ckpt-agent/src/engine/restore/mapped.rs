@@ -161,6 +161,9 @@ pub fn release_programs(image: &Image, context: &mut RestoreContext) -> Result<(
         .collect();
     for (index, inode) in context.graph.inodes.iter().enumerate() {
         let id = InodeId(index as u32);
+        if !context.needs_inode(id) {
+            continue;
+        }
         if inode.mode & 0o111 != 0 && !written.contains(&id) {
             // PR_SET_MM_MAP asks for the right to execute, which else comes last.
             let mode = nix::sys::stat::Mode::from_bits_truncate(inode.mode);

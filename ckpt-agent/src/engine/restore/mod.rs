@@ -16,13 +16,13 @@ use super::error::{EngineError, Result};
 use super::graph::{Credentials, Pid, ProcessImage};
 use super::inodes;
 use super::locks;
-use super::objects::{Object, RestoreContext, controlling_terminals, reopen};
+use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
 use super::proc::read_maps;
-use super::sys::limits::set_resource_limit;
+use super::split::standin::Link;
+use super::sys::file_user::FileUser;
+use super::sys::limits::{resource_limits, set_resource_limit};
 use super::sys::owner::{FileOwner, set_file_owner};
-use super::trace::{
-    ProcessMemory, Remote, RunningThread, Scratch, StoppedThread, find_kernel_entry,
-};
+use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use helper::Preparation;
 use mapped::MappedFiles;
 
@@ -80,16 +80,23 @@ impl Standing {
 /// Whatever does not fit: nothing of the job has run then.
 pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standing> {
     check_vdso(image, context)?;
-    inodes::restore_all(context)?;
-    Object::restore_all(&image.graph.files, context)?;
-    put_flags(image, context)?;
-    mapped::release_programs(image, context)?;
-    let files = MappedFiles::open(image, context)?;
-    let plan = tree::plan(&image.graph.processes)
-        .map_err(|error| EngineError::odd("process tree", error.to_string()))?;
-    let terminals = controlling_terminals(&image.graph);
+    let files = {
+        let user = context.user.clone();
+        let _acting =
+            user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
+        inodes::restore_all(context)?;
+        Object::restore_all(&image.graph.files, context)?;
+        put_flags(image, context)?;
+        mapped::release_programs(image, context)?;
+        MappedFiles::open(image, context)?
+    };
+    let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
+    let plan =
+        tree::plan(nodes).map_err(|error| EngineError::odd("process tree", error.to_string()))?;
+    let terminals = terminals_here(image, context);
+    let links = make_links(context)?;
     let pids = {
-        let preparation = Preparation { image, context, terminals };
+        let preparation = Preparation { image, context, terminals, links };
         tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {
             what: error.to_string(),
             way_out: "see the documentation on restarts".into(),
@@ -104,18 +111,36 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     Ok(Standing { processes })
 }
 
+/// Terminals that control sessions here: those whose slaves are here, or nowhere.
+fn terminals_here(image: &Image, context: &RestoreContext<'_>) -> Vec<ControllingTerminal> {
+    let mut terminals = controlling_terminals(&image.graph);
+    terminals.retain(|terminal| match terminal.slave {
+        Some(slave) => context.needs(slave),
+        None => terminal.master.is_some_and(|master| context.needs(master)),
+    });
+    terminals
+}
+
+/// A socket pair for every link: one end for the stand-in, the other one for the agent.
+fn make_links(context: &mut RestoreContext<'_>) -> Result<Vec<Link>> {
+    let legs = context.part.as_ref().map_or(Vec::new(), |part| part.links.clone());
+    let mut links = Vec::with_capacity(legs.len());
+    for leg in legs {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+        let kind = SockType::SeqPacket;
+        let (own, agent) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(|errno| EngineError::system("socketpair", "a stand-in's link", errno))?;
+        links.extend(Link::new(&leg.end, context.lift(own)?));
+        context.hand_out(leg.end, agent)?;
+    }
+    Ok(links)
+}
+
 /// The C library of a process keeps addresses of functions in the vdso: another kernel has them
 /// elsewhere.
 fn check_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
     let own = std::process::id() as i32;
-    let maps = read_maps(own)?;
-    let vdso = maps
-        .iter()
-        .find(|mapping| mapping.name == "[vdso]")
-        .ok_or_else(|| EngineError::odd("the restorer", "no vdso"))?;
-    let mut bytes = vec![0; vdso.length() as usize];
-    ProcessMemory::of(own).read(vdso.start, &mut bytes)?;
-    if blake3::hash(&bytes).to_hex().as_str() == image.graph.vdso {
+    if Vdso::of(own, &read_maps(own)?)?.hash() == image.graph.vdso {
         return Ok(());
     }
     let what = "the job ran under another kernel, whose vdso is not this one's".to_owned();
@@ -130,7 +155,11 @@ fn check_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
 /// Status flags and locks of open file descriptions.
 fn put_flags(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
     for (index, file) in image.graph.files.iter().enumerate() {
-        let fd = context.parked(super::graph::FileId(index as u32))?;
+        let id = super::graph::FileId(index as u32);
+        if !context.needs(id) {
+            continue;
+        }
+        let fd = context.parked(id)?;
         if file.flags & libc::O_PATH == 0 {
             reopen::set_status(fd, file.flags)?;
         }
@@ -146,7 +175,11 @@ fn put_owners(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     for (index, file) in image.graph.files.iter().enumerate() {
         let Some(owner) = file.owner else { continue };
-        let fd = context.parked(super::graph::FileId(index as u32))?;
+        let id = super::graph::FileId(index as u32);
+        if !context.needs(id) {
+            continue;
+        }
+        let fd = context.parked(id)?;
         let kind = owner.kind as i32;
         // An owner that has ended since gets no signal anyway.
         let _ = set_file_owner(&fd, FileOwner { kind, pid: owner.pid }, owner.signal);
@@ -196,14 +229,7 @@ fn lay_out<'i>(image: &'i ProcessImage, files: &MappedFiles, page: u64) -> Resul
     thread.interrupt()?;
     let mut leader = thread.wait_stopped()?.ok_or(EngineError::Gone(image.pid))?;
     leader.set_options(libc::PTRACE_O_EXITKILL)?;
-    let maps = read_maps(image.pid)?;
-    let vdso = maps
-        .iter()
-        .find(|mapping| mapping.name == "[vdso]")
-        .ok_or_else(|| EngineError::odd("the restorer", "no vdso"))?;
-    let mut bytes = vec![0; vdso.length() as usize];
-    ProcessMemory::of(image.pid).read(vdso.start, &mut bytes)?;
-    let entry = find_kernel_entry(vdso.start, &bytes)?;
+    let entry = Vdso::of(image.pid, &read_maps(image.pid)?)?.kernel_entry()?;
     let mut remote = Remote::take(&mut leader, entry)?;
     let laid = memory::lay_out(&mut remote, image, files, page)?;
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
@@ -269,24 +295,13 @@ fn own_credentials() -> Result<Credentials> {
     let status = procfs::process::Process::myself()
         .and_then(|process| process.status())
         .map_err(|error| EngineError::odd("/proc/self/status", error.to_string()))?;
-    Ok(Credentials {
-        uids: [status.ruid, status.euid, status.suid, status.fuid],
-        gids: [status.rgid, status.egid, status.sgid, status.fgid],
-        groups: status.groups.iter().map(|group| *group as u32).collect(),
-        capabilities: [
-            status.capinh,
-            status.capprm,
-            status.capeff,
-            status.capbnd.unwrap_or(0),
-            status.capamb.unwrap_or(0),
-        ],
-        securebits: 0,
-    })
+    Ok(Credentials::of_status(&status, 0))
 }
 
 /// Limits come last: they would have been in the restorer's own way.
 fn limit(image: &ProcessImage, context: &mut RestoreContext<'_>) {
-    for limit in &image.limits {
+    let now = resource_limits(image.pid).unwrap_or_default();
+    for limit in image.limits.iter().filter(|limit| !now.contains(limit)) {
         if set_resource_limit(image.pid, limit).is_err() {
             context.warn(format!(
                 "process {}: resource limit {} stays as it is here, without privilege it cannot be raised to {}",

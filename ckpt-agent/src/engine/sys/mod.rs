@@ -4,6 +4,7 @@ pub mod allocator;
 pub mod clone3;
 pub mod close_range;
 pub mod disconnect;
+pub mod file_user;
 pub mod futex;
 pub mod kcmp;
 pub mod limits;

@@ -20,9 +20,9 @@ use std::os::fd::AsFd;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::{BlobId, Pid};
+use super::super::graph::{BlobId, Pid, RelayEnd, RelayKind};
 use super::super::sys::tty::{self, WindowSize};
-use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved, StdioRole};
+use super::{DumpContext, Found, Object, Probe, RestoreContext, Room, Saved, StdioRole};
 
 pub use controlling::{ControllingTerminal, controlling_terminals};
 pub use modes::Modes;
@@ -64,6 +64,9 @@ pub struct Pair {
     /// The launcher holds the master: the terminal that the job was started from.
     #[serde(default)]
     pub console: bool,
+    /// The agent holds a side for another instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<RelayEnd>,
     /// termios
     pub modes: Modes,
     /// Size in characters and pixels.
@@ -213,12 +216,17 @@ fn dump_pair(
     context: &mut DumpContext,
 ) -> Result<Pair> {
     let system = |call, error| EngineError::system(call, format!("/dev/pts/{index}"), error);
-    let console = master.is_none();
+    let held = context.terminal_relay(index);
+    let relay = held.map(|held| held.end.clone());
+    let console = master.is_none() && relay.is_none();
     let copy = match (master, slaves.first()) {
         (Some(place), _) => all[place].probe.copy.as_fd().try_clone_to_owned(),
         (None, Some(&slave)) => {
             let probe = all[slave].probe;
-            match &context.terminal_master {
+            let relayed = held.filter(|held| held.end.kind == RelayKind::TerminalMaster);
+            let relayed = relayed.and_then(|held| held.terminal.as_ref());
+            match relayed.or(context.terminal_master.as_ref()) {
+                Some(master) if relayed.is_some() => master.try_clone(),
                 Some(launcher) if is_console(&all[slave], context) => launcher.try_clone(),
                 _ => {
                     return Err(EngineError::from(Refusal::new(
@@ -235,7 +243,14 @@ fn dump_pair(
     }
     .map_err(|error| system("dup", error))?;
 
+    let agents = match held {
+        Some(held) if held.end.kind == RelayKind::TerminalSlave => held.terminal.as_ref(),
+        _ => None,
+    };
+    let agents = agents.map(|slave| slave.try_clone()).transpose();
+    let agents = agents.map_err(|error| system("dup", error))?;
     let slave = slaves.first().map(|&place| all[place].probe.copy.as_fd());
+    let slave = slave.or(agents.as_ref().map(AsFd::as_fd));
     let buffered = buffered::take_and_put_back(copy.as_fd(), slave, index)?;
     let (session, foreground) = controlling::foreground(copy.as_fd(), context)?;
     let lines = buffered
@@ -245,6 +260,7 @@ fn dump_pair(
         .collect();
     Ok(Pair {
         console,
+        relay,
         modes: Modes::from(tty::modes(&copy).map_err(|error| system("ioctl TCGETS2", error))?),
         size: tty::window_size(&copy).map_err(|error| system("ioctl TIOCGWINSZ", error))?,
         locked: tty::locked(&copy).map_err(|error| system("ioctl TIOCGPTLCK", error))?,

@@ -8,47 +8,127 @@ use nix::fcntl::OFlag;
 use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::tty;
 use super::buffered::{self, Buffered};
-use super::{Pair, RestoreContext, Saved, Side, Terminal};
+use super::{Object, Pair, RelayEnd, RelayKind, RestoreContext, Saved, Side, Terminal};
 
 /// Indices that are tried: kernel.pty.max as the kernel sets it.
 const MOST_PAIRS: usize = 4096;
 
 /// Makes all pairs of the graph and parks their descriptions.
 pub(super) fn restore(all: &[Saved<'_, Terminal>], context: &mut RestoreContext) -> Result<()> {
-    let wanted: BTreeSet<u32> = all
-        .iter()
-        .filter(|saved| saved.object.pair.is_some())
-        .map(|saved| saved.object.index)
-        .collect();
-    let mut masters = take_indices(wanted)?;
-    for saved in all.iter().filter(|saved| saved.object.side == Side::HungUp) {
-        let slave = hung_up(saved.file.flags)?;
-        context.park(saved.id, slave)?;
-    }
+    let mut pairs: BTreeMap<u32, Vec<&Saved<'_, Terminal>>> = BTreeMap::new();
     for saved in all {
-        let Some(pair) = &saved.object.pair else { continue };
-        let index = saved.object.index;
+        match saved.object.side {
+            Side::HungUp => context.park(saved.id, hung_up(saved.file.flags)?)?,
+            _ => pairs.entry(saved.object.index).or_default().push(saved),
+        }
+    }
+    let mut masters = take_indices(pairs.keys().copied().collect())?;
+    for (index, sides) in pairs {
         let Some(master) = masters.remove(&index) else {
-            return Err(EngineError::Damaged(format!("terminal {index} has two states")));
+            return Err(EngineError::Damaged(format!("terminal {index} was not made")));
         };
-        tty::set_locked(&master, false)
-            .map_err(|error| system("ioctl TIOCSPTLCK", index, error))?;
-        for slave in all
-            .iter()
-            .filter(|other| other.object.index == index && other.object.side == Side::Slave)
-        {
-            let flags = (slave.file.flags & libc::O_ACCMODE) | libc::O_NOCTTY | libc::O_CLOEXEC;
-            let fd = open_slave(&master, index, flags)?;
-            context.park(slave.id, fd)?;
-        }
-        set_up(&master, index, pair, context)?;
-        if pair.console {
-            context.console.terminal = Some(context.lift(master)?);
-        } else {
-            context.park(saved.id, master)?;
-        }
+        restore_pair(index, master, &sides, context)?;
     }
     Ok(())
+}
+
+/// Sides of one pair that are made here.
+fn restore_pair(
+    index: u32,
+    master: OwnedFd,
+    sides: &[&Saved<'_, Terminal>],
+    context: &mut RestoreContext,
+) -> Result<()> {
+    let Some(first) = sides.first() else { return Ok(()) };
+    let pair = pair_of(index, context)?;
+    tty::set_locked(&master, false).map_err(|error| system("ioctl TIOCSPTLCK", index, error))?;
+    let mut own_master = None;
+    for side in sides {
+        if side.object.side == Side::Master {
+            own_master = Some(side.id);
+            continue;
+        }
+        let flags = (side.file.flags & libc::O_ACCMODE) | libc::O_NOCTTY | libc::O_CLOEXEC;
+        let fd = open_slave(&master, index, flags)?;
+        context.park(side.id, fd)?;
+    }
+    let recorded: Vec<RelayEnd> = pair.relay.iter().cloned().collect();
+    let (legs, _) = context.legs(first.id, &recorded);
+    let divided = legs.iter().find(|leg| !recorded.contains(leg)).map(|leg| leg.kind);
+    let pair = match divided {
+        Some(RelayKind::TerminalSlave) => masters_half(pair),
+        Some(_) => slaves_half(pair),
+        None => pair.clone(),
+    };
+    let mut rest = Some(master);
+    for leg in legs {
+        if leg.kind == RelayKind::TerminalSlave {
+            let Some(master) = &rest else { continue };
+            let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+            let slave = open_slave(master, index, flags)?;
+            context.hand_out(leg, slave)?;
+        } else if let Some(master) = rest.take() {
+            set_up(&master, index, &pair, context)?;
+            context.hand_out(leg, master)?;
+        }
+    }
+    let Some(master) = rest else { return Ok(()) };
+    set_up(&master, index, &pair, context)?;
+    match own_master {
+        Some(id) => context.park(id, master),
+        None if pair.console => {
+            context.console.terminal = Some(context.lift(master)?);
+            Ok(())
+        }
+        None => Err(EngineError::Damaged(format!("nobody holds the master of terminal {index}"))),
+    }
+}
+
+/// What a pair is like: kept with one of its descriptions, which may be in another part.
+fn pair_of<'g>(index: u32, context: &RestoreContext<'g>) -> Result<&'g Pair> {
+    let pairs = context.graph.files.iter().filter_map(|file| match &file.object {
+        Object::Terminal(terminal) if terminal.index == index => terminal.pair.as_ref(),
+        _ => None,
+    });
+    let mut pairs = pairs;
+    match (pairs.next(), pairs.next()) {
+        (Some(pair), None) => Ok(pair),
+        (None, _) => Err(EngineError::Damaged(format!("terminal {index} has no state"))),
+        _ => Err(EngineError::Damaged(format!("terminal {index} has two states"))),
+    }
+}
+
+/// The pair whose slave the agent holds: raw, or everything would be processed twice. What programs
+/// have written is read here.
+fn masters_half(pair: &Pair) -> Pair {
+    let mut modes = libc::termios2::from(&pair.modes);
+    // cfmakeraw(3).
+    modes.c_iflag &= !(libc::IGNBRK
+        | libc::BRKINT
+        | libc::PARMRK
+        | libc::ISTRIP
+        | libc::INLCR
+        | libc::IGNCR
+        | libc::ICRNL
+        | libc::IXON);
+    modes.c_oflag &= !libc::OPOST;
+    modes.c_lflag &= !(libc::ECHO | libc::ECHONL | libc::ICANON | libc::ISIG | libc::IEXTEN);
+    modes.c_cflag = (modes.c_cflag & !(libc::CSIZE | libc::PARENB)) | libc::CS8;
+    modes.c_cc[libc::VMIN] = 1;
+    modes.c_cc[libc::VTIME] = 0;
+    Pair {
+        modes: modes.into(),
+        stopped: false,
+        slave_closed: false,
+        exclusive: false,
+        input: Vec::new(),
+        ..pair.clone()
+    }
+}
+
+/// The pair whose master the agent holds.
+fn slaves_half(pair: &Pair) -> Pair {
+    Pair { packet: false, locked: false, output: None, slave_closed: false, ..pair.clone() }
 }
 
 fn system(call: &'static str, index: u32, error: impl Into<std::io::Error>) -> EngineError {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use protocol::cluster::agent::MovedListener;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
@@ -142,7 +143,7 @@ pub(super) fn bound(
                     let now = socket.local_addr().ok().and_then(|now| now.as_socket());
                     let now = now.unwrap_or(candidate);
                     if context.cluster && of_job {
-                        context.moved_listeners.push((at, now));
+                        context.moved.push(MovedListener { logical: at, actual: now });
                     } else if !context.cluster && purpose != Purpose::Idle {
                         context.warn(format!(
                             "address {at} can't be had ({error}): the socket is at {now} now"

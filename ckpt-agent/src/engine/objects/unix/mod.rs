@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{SockAddr, SockRef};
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::{BlobId, FileId};
+use super::super::graph::{BlobId, FileId, RelayEnd};
 use super::super::sys::sockopt;
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved};
@@ -93,6 +93,11 @@ pub enum UnixLink {
         listener: FileId,
         /// Place in its queue.
         place: u32,
+    },
+    /// Its peer is an agent's, for another instance.
+    Relay {
+        /// Which relay.
+        end: RelayEnd,
     },
     /// The peer has closed, or is outside of the job.
     Gone {

@@ -57,6 +57,8 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
             found.object.link = UnixLink::Waiting { listener, place };
         } else if let Some(&file) = by_inode.get(&peer) {
             found.object.link = UnixLink::Socket { file };
+        } else if let Some(end) = context.relays_of((found.probe.stat.st_dev, peer.into())).pop() {
+            found.object.link = UnixLink::Relay { end };
         } else {
             found.object.link = UnixLink::Gone { reset: has_error(found)? };
             let closed = peer == 0

@@ -15,7 +15,7 @@ use nix::sys::socket::{MsgFlags, send};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::FileId;
+use super::super::super::graph::{FileId, RelayEnd};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
 use super::{KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, system};
@@ -33,6 +33,7 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
     let by_id: BTreeMap<FileId, &UnixSocket> =
         all.iter().map(|saved| (saved.id, saved.object)).collect();
     let mut work = Work { by_id, ..Work::default() };
+    work.relays(context)?;
     work.standing()?;
     work.pairs()?;
     work.waiting()?;
@@ -40,6 +41,9 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
     work.connect_datagrams(context)?;
     work.close()?;
     work.remove_names()?;
+    for (end, fd) in std::mem::take(&mut work.agents) {
+        context.hand_out(end, fd)?;
+    }
     for saved in all {
         let Some(fd) = work.made.remove(&saved.id) else {
             return Err(EngineError::Damaged(format!("Unix socket {} has no end", saved.id.0)));
@@ -66,6 +70,9 @@ struct Work<'a> {
     made: Made,
     /// Far ends of sockets whose peer is gone.
     ghosts: BTreeMap<FileId, OwnedFd>,
+    /// Which of those are the agent's, and then they themselves.
+    relayed: BTreeMap<FileId, RelayEnd>,
+    agents: Vec<(RelayEnd, OwnedFd)>,
     /// Listeners of ours, for connections whose listener the job has closed.
     temporary: BTreeMap<Name, OwnedFd>,
     /// Names bound here, to be removed again where nothing stood before.
@@ -80,6 +87,7 @@ impl<'a> Work<'a> {
                 UnixLink::Listening { backlog } => Some(backlog),
                 UnixLink::None => None,
                 _ if socket.variety == UnixKind::Datagram
+                    && !self.ghosts.contains_key(&id)
                     && !is_anonymous_pair(&self.by_id, id) =>
                 {
                     None
@@ -94,6 +102,24 @@ impl<'a> Work<'a> {
                 made.listen(backlog).map_err(|error| system("listen on", error))?;
             }
             self.made.insert(id, made.into());
+        }
+        Ok(())
+    }
+
+    /// Sockets whose peer is in another instance. The names of accepted connections are lost with
+    /// them: their listener may be there, too.
+    fn relays(&mut self, context: &RestoreContext) -> Result<()> {
+        for (&id, &socket) in &self.by_id {
+            let recorded: Vec<RelayEnd> = match &socket.link {
+                UnixLink::Relay { end } => vec![end.clone()],
+                _ => Vec::new(),
+            };
+            let Some(end) = context.legs(id, &recorded).0.pop() else { continue };
+            let (own, agent) = Socket::pair(Domain::UNIX, socket_type(socket.variety), None)
+                .map_err(|error| system("socketpair", error))?;
+            self.made.insert(id, own.into());
+            self.ghosts.insert(id, agent.into());
+            self.relayed.insert(id, end);
         }
         Ok(())
     }
@@ -233,10 +259,11 @@ impl<'a> Work<'a> {
                     self.fill_datagram(id, socket, message, &bytes)?;
                     continue;
                 }
-                let sender = match socket.link {
+                let peer = match socket.link {
                     UnixLink::Socket { file } => self.made.get(&file),
-                    _ => self.ghosts.get(&id),
+                    _ => None,
                 };
+                let sender = self.ghosts.get(&id).or(peer);
                 let Some(sender) = sender else {
                     return Err(EngineError::Damaged(format!(
                         "Unix socket {} has bytes from nobody",
@@ -303,7 +330,10 @@ impl<'a> Work<'a> {
     fn connect_datagrams(&mut self, context: &mut RestoreContext) -> Result<()> {
         for (&id, &socket) in &self.by_id {
             let UnixLink::Socket { file } = socket.link else { continue };
-            if socket.variety != UnixKind::Datagram || is_anonymous_pair(&self.by_id, id) {
+            if socket.variety != UnixKind::Datagram
+                || self.ghosts.contains_key(&id)
+                || is_anonymous_pair(&self.by_id, id)
+            {
                 continue;
             }
             let (Some(made), Some(peer)) = (self.made.get(&id), self.by_id.get(&file)) else {
@@ -339,6 +369,9 @@ impl<'a> Work<'a> {
                     end.shutdown(how).map_err(|error| system("shut down", error))?;
                 }
             }
+        }
+        for (id, end) in std::mem::take(&mut self.relayed) {
+            self.agents.extend(self.ghosts.remove(&id).map(|fd| (end, fd)));
         }
         self.ghosts.clear();
         self.temporary.clear();

@@ -38,6 +38,13 @@ pub trait Hooks {
     ///
     /// Ends the whole building.
     fn prepare(&self, pid: Pid) -> Result<(), String>;
+
+    /// What each process that lives on does when all is done.
+    fn wait(&self, _pid: Pid) -> ! {
+        loop {
+            nix::unistd::pause();
+        }
+    }
 }
 
 /// Why a tree was not built. No helper is left.

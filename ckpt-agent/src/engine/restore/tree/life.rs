@@ -33,7 +33,8 @@ impl<H: Hooks> Heritage<'_, H> {
             std::panic::set_hook(Box::new(|_| {}));
             let mut me = index;
             let end = self.be_born(&mut me).and_then(|()| self.go_through(me));
-            if let Err(text) = end {
+            let Err(text) = end;
+            {
                 self.board.fail(&format!("process {}: {text}", self.plan.births[me].pid));
             }
         }));
@@ -93,7 +94,7 @@ impl<H: Hooks> Heritage<'_, H> {
         Ok(side)
     }
 
-    fn go_through(&self, me: Index) -> Step {
+    fn go_through(&self, me: Index) -> Step<std::convert::Infallible> {
         for (number, phase) in self.schedule.after_births() {
             if !self.board.await_phase(number) {
                 leave(125);
@@ -101,9 +102,7 @@ impl<H: Hooks> Heritage<'_, H> {
             self.act(me, phase)?;
             self.board.tick(me, number);
         }
-        loop {
-            nix::unistd::pause();
-        }
+        self.hooks.wait(self.plan.births[me].pid)
     }
 
     fn act(&self, me: Index, phase: Phase) -> Step {
@@ -245,8 +244,12 @@ fn wait_for(child: Pid, options: i32) -> Step {
     }
 }
 
-/// Ends the process with a wait(2) status, without a core file.
-fn end_with(status: i32) -> Step {
+/// Ends the process with a wait(2) status, without a core file. A signal that ends it must not be
+/// blocked.
+///
+/// # Errors
+/// A line for the user: it still lives.
+pub fn end_with(status: i32) -> Step {
     match Ending::of(status) {
         Some(Ending::Exit(code)) => leave(code),
         Some(Ending::Signal(signal)) => {

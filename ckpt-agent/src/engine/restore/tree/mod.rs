@@ -15,5 +15,6 @@ mod simulator;
 mod zombie;
 
 pub use birth::{BirthError, Hooks, grow};
+pub(in super::super) use life::end_with;
 pub use plan::{Birth, GroupStep, Index, Plan, Role, Round, plan};
 pub use recorded::TreeError;

@@ -1,0 +1,79 @@
+//! Who holds what, out of the processes' images.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::graph::{Backing, FileId, InodeId, Pid, ProcessImage};
+
+/// What one living process holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Possessions {
+    /// Open file descriptions.
+    pub files: BTreeSet<FileId>,
+    /// Carried inodes that it maps; true: shared with others, and for writing.
+    pub mapped: BTreeMap<InodeId, Mapped>,
+    /// Files that it maps or executes by their paths.
+    pub paths: BTreeSet<String>,
+    /// Stored bytes of memory.
+    pub bytes: u64,
+}
+
+/// How an inode is mapped, all mappings of a process taken together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mapped {
+    /// MAP_SHARED.
+    pub shared: bool,
+    /// MAP_SHARED for writing.
+    pub written: bool,
+}
+
+/// Possessions of all living processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// By process.
+    pub by_process: BTreeMap<Pid, Possessions>,
+    holders: BTreeMap<FileId, BTreeSet<Pid>>,
+}
+
+impl Holdings {
+    /// Of these images.
+    pub fn of<'a>(images: impl IntoIterator<Item = &'a ProcessImage>) -> Self {
+        Self::new(images.into_iter().map(|image| (image.pid, possessions(image))).collect())
+    }
+
+    /// Of these possessions.
+    pub fn new(by_process: BTreeMap<Pid, Possessions>) -> Self {
+        let mut holders: BTreeMap<FileId, BTreeSet<Pid>> = BTreeMap::new();
+        for (pid, possessions) in &by_process {
+            for file in &possessions.files {
+                holders.entry(*file).or_default().insert(*pid);
+            }
+        }
+        Self { by_process, holders }
+    }
+
+    /// Processes that hold a description, ascending.
+    pub fn holders(&self, file: FileId) -> impl Iterator<Item = Pid> + '_ {
+        self.holders.get(&file).into_iter().flatten().copied()
+    }
+}
+
+fn possessions(image: &ProcessImage) -> Possessions {
+    let mut found = Possessions {
+        files: image.descriptors.iter().map(|descriptor| descriptor.file).collect(),
+        bytes: image.pages.iter().map(|window| u64::from(window.chunk.length)).sum(),
+        ..Possessions::default()
+    };
+    found.paths.insert(image.executable.path.clone());
+    for area in &image.areas {
+        match &area.backing {
+            Backing::Carried { inode, writable, .. } => {
+                let mapped = found.mapped.entry(*inode).or_default();
+                mapped.shared |= area.shared;
+                mapped.written |= area.shared && *writable;
+            }
+            Backing::File { file, .. } => drop(found.paths.insert(file.path.clone())),
+            Backing::Anonymous | Backing::Kernel { .. } => {}
+        }
+    }
+    found
+}

@@ -1,0 +1,170 @@
+//! Which processes must stay together, whatever the placement.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::graph::{FileId, Graph, InodeId, Pid, ProcessState};
+use super::super::objects::{Object, Regular, TcpPeer, TerminalSide, UnixLink};
+use super::holdings::Holdings;
+use super::things::{Fate, fate, is_reader, pipes};
+
+/// Processes that go to one place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unit {
+    /// Their numbers, ascending, zombies among them.
+    pub pids: Vec<Pid>,
+    /// Stored bytes of their memory.
+    pub bytes: u64,
+}
+
+/// Takes an instance into the smallest pieces that can be placed by themselves, in the order of their
+/// lowest process. Stand-ins are not placed.
+pub fn units(graph: &Graph, holdings: &Holdings) -> Vec<Unit> {
+    let mut together = Together::new(holdings.by_process.keys().copied());
+    for (index, file) in graph.files.iter().enumerate() {
+        let id = FileId(index as u32);
+        if fate(&file.object, file.flags) == Fate::Undivided {
+            together.join(holdings.holders(id));
+        }
+        if let Some(other) = tied(&file.object) {
+            together.join(holdings.holders(id).chain(holdings.holders(other)));
+        }
+    }
+    join_readers(graph, holdings, &mut together);
+    join_terminals(graph, holdings, &mut together);
+    join_fifos(graph, holdings, &mut together);
+    join_memory(holdings, &mut together);
+    together.units(graph, holdings)
+}
+
+/// Descriptions that cannot be elsewhere than this one.
+fn tied(object: &Object) -> Option<FileId> {
+    match object {
+        Object::UnixSocket(socket) => match socket.link {
+            UnixLink::Waiting { listener, .. } => Some(listener),
+            _ => None,
+        },
+        Object::TcpSocket(_) => match object.tcp_peer() {
+            Some(TcpPeer::Waiting { listener, .. }) => Some(listener),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn join_readers(graph: &Graph, holdings: &Holdings, together: &mut Together) {
+    for ends in pipes(graph).into_values() {
+        if ends.iter().any(|(_, pipe)| pipe.is_job_input()) {
+            // Inherited by everybody, read by the first.
+            continue;
+        }
+        let readers = ends.iter().filter(|(id, _)| is_reader(graph, *id));
+        together.join(readers.flat_map(|(id, _)| holdings.holders(*id)));
+    }
+}
+
+/// All that hold a terminal's slave read the same keyboard; who holds both sides keeps them.
+fn join_terminals(graph: &Graph, holdings: &Holdings, together: &mut Together) {
+    let mut sides: BTreeMap<u32, [BTreeSet<Pid>; 2]> = BTreeMap::new();
+    for (index, file) in graph.files.iter().enumerate() {
+        let Object::Terminal(terminal) = &file.object else { continue };
+        let side = match terminal.side {
+            TerminalSide::Master => 0,
+            TerminalSide::Slave => 1,
+            TerminalSide::HungUp => continue,
+        };
+        let holders = holdings.holders(FileId(index as u32));
+        sides.entry(terminal.index).or_default()[side].extend(holders);
+    }
+    for [masters, slaves] in sides.into_values() {
+        together.join(masters.iter().copied());
+        together.join(slaves.iter().copied());
+        if masters.intersection(&slaves).next().is_some() {
+            together.join(masters.union(&slaves).copied());
+        }
+    }
+}
+
+fn join_fifos(graph: &Graph, holdings: &Holdings, together: &mut Together) {
+    let mut fifos: BTreeMap<u32, BTreeSet<Pid>> = BTreeMap::new();
+    for (index, file) in graph.files.iter().enumerate() {
+        if let Object::Fifo(fifo) = &file.object {
+            fifos.entry(fifo.fifo).or_default().extend(holdings.holders(FileId(index as u32)));
+        }
+    }
+    fifos.into_values().for_each(|holders| together.join(holders));
+}
+
+/// Memory that one writes and others see.
+fn join_memory(holdings: &Holdings, together: &mut Together) {
+    let mut sharers: BTreeMap<InodeId, (BTreeSet<Pid>, bool)> = BTreeMap::new();
+    for (pid, possessions) in &holdings.by_process {
+        for (inode, mapped) in possessions.mapped.iter().filter(|(_, mapped)| mapped.shared) {
+            let (pids, written) = sharers.entry(*inode).or_default();
+            pids.insert(*pid);
+            *written |= mapped.written;
+        }
+    }
+    for (pids, written) in sharers.into_values() {
+        if written {
+            together.join(pids);
+        }
+    }
+}
+
+/// Whether all that hold this description write to one carried file.
+pub(super) fn is_written_file(object: &Object, flags: i32) -> bool {
+    matches!(object, Object::Regular(Regular::Carried(_)))
+        && flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+/// Sets of processes that grow together.
+struct Together {
+    /// Each process's way to the lowest one of its set.
+    above: BTreeMap<Pid, Pid>,
+}
+
+impl Together {
+    fn new(pids: impl Iterator<Item = Pid>) -> Self {
+        Self { above: pids.map(|pid| (pid, pid)).collect() }
+    }
+
+    fn root(&self, pid: Pid) -> Pid {
+        let mut at = pid;
+        while let Some(&above) = self.above.get(&at) {
+            if above == at {
+                break;
+            }
+            at = above;
+        }
+        at
+    }
+
+    fn join(&mut self, pids: impl IntoIterator<Item = Pid>) {
+        let mut pids = pids.into_iter();
+        let Some(first) = pids.next() else { return };
+        for pid in pids {
+            let (one, other) = (self.root(first), self.root(pid));
+            self.above.insert(one.max(other), one.min(other));
+        }
+    }
+
+    fn units(&self, graph: &Graph, holdings: &Holdings) -> Vec<Unit> {
+        let mut units: BTreeMap<Pid, Unit> = BTreeMap::new();
+        for (pid, possessions) in &holdings.by_process {
+            let unit =
+                units.entry(self.root(*pid)).or_insert_with(|| Unit { pids: Vec::new(), bytes: 0 });
+            unit.pids.push(*pid);
+            unit.bytes += possessions.bytes;
+        }
+        let first = units.keys().next().copied();
+        for node in &graph.processes {
+            let ProcessState::Zombie { .. } = node.state else { continue };
+            let parent = self.above.contains_key(&node.ppid).then(|| self.root(node.ppid));
+            if let Some(unit) = parent.or(first).and_then(|root| units.get_mut(&root)) {
+                unit.pids.push(node.pid);
+                unit.pids.sort_unstable();
+            }
+        }
+        units.into_values().collect()
+    }
+}

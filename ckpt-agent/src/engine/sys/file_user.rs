@@ -1,0 +1,43 @@
+//! Acting on files as another user.
+
+use nix::unistd::{Gid, Uid, getgroups, setfsgid, setfsuid, setgroups};
+
+use super::super::error::{EngineError, Result};
+
+/// While this lives, the calling thread opens and makes files, pipes, sockets and terminals with another
+/// user's rights and in its name (setfsuid(2)); everything else it does as before. For root, in a
+/// single-threaded process.
+#[derive(Debug)]
+pub struct FileUser {
+    groups: Vec<Gid>,
+}
+
+impl FileUser {
+    /// Begins.
+    ///
+    /// # Errors
+    /// EPERM where this process is not root.
+    pub fn begin(uid: u32, gid: u32, groups: &[u32]) -> Result<Self> {
+        let failed = |errno| EngineError::system("setgroups", format!("user {uid}"), errno);
+        let before = getgroups().map_err(failed)?;
+        let wanted: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
+        setgroups(&wanted).map_err(failed)?;
+        let acting = Self { groups: before };
+        setfsgid(Gid::from_raw(gid));
+        setfsuid(Uid::from_raw(uid));
+        // It reports no failure: an impossible number changes nothing and tells what is.
+        if setfsuid(Uid::from_raw(u32::MAX)).as_raw() != uid {
+            return Err(EngineError::system("setfsuid", format!("user {uid}"), nix::Error::EPERM));
+        }
+        Ok(acting)
+    }
+}
+
+impl Drop for FileUser {
+    fn drop(&mut self) {
+        setfsuid(nix::unistd::geteuid());
+        setfsgid(nix::unistd::getegid());
+        // They were this process's a moment ago.
+        let _ = setgroups(&self.groups);
+    }
+}

@@ -1,0 +1,350 @@
+//! Instances: started, dumped, killed, and brought back in parts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use ckpt_agent::engine::dump::{DumpSettings, Frozen, freeze_job, write_image};
+use ckpt_agent::engine::graph::{OuterEnd, Pid, RelayEnd};
+use ckpt_agent::engine::job_init::{Channel, Order, Report, Task};
+use ckpt_agent::engine::objects::{External, HeldRelay, StdioRole};
+use ckpt_agent::engine::restore::Image as Opened;
+use ckpt_agent::engine::split::{Holdings, PartOrder, Unit, units};
+use ckpt_agent::engine::sys::spawn::with_descriptor;
+use ckpt_agent::store::WriterOptions;
+use protocol::agent::{CommitRecord, ExitKind};
+use protocol::launch::{LaunchSpec, RestoreSpec, StreamKind};
+
+use super::carrier::{Carrier, Side};
+use super::program;
+
+pub type Outcome<T = ()> = Result<T, String>;
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// How long a job may take to its end.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A running instance.
+pub struct Instance {
+    monitor: Child,
+    init: i32,
+    channel: Channel,
+    root: Pid,
+    console: BTreeMap<StdioRole, OwnedFd>,
+    relays: Vec<Arc<Side>>,
+    dir: PathBuf,
+    number: u64,
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(self.init),
+            nix::sys::signal::Signal::SIGKILL,
+        );
+        let _ = self.monitor.wait();
+    }
+}
+
+/// A committed image of an instance.
+pub struct Image {
+    dir: PathBuf,
+    number: u64,
+}
+
+impl Image {
+    fn open(&self) -> Outcome<Opened> {
+        Opened::open(&self.dir, self.number).map_err(text)
+    }
+
+    pub fn units(&self) -> Outcome<Vec<Unit>> {
+        let opened = self.open()?;
+        Ok(units(&opened.graph, &Holdings::of(opened.processes.values())))
+    }
+}
+
+pub struct Rig {
+    folder: tempfile::TempDir,
+    carrier: Carrier,
+    instances: u32,
+    splits: u32,
+}
+
+impl Rig {
+    pub fn new() -> Outcome<Self> {
+        let folder = tempfile::tempdir().map_err(text)?;
+        Ok(Self { folder, carrier: Carrier::default(), instances: 0, splits: 0 })
+    }
+
+    pub fn launch(&mut self, kind: &str) -> Outcome<Instance> {
+        let own = std::env::current_exe().map_err(text)?;
+        let spec = LaunchSpec {
+            program: vec![own.into(), program::FLAG.into(), kind.into()],
+            environment: Vec::new(),
+            working_directory: "/".into(),
+            stdin: StreamKind::Pipe,
+            stdout: StreamKind::Pipe,
+            stderr: StreamKind::WithStdout,
+            window: None,
+            termios: None,
+        };
+        let dir = self.new_dir()?;
+        self.start(
+            &Order {
+                task: Task::Launch(spec),
+                clocks: None,
+                keepsake: Default::default(),
+                cluster: None,
+                connections: 0,
+            },
+            dir,
+            0,
+            None,
+        )
+    }
+
+    fn new_dir(&mut self) -> Outcome<PathBuf> {
+        self.instances += 1;
+        let dir = self.folder.path().join(self.instances.to_string());
+        std::fs::create_dir(&dir).map_err(text)?;
+        Ok(dir)
+    }
+
+    /// Brings back a part, or all of it.
+    pub fn restore(&mut self, image: &Image, part: Option<PartOrder>) -> Outcome<Instance> {
+        let spec = RestoreSpec {
+            checkpoint: image.number,
+            force: false,
+            external: protocol::launch::External::Warn,
+            window: None,
+        };
+        let task = Task::Restore { job_dir: image.dir.clone(), spec, part };
+        let dir = self.new_dir()?;
+        let states = image.open()?.relay_states().map_err(text)?;
+        self.start(
+            &Order {
+                clocks: None,
+                task,
+                keepsake: Default::default(),
+                cluster: None,
+                connections: 0,
+            },
+            dir,
+            image.number,
+            Some(states),
+        )
+    }
+
+    /// Every unit in a part of its own.
+    pub fn split(&mut self, image: &Image) -> Outcome<Vec<Instance>> {
+        self.splits += 1;
+        let origin = format!("test/{}@{}", self.splits, image.number);
+        let units = image.units()?;
+        let mut assignment = BTreeMap::new();
+        for (part, unit) in units.iter().enumerate() {
+            assignment.extend(unit.pids.iter().map(|pid| (*pid, part as u32)));
+        }
+        let mut instances = Vec::new();
+        for part in 0..units.len() as u32 {
+            let order = PartOrder { assignment: assignment.clone(), part, origin: origin.clone() };
+            instances.push(self.restore(image, Some(order))?);
+        }
+        let unpaired = self.carrier.unpaired();
+        if !unpaired.is_empty() {
+            return Err(format!("relays without a peer: {unpaired:?}"));
+        }
+        Ok(instances)
+    }
+
+    fn start(
+        &mut self,
+        order: &Order,
+        dir: PathBuf,
+        number: u64,
+        states: Option<Vec<(RelayEnd, Vec<u8>, bool)>>,
+    ) -> Outcome<Instance> {
+        let (ours, theirs) = UnixStream::pair().map_err(text)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0(ckpt_agent::INIT_NAME).env_clear();
+        let monitor = with_descriptor(&mut command, theirs.into(), 3).map_err(text)?;
+        let channel = Channel::new(ours);
+        let mut instance = Instance {
+            monitor,
+            init: 0,
+            channel,
+            root: 0,
+            console: BTreeMap::new(),
+            relays: Vec::new(),
+            dir,
+            number,
+        };
+        instance.channel.send(order, &[]).map_err(text)?;
+        let states = states.unwrap_or_default();
+        loop {
+            let (report, mut fds) = instance.channel.receive::<Report>().map_err(text)?;
+            match report {
+                Report::Init(pid) => instance.init = pid,
+                Report::Outer { end: OuterEnd::Relay(end) } => {
+                    let fd = fds.pop().ok_or("no descriptor of a relay")?;
+                    let known = states.iter().find(|(other, ..)| *other == end);
+                    let (bytes, closed) =
+                        known.map_or((&[][..], false), |(_, bytes, closed)| (bytes, *closed));
+                    instance.relays.push(self.carrier.add(Side::new(end, fd, bytes, closed)));
+                }
+                Report::Outer { .. } => return Err("an end that is no relay's".into()),
+                Report::Failed(reason) => return Err(reason),
+                Report::Ready { root, console, .. } => {
+                    instance.root = root.unwrap_or(0);
+                    instance.console = console.into_iter().zip(fds).collect();
+                    return Ok(instance);
+                }
+                other => return Err(format!("not ready but {other:?}")),
+            }
+        }
+    }
+
+    /// Takes a checkpoint of all instances at one moment, and ends them.
+    pub fn dump(&mut self, instances: Vec<Instance>) -> Outcome<Vec<Image>> {
+        for _ in 0..100 {
+            let mut all = Vec::new();
+            for instance in &instances {
+                all.push(freeze_job(settings(instance)?).map_err(text)?);
+            }
+            self.carrier.drain();
+            match self.finish_dump(&instances, all)? {
+                Some(images) => {
+                    self.carrier.stop();
+                    drop(instances);
+                    return Ok(images);
+                }
+                None => {
+                    self.carrier.go_on();
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+        Err("stand-ins never have nothing to do".into())
+    }
+
+    fn finish_dump(&self, instances: &[Instance], all: Vec<Frozen>) -> Outcome<Option<Vec<Image>>> {
+        let mut quiesced = Vec::new();
+        for frozen in all {
+            match frozen.quiesce() {
+                Ok(one) => quiesced.push(one),
+                Err(error) if error.passes() => return Ok(None),
+                Err(error) => return Err(text(error)),
+            }
+        }
+        let mut images = Vec::new();
+        for (instance, mut quiesced) in instances.iter().zip(quiesced) {
+            let states = instance.relays.iter().map(|side| {
+                let (bytes, closed) = side.state();
+                (side.end.clone(), bytes, closed)
+            });
+            quiesced.set_relay_states(states.collect());
+            let mut snapshot = quiesced.snapshot().map_err(text)?;
+            let data = snapshot.take_data().ok_or("no data")?;
+            let number = instance.number + 1;
+            let (sealed, _, _) = write_image(
+                data,
+                &instance.dir,
+                number,
+                &WriterOptions::default(),
+                &AtomicU64::new(0),
+            )
+            .map_err(text)?;
+            let record = CommitRecord {
+                format: CommitRecord::FORMAT,
+                job: "test".into(),
+                checkpoint: number,
+                restored_from: None,
+                taken_at_ms: 0,
+                committed_at_ms: 0,
+                pause_us: 0,
+                log_length: 0,
+                copies: 1,
+                degraded: false,
+                agents: Vec::new(),
+                summary: Default::default(),
+            };
+            sealed.commit(&record).map_err(text)?;
+            images.push(Image { dir: instance.dir.clone(), number });
+        }
+        Ok(Some(images))
+    }
+
+    /// Lets the job come to its end and looks at what it says.
+    pub fn finish(&mut self, mut instances: Vec<Instance>) -> Outcome {
+        let at = instances.iter().position(|instance| instance.root != 0);
+        let lead = instances.swap_remove(at.ok_or("no instance has the first process")?);
+        let stream = |role| lead.console.get(&role).ok_or(format!("no {role:?}"));
+        let mut stdin = File::from(stream(StdioRole::Stdin)?.try_clone().map_err(text)?);
+        stdin.write_all(b"q").map_err(text)?;
+        let stdout = stream(StdioRole::Stdout)?;
+        let said = read_until_end(stdout)?;
+        if said != "ok\n" {
+            return Err(format!("the job says {said:?}"));
+        }
+        match lead.channel.receive::<Report>().map_err(text)?.0 {
+            Report::Ended(ExitKind::Exited(3)) => {}
+            other => return Err(format!("the job ended with {other:?}")),
+        }
+        self.carrier.stop();
+        Ok(())
+    }
+}
+
+fn read_until_end(stdout: &OwnedFd) -> Outcome<String> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let begun = Instant::now();
+    let mut said = Vec::new();
+    while begun.elapsed() < LIMIT {
+        let mut polled = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut polled, PollTimeout::from(100u8)).map_err(text)? == 0 {
+            continue;
+        }
+        let mut bytes = [0; 256];
+        match nix::unistd::read(stdout, &mut bytes).map_err(text)? {
+            0 => return String::from_utf8(said).map_err(text),
+            length => said.extend_from_slice(&bytes[..length]),
+        }
+    }
+    Err(format!("no end, after {:?}", String::from_utf8_lossy(&said)))
+}
+
+fn settings(instance: &Instance) -> Outcome<DumpSettings> {
+    let mut stdio = HashMap::new();
+    for (role, end) in &instance.console {
+        let stat = nix::sys::stat::fstat(end).map_err(text)?;
+        stdio.insert((stat.st_dev, stat.st_ino), *role);
+    }
+    let mut relays = Vec::new();
+    for side in &instance.relays {
+        if let Some(fd) = side.fd() {
+            relays.push(HeldRelay::of(side.end.clone(), &*fd).map_err(text)?);
+        }
+    }
+    Ok(DumpSettings {
+        cluster: false,
+        machines: Default::default(),
+        init: instance.init,
+        root: instance.root,
+        session_directories: Vec::new(),
+        external: External::Fail,
+        stdio,
+        terminal_master: None,
+        relays,
+        freeze_limit: Duration::from_secs(2),
+    })
+}

@@ -1,0 +1,288 @@
+//! ckptd on a cluster: a coordinator, an agent on each node, and what is asked of them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::job::ClusterJob;
+use super::{Background, Cluster, Node, Output, Spec, until};
+use crate::job::Failure;
+
+/// The coordinator's port.
+const PORT: u16 = 7070;
+/// How long a coordinator or an agent may take to come up.
+const UP_LIMIT: Duration = Duration::from_secs(20);
+
+/// How ckptd is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The nodes.
+    pub spec: Spec,
+    /// Seconds from a node's last word to its being declared gone.
+    pub grace: u32,
+    /// Slots of each node.
+    pub slots: u32,
+}
+
+impl Setup {
+    /// `nodes` nodes of two slots, and a grace of 3 s.
+    pub fn new(nodes: usize) -> Setup {
+        Setup { spec: Spec::new(nodes), grace: 3, slots: 2 }
+    }
+}
+
+/// A cluster on which ckptd runs: the coordinator on node0 if there is one, else on node1; an agent on
+/// every other node.
+pub struct Ckptd {
+    // The daemons go before their machines.
+    coordinator: Mutex<Option<Background>>,
+    agents: Mutex<BTreeMap<usize, Background>>,
+    token: String,
+    setup: Setup,
+    cluster: Cluster,
+}
+
+impl Ckptd {
+    /// Starts a cluster and ckptd on it; all members are there when it returns.
+    ///
+    /// # Errors
+    /// When anything does not come up.
+    pub fn start(ckptd: &Path, setup: Setup) -> Result<Ckptd, Failure> {
+        let cluster = Cluster::start(&setup.spec)?;
+        cluster.share(ckptd)?;
+        let mut all = Ckptd {
+            coordinator: Mutex::default(),
+            agents: Mutex::default(),
+            token: String::new(),
+            setup,
+            cluster,
+        };
+        all.start_coordinator()?;
+        let numbers = 1..=all.setup.spec.nodes;
+        all.token = all.new_token(&["--uses", &numbers.clone().count().to_string()])?;
+        for number in numbers.clone() {
+            all.start_agent(number)?;
+        }
+        all.wait_for_members(&numbers.collect::<Vec<_>>())?;
+        Ok(all)
+    }
+
+    /// The machines.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The machines, to change how they end.
+    pub fn cluster_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// Node `number`.
+    ///
+    /// # Panics
+    /// When the cluster was made without it.
+    pub fn node(&self, number: usize) -> &Node {
+        self.cluster.node(number)
+    }
+
+    /// The coordinator's machine.
+    pub fn coordinator_node(&self) -> &Node {
+        self.node(usize::from(!self.setup.spec.head))
+    }
+
+    /// The coordinator's address and port.
+    pub fn coordinator_address(&self) -> String {
+        format!("{}:{PORT}", self.coordinator_node().address())
+    }
+
+    /// Starts the coordinator, for the first time or again, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn start_coordinator(&self) -> Result<(), Failure> {
+        let (address, grace) = (self.coordinator_address(), self.setup.grace.to_string());
+        let words = ["ckptd", "coordinator", "--listen", &address, "--grace", &grace];
+        let mut running = self.coordinator_node().spawn(&words, &[])?;
+        let answers = until("the coordinator answers", UP_LIMIT, || {
+            if let Some(status) = running.ended()? {
+                return Err(Failure(format!("the coordinator ended with {status}")));
+            }
+            let asked = self.coordinator_node().run(&["ckptd", "nodes", "--json"], &[])?;
+            Ok((asked.status == 0).then_some(()))
+        });
+        answers.map_err(|failure| running.explain(&failure))?;
+        *lock(&self.coordinator) = Some(running);
+        Ok(())
+    }
+
+    /// Kills the coordinator with SIGKILL.
+    ///
+    /// # Errors
+    /// When none runs.
+    pub fn kill_coordinator(&self) -> Result<(), Failure> {
+        let mut running =
+            lock(&self.coordinator).take().ok_or(Failure("no coordinator runs".into()))?;
+        running.kill();
+        Ok(())
+    }
+
+    /// What the coordinator has written to standard error since it was last started.
+    pub fn coordinator_errors(&self) -> String {
+        lock(&self.coordinator).as_ref().map(Background::errors).unwrap_or_default()
+    }
+
+    /// A join token.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn new_token(&self, options: &[&str]) -> Result<String, Failure> {
+        let text = self.coordinator_node().must_run(&[&["ckptd", "token"], options].concat())?;
+        Ok(text.trim().to_owned())
+    }
+
+    /// Starts the agent of a node, for the first time or again.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub fn start_agent(&self, number: usize) -> Result<(), Failure> {
+        let token = self.token.clone();
+        let agent = self.join(number, &token, &self.node(number).name())?;
+        lock(&self.agents).insert(number, agent);
+        Ok(())
+    }
+
+    /// Runs `ckptd agent` on a node with any token and name; the harness does not count it among the
+    /// members.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub fn join(&self, number: usize, token: &str, name: &str) -> Result<Background, Failure> {
+        let slots = self.setup.slots.to_string();
+        let words = ["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
+        self.node(number).spawn(&[&words[..], &["--allow-root"]].concat(), &[])
+    }
+
+    /// Kills the agent of a node with SIGKILL; its jobs' processes are left alone.
+    ///
+    /// # Errors
+    /// When none runs.
+    pub fn kill_agent(&self, number: usize) -> Result<(), Failure> {
+        let agent = lock(&self.agents).remove(&number);
+        agent.ok_or_else(|| Failure(format!("no agent runs on node{number}")))?.kill();
+        Ok(())
+    }
+
+    /// Kills a node outright.
+    ///
+    /// # Errors
+    /// When it is down.
+    pub fn kill_node(&self, number: usize) -> Result<(), Failure> {
+        lock(&self.agents).remove(&number);
+        self.node(number).kill()
+    }
+
+    /// Whether the agent of a node runs still.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn agent_runs(&self, number: usize) -> Result<bool, Failure> {
+        let mut agents = lock(&self.agents);
+        agents.get_mut(&number).map_or(Ok(false), |agent| Ok(agent.ended()?.is_none()))
+    }
+
+    /// Ends an agent in order, by SIGTERM.
+    ///
+    /// # Errors
+    /// When none runs, or it does not end in time.
+    pub fn end_agent(&self, number: usize, limit: Duration) -> Result<i32, Failure> {
+        let agent = lock(&self.agents).remove(&number);
+        let mut agent = agent.ok_or_else(|| Failure(format!("no agent runs on node{number}")))?;
+        agent.signal(Signal::SIGTERM)?;
+        agent.wait(limit)
+    }
+
+    /// The members: name and state, as `ckptd nodes --json` tells them on the coordinator's machine.
+    ///
+    /// # Errors
+    /// When the answer is none.
+    pub fn members(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let text = self.coordinator_node().must_run(&["ckptd", "nodes", "--json"])?;
+        let value: Value = serde_json::from_str(&text)
+            .map_err(|e| Failure(format!("nodes --json is no JSON: {e}\n{text}")))?;
+        let members = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let word = |member: &Value, key: &str| member[key].as_str().unwrap_or("?").to_owned();
+        Ok(members.iter().map(|m| (word(m, "name"), word(m, "state"))).collect())
+    }
+
+    /// Waits until these nodes are members and there.
+    ///
+    /// # Errors
+    /// When one is not, in time; with what its agent said.
+    pub fn wait_for_members(&self, numbers: &[usize]) -> Result<(), Failure> {
+        let mut seen = BTreeMap::new();
+        let all = until("all members are there", UP_LIMIT, || {
+            seen = self.members()?;
+            let is_there = |number: &usize| {
+                seen.get(&self.node(*number).name()).is_some_and(|state| state == "there")
+            };
+            Ok(numbers.iter().all(is_there).then_some(()))
+        });
+        all.map_err(|failure| self.explain(&Failure(format!("{failure}; members: {seen:?}"))))
+    }
+
+    /// Waits until a node is no member any more, or told to be gone.
+    ///
+    /// # Errors
+    /// When it stays.
+    pub fn wait_until_gone(&self, number: usize, limit: Duration) -> Result<(), Failure> {
+        let name = self.node(number).name();
+        until(&format!("{name} is declared gone"), limit, || {
+            Ok((self.members()?.get(&name).is_none_or(|state| state == "gone")).then_some(()))
+        })
+    }
+
+    /// Any other command of ckptd on a node, to its end.
+    ///
+    /// # Errors
+    /// When the node is down or the command hangs.
+    pub fn ckptd(&self, number: usize, arguments: &[&str]) -> Result<Output, Failure> {
+        self.node(number).run(&[&["ckptd"], arguments].concat(), &[])
+    }
+
+    /// `ckptd run OPTIONS... --name NAME -- COMMAND...` on a node, in the background.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub fn run(
+        &self,
+        number: usize,
+        name: &str,
+        options: &[&str],
+        command: &[&str],
+    ) -> Result<ClusterJob<'_>, Failure> {
+        let words = [&["ckptd", "run", "--name", name], options, &["--"], command].concat();
+        let launcher = self.node(number).spawn(&words, &[])?;
+        Ok(ClusterJob::new(self, name, launcher))
+    }
+
+    /// A failure with what the coordinator and the agents said.
+    pub fn explain(&self, failure: &Failure) -> Failure {
+        let (coordinator, agents) = (lock(&self.coordinator), lock(&self.agents));
+        let daemons = coordinator.iter().chain(agents.values());
+        daemons.fold(Failure(failure.0.clone()), |so_far, daemon| daemon.explain(&so_far))
+    }
+
+    /// Where the daemons' and jobs' outputs are, on the outside.
+    pub fn logs(&self) -> PathBuf {
+        self.cluster.folder().join("logs")
+    }
+}
+
+/// What a panic elsewhere has left is still true.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
