@@ -138,7 +138,8 @@ Examples:
     },
     /// Show a job that runs on the cluster: output, input and exit status, as if run here.
     #[command(after_long_help = "\
-What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running; Ctrl-C goes to it.")]
+What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running; Ctrl-C goes
+to it; Ctrl-Z suspends only this command.")]
     Attach {
         /// The job.
         job: String,
@@ -160,7 +161,7 @@ Examples:
     Token(TokenArguments),
     /// Join this machine to the cluster, and run jobs of it.
     ///
-    /// The token is used once: afterwards the machine has a certificate, kept in DIR/agent, and
+    /// The token is used once: afterwards the machine has a certificate, kept in DIR, and
     /// the same command, with the same token, starts the agent again. An agent that is killed and
     /// started again takes its jobs over.
     #[command(after_long_help = "\

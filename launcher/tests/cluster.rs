@@ -65,10 +65,13 @@ impl Stage {
                 Some(other) => panic!("{other:?}"),
             }
             let ask = talk.hear().unwrap();
-            if ask != Ask::Nodes {
-                return (talk, ask);
+            match ask {
+                Ask::Nodes => talk.say(&Answer::Listing { value: json!([]) }),
+                Ask::Status { job: Some(_) } => {
+                    talk.say(&Answer::Listing { value: json!({"state": "interrupted"}) });
+                }
+                other => return (talk, other),
             }
-            talk.say(&Answer::Listing { value: json!([]) });
         }
     }
 }

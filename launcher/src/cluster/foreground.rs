@@ -298,9 +298,8 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Stops the job and then this process, as the terminal's suspend key does without ckptd.
+    /// Stops this process; the job, which is not its child, goes on.
     fn suspend(&mut self) {
-        self.tell(&Ask::Signal { signal: nix::libc::SIGSTOP });
         terminal::leave_raw();
         if raise(Signal::SIGSTOP).is_err() {
             self.go_on();
@@ -314,7 +313,6 @@ impl<'a> Screen<'a> {
             terminal::enter_raw(std::io::stdin());
         }
         self.resize();
-        self.tell(&Ask::Signal { signal: nix::libc::SIGCONT });
     }
 
     /// Connects again, as after an agent that was started again, and goes on with the same job.

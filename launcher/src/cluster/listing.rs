@@ -41,7 +41,7 @@ fn command(job: &Value) -> String {
 /// `ckptd nodes`.
 #[must_use]
 pub fn nodes(value: &Value) -> String {
-    let heading = ["NODE", "STATE", "SLOTS", "SPEED", "CORES", "FREE", "LOAD", "BATTERY", "HOLDS"];
+    let heading = ["NODE", "STATE", "SLOTS", "SPEED", "CORES", "LOAD", "BATTERY", "RUNS", "HOLDS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for node in value.as_array().map_or(&[][..], Vec::as_slice) {
         let battery =
@@ -52,23 +52,19 @@ pub fn nodes(value: &Value) -> String {
             word(node, "slots"),
             decimals(node, "speed"),
             word(node, "cores"),
-            word(node, "free_cores"),
             decimals(node, "load"),
             battery,
-            holds(node),
+            words(node, "instances"),
+            words(node, "holds"),
         ]);
     }
     table(&rows)
 }
 
-fn holds(node: &Value) -> String {
-    match node.get("processes").and_then(Value::as_u64) {
-        Some(0) | None => match node.get("holds") {
-            Some(Value::String(text)) => printable(text),
-            _ => NONE.to_owned(),
-        },
-        Some(processes) => text::count(processes, "process"),
-    }
+/// The texts of a list.
+fn words(value: &Value, key: &str) -> String {
+    let words: Vec<&str> = list(value, key).iter().filter_map(Value::as_str).collect();
+    if words.is_empty() { NONE.to_owned() } else { printable(&words.join(", ")) }
 }
 
 /// `ckptd ls`.
@@ -130,36 +126,38 @@ fn job(value: &Value) -> String {
     if number(value, "started_at_ms").is_some() {
         line("started", format!("{} ago{}", age(value, "started_at_ms"), from.unwrap_or_default()));
     }
-    for label in ["epoch", "rollbacks", "doing", "log"] {
-        line(label, word(value, label));
+    let live = value.get("live").unwrap_or(&Value::Null);
+    let flight = live.get("in_flight").unwrap_or(&Value::Null);
+    line(
+        "next",
+        match (number(flight, "checkpoint"), number(live, "next_checkpoint_ms")) {
+            (Some(checkpoint), _) => {
+                format!("checkpoint {checkpoint} is in flight: {}", word(flight, "step"))
+            }
+            (None, Some(ms)) => format!("checkpoint in {} s", ms.div_ceil(1000)),
+            (None, None) if live.is_object() => "checkpoint on demand".to_owned(),
+            (None, None) => NONE.to_owned(),
+        },
+    );
+    let rollbacks = list(value, "rollbacks").len();
+    if rollbacks > 0 {
+        line("rollbacks", rollbacks.to_string());
     }
+    line("failure", word(value, "failure"));
+    line("log", word(value, "log"));
     if let Some(abandoned) = value.get("last_abandoned").filter(|found| !found.is_null()) {
         let (checkpoint, reason) = (word(abandoned, "checkpoint"), word(abandoned, "reason"));
         line("abandoned", format!("checkpoint {checkpoint}: {reason}"));
     }
-    out + &instances(list(value, "instances")) + &checkpoints(list(value, "checkpoints"))
+    out + &processes(list(value, "processes")) + &checkpoints(list(value, "checkpoints"))
 }
 
 /// Who is where and why.
-fn instances(instances: &[Value]) -> String {
-    let mut rows = vec![["NODE", "HOME", "PROCESSES", "WHY"].map(str::to_owned).to_vec()];
-    for instance in instances {
-        let processes: Vec<String> = list(instance, "processes")
-            .iter()
-            .map(|process| match process {
-                Value::Object(_) => format!("{} {}", word(process, "name"), word(process, "pid")),
-                other => other.to_string(),
-            })
-            .collect();
-        let processes =
-            if processes.is_empty() { word(instance, "processes") } else { processes.join(", ") };
-        let why = ["why", "because"].into_iter().map(|key| word(instance, key));
-        rows.push(vec![
-            word(instance, "node"),
-            word(instance, "logical_node"),
-            printable(&processes),
-            why.into_iter().find(|why| why != NONE).unwrap_or_default(),
-        ]);
+fn processes(processes: &[Value]) -> String {
+    let mut rows = vec![["PID", "PROCESS", "NODE", "HOME", "WHY"].map(str::to_owned).to_vec()];
+    for process in processes {
+        let keys = ["pid", "name", "node", "home", "why"];
+        rows.push(keys.map(|key| word(process, key)).to_vec());
     }
     if rows.len() > 1 { table(&rows) } else { String::new() }
 }
@@ -203,7 +201,7 @@ mod tests {
         let text = nodes(&json!([{"name": "a\u{1b}", "slots": 2, "load": 0.5}]));
         let row = text.lines().nth(1).unwrap();
         let cells: Vec<&str> = row.split_whitespace().collect();
-        assert_eq!(cells, ["a?", "-", "2", "-", "-", "-", "0.50", "-", "-"]);
+        assert_eq!(cells, ["a?", "-", "2", "-", "-", "0.50", "-", "-", "-"]);
         assert_eq!(status(&json!([])), "no jobs\n");
         assert_eq!(jobs(&json!([])).lines().count(), 1);
     }

@@ -74,8 +74,8 @@ fn hosts(nodes: &Value) -> String {
     for node in nodes {
         let name = node.get("name").and_then(Value::as_str);
         let slots = node.get("slots").and_then(Value::as_u64).unwrap_or(0);
-        let state = node.get("state").and_then(Value::as_str).unwrap_or("there");
-        if let (Some(name), 1.., "there" | "here" | "ready" | "up") = (name, slots, state) {
+        let state = node.get("state").and_then(Value::as_str);
+        if let (Some(name), 1.., Some("alive")) = (name, slots, state) {
             hosts.push(format!("{name}:{slots}"));
         }
     }
@@ -104,10 +104,10 @@ mod tests {
     #[test]
     fn members_become_hosts_with_slots() {
         let nodes = json!([
-            {"name": "a", "slots": 2, "state": "there"},
-            {"name": "b", "slots": 0, "state": "there"},
+            {"name": "a", "slots": 2, "state": "alive"},
+            {"name": "b", "slots": 0, "state": "alive"},
             {"name": "c", "slots": 4, "state": "gone"},
-            {"name": "d", "slots": 1, "state": "there"},
+            {"name": "d", "slots": 1, "state": "alive"},
         ]);
         assert_eq!(hosts(&nodes), "a:2,d:1");
         assert_eq!(hosts(&Value::Null), "");

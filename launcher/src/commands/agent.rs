@@ -16,5 +16,5 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         dir: context.state.path().to_owned(),
         listen: arguments.listen,
     };
-    run(options).map_err(|error| Failure::of("run the agent", error))
+    run(&options).map_err(|error| Failure::of("run the agent", error))
 }

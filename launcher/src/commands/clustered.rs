@@ -90,8 +90,18 @@ pub fn restart(
     arguments: &RestartArguments,
 ) -> Result<u8, Failure> {
     let what = format!("restart {}", arguments.job);
+    let ask = Ask::Status { job: Some(arguments.job.clone()) };
+    let status = cluster.listing(&what, &ask)?;
+    // Its work is done; to do part of it again is hardly what is meant.
+    let finished = status["state"] == "ended" && status["end"]["status"]["exited"] == 0;
+    if finished && arguments.checkpoint.is_none() && !arguments.force {
+        let cause = "it has ended by itself with status 0; to go back all the same: --force";
+        return Err(Failure::of(&what, cause));
+    }
     let settings = if is_changed(&arguments.options) {
-        Some(changed(settings_of(cluster, &what, &arguments.job)?, &arguments.options)?)
+        let settings = serde_json::from_value(status["settings"].clone())
+            .map_err(|error| Failure::of(&what, format!("read its settings: {error}")))?;
+        Some(changed(settings, &arguments.options)?)
     } else {
         None
     };
@@ -105,15 +115,6 @@ pub fn restart(
     };
     let input = if arguments.detach { InputFrom::Nowhere } else { InputFrom::User };
     foreground(context, cluster, what, Ask::Restart(Box::new(request)), input, &arguments.options)
-}
-
-/// How a job is kept so far.
-fn settings_of(cluster: &Cluster, what: &str, job: &str) -> Result<JobSettings, Failure> {
-    let status = cluster.listing(what, &Ask::Status { job: Some(job.to_owned()) })?;
-    let status = status.get(0).unwrap_or(&status);
-    let settings = status.get("settings").cloned().unwrap_or_default();
-    serde_json::from_value(settings)
-        .map_err(|error| Failure::of(what, format!("read its settings: {error}")))
 }
 
 /// `ckptd attach`.
