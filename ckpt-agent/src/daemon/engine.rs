@@ -264,6 +264,7 @@ fn relay_ends(
             RelayKind::TerminalMaster | RelayKind::TerminalSlave => RelayEndKind::Terminal,
             RelayKind::Stream => RelayEndKind::Stream,
             RelayKind::Packets | RelayKind::Link { .. } => RelayEndKind::Messages,
+            RelayKind::Descriptor { .. } => continue,
         };
         let side = RelaySide { relay: end.id.clone(), side: end.side };
         ends.push(RelayEnd { side, kind, native, prefix });
