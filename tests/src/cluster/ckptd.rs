@@ -229,7 +229,7 @@ impl Ckptd {
         let all = until("all members are there", UP_LIMIT, || {
             seen = self.members()?;
             let is_there = |number: &usize| {
-                seen.get(&self.node(*number).name()).is_some_and(|state| state == "there")
+                seen.get(&self.node(*number).name()).is_some_and(|state| state == "alive")
             };
             Ok(numbers.iter().all(is_there).then_some(()))
         });
