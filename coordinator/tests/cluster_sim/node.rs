@@ -52,7 +52,6 @@ pub struct Instance {
     pub key: InstanceKey,
     pub app: AppState,
     pub life: Life,
-    pub logical_node: NodeName,
     /// Frozen for this checkpoint.
     pub frozen: Option<(CheckpointNumber, u64)>,
     pub quiesced: bool,
@@ -304,7 +303,6 @@ impl Node {
                     key: order.key.clone(),
                     app,
                     life: Life::Running,
-                    logical_node: order.logical_node,
                     frozen: None,
                     quiesced: false,
                     snapshot: None,
@@ -382,7 +380,6 @@ impl Node {
                         key: key.clone(),
                         app,
                         life: Life::Prepared,
-                        logical_node: order.logical_node,
                         frozen: None,
                         quiesced: false,
                         snapshot: None,
