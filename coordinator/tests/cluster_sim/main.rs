@@ -53,11 +53,12 @@ fn every_history_ends_well() {
         outcomes.iter().filter_map(|(_, run)| run.as_ref()).map(|run| u64::from(field(run))).sum()
     };
     eprintln!(
-        "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries",
+        "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries, {} given up",
         sum(|run| run.commits),
         sum(|run| run.rollbacks),
         sum(|run| run.restarts),
         sum(|run| run.recoveries),
+        sum(|run| run.given_up),
     );
     assert!(
         failed.is_empty(),
@@ -68,4 +69,5 @@ fn every_history_ends_well() {
     // A simulation in which nothing happens proves nothing.
     assert!(sum(|run| run.rollbacks) > seeds / 2);
     assert!(sum(|run| run.commits) > seeds);
+    assert!(sum(|run| run.given_up) <= seeds / 50);
 }

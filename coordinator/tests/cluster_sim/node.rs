@@ -272,7 +272,7 @@ impl Node {
                 }
             }
             ToAgent::Launch(order) => {
-                if random.chance(30) {
+                if !order.is_root && random.chance(30) {
                     let reason = "no room".to_owned();
                     out.push(Out::Send(FromAgent::NotMade { key: order.key, reason }, Vec::new()));
                     return out;
