@@ -85,6 +85,13 @@ pub enum ClusterEntry {
         /// They, all of the job's epoch.
         instances: BTreeMap<AgentId, InstanceRecord>,
     },
+    /// An instance that a shell called for runs; its caller is about to be told.
+    InstanceRuns {
+        /// The job.
+        job: String,
+        /// Which.
+        instance: AgentId,
+    },
     /// An instance is no part of the job any more.
     InstanceEnded {
         /// The job.
