@@ -310,14 +310,14 @@ impl Job {
 
     fn notified(&mut self, _now: Now, shared: &mut Shared, notice: Notice) {
         match notice {
-            Notice::Committed(record) => {
+            Notice::Committed { record, .. } => {
                 self.mark(shared, &text::committed(&record));
                 self.keep(shared);
                 if let State::Running(running) = &mut self.state {
                     running.images.retain(|_, (checkpoint, _)| *checkpoint > record.checkpoint);
                 }
             }
-            Notice::Abandoned { checkpoint, step, reason } => {
+            Notice::Abandoned { checkpoint, step, reason, .. } => {
                 let line = format!("checkpoint {checkpoint} abandoned: {step}: {reason}");
                 self.tell_user(shared, &line);
             }
