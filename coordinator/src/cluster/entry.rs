@@ -15,7 +15,7 @@ pub const FORMAT: u32 = 1;
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "cluster", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum ClusterEntry {
     /// The first entry of a log.
     Opened {

@@ -227,7 +227,7 @@ pub struct Peer {
 
 /// From the coordinator to an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "to_agent", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum ToAgent {
     /// Answer to [`FromAgent::Hello`].
     Welcome {
@@ -375,7 +375,7 @@ pub enum Stream {
 
 /// From an agent to the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "from_agent", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum FromAgent {
     /// The first message. The node's name is in its certificate.
     Hello {
@@ -528,4 +528,19 @@ pub enum FromAgent {
         /// Why.
         reason: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An enum that is told apart by a field inside could not have numbers as keys: serde keeps
+    /// its content aside as text.
+    #[test]
+    fn numbers_as_keys_survive_the_way() {
+        let images = BTreeMap::from([(AgentId(7), vec![1, 2])]);
+        let message = ToAgent::Keep { job: "a-1".into(), images };
+        let text = serde_json::to_string(&message).unwrap();
+        assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
+    }
 }
