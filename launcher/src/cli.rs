@@ -259,17 +259,16 @@ pub struct AgentArguments {
 
 /// An address with or without a port.
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let default = protocol::transport::DEFAULT_PORT;
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
-    let port = protocol::transport::DEFAULT_PORT;
-    if let Some(port) = text.strip_prefix(':') {
-        let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
-        return Ok((Ipv4Addr::UNSPECIFIED, port).into());
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok((address, default).into());
     }
-    text.parse::<IpAddr>()
-        .map(|address| (address, port).into())
-        .map_err(|_| "neither ADDRESS nor ADDRESS:PORT".to_owned())
+    let port = text.strip_prefix(':').and_then(|port| port.parse::<u16>().ok());
+    port.map(|port| (Ipv4Addr::UNSPECIFIED, port).into())
+        .ok_or_else(|| "neither ADDRESS nor ADDRESS:PORT".to_owned())
 }
 
 /// A time as people write it: 90, 90s, 15m, 1h, 2d.

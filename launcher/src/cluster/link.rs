@@ -24,7 +24,7 @@ pub enum LinkError {
     #[error("talk to the cluster: {0}")]
     Frame(#[from] FrameError),
     /// Nobody is there any more.
-    #[error("the connection to the cluster was lost")]
+    #[error("the connection to the cluster was lost: it may be without its coordinator")]
     Gone,
 }
 
@@ -96,8 +96,13 @@ impl Link {
     pub fn open(socket: &Path, ask: &Ask) -> Result<Self, LinkError> {
         let stream = UnixStream::connect(ShortPath::of(socket).as_ref())?;
         let mut sender = LinkSender(stream.try_clone()?);
-        sender.send(&Ask::Hello { version: VERSION })?;
-        sender.send(ask)?;
+        for ask in [&Ask::Hello { version: VERSION }, ask] {
+            match sender.send(ask) {
+                // It may have said why before it went.
+                Err(LinkError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                other => other?,
+            }
+        }
         Ok(Self { sender, lines: BufReader::new(stream) })
     }
 

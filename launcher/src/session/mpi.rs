@@ -50,7 +50,10 @@ pub fn prepare(program: &OsStr, found: &Path, environment: &mut Vec<(OsString, O
 /// Whether a program is Open MPI's mpirun.
 pub fn is_mpirun(program: &OsStr, found: &Path) -> bool {
     let base = Path::new(program).file_name().and_then(OsStr::to_str);
-    matches!(base, Some("mpirun" | "mpiexec" | "orterun" | "prterun")) && is_open_mpi(found)
+    matches!(
+        base,
+        Some("mpirun" | "mpiexec" | "orterun" | "prterun" | "mpirun.openmpi" | "mpiexec.openmpi")
+    ) && is_open_mpi(found)
 }
 
 /// Whether a launcher is Open MPI's: by the name that it is a link to, else by what it says.

@@ -17,7 +17,7 @@ pub struct ImageFile {
 
 /// Between agents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "peer", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum PeerMessage {
     /// The first message of whoever connects.
     Hello {
