@@ -234,8 +234,7 @@ impl Saved {
     }
 
     fn state(&self, end: &NativeEnd) -> Result<RelayState, String> {
-        let same =
-            |saved: &&SavedState| saved.end.id == end.id && saved.end.side == end.side;
+        let same = |saved: &&SavedState| saved.end.id == end.id && saved.end.side == end.side;
         let Some(saved) = self.graph.relays.iter().find(same) else {
             return Ok(RelayState::default());
         };
