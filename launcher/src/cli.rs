@@ -1,11 +1,14 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use protocol::cluster::NodeName;
 use protocol::launch::External;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Keeps an unmodified job running: takes a checkpoint every 30 seconds, and brings the job back
 /// after a crash.
@@ -17,12 +20,19 @@ Examples:
   ckptd status                          how the jobs are
   ckptd restart latest                  go on from the newest checkpoint, after a crash
 
+A cluster, so that a job outlives machines:
+  ckptd coordinator                     on one machine
+  ckptd token                           there; prints TOKEN
+  ckptd agent --join TOKEN              on every machine that is to run jobs
+  ckptd run mpirun -np 6 ./nqueens 16   on any of them
+
 JOB is the name of a job, the beginning of its id, or 'latest'.
 
 Exit status: that of the job for run and restart (128+N where signal N ended it); 2 for wrong
 usage; 125 where ckptd itself failed.")]
 pub struct Cli {
-    /// Where jobs are kept [default: $CKPTD_DIR, else ~/.local/state/ckptd].
+    /// Where jobs are kept [default: $CKPTD_DIR, else ~/.local/state/ckptd]. Where an agent runs
+    /// with the same folder, or with none given, jobs are those of its cluster.
     #[arg(long, global = true, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// What to do.
@@ -126,6 +136,60 @@ Examples:
         #[arg(required = true)]
         jobs: Vec<String>,
     },
+    /// Show a job that runs on the cluster: output, input and exit status, as if run here.
+    #[command(after_long_help = "\
+What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running; Ctrl-C goes
+to it; Ctrl-Z suspends only this command.")]
+    Attach {
+        /// The job.
+        job: String,
+    },
+    /// Run the coordinator of a cluster.
+    ///
+    /// It decides, and runs no job itself. Ended and started again with the same folder it carries
+    /// on; jobs run on without it for as long as the grace time, then stand still until it is back.
+    #[command(after_long_help = "\
+Examples:
+  ckptd coordinator
+  ckptd coordinator --listen 10.0.0.1:7070 --state /var/lib/ckptd --grace 5")]
+    Coordinator(CoordinatorArguments),
+    /// Make a token with which machines join the cluster; on the coordinator's machine.
+    #[command(after_long_help = "\
+Examples:
+  ckptd token                           for one machine, good for an hour
+  ckptd token --uses 20 --valid 1d      for twenty, good for a day")]
+    Token(TokenArguments),
+    /// Join this machine to the cluster, and run jobs of it.
+    ///
+    /// The token is used once: afterwards the machine has a certificate, kept in DIR, and
+    /// the same command, with the same token, starts the agent again. An agent that is killed and
+    /// started again takes its jobs over.
+    #[command(after_long_help = "\
+Examples:
+  ckptd agent --join ckptd1.eyJhIjpb... --name desk --slots 4")]
+    Agent(AgentArguments),
+    /// List the members of the cluster: state, slots, speed, load, battery, what they hold.
+    Nodes {
+        /// Turn this member out: its certificate is worth nothing from now on.
+        #[arg(long, value_name = "NODE")]
+        remove: Option<NodeName>,
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+    /// Announce that a machine is about to go; returns when it is free to.
+    Leave {
+        /// The member [default: this machine].
+        node: Option<NodeName>,
+    },
+    /// Run a command on a node of the job that this is called in: what mpirun calls instead of ssh.
+    Rsh {
+        /// The node.
+        node: String,
+        /// The command, for the shell there.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
     /// Tell what this machine can do, and what each missing feature costs.
     ///
     /// Exit status 0 where jobs can be run, checkpointed and restarted here, 1 where they can't.
@@ -134,6 +198,98 @@ Examples:
         #[command(flatten)]
         list: ListArguments,
     },
+}
+
+/// What coordinator takes.
+#[derive(Debug, Args)]
+pub struct CoordinatorArguments {
+    /// Where it listens for agents, ADDRESS or ADDRESS:PORT.
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7070", value_parser = listen_address)]
+    pub listen: SocketAddr,
+    /// Where it keeps what it knows [default: the folder 'coordinator' in DIR].
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Seconds from the last word of a machine to its being declared gone.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub grace: f64,
+    /// Carry on from the copies of a lost coordinator's log.
+    #[arg(long, hide = true)]
+    pub recover: bool,
+    /// Speak DMTCP's protocol too.
+    #[arg(long, value_name = "PORT", hide = true)]
+    pub dmtcp_port: Option<u16>,
+}
+
+/// What token takes.
+#[derive(Debug, Args)]
+pub struct TokenArguments {
+    /// How many machines may join with it.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub uses: u32,
+    /// How long it is good for: a number with s, m, h or d.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time_span)]
+    pub valid: Duration,
+    /// The coordinator's folder, where it was given one.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+}
+
+/// What agent takes.
+#[derive(Debug, Args)]
+pub struct AgentArguments {
+    /// The token that 'ckptd token' printed [default: this machine has joined before].
+    #[arg(long, value_name = "TOKEN")]
+    pub join: Option<String>,
+    /// The machine's name in the cluster [default: its host name].
+    #[arg(long)]
+    pub name: Option<NodeName>,
+    /// Processes of jobs that it takes [default: one for each core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub slots: Option<u32>,
+    /// Relative speed of one core, 1 a common one [default: measured].
+    #[arg(long, value_name = "X")]
+    pub speed: Option<f64>,
+    /// Run jobs of root as root.
+    #[arg(long)]
+    pub allow_root: bool,
+    /// Address at which other agents reach it [default: that of its connection to the coordinator].
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<IpAddr>,
+}
+
+/// An address with or without a port.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let port = protocol::transport::DEFAULT_PORT;
+    if let Some(port) = text.strip_prefix(':') {
+        let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+        return Ok((Ipv4Addr::UNSPECIFIED, port).into());
+    }
+    text.parse::<IpAddr>()
+        .map(|address| (address, port).into())
+        .map_err(|_| "neither ADDRESS nor ADDRESS:PORT".to_owned())
+}
+
+/// A time as people write it: 90, 90s, 15m, 1h, 2d.
+fn time_span(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.char_indices().last() {
+        Some((index, last)) if last.is_ascii_alphabetic() => text.split_at(index),
+        _ => (text, "s"),
+    };
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err("the unit must be s, m, h or d".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "not a number with s, m, h or d".to_owned())?;
+    match number.checked_mul(seconds) {
+        Some(seconds @ 1..=31_536_000) => Ok(Duration::from_secs(seconds)),
+        _ => Err("must be between a second and a year".to_owned()),
+    }
 }
 
 /// What inspect takes.
@@ -168,6 +324,9 @@ pub struct RunArguments {
     /// number].
     #[arg(long)]
     pub name: Option<String>,
+    /// On a cluster: return once the job runs, and print its name.
+    #[arg(long)]
+    pub detach: bool,
     /// How the job is kept.
     #[command(flatten)]
     pub options: JobOptions,
@@ -187,13 +346,16 @@ pub struct RestartArguments {
     /// Restart although files have changed since, or the job has ended by itself.
     #[arg(long)]
     pub force: bool,
+    /// On a cluster: return once the job runs, and print its name.
+    #[arg(long)]
+    pub detach: bool,
     /// How the job is kept.
     #[command(flatten)]
     pub options: JobOptions,
 }
 
 /// What run and restart share. For restart, the default is what the job was run with.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct JobOptions {
     /// Seconds between checkpoints, 'auto' to follow their cost, 0 for only on demand [default:
     /// 30].
@@ -202,7 +364,8 @@ pub struct JobOptions {
     /// Committed checkpoints kept [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub keep: Option<u32>,
-    /// Places in which an image is durable, its own included [default: 1 without a cluster].
+    /// Places in which an image is durable, its own included [default: 2, 1 without a
+    /// cluster].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub copies: Option<u32>,
     /// Connections to outside of the job: restored as reset and said, or refused at checkpoint
@@ -213,6 +376,17 @@ pub struct JobOptions {
     /// memory between them [default: process].
     #[arg(long, value_enum)]
     pub placement: Option<Placement>,
+    /// On a cluster: how many rollbacks in a row without a new checkpoint are too many [default:
+    /// 10].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub max_restarts: Option<u32>,
+    /// On a cluster: pins numbers of processes to nodes, for measuring.
+    #[arg(long, value_name = "NODE=N", value_delimiter = ',', value_parser = pinned)]
+    pub place: Vec<(NodeName, u32)>,
+    /// On a cluster: a lost node's MPI daemons are restored on another node like any process, or their
+    /// ranks fall back to the daemon of the node where they are [default: restore].
+    #[arg(long, value_enum)]
+    pub daemons: Option<DaemonsSetting>,
     /// Tell of each checkpoint on standard error, even where that is no terminal.
     #[arg(long, short)]
     pub verbose: bool,
@@ -272,6 +446,22 @@ impl From<IntervalSetting> for serde_json::Value {
             IntervalSetting::Seconds(seconds) => seconds.into(),
         }
     }
+}
+
+/// What becomes of a lost node's MPI daemons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DaemonsSetting {
+    /// They are restored.
+    Restore,
+    /// Orphans turn to the daemon where they are.
+    Fallback,
+}
+
+/// A node and a number.
+fn pinned(text: &str) -> Result<(NodeName, u32), String> {
+    let (node, number) = text.split_once('=').ok_or("not of the form NODE=N")?;
+    let node = node.parse().map_err(|error: protocol::cluster::NameError| error.to_string())?;
+    Ok((node, number.parse().map_err(|_| format!("{number:?} is not a number"))?))
 }
 
 /// What may be moved.
@@ -343,12 +533,37 @@ mod tests {
             &["ckptd", "run", "--keep", "0", "ls"],
             &["ckptd", "restart"],
             &["ckptd", "rm"],
+            &["ckptd", "token", "--uses", "0"],
+            &["ckptd", "token", "--valid", "1w"],
+            &["ckptd", "coordinator", "--listen", "somewhere"],
+            &["ckptd", "agent", "--name", "Desk_1"],
+            &["ckptd", "run", "--place", "a=x", "ls"],
+            &["ckptd", "rsh", "node1"],
             &["ckptd", "run", "--quiet", "--verbose", "ls"],
         ] {
             let error = Cli::try_parse_from(arguments).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{arguments:?}");
         }
         assert_eq!(Cli::try_parse_from(["ckptd", "run", "--help"]).unwrap_err().exit_code(), 0);
+    }
+
+    #[test]
+    fn addresses_and_times_are_read_as_people_write_them() {
+        for (text, address) in [
+            ("10.0.0.1:99", "10.0.0.1:99"),
+            ("10.0.0.1", "10.0.0.1:7070"),
+            ("::1", "[::1]:7070"),
+            (":99", "0.0.0.0:99"),
+        ] {
+            assert_eq!(listen_address(text).unwrap().to_string(), address);
+        }
+        for (text, seconds) in [("90", 90), ("2m", 120), ("1h", 3600), ("1d", 86_400)] {
+            assert_eq!(time_span(text).unwrap(), Duration::from_secs(seconds));
+        }
+        assert!(time_span("0s").is_err());
+        assert!(time_span("99999999999999999999d").is_err());
+        let parsed = run(&["ckptd", "run", "--place", "a=1,b=2", "ls"]);
+        assert_eq!(parsed.options.place.len(), 2);
     }
 
     #[test]

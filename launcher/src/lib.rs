@@ -6,10 +6,12 @@
 //! - `commands`: one file a command.
 //! - `jobs`: the folders in which jobs are kept.
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
+//! - `cluster`: the same commands where the machine belongs to a cluster.
 //! - `control`: the Unix socket by which other commands reach it.
 
 pub mod agent;
 pub mod cli;
+mod cluster;
 mod commands;
 mod control;
 mod failure;

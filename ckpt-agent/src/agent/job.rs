@@ -328,6 +328,7 @@ impl Job {
             cluster: false,
             machines: Default::default(),
             relays: Vec::new(),
+            remote_shells: Vec::new(),
             freeze_limit: FREEZE_LIMIT,
         })
     }

@@ -116,6 +116,7 @@ impl Image {
             files: self.files,
             inodes: self.inodes,
             relays: Vec::new(),
+            remote_shells: Vec::new(),
             blobs: Vec::new(),
         };
         let blobs = Memory(self.blobs);

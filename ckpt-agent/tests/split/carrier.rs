@@ -1,5 +1,7 @@
 //! What agents do between the two sides of each relay: bytes, messages, and ends of files.
 
+#![allow(clippy::unwrap_used, reason = "a lock that a panic has poisoned ends the test")]
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -65,7 +67,7 @@ impl Side {
         self.fd.lock().unwrap().clone()
     }
 
-    fn close(&self) {
+    pub fn close(&self) {
         *self.fd.lock().unwrap() = None;
     }
 
@@ -248,6 +250,13 @@ impl Carrier {
         }
         self.sides.push(side.clone());
         side
+    }
+
+    /// Carries what is read at one side to the other.
+    pub fn echo(&mut self, from: &Arc<Side>, to: &Arc<Side>) {
+        let direction = Direction { from: from.clone(), to: to.clone() };
+        let mode = self.mode.clone();
+        self.threads.push(std::thread::spawn(move || direction.run(&mode)));
     }
 
     /// Reads everything that frozen instances have written.

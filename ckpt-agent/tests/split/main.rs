@@ -8,7 +8,7 @@ mod rig;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rig::{Instance, Outcome, Rig};
+use rig::{Image, Instance, Outcome, Rig};
 
 type Case = (&'static str, fn() -> Outcome);
 
@@ -18,8 +18,12 @@ const CASES: &[Case] = &[
     ("parent_and_child_over_a_terminal", || family("terminal")),
     ("signals_between_parent_and_child", || family("signals")),
     ("child_killed_by_a_signal", || family("killed")),
-    ("parent_dies_first", || family("orphan")),
+    ("child_killed_outright", || family("shot")),
+    ("child_interrupted_from_its_terminal", || family("interrupt")),
+    ("parent_dies_first", || apart("orphan", 3)),
     ("everything", || family("all")),
+    ("remote_shell", remote_shell),
+    ("pipeline_of_a_shell", pipeline),
 ];
 
 fn main() -> ExitCode {
@@ -56,18 +60,31 @@ fn main() -> ExitCode {
 /// Some rounds of work between the generations.
 const WORK: Duration = Duration::from_millis(150);
 
-/// Runs a program of two processes, takes them apart, lets them work, brings both parts back once
-/// more, and lets them finish.
 fn family(kind: &str) -> Outcome {
+    apart(kind, 2)
+}
+
+/// Runs a program of some processes, takes them apart, lets them work, brings all parts back once
+/// more, and lets them finish.
+fn apart(kind: &str, processes: usize) -> Outcome {
     let mut rig = Rig::new()?;
-    let job = rig.launch(kind)?;
+    let job = rig.launch_program(kind)?;
     std::thread::sleep(WORK);
     let image = rig.dump(vec![job])?.remove(0);
     let units = image.units()?;
-    if units.len() != 2 {
+    if units.len() != processes {
         return Err(format!("it cannot be taken apart: {units:?}"));
     }
-    let parts = rig.split(&image)?;
+    let parts = generations(&mut rig, &image)?;
+    let (status, said) = rig.finish(parts)?;
+    if said.concat() != "ok\n" || status != 3 {
+        return Err(format!("the job ends with {status} and says {said:?}"));
+    }
+    Ok(())
+}
+
+fn generations(rig: &mut Rig, image: &Image) -> Result<Vec<Instance>, String> {
+    let parts = rig.split(image)?;
     std::thread::sleep(WORK);
     let images = rig.dump(parts)?;
     let mut parts: Vec<Instance> = Vec::new();
@@ -75,5 +92,47 @@ fn family(kind: &str) -> Outcome {
         parts.push(rig.restore(image, None)?);
     }
     std::thread::sleep(WORK);
-    rig.finish(parts)
+    Ok(parts)
+}
+
+/// Two ends of a pipe and their shell, with short-lived children of their own.
+fn pipeline() -> Outcome {
+    let script = "(i=0; while [ $i -lt 200 ]; do echo $i; i=$((i+1)); sleep 0.004; done; exit 5) | \
+         (n=0; while read x; do [ $x = $n ] || echo $x after $n; n=$((n+1)); done; echo $n; exit 6); \
+         echo status $?; exit 9";
+    let mut rig = Rig::new()?;
+    let job = rig.launch(&["/bin/sh", "-c", script])?;
+    std::thread::sleep(WORK);
+    let image = rig.dump(vec![job])?.remove(0);
+    let units = image.units()?;
+    if units.len() < 3 {
+        return Err(format!("it cannot be taken apart: {units:?}"));
+    }
+    let parts = generations(&mut rig, &image)?;
+    let (status, mut said) = rig.finish(parts)?;
+    said.sort_unstable();
+    if said.concat() != "200\nstatus 6\n" || status != 9 {
+        return Err(format!("the job ends with {status} and says {said:?}"));
+    }
+    Ok(())
+}
+
+/// A process that is the agent's from the start: what it is told comes back from elsewhere.
+fn remote_shell() -> Outcome {
+    let mut rig = Rig::new()?;
+    let socket = rig.listen()?;
+    let job = rig.launch_program(&format!("shell:{}", socket.display()))?;
+    let job = rig.accept_shell(job)?;
+    std::thread::sleep(WORK);
+    let mut job = vec![job];
+    for _ in 0..2 {
+        let image = rig.dump(job)?.remove(0);
+        job = vec![rig.restore(&image, None)?];
+        std::thread::sleep(WORK);
+    }
+    let (status, said) = rig.finish(job)?;
+    if said.concat() != "ok\n" || status != 3 {
+        return Err(format!("the job ends with {status} and says {said:?}"));
+    }
+    Ok(())
 }

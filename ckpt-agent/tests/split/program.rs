@@ -28,7 +28,11 @@ fn text(error: impl std::fmt::Display) -> String {
 
 /// Runs a program; what it has to say goes to its standard output.
 pub fn run(kind: &str) -> ExitCode {
-    match parent(kind) {
+    let done = match kind.strip_prefix("shell:") {
+        Some(socket) => shell_parent(socket),
+        None => parent(kind),
+    };
+    match done {
         Ok(()) => {
             println!("ok");
             ExitCode::from(3)
@@ -60,7 +64,6 @@ fn make() -> Outcome<(Ends, Ends)> {
 
 fn parent(kind: &str) -> Outcome {
     let handler = SigAction::new(SigHandler::Handler(count), SaFlags::SA_RESTART, SigSet::empty());
-    // SAFETY-free test code would be nicer; the handler only counts.
     #[allow(unsafe_code, reason = "signal handlers are")]
     // SAFETY: the handler touches an atomic only.
     unsafe { sigaction(Signal::SIGUSR1, &handler) }.map_err(text)?;
@@ -71,7 +74,7 @@ fn parent(kind: &str) -> Outcome {
     match side {
         ForkResult::Child => {
             drop(mine);
-            let code = match child(kind, theirs) {
+            let code = match middle(kind).and_then(|()| child(kind, theirs)) {
                 Ok(()) => 7,
                 Err(error) => {
                     eprintln!("child: {error}");
@@ -137,22 +140,43 @@ fn lead(kind: &str, ends: Ends, child: Pid) -> Outcome {
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    finish(kind, &mut socket, &mut pipe, child)
+    finish(kind, &mut socket, &mut pipe, &mut terminal, child)
 }
 
-fn finish(kind: &str, socket: &mut std::fs::File, pipe: &mut std::fs::File, child: Pid) -> Outcome {
-    if kind == "orphan" {
-        // The child must see that its parent is gone; it writes to the job's standard error.
-        return Ok(());
-    }
-    let wanted = if kind == "killed" {
-        kill(child, Signal::SIGTERM).map_err(text)?;
-        WaitStatus::Signaled(child, Signal::SIGTERM, false)
+fn finish(
+    kind: &str,
+    socket: &mut std::fs::File,
+    pipe: &mut std::fs::File,
+    terminal: &mut std::fs::File,
+    child: Pid,
+) -> Outcome {
+    let signal = match kind {
+        // The child's child is to see it.
+        "killed" | "orphan" => Some(Signal::SIGTERM),
+        "shot" => Some(Signal::SIGKILL),
+        "interrupt" => {
+            terminal.write_all(b"\x03").map_err(text)?;
+            Some(Signal::SIGINT)
+        }
+        _ => None,
+    };
+    let wanted = if let Some(signal) = signal {
+        if kind != "interrupt" {
+            kill(child, signal).map_err(text)?;
+        }
+        WaitStatus::Signaled(child, signal, false)
     } else {
         socket.write_all(&u32::MAX.to_le_bytes()).map_err(text)?;
         WaitStatus::Exited(child, 7)
     };
     let status = waitpid(child, None).map_err(text)?;
+    if kind == "orphan" {
+        let mut adopted = [0; 8];
+        socket.read_exact(&mut adopted).map_err(|error| format!("the orphan: {error}"))?;
+        if &adopted != b"adopted!" {
+            return Err(format!("the orphan says {adopted:?}"));
+        }
+    }
     if status != wanted {
         return Err(format!("the child ended with {status:?} instead of {wanted:?}"));
     }
@@ -165,19 +189,48 @@ fn finish(kind: &str, socket: &mut std::fs::File, pipe: &mut std::fs::File, chil
     Ok(())
 }
 
+/// A process between the parent and the child, which does nothing but wait for its end; and a session
+/// with a terminal.
+fn middle(kind: &str) -> Outcome {
+    if kind == "orphan" {
+        #[allow(unsafe_code, reason = "fork is")]
+        // SAFETY: this program has one thread.
+        if let ForkResult::Parent { .. } = unsafe { fork() }.map_err(text)? {
+            for fd in 0..64 {
+                let _ = nix::unistd::close(fd);
+            }
+            loop {
+                nix::unistd::pause();
+            }
+        }
+    }
+    Ok(())
+}
+
 fn child(kind: &str, ends: Ends) -> Outcome {
+    if kind == "interrupt" {
+        nix::unistd::setsid().map_err(text)?;
+        ckpt_agent::engine::sys::tty::take_controlling(&ends.terminal).map_err(text)?;
+    }
     let mut socket = std::fs::File::from(ends.socket);
     let mut pipe = std::fs::File::from(ends.pipe);
     let mut terminal = std::fs::File::from(ends.terminal);
     let parent = getppid();
     loop {
         let mut word = [0; 4];
-        if let Err(error) = socket.read_exact(&mut word) {
-            if kind == "orphan" {
-                break;
-            }
-            return Err(text(error));
+        if kind == "orphan" && getppid() != parent {
+            // Init, whose number is 1.
+            let answer: &[u8] = if getppid().as_raw() == 1 { b"adopted!" } else { b"by whom?" };
+            return socket.write_all(answer).map_err(text);
         }
+        if kind == "orphan" {
+            use nix::poll::{PollFd, PollFlags, poll};
+            let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+            if poll(&mut polled, 5u8).map_err(text)? == 0 {
+                continue;
+            }
+        }
+        socket.read_exact(&mut word).map_err(text)?;
         let round = u32::from_le_bytes(word);
         if round == u32::MAX {
             break;
@@ -203,11 +256,6 @@ fn child(kind: &str, ends: Ends) -> Outcome {
         let seen = SIGNALS.load(Ordering::SeqCst);
         let answer = [(round * 2).to_le_bytes(), seen.to_le_bytes()].concat();
         socket.write_all(&answer).map_err(text)?;
-    }
-    if kind == "orphan" {
-        wait_until(|| getppid() != parent, "another parent")?;
-        println!("adopted");
-        return Ok(());
     }
     if does(kind, "pipe") {
         pipe.write_all(b"last\n").map_err(text)?;
@@ -240,4 +288,48 @@ fn must_finish() -> bool {
     let stdin = std::io::stdin();
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// A parent that talks to a remote shell.
+fn shell_parent(socket: &str) -> Outcome {
+    let (input, to) = nix::unistd::pipe().map_err(text)?;
+    let (from, output) = nix::unistd::pipe().map_err(text)?;
+    #[allow(unsafe_code, reason = "fork is")]
+    // SAFETY: this program has one thread.
+    let side = unsafe { fork() }.map_err(text)?;
+    let ForkResult::Parent { child } = side else {
+        drop((to, from));
+        let _ = shell(socket, &input, &output);
+        std::process::exit(9);
+    };
+    drop((input, output));
+    let (mut to, mut from) = (std::fs::File::from(to), std::fs::File::from(from));
+    let mut round = 0;
+    while !must_finish() {
+        to.write_all(format!("round {round}\n").as_bytes()).map_err(text)?;
+        expect(&mut from, &format!("round {round}\n"))?;
+        round += 1;
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    kill(child, Signal::SIGTERM).map_err(text)?;
+    let status = waitpid(child, None).map_err(text)?;
+    let wanted = WaitStatus::Signaled(child, Signal::SIGTERM, false);
+    if status == wanted && round > 100 {
+        return Ok(());
+    }
+    Err(format!("after {round} rounds the remote shell ended with {status:?}"))
+}
+
+fn shell(socket: &str, input: &OwnedFd, output: &OwnedFd) -> Outcome {
+    use ckpt_agent::engine::job_init::Channel;
+    let channel = Channel::new(std::os::unix::net::UnixStream::connect(socket).map_err(text)?);
+    nix::unistd::dup2_stdin(input).map_err(text)?;
+    nix::unistd::dup2_stdout(output).map_err(text)?;
+    let flags = SockFlag::empty();
+    let (link, agent) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(text)?;
+    let copy = |fd: &OwnedFd| fd.try_clone().map_err(text);
+    let numbers = (std::process::id() as i32, getppid().as_raw());
+    channel.send(&numbers, &[agent, copy(input)?, copy(output)?]).map_err(text)?;
+    ckpt_agent::engine::split::standin::become_remote_shell(link).map(drop)
 }

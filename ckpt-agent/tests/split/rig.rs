@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -13,13 +13,15 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use ckpt_agent::engine::dump::{DumpSettings, Frozen, freeze_job, write_image};
-use ckpt_agent::engine::graph::{OuterEnd, Pid, RelayEnd};
+use ckpt_agent::engine::graph::{OuterEnd, Pid, RelayEnd, RelayKind};
 use ckpt_agent::engine::job_init::{Channel, Order, Report, Task};
 use ckpt_agent::engine::objects::{External, HeldRelay, StdioRole};
 use ckpt_agent::engine::restore::Image as Opened;
+use ckpt_agent::engine::split::standin::Message;
 use ckpt_agent::engine::split::{Holdings, PartOrder, Unit, units};
 use ckpt_agent::engine::sys::spawn::with_descriptor;
 use ckpt_agent::store::WriterOptions;
+use nix::poll::{PollFd, PollFlags, poll};
 use protocol::agent::{CommitRecord, ExitKind};
 use protocol::launch::{LaunchSpec, RestoreSpec, StreamKind};
 
@@ -70,13 +72,14 @@ impl Image {
 
     pub fn units(&self) -> Outcome<Vec<Unit>> {
         let opened = self.open()?;
-        Ok(units(&opened.graph, &Holdings::of(opened.processes.values())))
+        Ok(units(&opened.graph, &Holdings::of(&opened.graph, opened.processes.values())))
     }
 }
 
 pub struct Rig {
     folder: tempfile::TempDir,
     carrier: Carrier,
+    listener: Option<UnixListener>,
     instances: u32,
     splits: u32,
 }
@@ -84,14 +87,18 @@ pub struct Rig {
 impl Rig {
     pub fn new() -> Outcome<Self> {
         let folder = tempfile::tempdir().map_err(text)?;
-        Ok(Self { folder, carrier: Carrier::default(), instances: 0, splits: 0 })
+        Ok(Self { folder, carrier: Carrier::default(), listener: None, instances: 0, splits: 0 })
     }
 
-    pub fn launch(&mut self, kind: &str) -> Outcome<Instance> {
+    pub fn launch_program(&mut self, kind: &str) -> Outcome<Instance> {
         let own = std::env::current_exe().map_err(text)?;
+        self.launch(&[&own.to_string_lossy(), program::FLAG, kind])
+    }
+
+    pub fn launch(&mut self, program: &[&str]) -> Outcome<Instance> {
         let spec = LaunchSpec {
-            program: vec![own.into(), program::FLAG.into(), kind.into()],
-            environment: Vec::new(),
+            program: program.iter().map(Into::into).collect(),
+            environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             working_directory: "/".into(),
             stdin: StreamKind::Pipe,
             stdout: StreamKind::Pipe,
@@ -112,6 +119,69 @@ impl Rig {
             0,
             None,
         )
+    }
+
+    /// Where remote shells say who they are.
+    pub fn listen(&mut self) -> Outcome<PathBuf> {
+        let path = self.folder.path().join("shells");
+        self.listener = Some(UnixListener::bind(&path).map_err(text)?);
+        Ok(path)
+    }
+
+    /// Takes over what a remote shell gives.
+    pub fn accept_shell(&mut self, mut instance: Instance) -> Outcome<Instance> {
+        let (socket, _) = self.listener.as_ref().ok_or("no listener")?.accept().map_err(text)?;
+        let ((pid, ppid), fds): ((Pid, Pid), _) = Channel::new(socket).receive().map_err(text)?;
+        let kinds = [
+            RelayKind::Link { parent: ppid, child: pid },
+            RelayKind::Descriptor { pid, fd: 0 },
+            RelayKind::Descriptor { pid, fd: 1 },
+        ];
+        let ids = ["shell", "shell#fd0", "shell#fd1"];
+        for ((fd, kind), id) in fds.into_iter().zip(kinds).zip(ids) {
+            let end = RelayEnd { id: id.into(), side: 0, kind };
+            instance.relays.push(self.carrier.add(Side::new(end, fd, &[], false)));
+        }
+        self.echo(&instance);
+        Ok(instance)
+    }
+
+    fn echo(&mut self, instance: &Instance) {
+        let find = |wanted: i32| {
+            instance.relays.iter().find(
+                |side| matches!(side.end.kind, RelayKind::Descriptor { fd, .. } if fd == wanted),
+            )
+        };
+        if let (Some(input), Some(output)) = (find(0), find(1)) {
+            self.carrier.echo(input, output);
+        }
+    }
+
+    /// What is told to a remote program: any signal ends it.
+    fn remote_end(&self, instance: &Instance) -> Outcome {
+        for side in &instance.relays {
+            let RelayKind::Link { .. } = side.end.kind else { continue };
+            let paired = !self.carrier.unpaired().contains(&&side.end);
+            let Some(fd) = side.fd().filter(|_| !paired) else { continue };
+            let mut polled = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+            poll(&mut polled, 5000u16).map_err(text)?;
+            let mut bytes = [0; 64];
+            let length = nix::unistd::read(&*fd, &mut bytes).map_err(text)?;
+            match Message::decode(&bytes[..length]) {
+                Some(Message::Signal { signal, .. }) => {
+                    let message = Message::Ended { status: signal }.encode();
+                    nix::unistd::write(&*fd, &message).map_err(text)?;
+                    // Copies of the shell's streams would keep the job's output open.
+                    let streams = instance
+                        .relays
+                        .iter()
+                        .filter(|side| matches!(side.end.kind, RelayKind::Descriptor { .. }));
+                    streams.for_each(|side| side.close());
+                }
+                other => return Err(format!("a remote shell says {other:?}")),
+            }
+        }
+        Ok(())
     }
 
     fn new_dir(&mut self) -> Outcome<PathBuf> {
@@ -207,6 +277,7 @@ impl Rig {
                 Report::Ready { root, console, .. } => {
                     instance.root = root.unwrap_or(0);
                     instance.console = console.into_iter().zip(fds).collect();
+                    self.echo(&instance);
                     return Ok(instance);
                 }
                 other => return Err(format!("not ready but {other:?}")),
@@ -246,14 +317,18 @@ impl Rig {
                 Err(error) => return Err(text(error)),
             }
         }
-        let mut images = Vec::new();
+        // Nobody goes on before the last one has been read.
+        let mut snapshots = Vec::new();
         for (instance, mut quiesced) in instances.iter().zip(quiesced) {
             let states = instance.relays.iter().map(|side| {
                 let (bytes, closed) = side.state();
                 (side.end.clone(), bytes, closed)
             });
             quiesced.set_relay_states(states.collect());
-            let mut snapshot = quiesced.snapshot().map_err(text)?;
+            snapshots.push(quiesced.snapshot().map_err(text)?);
+        }
+        let mut images = Vec::new();
+        for (instance, snapshot) in instances.iter().zip(&mut snapshots) {
             let data = snapshot.take_data().ok_or("no data")?;
             let number = instance.number + 1;
             let (sealed, _, _) = write_image(
@@ -284,34 +359,37 @@ impl Rig {
         Ok(Some(images))
     }
 
-    /// Lets the job come to its end and looks at what it says.
-    pub fn finish(&mut self, mut instances: Vec<Instance>) -> Outcome {
+    /// Lets the job come to its end: its status, and what the instances say.
+    pub fn finish(&mut self, mut instances: Vec<Instance>) -> Outcome<(u8, Vec<String>)> {
         let at = instances.iter().position(|instance| instance.root != 0);
         let lead = instances.swap_remove(at.ok_or("no instance has the first process")?);
         let stream = |role| lead.console.get(&role).ok_or(format!("no {role:?}"));
         let mut stdin = File::from(stream(StdioRole::Stdin)?.try_clone().map_err(text)?);
-        stdin.write_all(b"q").map_err(text)?;
-        let stdout = stream(StdioRole::Stdout)?;
-        let said = read_until_end(stdout)?;
-        if said != "ok\n" {
-            return Err(format!("the job says {said:?}"));
-        }
-        match lead.channel.receive::<Report>().map_err(text)?.0 {
-            Report::Ended(ExitKind::Exited(3)) => {}
+        // What went wrong before that, the job says.
+        let _ = stdin.write_all(b"q");
+        self.remote_end(&lead)?;
+        let mut said = vec![read_until_end(stream(StdioRole::Stdout)?)?];
+        let status = match lead.channel.receive::<Report>().map_err(text)?.0 {
+            Report::Ended(ExitKind::Exited(status)) => status,
             other => return Err(format!("the job ended with {other:?}")),
+        };
+        for other in &instances {
+            if let Some(stdout) = other.console.get(&StdioRole::Stdout) {
+                said.push(read_until_end(stdout)?);
+            }
         }
+        said.retain(|text| !text.is_empty());
         self.carrier.stop();
-        Ok(())
+        Ok((status, said))
     }
 }
 
 fn read_until_end(stdout: &OwnedFd) -> Outcome<String> {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let begun = Instant::now();
     let mut said = Vec::new();
     while begun.elapsed() < LIMIT {
         let mut polled = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
-        if poll(&mut polled, PollTimeout::from(100u8)).map_err(text)? == 0 {
+        if poll(&mut polled, 100u8).map_err(text)? == 0 {
             continue;
         }
         let mut bytes = [0; 256];
@@ -345,6 +423,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         stdio,
         terminal_master: None,
         relays,
+        remote_shells: Vec::new(),
         freeze_limit: Duration::from_secs(2),
     })
 }

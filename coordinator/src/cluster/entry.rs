@@ -2,7 +2,7 @@
 
 use crate::history::Entry;
 use protocol::agent::{AgentId, CheckpointNumber, CommitRecord, ExitKind};
-use protocol::cluster::agent::{JobUser, NodeProfile};
+use protocol::cluster::agent::{JobUser, NodeProfile, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::settings::JobSettings;
@@ -100,6 +100,8 @@ pub enum ClusterEntry {
         epoch: Epoch,
         /// What is recorded of the way to here, for a rollback.
         rollback: Option<Box<RollbackRecord>>,
+        /// Where the other sides of relays are, by instance.
+        links: BTreeMap<AgentId, Vec<RelayLink>>,
     },
     /// The job's own coordinator says: anything but a commit.
     Job {

@@ -83,10 +83,6 @@ impl Members {
         self.table.iter()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&NodeName, &mut Member)> {
-        self.table.iter_mut()
-    }
-
     /// Takes a node in, or notes its new profile. True where that is news for the log.
     pub(super) fn know(&mut self, node: &NodeName, profile: NodeProfile, now: Time) -> bool {
         match self.table.get_mut(node) {

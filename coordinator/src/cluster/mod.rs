@@ -5,30 +5,50 @@
 //! after the entry is durable or has failed. Killed at any instant, it is made again by
 //! [`ClusterMachine::recover`] from the entries that became durable.
 //!
-//! The rooms: `members` and `membership` (who is there, who is gone), `job` (one job: its
-//! instances, its one-job machine, its console), `rollback` (from a loss to progress),
-//! [`placement`] (who goes where, a pure function), `clients` and `listing` (what commands ask),
-//! [`entry`] (the log) and `recover`.
+//! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
+//! `job` (one job: its instances, its one-job machine, its console), `rollback` (from a loss to
+//! progress), `leave` (announced departures), [`placement`] (who goes where, a pure function),
+//! `clients` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
 
+mod agents;
+mod clients;
 pub mod entry;
 pub mod event;
+mod job;
+mod leave;
+mod listing;
 mod members;
+mod membership;
+pub mod placement;
+mod recover;
+mod rollback;
 mod secrets;
 mod settings;
 mod shared;
+mod text;
 
 pub use entry::ClusterEntry;
 pub use event::{ClientId, ClusterAction, ClusterEvent, Now};
 pub use secrets::{Secrets, SeededSecrets};
 pub use settings::{ClusterSettings, RollbackLimits};
 
-use shared::Shared;
-use std::collections::BTreeMap;
+use crate::event::Event;
+use job::{Job, State};
+use leave::Leaving;
+use protocol::cluster::NodeName;
+use recover::Recovered;
+use shared::{Hanging, Shared};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Debug)]
 pub struct ClusterMachine {
     shared: Shared,
+    jobs: BTreeMap<String, Job>,
+    removed_jobs: BTreeSet<String>,
+    leaving: BTreeMap<NodeName, Leaving>,
+    /// When the last step was taken, on the clock of [`crate::Time::nanos`].
+    last_step: Option<u64>,
 }
 
 impl ClusterMachine {
@@ -36,11 +56,29 @@ impl ClusterMachine {
     /// [`ClusterEntry::Opened`].
     #[must_use]
     pub fn new(settings: ClusterSettings, secrets: Box<dyn Secrets>) -> Self {
-        Self { shared: Shared::new(settings, secrets) }
+        Self {
+            shared: Shared::new(settings, secrets),
+            jobs: BTreeMap::new(),
+            removed_jobs: BTreeSet::new(),
+            leaving: BTreeMap::new(),
+            last_step: None,
+        }
+    }
+
+    fn of(shared: Shared, now: Now) -> Self {
+        Self {
+            shared,
+            jobs: BTreeMap::new(),
+            removed_jobs: BTreeSet::new(),
+            leaving: BTreeMap::new(),
+            last_step: Some(now.nanos),
+        }
     }
 
     /// The machine as it was, from its log and the lengths of the jobs' logs, in bytes, by job. What it
     /// wants done at once comes with the first step, which should follow immediately.
+    ///
+    /// Nobody is declared gone for one full grace; jobs run on.
     ///
     /// # Errors
     /// Where the log was written by a newer ckptd.
@@ -51,19 +89,38 @@ impl ClusterMachine {
         entries: impl IntoIterator<Item = ClusterEntry>,
         job_logs: &BTreeMap<String, u64>,
     ) -> Result<Self, RecoverError> {
-        let _ = (now, job_logs);
-        for entry in entries {
-            if let ClusterEntry::Opened { format } = entry {
-                if format > entry::FORMAT {
-                    return Err(RecoverError::Newer { found: format });
-                }
-            }
-        }
-        Ok(Self::new(settings, secrets))
+        let recovered = Recovered::read(now, entries)?;
+        Ok(recovered.into_machine(Shared::new(settings, secrets), now, job_logs))
     }
 
     /// Takes an event and says what is to be done, in this order.
-    pub fn step(&mut self, _now: Now, _event: ClusterEvent) -> Vec<ClusterAction> {
+    pub fn step(&mut self, now: Now, event: ClusterEvent) -> Vec<ClusterAction> {
+        self.forgive_own_absence(now);
+        match event {
+            ClusterEvent::Clock => {}
+            ClusterEvent::Agent { node, connection, message, body } => {
+                self.agent_says(now, &node, connection, message, body);
+            }
+            ClusterEvent::Disconnected { node, connection } => {
+                self.disconnected(now, &node, connection);
+            }
+            ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, &user, ask),
+            ClusterEvent::ClientGone { client } => self.client_gone(&client),
+            ClusterEvent::Recorded { number } => {
+                if let Some(Hanging::Checkpoint { job, epoch, entry, .. }) =
+                    self.shared.recorded(number)
+                {
+                    if let Some(job) = self.jobs.get_mut(&job) {
+                        job.recorded(now, &mut self.shared, epoch, &entry);
+                    }
+                }
+            }
+            ClusterEvent::RecordFailed { number, reason } => {
+                self.record_failed(now, number, reason);
+            }
+        }
+        self.pass_time(now);
+        self.go_on_leaving(now);
         self.shared.take_actions()
     }
 
@@ -71,7 +128,48 @@ impl ClusterMachine {
     /// [`crate::Time::nanos`].
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        None
+        // Woken regularly while there are members, it notices when it was not.
+        let pulse = self
+            .last_step
+            .filter(|_| self.shared.members.iter().next().is_some())
+            .map(|last| last.saturating_add(self.shared.settings.heartbeat()));
+        let jobs = self.jobs.values().filter_map(Job::deadline).min();
+        let leaving = self.leaving.values().filter_map(|leaving| leaving.retry_at).min();
+        let grace = self.shared.members.deadline(self.shared.settings.grace);
+        [pulse, jobs, leaving, grace, self.shared.retry_deadline()].into_iter().flatten().min()
+    }
+
+    /// A coordinator that was stopped, or whose machine slept, has heard nobody meanwhile: that is no
+    /// node's fault.
+    fn forgive_own_absence(&mut self, now: Now) {
+        let last = self.last_step.replace(now.nanos).unwrap_or(now.nanos);
+        if now.nanos.saturating_sub(last) > self.shared.settings.grace / 2 {
+            self.shared.members.forgive(now);
+        }
+    }
+
+    fn record_failed(&mut self, now: Now, number: u64, reason: String) {
+        let hanging = self.shared.record_failed(now.nanos, number);
+        if let Some(Hanging::Checkpoint { job, epoch, checkpoint, .. }) = hanging {
+            if let Some(job) = self.jobs.get_mut(&job) {
+                if job.ledger.epoch == epoch {
+                    let event = Event::RecordFailed { checkpoint, reason };
+                    job.feed(now, &mut self.shared, event);
+                }
+            }
+        }
+    }
+
+    fn pass_time(&mut self, now: Now) {
+        self.shared.retry(now.nanos);
+        self.check_grace(now);
+        for job in self.jobs.values_mut() {
+            if matches!(job.state, State::Running(_)) {
+                job.tick(now, &mut self.shared);
+                job.check_launches(now, &mut self.shared);
+            }
+            job.check_making(now, &mut self.shared);
+        }
     }
 }
 

@@ -18,7 +18,7 @@ const RETRY: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) enum Hanging {
     /// The commit, or the beginning, of a checkpoint.
-    Checkpoint { job: String, epoch: Epoch, checkpoint: CheckpointNumber },
+    Checkpoint { job: String, epoch: Epoch, checkpoint: CheckpointNumber, entry: Box<ClusterEntry> },
     /// Nothing but the truth: it is written again until it succeeds.
     Entry(Box<ClusterEntry>),
 }
@@ -39,6 +39,8 @@ pub(super) struct Shared {
     pub(super) secrets: Box<dyn Secrets>,
     pub(super) members: Members,
     pub(super) clients: BTreeMap<ClientId, Client>,
+    /// Processes that count as load, by job and machine.
+    pub(super) occupied: BTreeMap<String, BTreeMap<NodeName, u32>>,
     out: Vec<ClusterAction>,
     next_number: u64,
     hanging: BTreeMap<u64, Hanging>,
@@ -54,6 +56,7 @@ impl Shared {
             secrets,
             members: Members::default(),
             clients: BTreeMap::new(),
+            occupied: BTreeMap::new(),
             out: Vec::new(),
             next_number: 1,
             hanging: BTreeMap::new(),
@@ -149,7 +152,8 @@ impl Shared {
             return false;
         }
         let job = job.to_owned();
-        self.write(entry, Hanging::Checkpoint { job, epoch, checkpoint });
+        let kept = Box::new(entry.clone());
+        self.write(entry, Hanging::Checkpoint { job, epoch, checkpoint, entry: kept });
         true
     }
 

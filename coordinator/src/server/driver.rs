@@ -89,8 +89,7 @@ struct Link {
 #[derive(Debug)]
 struct Client {
     user: JobUser,
-    /// None for one of a node's socket.
-    queue: Option<LineQueue>,
+    queue: LineQueue,
     /// Whether it has said hello.
     greeted: bool,
 }
@@ -114,7 +113,8 @@ pub struct Driver {
     operator: Operator,
     clock: Clock,
     links: BTreeMap<NodeName, Link>,
-    clients: BTreeMap<ClientId, Client>,
+    /// Those of the own socket; a node's are the machine's business.
+    clients: BTreeMap<u64, Client>,
     /// What is to be handed to the machine next.
     pending: VecDeque<ClusterEvent>,
 }
@@ -180,27 +180,20 @@ impl Driver {
                 let newest = self.links.get(&node).is_none_or(|link| link.connection < connection);
                 if newest && self.admission().is_member(&node) {
                     tracing::info!("{node} is connected from {remote}");
-                    self.forget_clients_of(&node);
                     self.links.insert(node, Link { connection, outbox, _closer: closer });
                 }
             }
             Incoming::Message { node, connection, message, body } => {
                 if self.is_current(&node, connection) {
-                    self.message(node, connection, message, body);
+                    self.feed(ClusterEvent::Agent { node, connection, message, body });
                 }
             }
             Incoming::Disconnected { node, connection } => self.disconnected(node, connection),
             Incoming::ClientOpened { number, user, queue } => {
-                let client = ClientId { node: None, connection: 0, number };
-                let queue = Some(queue);
-                self.clients.insert(client, Client { user, queue, greeted: false });
+                self.clients.insert(number, Client { user, queue, greeted: false });
             }
-            Incoming::ClientLine { number, line } => {
-                self.line(ClientId { node: None, connection: 0, number }, &line);
-            }
-            Incoming::ClientClosed { number } => {
-                self.gone(ClientId { node: None, connection: 0, number });
-            }
+            Incoming::ClientLine { number, line } => self.line(number, &line),
+            Incoming::ClientClosed { number } => self.gone(number),
         }
     }
 
@@ -208,39 +201,25 @@ impl Driver {
         self.links.get(node).is_some_and(|link| link.connection == connection)
     }
 
-    fn message(&mut self, node: NodeName, connection: u64, message: FromAgent, body: Vec<u8>) {
-        let client = |number| ClientId { node: Some(node.clone()), connection, number };
-        match message {
-            FromAgent::ClientOpened { client: number, user } => {
-                let opened = Client { user, queue: None, greeted: false };
-                self.clients.insert(client(number), opened);
-            }
-            FromAgent::ClientLine { client: number, line } => self.line(client(number), &line),
-            FromAgent::ClientClosed { client: number } => self.gone(client(number)),
-            message => self.feed(ClusterEvent::Agent { node, connection, message, body }),
-        }
-    }
-
     fn disconnected(&mut self, node: NodeName, connection: u64) {
         if self.is_current(&node, connection) {
             tracing::info!("{node} is disconnected");
             self.links.remove(&node);
-            self.forget_clients_of(&node);
             self.feed(ClusterEvent::Disconnected { node, connection });
         }
     }
 
-    fn gone(&mut self, client: ClientId) {
-        if self.clients.remove(&client).is_some_and(|gone| gone.greeted) {
-            self.feed(ClusterEvent::ClientGone { client });
+    fn gone(&mut self, number: u64) {
+        if self.clients.remove(&number).is_some_and(|gone| gone.greeted) {
+            self.feed(ClusterEvent::ClientGone { client: own(number) });
         }
     }
 
-    fn line(&mut self, id: ClientId, line: &str) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
+    fn line(&mut self, number: u64, line: &str) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
         let ask = match frame::decode::<Ask>(line, MAX_ASK) {
             Ok(ask) => ask,
-            Err(error) => return self.reject(&id, format!("read the request: {error}")),
+            Err(error) => return self.reject(number, format!("read the request: {error}")),
         };
         match (ask, client.greeted) {
             (Ask::Hello { version }, false) if version == VERSION => client.greeted = true,
@@ -249,32 +228,31 @@ impl Driver {
                     "talk to the cluster: this ckptd speaks version {version}, its coordinator \
                      {VERSION}: use the same ckptd everywhere"
                 );
-                self.reject(&id, reason);
+                self.reject(number, reason);
             }
-            (_, false) => self.reject(&id, "talk to the cluster: no hello came first".to_owned()),
-            (Ask::Token { uses, valid_s }, true) => self.token(&id, uses, valid_s),
+            (_, false) => {
+                self.reject(number, "talk to the cluster: no hello came first".to_owned())
+            }
+            (Ask::Token { uses, valid_s }, true) => self.token(number, uses, valid_s),
             (ask, true) => {
                 let user = client.user.clone();
-                self.feed(ClusterEvent::Asked { client: id, user, ask });
+                self.feed(ClusterEvent::Asked { client: own(number), user, ask });
             }
         }
     }
 
-    fn reject(&mut self, client: &ClientId, reason: String) {
-        self.answer(client, &Answer::Failed { reason, status: 2 });
-        self.close(client);
-        self.gone(client.clone());
+    fn reject(&mut self, number: u64, reason: String) {
+        self.answer(&own(number), &Answer::Failed { reason, status: 2 });
+        self.gone(number);
     }
 
-    fn token(&mut self, id: &ClientId, uses: u32, valid_s: u64) {
-        let Some(client) = self.clients.get(id) else { return };
+    fn token(&mut self, number: u64, uses: u32, valid_s: u64) {
+        let Some(client) = self.clients.get(&number) else { return };
         let refuse = |reason: &str, status| Answer::Failed {
             reason: format!("make a join token: {reason}"),
             status,
         };
-        let answer = if id.node.is_some() {
-            refuse("that can be done on the coordinator's machine only", 125)
-        } else if client.user.uid != 0 && client.user.uid != self.operator.uid {
+        let answer = if client.user.uid != 0 && client.user.uid != self.operator.uid {
             refuse("only root and the coordinator's own user may do that", 125)
         } else if !(1..=MAX_USES).contains(&uses) {
             refuse(&format!("it can be good for 1 to {MAX_USES} uses"), 2)
@@ -288,8 +266,8 @@ impl Driver {
                 Err(error) => refuse(&error.to_string(), 125),
             }
         };
-        self.answer(id, &answer);
-        self.close(id);
+        self.answer(&own(number), &answer);
+        self.gone(number);
     }
 
     fn admission(&self) -> MutexGuard<'_, super::admission::Admission> {
@@ -392,7 +370,6 @@ impl Driver {
             Err(error) => {
                 tracing::warn!("failed to send to {node}: {error}");
                 self.links.remove(node);
-                self.forget_clients_of(node);
                 let node = node.clone();
                 self.feed(ClusterEvent::Disconnected { node, connection });
             }
@@ -403,7 +380,6 @@ impl Driver {
     fn disconnect(&mut self, node: &NodeName) {
         if let Some(link) = self.links.remove(node) {
             tracing::info!("{node} is let go");
-            self.forget_clients_of(node);
             let connection = link.connection;
             // What is queued goes out first: the reader's side is kept until then.
             tokio::spawn(async move {
@@ -416,40 +392,22 @@ impl Driver {
         }
     }
 
-    /// The clients of a node go with its connection.
-    fn forget_clients_of(&mut self, node: &NodeName) {
-        let theirs: Vec<ClientId> =
-            self.clients.keys().filter(|id| id.node.as_ref() == Some(node)).cloned().collect();
-        for client in theirs {
-            self.gone(client);
-        }
-    }
-
     fn answer(&mut self, id: &ClientId, answer: &Answer) {
-        let line = line_of(answer);
-        let Some(client) = self.clients.get(id) else { return };
-        match (&client.queue, &id.node) {
-            (Some(queue), _) => {
-                if !queue.put(line) {
-                    self.gone(id.clone());
-                }
-            }
-            (None, Some(node)) if self.is_current(node, id.connection) => {
-                let message = ToAgent::Client { client: id.number, line: Some(line) };
-                self.send(&node.clone(), &message, &[]);
-            }
-            (None, _) => {}
+        let Some(client) = self.clients.get(&id.number) else { return };
+        if !client.queue.put(line_of(answer)) {
+            self.gone(id.number);
         }
     }
 
+    /// Closes a client's connection after what was answered.
     fn close(&mut self, id: &ClientId) {
-        if self.clients.remove(id).is_none() {
-            return;
-        }
-        if let Some(node) = id.node.clone().filter(|node| self.is_current(node, id.connection)) {
-            self.send(&node, &ToAgent::Client { client: id.number, line: None }, &[]);
-        }
+        self.clients.remove(&id.number);
     }
+}
+
+/// A client of the own socket.
+fn own(number: u64) -> ClientId {
+    ClientId { node: None, connection: 0, number }
 }
 
 fn complain(what: &str, job: &str, done: std::io::Result<()>) {

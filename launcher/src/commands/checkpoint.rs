@@ -1,11 +1,14 @@
 //! `ckptd checkpoint`.
 
-use super::{Context, print};
+use super::{Context, clustered, print};
 use crate::control::ask_beginning;
 use crate::failure::Failure;
 use protocol::control::{Reply, Request};
 
 pub fn perform(context: &Context, job: &str) -> Result<(), Failure> {
+    if let Some(cluster) = context.cluster_of(job)? {
+        return clustered::checkpoint(&cluster, job);
+    }
     let job = context.state.find_job(job)?;
     let what = format!("checkpoint {}", job.name());
     // As long as it takes: writing is bounded by its progress, not by a time.

@@ -1,12 +1,15 @@
 //! `ckptd ls`.
 
 use super::summary::{JobSummary, printable, table};
-use super::{Context, print, print_json};
+use super::{Context, clustered, print, print_json};
 use crate::cli::ListArguments;
 use crate::failure::Failure;
 use crate::text;
 
 pub fn perform(context: &Context, list: ListArguments) -> Result<(), Failure> {
+    if let Some(cluster) = context.cluster()? {
+        return clustered::ls(&cluster, list);
+    }
     let complain = |error| eprintln!("ckptd: warning: failed to {error}");
     let mut jobs = Vec::new();
     for job in context.state.jobs(complain)? {

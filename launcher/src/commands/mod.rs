@@ -1,26 +1,32 @@
 //! One file a command.
 
+mod agent;
 mod checkpoint;
+mod clustered;
+mod coordinator;
 mod doctor;
 mod gc;
 mod inspect;
 mod ls;
 mod restart;
 mod rm;
+mod rsh;
 mod run;
 mod status;
 mod stop;
-mod summary;
+pub mod summary;
 mod target;
+mod token;
 mod verify;
 
 use crate::agent::StartAgent;
 use crate::cli::{Cli, Command, JobOptions};
+use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What every command needs.
 struct Context {
@@ -33,11 +39,71 @@ struct Context {
 impl Context {
     /// The command by which a job is restarted, as the user would have to type it here.
     fn resume_command(&self, name: &str) -> String {
-        match &self.asked_dir {
-            Some(dir) => format!("ckptd restart {name} --dir {}", dir.display()),
-            None => format!("ckptd restart {name}"),
+        resume_command(self.asked_dir.as_deref(), name)
+    }
+
+    /// The cluster that this machine belongs to, if any.
+    fn cluster(&self) -> Result<Option<Cluster>, Failure> {
+        let asked = self.asked_dir.is_some() || std::env::var_os("CKPTD_DIR").is_some();
+        Cluster::find(&self.state, asked)
+    }
+
+    /// The same, for a command about a job: one that was run on this machine alone, before or
+    /// beside the cluster, is found by its whole name.
+    fn cluster_of(&self, job: &str) -> Result<Option<Cluster>, Failure> {
+        match self.state.find_job(job) {
+            Ok(own) if own.name() == job || own.id() == job => Ok(None),
+            _ => self.cluster(),
         }
     }
+
+    /// The cluster, for a command that makes no sense without.
+    fn need_cluster(&self, what: &str) -> Result<Cluster, Failure> {
+        self.cluster()?.ok_or_else(|| {
+            Failure::of(
+                what,
+                "this machine belongs to no cluster: 'ckptd agent --join TOKEN' joins one",
+            )
+        })
+    }
+}
+
+/// The command by which a job is restarted.
+pub fn resume_command(dir: Option<&Path>, name: &str) -> String {
+    match dir {
+        Some(dir) => format!("ckptd restart {name} --dir {}", dir.display()),
+        None => format!("ckptd restart {name}"),
+    }
+}
+
+/// Refuses options that mean something on a cluster only, where there is none.
+fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Failure> {
+    let given = [
+        (detach, "--detach"),
+        (options.max_restarts.is_some(), "--max-restarts"),
+        (!options.place.is_empty(), "--place"),
+        (options.daemons.is_some(), "--daemons"),
+    ];
+    match given.iter().find(|(given, _)| *given) {
+        None => Ok(()),
+        Some((_, option)) => Err(Failure::Usage(format!(
+            "wrong usage: {option} is for jobs on a cluster, and this machine belongs to none: \
+             'ckptd agent --join TOKEN' joins one"
+        ))),
+    }
+}
+
+/// Lines about what happens, on standard error; `RUST_LOG` says which.
+fn tell_what_happens() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // Set already: then it tells.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .try_init();
 }
 
 /// Whether a session tells of each checkpoint.
@@ -46,7 +112,7 @@ fn is_loud(options: &JobOptions) -> bool {
 }
 
 /// Prints text, or says that it could not.
-fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -68,6 +134,20 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Restart(arguments) => return restart::perform(&context, &arguments),
         Command::Doctor { list } => return doctor::perform(&context, list),
         Command::Verify { job, list } => return verify::perform(&context, &job, list),
+        Command::Attach { job } => {
+            let cluster = context.need_cluster(&format!("attach {job}"))?;
+            return clustered::attach(&context, &cluster, &job);
+        }
+        Command::Rsh { node, command } => return rsh::perform(&context, &node, &command),
+        Command::Coordinator(arguments) => coordinator::perform(&context, arguments)?,
+        Command::Token(arguments) => token::perform(&context, arguments)?,
+        Command::Agent(arguments) => agent::perform(&context, arguments)?,
+        Command::Nodes { remove, list } => {
+            clustered::nodes(&context.need_cluster("list the nodes")?, remove, list)?;
+        }
+        Command::Leave { node } => {
+            clustered::leave(&context.need_cluster("announce a departure")?, node)?;
+        }
         Command::Checkpoint { job } => checkpoint::perform(&context, &job)?,
         Command::Stop { job, checkpoint } => stop::perform(&context, &job, checkpoint)?,
         Command::Ls(list) => ls::perform(&context, list)?,

@@ -1,6 +1,6 @@
 //! `ckptd restart`.
 
-use super::{Context, is_loud};
+use super::{Context, clustered, is_loud};
 use crate::cli::RestartArguments;
 use crate::failure::Failure;
 use crate::jobs::{self, JobError, JobFolder};
@@ -11,6 +11,10 @@ use protocol::agent::{CommitRecord, ExitKind};
 use protocol::launch::RestoreSpec;
 
 pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Failure> {
+    if let Some(cluster) = context.cluster_of(&arguments.job)? {
+        return clustered::restart(context, &cluster, arguments);
+    }
+    super::refuse_without_cluster(&arguments.options, arguments.detach)?;
     let job = context.state.find_job(&arguments.job)?;
     let name = job.name();
     let _lock = job.lock().map_err(|error| match error {

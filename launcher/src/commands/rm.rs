@@ -1,12 +1,19 @@
 //! `ckptd rm`.
 
-use super::Context;
+use super::{Context, clustered};
 use crate::failure::Failure;
 use crate::jobs::{JobError, JobFolder};
 
 pub fn perform(context: &Context, wanted: &[String]) -> Result<(), Failure> {
+    let mut own = Vec::new();
+    for job in wanted {
+        match context.cluster_of(job)? {
+            Some(cluster) => clustered::remove(&cluster, job)?,
+            None => own.push(job),
+        }
+    }
     // All are found before the first is removed, so that a slip removes none.
-    let jobs = wanted
+    let jobs = own
         .iter()
         .map(|wanted| context.state.find_job(wanted))
         .collect::<Result<Vec<JobFolder>, JobError>>()?;

@@ -1,6 +1,6 @@
 //! `ckptd run`.
 
-use super::{Context, is_loud};
+use super::{Context, clustered, is_loud};
 use crate::cli::{Placement, RunArguments};
 use crate::failure::Failure;
 use crate::jobs::JobSettings;
@@ -24,6 +24,14 @@ pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure
         };
         Failure::of(&what, cause)
     })?;
+    if let Some(cluster) = context.cluster()? {
+        if arguments.options.placement != Some(Placement::Node) {
+            mpi::prepare(OsStr::new(&program), &found, &mut environment);
+        }
+        let prepared = clustered::Prepared { found, directory, environment };
+        return clustered::run(context, &cluster, arguments, prepared);
+    }
+    super::refuse_without_cluster(&arguments.options, arguments.detach)?;
     let settings = JobSettings::default().with(&arguments.options);
     if settings.placement == Placement::Process {
         mpi::prepare(OsStr::new(&program), &found, &mut environment);

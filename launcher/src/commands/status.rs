@@ -1,7 +1,7 @@
 //! `ckptd status`.
 
 use super::summary::{JobSummary, printable, table};
-use super::{Context, print, print_json};
+use super::{Context, clustered, print, print_json};
 use crate::cli::ListArguments;
 use crate::failure::Failure;
 use crate::text;
@@ -13,6 +13,13 @@ pub fn perform(
     wanted: Option<&str>,
     list: ListArguments,
 ) -> Result<(), Failure> {
+    let cluster = match wanted {
+        Some(wanted) => context.cluster_of(wanted)?,
+        None => context.cluster()?,
+    };
+    if let Some(cluster) = cluster {
+        return clustered::status(&cluster, wanted, list);
+    }
     let mut summaries = Vec::new();
     if let Some(wanted) = wanted {
         summaries.push(JobSummary::of(&context.state.find_job(wanted)?)?);

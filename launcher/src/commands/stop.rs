@@ -1,11 +1,14 @@
 //! `ckptd stop`.
 
-use super::Context;
+use super::{Context, clustered};
 use crate::control::ask_beginning;
 use crate::failure::Failure;
 use protocol::control::{Reply, Request};
 
 pub fn perform(context: &Context, job: &str, checkpoint: bool) -> Result<(), Failure> {
+    if let Some(cluster) = context.cluster_of(job)? {
+        return clustered::stop(context, &cluster, job, checkpoint);
+    }
     let job = context.state.find_job(job)?;
     let name = job.name();
     let what = format!("stop {name}");

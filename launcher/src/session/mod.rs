@@ -5,10 +5,10 @@ mod joblog;
 pub mod mpi;
 mod output;
 mod runner;
-mod signals;
-mod sink;
-mod streams;
-mod terminal;
+pub mod signals;
+pub mod sink;
+pub mod streams;
+pub mod terminal;
 
 pub use runner::{Begin, Session, run};
 pub use streams::{launch_streams, window};

@@ -37,8 +37,7 @@ pub fn find_program(program: &OsStr, path: Option<&OsStr>, directory: &Path) -> 
 
 /// Adds the settings to the environment of Open MPI's mpirun, but those that the user has set.
 pub fn prepare(program: &OsStr, found: &Path, environment: &mut Vec<(OsString, OsString)>) {
-    let base = Path::new(program).file_name().and_then(OsStr::to_str);
-    if !matches!(base, Some("mpirun" | "mpiexec" | "orterun" | "prterun")) || !is_open_mpi(found) {
+    if !is_mpirun(program, found) {
         return;
     }
     for (name, value) in SETTINGS {
@@ -46,6 +45,12 @@ pub fn prepare(program: &OsStr, found: &Path, environment: &mut Vec<(OsString, O
             environment.push((name.into(), value.into()));
         }
     }
+}
+
+/// Whether a program is Open MPI's mpirun.
+pub fn is_mpirun(program: &OsStr, found: &Path) -> bool {
+    let base = Path::new(program).file_name().and_then(OsStr::to_str);
+    matches!(base, Some("mpirun" | "mpiexec" | "orterun" | "prterun")) && is_open_mpi(found)
 }
 
 /// Whether a launcher is Open MPI's: by the name that it is a link to, else by what it says.

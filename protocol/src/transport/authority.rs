@@ -5,7 +5,7 @@ use super::{Credentials, Fingerprint, Role, TransportError};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData,
-    SignatureAlgorithm,
+    SerialNumber, SignatureAlgorithm,
 };
 use rustls::pki_types::CertificateDer;
 use std::path::Path;
@@ -146,10 +146,20 @@ fn named(name: &str) -> DistinguishedName {
     names
 }
 
-fn member(role: &Role) -> Result<CertificateParams, rcgen::Error> {
+fn member(role: &Role) -> Result<CertificateParams, TransportError> {
     let name = role.dns_name();
     let mut parameters = CertificateParams::new(vec![name.clone()])?;
     parameters.distinguished_name = named(&name);
+    // Of its own for each certificate, also for the same key: a revoked one must not come back as
+    // the same.
+    let mut serial = [0; 16];
+    rustls::crypto::ring::default_provider()
+        .secure_random
+        .fill(&mut serial)
+        .map_err(|_| rustls::Error::FailedToGetRandomBytes)?;
+    // A positive number (RFC 5280, section 4.1.2.2).
+    serial[0] = serial[0] & 0x7f | 0x40;
+    parameters.serial_number = Some(SerialNumber::from_slice(&serial));
     parameters.use_authority_key_identifier_extension = true;
     parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     parameters.extended_key_usages =

@@ -40,6 +40,18 @@ impl Credentials {
         })
     }
 
+    /// The same key and certificate, with another authority (PEM) that others are checked by.
+    ///
+    /// # Errors
+    /// Where it can't be read.
+    pub fn trusting(&self, authority: &str) -> Result<Self, TransportError> {
+        Ok(Self {
+            key: self.key.clone_key(),
+            certificate: self.certificate.clone(),
+            authority: certificate_of(authority)?,
+        })
+    }
+
     /// The authority's certificate.
     #[must_use]
     pub fn authority(&self) -> &CertificateDer<'static> {

@@ -108,6 +108,19 @@ impl Identity {
         Self::of(credentials, coordinator).map(Some).map_err(|error| damaged(error.to_string()))
     }
 
+    /// One of these credentials, for a tool or test that has them from elsewhere.
+    ///
+    /// # Errors
+    /// Where they can't be used.
+    pub fn with_credentials(
+        name: NodeName,
+        credentials: Credentials,
+        coordinator: Vec<String>,
+    ) -> Result<Self, TransportError> {
+        let client = credentials.client()?;
+        Ok(Self { name, credentials, client, coordinator })
+    }
+
     fn of(credentials: Credentials, coordinator: Vec<String>) -> Result<Self, TransportError> {
         let shown = [credentials.certificate().clone()];
         let name = match identify(&shown, credentials.authority())? {

@@ -26,12 +26,14 @@ pub struct Setup {
     pub grace: u32,
     /// Slots of each node.
     pub slots: u32,
+    /// How many nodes have an agent, from node1 on.
+    pub agents: usize,
 }
 
 impl Setup {
     /// `nodes` nodes of two slots, and a grace of 3 s.
     pub fn new(nodes: usize) -> Setup {
-        Setup { spec: Spec::new(nodes), grace: 3, slots: 2 }
+        Setup { spec: Spec::new(nodes), grace: 3, slots: 2, agents: nodes }
     }
 }
 
@@ -62,7 +64,7 @@ impl Ckptd {
             cluster,
         };
         all.start_coordinator()?;
-        let numbers = 1..=all.setup.spec.nodes;
+        let numbers = 1..=all.setup.agents;
         all.token = all.new_token(&["--uses", &numbers.clone().count().to_string()])?;
         for number in numbers.clone() {
             all.start_agent(number)?;

@@ -14,6 +14,7 @@ pub mod inside;
 pub mod job;
 mod node;
 pub mod status;
+pub mod suite;
 mod wait;
 
 use std::fs;

@@ -30,16 +30,24 @@ pub struct Collected {
 /// A description found earlier under this inode, for comparison.
 type Known = HashMap<(u64, u64), Vec<FileId>>;
 
-/// Reads the descriptors of these processes: (number on this machine, number in the job, name).
+/// Reads the descriptors of these processes: (number on this machine, number in the job, name); of those
+/// in `streams_only` their standard streams.
 ///
 /// # Errors
 /// Refusals, with process and descriptor named; processes that are gone.
-pub fn collect(processes: &[(i32, Pid, String)], context: &mut DumpContext) -> Result<Collected> {
+pub fn collect(
+    processes: &[(i32, Pid, String)],
+    streams_only: &[Pid],
+    context: &mut DumpContext,
+) -> Result<Collected> {
     let mut collected = Collected::default();
     let mut known = Known::new();
     for (host_pid, pid, comm) in processes {
         let pidfd = PidFd::open(*host_pid)?;
         let mut numbers = descriptor_numbers(*host_pid)?;
+        if streams_only.contains(pid) {
+            numbers.retain(|fd| *fd <= 2);
+        }
         numbers.sort_unstable();
         let mut descriptors = Vec::with_capacity(numbers.len());
         for fd in numbers {

@@ -12,7 +12,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
     Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Pid, ProcessImage, ProcessNode,
-    ProcessState, RelayEnd, RelayState,
+    ProcessState, RelayEnd, RelayKind, RelayState, RemoteShell,
 };
 use super::super::objects::{DumpContext, External, HeldRelay, Object, StdioRole};
 use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
@@ -52,6 +52,9 @@ pub struct DumpSettings {
     /// while the job stands, and must have read what those hold for other instances before
     /// [`Frozen::quiesce`].
     pub relays: Vec<HeldRelay>,
+    /// Processes of the job that are remote shells, as the job numbers them, beside those whose
+    /// descriptors are among the relays.
+    pub remote_shells: Vec<Pid>,
     /// How long stopping all threads may take.
     pub freeze_limit: Duration,
 }
@@ -74,12 +77,17 @@ pub struct Frozen {
 ///
 /// # Errors
 /// As [`freeze`].
-pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
+pub fn freeze_job(mut settings: DumpSettings) -> Result<Frozen> {
+    let known = settings.relays.iter().filter_map(|held| match held.end.kind {
+        RelayKind::Descriptor { pid, .. } => Some(pid),
+        _ => None,
+    });
+    settings.remote_shells.extend(known);
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
     let sleeps = Sleeps::observe(settings.init)?;
-    let stand_ins = standins::find(settings.init)?;
+    let stand_ins = standins::find(settings.init, &settings.remote_shells)?;
     let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
     let clocks = clocks::of_process(settings.init)?;
     Ok(Frozen { job, settings, clocks, not_inherited, sleeps, depth })
@@ -145,16 +153,18 @@ impl Frozen {
         }
         self.add_threads(&mut context)?;
         self.check_unshared(&nodes)?;
+        let shells = |host_pid: &i32| self.settings.remote_shells.contains(&nodes[host_pid].pid);
+        let shells = self.job.stand_ins.iter().copied().filter(shells);
         let living: Vec<(i32, Pid, String)> = self
             .job
             .processes
             .iter()
-            .map(|process| {
-                let node = &nodes[&process.host_pid];
-                (process.host_pid, node.pid, node.comm.clone())
-            })
+            .map(|process| process.host_pid)
+            .chain(shells)
+            .map(|host_pid| (host_pid, nodes[&host_pid].pid, nodes[&host_pid].comm.clone()))
             .collect();
-        let mut collected = collect(&living, &mut context)?;
+        let streams_only = &self.settings.remote_shells;
+        let mut collected = collect(&living, streams_only, &mut context)?;
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
         Ok(Quiesced { frozen: self, nodes, collected, context, relay_states: Vec::new() })
     }
@@ -351,6 +361,7 @@ impl Quiesced {
         let (dumps, ghosts, vdso) = result?;
         drop(std::mem::take(&mut self.collected.probes));
         let relays = self.relay_states();
+        let remote_shells = self.remote_shells();
         let graph = Graph {
             version: GRAPH_VERSION,
             architecture: Current::NAME.to_owned(),
@@ -362,6 +373,7 @@ impl Quiesced {
             files: std::mem::take(&mut self.collected.files),
             inodes: Vec::new(),
             relays,
+            remote_shells,
             blobs: Vec::new(),
         };
         let since = self.frozen.job.since;
@@ -546,6 +558,17 @@ impl Quiesced {
     /// nothing.
     pub fn set_relay_states(&mut self, states: Vec<(RelayEnd, Vec<u8>, bool)>) {
         self.relay_states = states;
+    }
+
+    fn remote_shells(&mut self) -> Vec<RemoteShell> {
+        let mut shells = Vec::new();
+        for host_pid in &self.frozen.job.stand_ins {
+            let pid = self.nodes[host_pid].pid;
+            if let Some(descriptors) = self.collected.descriptors.remove(host_pid) {
+                shells.push(RemoteShell { pid, descriptors });
+            }
+        }
+        shells
     }
 
     fn relay_states(&mut self) -> Vec<RelayState> {

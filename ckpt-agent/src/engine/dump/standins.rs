@@ -4,21 +4,26 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::ProcessNode;
+use super::super::graph::{Pid, ProcessNode};
 use super::super::proc::{descendants, read_text};
 use super::super::split::standin::NAME;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::sockopt;
 
 /// Stand-ins below an init, as this machine numbers them. They are executions of the init's own
-/// program under their name; there are no others from the restore on.
+/// program under their name; there are no others from the restore on, but remote shells, whose numbers in
+/// the job are told.
 ///
 /// # Errors
 /// Where /proc cannot be read.
-pub fn find(init: i32) -> Result<BTreeSet<i32>> {
+pub fn find(init: i32, remote_shells: &[Pid]) -> Result<BTreeSet<i32>> {
     let Some(program) = program(init) else { return Ok(BTreeSet::new()) };
     let mut found = BTreeSet::new();
     for pid in descendants(init)? {
+        if !remote_shells.is_empty() && is_one_of(pid, remote_shells)? {
+            found.insert(pid);
+            continue;
+        }
         let comm = read_text(&format!("/proc/{pid}/comm"))?;
         let named = comm.is_some_and(|comm| comm.trim_end() == NAME);
         if named && self::program(pid) == Some(program) {
@@ -26,6 +31,13 @@ pub fn find(init: i32) -> Result<BTreeSet<i32>> {
         }
     }
     Ok(found)
+}
+
+fn is_one_of(host_pid: i32, numbers: &[Pid]) -> Result<bool> {
+    let status = read_text(&format!("/proc/{host_pid}/status"))?.unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let number = line.and_then(|line| line.split_ascii_whitespace().next_back()?.parse().ok());
+    Ok(number.is_some_and(|number| numbers.contains(&number)))
 }
 
 fn program(pid: i32) -> Option<(u64, u64)> {

@@ -19,7 +19,7 @@ pub use process::{
     ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
     WINDOW_PAGES,
 };
-pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState};
+pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,9 @@ pub struct Graph {
     /// Relays of which the instance has a side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<RelayState>,
+    /// Stand-ins with standard streams.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remote_shells: Vec<RemoteShell>,
 }
 
 impl Graph {

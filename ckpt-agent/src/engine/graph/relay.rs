@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::objects::StdioRole;
-use super::{BlobId, Pid};
+use super::{BlobId, Descriptor, Pid};
 
 /// What an agent holds of an object of the job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,6 +43,14 @@ pub enum RelayKind {
     Stream,
     /// The peer of a Unix datagram or seqpacket socket: bounds of messages count.
     Packets,
+    /// The very description that a remote shell's stand-in has as this descriptor: the agent reads 0 and
+    /// writes 1 and 2 in its stead.
+    Descriptor {
+        /// The stand-in.
+        pid: Pid,
+        /// 0, 1 or 2.
+        fd: i32,
+    },
     /// The peer of a link between a process's stand-in parent and stand-in child: messages.
     Link {
         /// The parent; side 1 is that of its stand-in.
@@ -50,6 +58,16 @@ pub enum RelayKind {
         /// The child; side 0 is that of its stand-in.
         child: Pid,
     },
+}
+
+/// A process of the job that started a program in another instance (`ckptd rsh`), and lives as a
+/// stand-in with standard streams.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteShell {
+    /// Its number.
+    pub pid: Pid,
+    /// Its standard streams.
+    pub descriptors: Vec<Descriptor>,
 }
 
 /// What an agent held of a relay at a checkpoint.

@@ -146,7 +146,10 @@ impl HeldRelay {
 impl DumpContext {
     /// Relays whose native object has this inode.
     pub fn relays_of(&self, inode: (u64, u64)) -> Vec<RelayEnd> {
-        let found = self.relays.iter().filter(|held| held.inode == inode);
+        let found = self.relays.iter().filter(|held| {
+            let others = matches!(held.end.kind, RelayKind::Descriptor { .. });
+            held.inode == inode && !others
+        });
         found.map(|held| held.end.clone()).collect()
     }
 

@@ -36,7 +36,8 @@ pub use unix::{UnixKind, UnixLink, UnixSocket};
 use serde::{Deserialize, Serialize};
 
 use super::error::Result;
-use super::graph::{FileId, OpenFile};
+use super::graph::{FileId, InodeId, OpenFile};
+use path::PathOnly;
 
 /// One open file description that a dump has found.
 #[derive(Debug)]
@@ -106,6 +107,15 @@ pub trait Room: Sized {
 }
 
 impl Object {
+    /// The carried inode that it is open on.
+    pub fn carried_inode(&self) -> Option<InodeId> {
+        match self {
+            Self::PathOnly(PathOnly::Carried(carried))
+            | Self::Regular(Regular::Carried(carried)) => Some(carried.inode),
+            _ => None,
+        }
+    }
+
     /// What is at the other end of a TCP connection.
     pub fn tcp_peer(&self) -> Option<TcpPeer> {
         match self {

@@ -104,6 +104,7 @@ impl Dumped {
             files: self.files.clone(),
             inodes: Vec::new(),
             relays: Vec::new(),
+            remote_shells: Vec::new(),
             blobs: self
                 .context
                 .blobs

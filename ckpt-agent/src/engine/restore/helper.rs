@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::super::graph::{FileId, Pid, ProcessImage, ProcessState};
+use super::super::graph::{Descriptor, FileId, Pid, ProcessImage, ProcessState};
 use super::super::locks;
 use super::super::objects::{ControllingTerminal, RestoreContext};
 use super::super::split::standin::{self, Link};
@@ -42,8 +42,14 @@ impl Hooks for Preparation<'_> {
     fn prepare(&self, pid: Pid) -> Outcome {
         self.foreground(pid)?;
         if self.stands_in(pid) {
-            let links: Vec<i32> = self.links_of(pid).map(Link::number).collect();
-            return standin::prepare(&links);
+            let mut kept: Vec<i32> = self.links_of(pid).map(Link::number).collect();
+            let shells = &self.image.graph.remote_shells;
+            let shell = shells.iter().find(|shell| shell.pid == pid);
+            // In another part it is a mere placeholder, without a link.
+            if let Some(shell) = shell.filter(|_| !kept.is_empty()) {
+                kept.extend(self.streams(&shell.descriptors)?);
+            }
+            return standin::prepare(&kept);
         }
         let process =
             self.image.processes.get(&pid).ok_or_else(|| format!("process {pid} has no image"))?;
@@ -103,6 +109,19 @@ impl Preparation<'_> {
     fn stands_in(&self, pid: Pid) -> bool {
         let nodes = self.context.part.iter().flat_map(|part| &part.nodes);
         nodes.into_iter().any(|node| node.pid == pid && node.state == ProcessState::StandIn)
+    }
+
+    /// Puts the standard streams of a remote shell in place; their numbers.
+    fn streams(&self, descriptors: &[Descriptor]) -> Outcome<Vec<i32>> {
+        let mut made = Vec::new();
+        for descriptor in descriptors {
+            let parked = self.context.parked(descriptor.file).map_err(|error| error.to_string())?;
+            // SAFETY: takes numbers only; standard streams are this helper's own.
+            let fd = unsafe { libc::dup3(parked.as_raw_fd(), descriptor.fd, libc::O_CLOEXEC) };
+            nix::errno::Errno::result(fd).map_err(failed("put a stream in place"))?;
+            made.push(descriptor.fd);
+        }
+        Ok(made)
     }
 
     fn links_of(&self, pid: Pid) -> impl Iterator<Item = &Link> {

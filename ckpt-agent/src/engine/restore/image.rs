@@ -61,7 +61,7 @@ impl Image {
     /// # Errors
     /// [`EngineError::Unfit`] where it cannot be taken apart like this.
     pub fn take_part(&mut self, order: &PartOrder) -> Result<Part> {
-        let holdings = Holdings::of(self.processes.values());
+        let holdings = Holdings::of(&self.graph, self.processes.values());
         let part = plan(&self.graph, &holdings, order).map_err(|error| EngineError::Unfit {
             what: error.to_string(),
             way_out: "bring them back together".into(),
@@ -145,6 +145,13 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
             return damaged("an area that is not of whole pages");
         }
         end = area.end;
+    }
+    let shells = graph.remote_shells.iter().flat_map(|shell| &shell.descriptors);
+    if shells
+        .into_iter()
+        .any(|d| !(0..=2).contains(&d.fd) || d.file.0 as usize >= graph.files.len())
+    {
+        return damaged("a remote shell without its streams");
     }
     for window in &image.pages {
         let bytes = u64::from(window.pages.count_ones()) * graph.page_size;

@@ -13,7 +13,7 @@ pub mod tree;
 pub use image::Image;
 
 use super::error::{EngineError, Result};
-use super::graph::{Credentials, Pid, ProcessImage};
+use super::graph::{Credentials, Pid, ProcessImage, RelayEnd, RelayKind};
 use super::inodes;
 use super::locks;
 use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
@@ -95,6 +95,7 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         tree::plan(nodes).map_err(|error| EngineError::odd("process tree", error.to_string()))?;
     let terminals = terminals_here(image, context);
     let links = make_links(context)?;
+    hand_out_streams(context)?;
     let pids = {
         let preparation = Preparation { image, context, terminals, links };
         tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {
@@ -136,9 +137,34 @@ fn make_links(context: &mut RestoreContext<'_>) -> Result<Vec<Link>> {
     Ok(links)
 }
 
+/// The standard streams of remote shells are the agent's as well.
+fn hand_out_streams(context: &mut RestoreContext<'_>) -> Result<()> {
+    let graph = context.graph;
+    for shell in &graph.remote_shells {
+        let link = context.part.iter().flat_map(|part| &part.links);
+        let link = link.map(|leg| &leg.end).find(|end| {
+            end.side == 0 && matches!(end.kind, RelayKind::Link { child, .. } if child == shell.pid)
+        });
+        // Without a link it is in another part, or about to end.
+        let Some(id) = link.map(|end| end.id.clone()) else { continue };
+        for descriptor in &shell.descriptors {
+            let kind = RelayKind::Descriptor { pid: shell.pid, fd: descriptor.fd };
+            let end = RelayEnd { id: format!("{id}#fd{}", descriptor.fd), side: 0, kind };
+            let copy = context.parked(descriptor.file)?.try_clone_to_owned();
+            let copy = copy.map_err(|error| EngineError::system("dup", "a stream", error))?;
+            context.hand_out(end, copy)?;
+        }
+    }
+    Ok(())
+}
+
 /// The C library of a process keeps addresses of functions in the vdso: another kernel has them
 /// elsewhere.
 fn check_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
+    if image.processes.is_empty() {
+        // All have ended, or are stand-ins.
+        return Ok(());
+    }
     let own = std::process::id() as i32;
     if Vdso::of(own, &read_maps(own)?)?.hash() == image.graph.vdso {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::graph::{Backing, FileId, InodeId, Pid, ProcessImage};
+use super::super::graph::{Backing, FileId, Graph, InodeId, Pid, ProcessImage};
 
 /// What one living process holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,9 +35,19 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Of these images.
-    pub fn of<'a>(images: impl IntoIterator<Item = &'a ProcessImage>) -> Self {
-        Self::new(images.into_iter().map(|image| (image.pid, possessions(image))).collect())
+    /// Of these images. What a remote shell holds counts as its parent's: it stays with it.
+    pub fn of<'a>(graph: &Graph, images: impl IntoIterator<Item = &'a ProcessImage>) -> Self {
+        let mut all: BTreeMap<Pid, Possessions> =
+            images.into_iter().map(|image| (image.pid, possessions(image))).collect();
+        for shell in &graph.remote_shells {
+            let node = graph.processes.iter().find(|node| node.pid == shell.pid);
+            let parent = node.map(|node| node.ppid).filter(|pid| all.contains_key(pid));
+            let keeper = parent.or(all.keys().next().copied());
+            if let Some(possessions) = keeper.and_then(|pid| all.get_mut(&pid)) {
+                possessions.files.extend(shell.descriptors.iter().map(|one| one.file));
+            }
+        }
+        Self::new(all)
     }
 
     /// Of these possessions.

@@ -171,6 +171,21 @@ pub fn prepare(links: &[RawFd]) -> Result<(), String> {
     nix::sys::prctl::set_name(c"ckptd-standin").map_err(|error| error.desc().to_owned())
 }
 
+/// Makes this process the stand-in of a program in another instance, started from here: `link` is the
+/// end of a seqpacket socket pair whose other end the agent has. Standard streams stay open for
+/// the dump's sake; the agent has copies and uses them.
+///
+/// The caller has one thread and nothing left to do.
+///
+/// # Errors
+/// A line for the user; nothing has changed then but descriptors that may be closed.
+pub fn become_remote_shell(link: OwnedFd) -> Result<std::convert::Infallible, String> {
+    let (parent, child) = (nix::unistd::getppid().as_raw(), nix::unistd::getpid().as_raw());
+    signals::set_blocked(u64::MAX).map_err(|error| format!("rt_sigprocmask: {error}"))?;
+    prepare(&[0, 1, 2, link.as_raw_fd()])?;
+    live(vec![Link { socket: link, side: 0, parent, child, open: true, watched: None }])
+}
+
 fn close_range(first: u32, last: u32) -> Result<(), String> {
     // SAFETY: closes numbers that this helper does not use any more; owners of theirs are never dropped
     // in it, since it ends by _exit(2).

@@ -71,6 +71,7 @@ impl World {
             inodes: Vec::new(),
             blobs: Vec::new(),
             relays: Vec::new(),
+            remote_shells: Vec::new(),
         };
         let mut world = Self { graph, held: BTreeMap::from([(2, Possessions::default())]) };
         events.iter().for_each(|event| world.apply(event));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::graph::{FileId, Graph, InodeId, OpenFile, Origin, Pid, RelayEnd, RelayKind};
 use super::super::objects::{
-    Object, Pipe, Regular, TcpPeer, Terminal, TerminalSide, UnixKind, UnixLink, UnixSocket,
+    Object, Pipe, TcpPeer, Terminal, TerminalSide, UnixKind, UnixLink, UnixSocket,
 };
 use super::holdings::Holdings;
 use super::units::is_written_file;
@@ -72,10 +72,7 @@ pub(super) fn inodes(
     members: &BTreeSet<Pid>,
     files: &BTreeMap<FileId, Realisation>,
 ) -> BTreeSet<InodeId> {
-    let held = files.keys().filter_map(|id| match graph.object(*id)? {
-        Object::Regular(Regular::Carried(carried)) => Some(carried.inode),
-        _ => None,
-    });
+    let held = files.keys().filter_map(|id| graph.object(*id)?.carried_inode());
     let mut needed: BTreeSet<InodeId> = held.collect();
     let mine = || holdings.by_process.iter().filter(|(pid, _)| members.contains(pid));
     needed.extend(mine().flat_map(|(_, possessions)| possessions.mapped.keys()));

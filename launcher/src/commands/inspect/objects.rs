@@ -122,6 +122,7 @@ mod tests {
             files: vec![],
             inodes: vec![],
             relays: Vec::new(),
+            remote_shells: Vec::new(),
             blobs: vec![Blob { length: 5, spans: vec![] }, Blob { length: 7, spans: vec![] }],
         }
     }

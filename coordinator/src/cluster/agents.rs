@@ -1,0 +1,116 @@
+//! What agents say.
+
+use super::ClusterMachine;
+use super::entry::Cause;
+use super::event::{ClientId, Now};
+use super::job::Job;
+use super::job::instances::Delayed;
+use protocol::cluster::agent::FromAgent;
+use protocol::cluster::{InstanceKey, NodeName};
+
+impl ClusterMachine {
+    pub(super) fn agent_says(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        connection: u64,
+        message: FromAgent,
+        body: Vec<u8>,
+    ) {
+        if let FromAgent::Hello { version, profile, instances, holdings } = message {
+            self.hello(now, node, connection, version, profile, instances, holdings);
+            return;
+        }
+        // A connection that was replaced, or whose node was declared gone, has nothing to say.
+        let current = self.shared.members.get(node).and_then(|member| member.connection);
+        if current != Some(connection) {
+            return;
+        }
+        let client = |number| ClientId { node: Some(node.clone()), connection, number };
+        match message {
+            FromAgent::Heartbeat { sequence, vitals } => {
+                self.heartbeat(now, node, sequence, vitals);
+            }
+            FromAgent::ClientOpened { client: number, user } => {
+                self.client_opened(client(number), user);
+            }
+            FromAgent::ClientLine { client: number, line } => {
+                self.client_line(now, &client(number), &line);
+            }
+            FromAgent::ClientClosed { client: number } => self.client_gone(&client(number)),
+            FromAgent::Leaving { reason } => self.announces_leave(now, node, &reason),
+            FromAgent::Killed { job, below } => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.killed(now, &mut self.shared, node, below);
+                }
+            }
+            message => self.instance_says(now, node, message, body),
+        }
+    }
+
+    /// The job that a key belongs to, if the key is of an instance on this node and of the epoch
+    /// that counts: whatever an older one does has no effect.
+    fn job_of(&mut self, node: &NodeName, key: &InstanceKey) -> Option<&mut Job> {
+        let job = self.jobs.get_mut(&key.job)?;
+        let current = !job.is_over()
+            && job.ledger.epoch == key.epoch
+            && job.live.node(key.instance) == Some(node);
+        current.then_some(job)
+    }
+
+    fn instance_says(&mut self, now: Now, node: &NodeName, message: FromAgent, body: Vec<u8>) {
+        let key = match &message {
+            FromAgent::Instance { key, .. }
+            | FromAgent::Launched { key, .. }
+            | FromAgent::NotMade { key, .. }
+            | FromAgent::RootEnded { key, .. }
+            | FromAgent::Empty { key }
+            | FromAgent::Image { key, .. }
+            | FromAgent::Prepared { key, .. }
+            | FromAgent::Restored { key, .. }
+            | FromAgent::Running { key }
+            | FromAgent::Console { key, .. }
+            | FromAgent::Drained { key, .. }
+            | FromAgent::RelaysLost { key, .. } => key.clone(),
+            FromAgent::Shell { call, .. } => call.caller.clone(),
+            _ => return,
+        };
+        if self.job_of(node, &key).is_none() {
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let shared = &mut self.shared;
+        let instance = key.instance;
+        match message {
+            FromAgent::Instance { event, .. } => job.reported(now, shared, instance, event),
+            FromAgent::Launched { root, .. } => job.launched(now, shared, instance, Some(root)),
+            FromAgent::NotMade { reason, .. } => job.not_made(now, shared, instance, &reason),
+            FromAgent::RootEnded { status, .. } if job.ledger.root() == Some(instance) => {
+                job.root_ended(now, shared, status);
+            }
+            FromAgent::Empty { .. } => job.emptied(now, shared, instance),
+            FromAgent::Image { checkpoint, facts, holders, .. } => {
+                job.image(shared, instance, checkpoint, facts, holders);
+            }
+            FromAgent::Prepared { sockets, .. } => job.prepared(now, shared, instance, sockets),
+            FromAgent::Restored { relays, listeners, warnings, .. } => {
+                job.restored(now, shared, instance, relays, listeners, warnings);
+            }
+            FromAgent::Running { .. } => job.runs(now, shared, instance),
+            FromAgent::Console { key, offset, stream } => {
+                job.output(shared, key, offset, stream, body);
+            }
+            FromAgent::Drained { checkpoint, offset, .. } => {
+                job.drained(now, shared, checkpoint, offset);
+            }
+            FromAgent::RelaysLost { reason, .. } => {
+                job.roll_back(now, shared, Cause::Broken { node: node.clone(), reason });
+            }
+            FromAgent::Shell { mut call, logical_node, launch } => {
+                call.node = node.clone();
+                job.called(now, shared, Delayed { call, logical_node, launch });
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A job's output on its way to the log and to whoever is attached.
+
+use super::Job;
+use crate::cluster::entry::ClusterEntry;
+use crate::cluster::event::{ClientId, ClusterAction};
+use crate::cluster::shared::Shared;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use protocol::cluster::InstanceKey;
+use protocol::cluster::agent::{Stream, ToAgent};
+use protocol::cluster::client::Answer;
+use protocol::launch::WindowSize;
+
+/// Input that is kept while the job can't take any, in bytes.
+const MOST_INPUT: usize = 1 << 20;
+
+/// Somebody who sees the job's output.
+#[derive(Debug)]
+pub(in crate::cluster) struct Attached {
+    pub(in crate::cluster) client: ClientId,
+    /// Whether it has been told that the job runs.
+    pub(in crate::cluster) started: bool,
+    /// Whether it leaves then.
+    pub(in crate::cluster) detach: bool,
+}
+
+/// Where the job's log stands.
+#[derive(Debug, Default)]
+pub(in crate::cluster) struct Console {
+    /// Its length in bytes.
+    pub(in crate::cluster) length: u64,
+    /// Bytes of the root instance's console that are in it.
+    pub(in crate::cluster) offset: u64,
+    at_line_start: bool,
+    /// Input for the job that could not be passed on yet.
+    input: Vec<Vec<u8>>,
+    pub(in crate::cluster) window: Option<WindowSize>,
+}
+
+impl Console {
+    pub(in crate::cluster) fn at(length: u64, offset: u64) -> Self {
+        Self { length, offset, at_line_start: length == 0, input: Vec::new(), window: None }
+    }
+}
+
+impl Job {
+    fn log(&mut self, shared: &mut Shared, bytes: Vec<u8>) {
+        if let Some(last) = bytes.last() {
+            self.console.at_line_start = *last == b'\n';
+            self.console.length = self.console.length.saturating_add(bytes.len() as u64);
+            shared.act(ClusterAction::Log { job: self.ledger.id.clone(), bytes });
+        }
+    }
+
+    /// Marks the log on a line of its own.
+    pub(in crate::cluster) fn mark(&mut self, shared: &mut Shared, text: &str) {
+        let start = if self.console.at_line_start { "" } else { "\n" };
+        let text = format!("{start}[ckptd: {text}]\n");
+        self.record(
+            shared,
+            ClusterEntry::Mark {
+                job: self.ledger.id.clone(),
+                length: self.console.length.saturating_add(text.len() as u64),
+                console: self.console.offset,
+                text: text.clone(),
+            },
+        );
+        self.log(shared, text.into_bytes());
+    }
+
+    /// Cuts the log back to where it stood at a checkpoint.
+    pub(in crate::cluster) fn cut_log(
+        &mut self,
+        shared: &mut Shared,
+        length: u64,
+        checkpoint: Option<u64>,
+    ) {
+        let (window, input) = (self.console.window, std::mem::take(&mut self.console.input));
+        self.console = Console { window, input, ..Console::at(length, 0) };
+        shared.act(ClusterAction::CutLog {
+            job: self.ledger.id.clone(),
+            length,
+            checkpoint: checkpoint.unwrap_or(0),
+        });
+    }
+
+    /// A piece of output. What came before, over an older connection, is passed over.
+    pub(in crate::cluster) fn output(
+        &mut self,
+        shared: &mut Shared,
+        key: InstanceKey,
+        offset: u64,
+        stream: Stream,
+        mut bytes: Vec<u8>,
+    ) {
+        if self.ledger.root() != Some(key.instance) {
+            return;
+        }
+        let known = self.console.offset.saturating_sub(offset);
+        let known = usize::try_from(known).unwrap_or(usize::MAX).min(bytes.len());
+        bytes.drain(..known);
+        self.console.offset =
+            self.console.offset.max(offset.saturating_add((known + bytes.len()) as u64));
+        if !bytes.is_empty() {
+            let answer = Answer::Output { stream, bytes: STANDARD.encode(&bytes) };
+            self.log(shared, bytes);
+            for attached in &self.attached {
+                shared.answer(&attached.client, answer.clone());
+            }
+        }
+        if let Some(node) = self.root_node() {
+            shared.send(&node, ToAgent::ConsoleKept { key, offset: self.console.offset });
+        }
+    }
+
+    /// A line for everybody who is attached.
+    pub(in crate::cluster) fn say(&self, shared: &mut Shared, text: &str) {
+        for attached in &self.attached {
+            shared.answer(&attached.client, Answer::Say { text: text.to_owned() });
+        }
+    }
+
+    /// A line for everybody who is attached, and for the log.
+    pub(in crate::cluster) fn tell_user(&mut self, shared: &mut Shared, text: &str) {
+        self.say(shared, text);
+        self.mark(shared, text);
+    }
+
+    /// Input from a client: only the one who came last is listened to.
+    pub(in crate::cluster) fn typed(
+        &mut self,
+        shared: &mut Shared,
+        client: &ClientId,
+        bytes: &str,
+    ) {
+        if self.attached.last().is_none_or(|last| last.client != *client) {
+            return;
+        }
+        let Ok(bytes) = STANDARD.decode(bytes) else {
+            shared.fail(client, "read the input: it is not base64");
+            self.detach(client);
+            return;
+        };
+        let waiting: usize = self.console.input.iter().map(Vec::len).sum();
+        if waiting.saturating_add(bytes.len()) > MOST_INPUT {
+            self.say(shared, "warning: input was lost: the job takes none for the moment");
+            return;
+        }
+        self.console.input.push(bytes);
+        self.pass_input(shared);
+    }
+
+    /// Hands over what waits, if the job can take it.
+    pub(in crate::cluster) fn pass_input(&mut self, shared: &mut Shared) {
+        let (Some(key), Some(node)) = (self.root_key(), self.root_node()) else { return };
+        if !self.is_running() || !shared.members.is_connected(&node) {
+            return;
+        }
+        for bytes in std::mem::take(&mut self.console.input) {
+            shared.send_with(&node, ToAgent::Input { key: key.clone() }, bytes);
+        }
+    }
+
+    pub(in crate::cluster) fn resize(
+        &mut self,
+        shared: &mut Shared,
+        client: &ClientId,
+        window: WindowSize,
+    ) {
+        if self.attached.last().is_none_or(|last| last.client != *client) {
+            return;
+        }
+        self.console.window = Some(window);
+        if let (Some(key), Some(node), true) =
+            (self.root_key(), self.root_node(), self.is_running())
+        {
+            shared.send(&node, ToAgent::Resize { key, window });
+        }
+    }
+
+    pub(in crate::cluster) fn detach(&mut self, client: &ClientId) {
+        self.attached.retain(|attached| attached.client != *client);
+    }
+}

@@ -1,0 +1,154 @@
+//! How a job ends; or seems to.
+
+use super::running::HeldEnd;
+use super::{Job, State};
+use crate::cluster::entry::ClusterEntry;
+use crate::cluster::event::Now;
+use crate::cluster::shared::Shared;
+use crate::event::{Event, Outcome};
+use crate::history::Entry;
+use protocol::agent::{AgentEvent, ExitKind};
+use protocol::cluster::NodeName;
+use protocol::cluster::client::Answer;
+
+/// SIGKILL on every architecture of Linux (signal(7)).
+const SIGKILL: i32 = 9;
+
+impl Job {
+    /// The job's first process ended.
+    pub(in crate::cluster) fn root_ended(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        status: ExitKind,
+    ) {
+        if self.live.root_end.is_none() {
+            self.live.root_end = Some(status);
+            self.weigh_end(now, shared);
+        }
+    }
+
+    /// Killed processes send FIN and RST at once, and an MPI run time gives up long before a grace
+    /// is over. So an end that is no success counts only once every machine of the job was
+    /// heard after it.
+    pub(in crate::cluster) fn weigh_end(&mut self, now: Now, shared: &mut Shared) {
+        let Some(status) = self.live.root_end else { return };
+        self.hold_while_needed();
+        let mut awaited = self.nodes();
+        if let Some(root) = self.root_node() {
+            // What it says comes in order: it was heard just now.
+            awaited.remove(&root);
+        }
+        let State::Running(running) = &mut self.state else { return };
+        let sound = status == ExitKind::Exited(0) || running.machine.is_ending();
+        if sound || awaited.is_empty() {
+            self.end_with(now, shared, status);
+        } else {
+            running.held = Some(HeldEnd { since: now.nanos, awaited });
+        }
+    }
+
+    fn end_with(&mut self, now: Now, shared: &mut Shared, status: ExitKind) {
+        let Some(agent) = self.ledger.root() else { return };
+        if let State::Running(running) = &mut self.state {
+            running.held = None;
+        }
+        self.feed(now, shared, Event::Agent { agent, event: AgentEvent::Ended { status } });
+    }
+
+    /// A machine's heartbeat came. One that came at least a heartbeat's time after the end was
+    /// sent after it.
+    pub(in crate::cluster) fn heard(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
+        let State::Running(running) = &mut self.state else { return };
+        let Some(held) = &mut running.held else { return };
+        if now.nanos >= held.since.saturating_add(shared.settings.heartbeat()) {
+            held.awaited.remove(node);
+        }
+        self.release_end(now, shared);
+    }
+
+    /// Lets a held end count, if nothing speaks against it any more.
+    pub(in crate::cluster) fn release_end(&mut self, now: Now, shared: &mut Shared) {
+        let State::Running(running) = &self.state else { return };
+        let Some(held) = &running.held else { return };
+        if held.awaited.is_empty() || running.machine.is_ending() {
+            if let Some(status) = self.live.root_end {
+                self.end_with(now, shared, status);
+            }
+        }
+    }
+
+    /// The one-job machine says that it is over.
+    pub(in crate::cluster) fn finish(&mut self, now: Now, shared: &mut Shared, outcome: Outcome) {
+        match outcome {
+            Outcome::Ended { status, .. } => self.over(now, shared, status),
+            Outcome::Lost { reason } => self.give_up(now, shared, &reason),
+        }
+    }
+
+    /// The job is over.
+    pub(in crate::cluster) fn over(&mut self, now: Now, shared: &mut Shared, status: ExitKind) {
+        let checkpoint = self.ledger.history.newest().map(|record| record.checkpoint);
+        self.come_to_rest(now, shared, Some(status), None);
+        for attached in std::mem::take(&mut self.attached) {
+            shared.answer_last(&attached.client, Answer::Ended { status, checkpoint });
+        }
+        self.fail_tickets(shared, "reach the job: it has ended");
+    }
+
+    /// The job can't go on by itself.
+    pub(in crate::cluster) fn give_up(&mut self, now: Now, shared: &mut Shared, reason: &str) {
+        let newest = self.ledger.history.newest().map(|record| record.checkpoint);
+        let way_out = match newest {
+            Some(checkpoint) => format!(
+                "; 'ckptd restart {}' goes on from checkpoint {checkpoint}",
+                self.ledger.name
+            ),
+            None => String::new(),
+        };
+        let line = format!("keep {} running: {reason}{way_out}", self.ledger.name);
+        if self.ledger.history.end().is_none() {
+            let entry = Entry::Ended { at_ms: now.unix_ms, status: None, asked: false };
+            self.record(shared, ClusterEntry::Job { job: self.ledger.id.clone(), entry });
+        }
+        self.mark(shared, &format!("failed to {line}"));
+        self.come_to_rest(now, shared, None, Some(reason.to_owned()));
+        for attached in std::mem::take(&mut self.attached) {
+            shared.fail(&attached.client, line.clone());
+        }
+        self.fail_tickets(shared, &line);
+    }
+
+    /// Ends a job that nobody wants any more, whatever is being done with it.
+    pub(in crate::cluster) fn kill_all(&mut self, now: Now, shared: &mut Shared) {
+        let status = ExitKind::Signalled(SIGKILL);
+        let entry = Entry::Ended { at_ms: now.unix_ms, status: Some(status), asked: true };
+        self.record(shared, ClusterEntry::Job { job: self.ledger.id.clone(), entry });
+        let checkpoint = self.ledger.history.newest().map(|record| record.checkpoint);
+        for client in std::mem::take(&mut self.tickets).into_values() {
+            shared.answer_last(&client, Answer::Ended { status, checkpoint });
+        }
+        self.over(now, shared, status);
+    }
+
+    fn come_to_rest(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        status: Option<ExitKind>,
+        reason: Option<String>,
+    ) {
+        let nodes = self.nodes();
+        self.haunted.extend(nodes);
+        let epoch = self.ledger.epoch;
+        let job = self.ledger.id.clone();
+        let at_ms = now.unix_ms;
+        self.record(shared, ClusterEntry::JobOver { job, epoch, status, reason, at_ms });
+        shared.occupied.remove(&self.ledger.id);
+        self.state = State::Over;
+        self.live = super::Live::default();
+        for node in &self.haunted {
+            self.kill_below(shared, node, epoch.saturating_add(1));
+        }
+    }
+}

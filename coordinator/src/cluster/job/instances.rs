@@ -1,0 +1,165 @@
+//! What this run of the coordinator knows of an epoch's instances.
+
+use super::Job;
+use super::partners;
+use crate::cluster::entry::InstanceRecord;
+use crate::cluster::shared::Shared;
+use protocol::agent::{AgentId, ExitKind};
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::{MovedListener, RelayLink, ShellCall, ToAgent};
+use protocol::launch::LaunchSpec;
+use std::collections::BTreeMap;
+
+/// How far an instance is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cluster) enum Stage {
+    /// Its machine has been told to start it.
+    Launching {
+        /// When that has taken too long.
+        deadline: u64,
+    },
+    /// It is being restored.
+    Restoring,
+    /// It runs.
+    Running,
+    /// No process is left in it.
+    Ended,
+}
+
+/// One instance.
+#[derive(Debug, Clone)]
+pub(in crate::cluster) struct Instance {
+    pub(in crate::cluster) record: InstanceRecord,
+    pub(in crate::cluster) stage: Stage,
+    /// Number of its first process, where it was launched.
+    pub(in crate::cluster) pid: Option<i32>,
+    pub(in crate::cluster) links: Vec<RelayLink>,
+    pub(in crate::cluster) partners: Vec<NodeName>,
+}
+
+/// A remote shell's call that waits until the job may change.
+#[derive(Debug, Clone)]
+pub(in crate::cluster) struct Delayed {
+    pub(in crate::cluster) call: ShellCall,
+    pub(in crate::cluster) logical_node: NodeName,
+    pub(in crate::cluster) launch: LaunchSpec,
+}
+
+/// The instances of one epoch.
+#[derive(Debug, Default)]
+pub(in crate::cluster) struct Live {
+    pub(in crate::cluster) instances: BTreeMap<AgentId, Instance>,
+    pub(in crate::cluster) delayed: Vec<Delayed>,
+    /// Listening sockets that are not where the job believes them to be.
+    pub(in crate::cluster) listeners: Vec<(AgentId, MovedListener)>,
+    /// How the job's first process ended.
+    pub(in crate::cluster) root_end: Option<ExitKind>,
+}
+
+impl Live {
+    pub(in crate::cluster) fn node(&self, instance: AgentId) -> Option<&NodeName> {
+        self.instances.get(&instance).map(|instance| &instance.record.node)
+    }
+
+    pub(in crate::cluster) fn insert(
+        &mut self,
+        instance: AgentId,
+        record: InstanceRecord,
+        stage: Stage,
+        partners: Vec<NodeName>,
+    ) {
+        let links = Vec::new();
+        self.instances.insert(instance, Instance { record, stage, pid: None, links, partners });
+    }
+
+    /// Those that have not ended.
+    pub(in crate::cluster) fn present(&self) -> impl Iterator<Item = (AgentId, &Instance)> {
+        self.instances
+            .iter()
+            .filter(|(_, instance)| instance.stage != Stage::Ended)
+            .map(|(number, instance)| (*number, instance))
+    }
+
+    pub(in crate::cluster) fn is_launching(&self) -> bool {
+        self.instances.values().any(|instance| matches!(instance.stage, Stage::Launching { .. }))
+    }
+
+    pub(in crate::cluster) fn deadline(&self) -> Option<u64> {
+        self.instances
+            .values()
+            .filter_map(|instance| match instance.stage {
+                Stage::Launching { deadline } => Some(deadline),
+                _ => None,
+            })
+            .min()
+    }
+
+    /// How often each machine is a partner.
+    fn partner_load(&self) -> BTreeMap<NodeName, u32> {
+        let mut load = BTreeMap::new();
+        for (_, instance) in self.present() {
+            for partner in &instance.partners {
+                *load.entry(partner.clone()).or_default() += 1;
+            }
+        }
+        load
+    }
+}
+
+impl Job {
+    /// Partners for an instance on this machine.
+    pub(in crate::cluster) fn choose_partners(
+        &self,
+        shared: &Shared,
+        node: &NodeName,
+    ) -> Vec<NodeName> {
+        let copies = self.ledger.settings().copies;
+        partners::choose(node, copies, &shared.members, &mut self.live.partner_load())
+    }
+
+    /// Replaces partners that can't be reached, and finds the ones that were lacking.
+    pub(in crate::cluster) fn renew_partners(&mut self, shared: &mut Shared) {
+        let copies = self.ledger.settings().copies;
+        let wanted = usize::try_from(copies.saturating_sub(1)).unwrap_or(usize::MAX);
+        let numbers: Vec<AgentId> = self.live.present().map(|(number, _)| number).collect();
+        for number in numbers {
+            let Some(instance) = self.live.instances.get(&number) else { continue };
+            let good = |node: &NodeName| shared.members.is_usable(node);
+            if instance.partners.len() == wanted && instance.partners.iter().all(good) {
+                continue;
+            }
+            let node = instance.record.node.clone();
+            let mut load = self.live.partner_load();
+            for partner in &instance.partners {
+                // Its own choice so far is not to count against it.
+                if let Some(count) = load.get_mut(partner) {
+                    *count = count.saturating_sub(1);
+                }
+            }
+            let nodes = partners::choose(&node, copies, &shared.members, &mut load);
+            let key = self.key(number);
+            if let Some(instance) = self.live.instances.get_mut(&number) {
+                if instance.partners != nodes {
+                    instance.partners.clone_from(&nodes);
+                    shared.send(&node, ToAgent::Partners { key, nodes });
+                }
+            }
+        }
+    }
+
+    /// Tells an agent again what it may have missed about an instance.
+    pub(in crate::cluster) fn remind(&mut self, shared: &mut Shared, number: AgentId) {
+        let key = self.key(number);
+        let Some(instance) = self.live.instances.get(&number) else { return };
+        let node = instance.record.node.clone();
+        let nodes = instance.partners.clone();
+        let links = instance.links.clone();
+        shared.send(&node, ToAgent::Partners { key: key.clone(), nodes });
+        if !links.is_empty() {
+            shared.send(&node, ToAgent::Links { key: key.clone(), links });
+        }
+        if self.ledger.root() == Some(number) {
+            shared.send(&node, ToAgent::ConsoleKept { key, offset: self.console.offset });
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What the log says of one job. Live and recovered jobs come to be by the same entries.
+
+use crate::cluster::entry::{
+    Cause, ClusterEntry, ImageRecord, InstanceRecord, Origin, RollbackRecord,
+};
+use crate::history::{Entry, History};
+use protocol::agent::{AgentId, CheckpointNumber, ExitKind};
+use protocol::cluster::agent::{JobUser, RelayLink};
+use protocol::cluster::client::RunRequest;
+use protocol::cluster::settings::JobSettings;
+use protocol::cluster::{Epoch, NodeName};
+use std::collections::BTreeMap;
+
+/// Rollbacks remembered for listings.
+const MOST_ROLLBACKS: usize = 100;
+
+/// How a job came to rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cluster) struct Over {
+    /// How it ended; None: given up.
+    pub(in crate::cluster) status: Option<ExitKind>,
+    /// Why it was given up.
+    pub(in crate::cluster) reason: Option<String>,
+    /// When, in milliseconds since 1970 UTC.
+    pub(in crate::cluster) at_ms: u64,
+}
+
+/// Where the job's log stood at the last mark.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::cluster) struct Mark {
+    pub(in crate::cluster) length: u64,
+    pub(in crate::cluster) console: u64,
+    pub(in crate::cluster) text: String,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(in crate::cluster) struct Ledger {
+    pub(in crate::cluster) id: String,
+    pub(in crate::cluster) name: String,
+    pub(in crate::cluster) user: JobUser,
+    pub(in crate::cluster) client_node: Option<NodeName>,
+    pub(in crate::cluster) request: RunRequest,
+    pub(in crate::cluster) created_at_ms: u64,
+    pub(in crate::cluster) epoch: Epoch,
+    /// The checkpoint that this epoch starts from.
+    pub(in crate::cluster) checkpoint: Option<CheckpointNumber>,
+    pub(in crate::cluster) cause: Cause,
+    /// When this epoch began, in milliseconds since 1970 UTC.
+    pub(in crate::cluster) epoch_at_ms: u64,
+    /// Rollbacks without a commit.
+    pub(in crate::cluster) failures: u32,
+    /// Of this epoch, those that have not ended.
+    pub(in crate::cluster) instances: BTreeMap<AgentId, InstanceRecord>,
+    next_instance: u32,
+    /// Where the other sides of its relays were when it began to run.
+    pub(in crate::cluster) links: BTreeMap<AgentId, Vec<RelayLink>>,
+    /// Whether this epoch runs.
+    pub(in crate::cluster) running: bool,
+    pub(in crate::cluster) history: History,
+    /// The checkpoint that was begun and of which nothing more has been said.
+    pub(in crate::cluster) in_flight: Option<CheckpointNumber>,
+    pub(in crate::cluster) images: BTreeMap<CheckpointNumber, BTreeMap<AgentId, ImageRecord>>,
+    pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
+    pub(in crate::cluster) mark: Mark,
+    pub(in crate::cluster) over: Option<Over>,
+}
+
+impl Ledger {
+    /// The ledger that begins with this entry; None where no ledger does.
+    pub(in crate::cluster) fn begin(entry: &ClusterEntry) -> Option<Self> {
+        let ClusterEntry::JobCreated { job, name, user, client_node, request, at_ms } = entry
+        else {
+            return None;
+        };
+        Some(Self {
+            id: job.clone(),
+            name: name.clone(),
+            user: user.clone(),
+            client_node: client_node.clone(),
+            request: request.as_ref().clone(),
+            created_at_ms: *at_ms,
+            epoch: 0,
+            checkpoint: None,
+            cause: Cause::Run,
+            epoch_at_ms: *at_ms,
+            failures: 0,
+            instances: BTreeMap::new(),
+            next_instance: 1,
+            links: BTreeMap::new(),
+            running: false,
+            history: History::default(),
+            in_flight: None,
+            images: BTreeMap::new(),
+            rollbacks: Vec::new(),
+            mark: Mark::default(),
+            over: None,
+        })
+    }
+
+    pub(in crate::cluster) fn settings(&self) -> &JobSettings {
+        &self.request.settings
+    }
+
+    /// The first number that no instance has had.
+    pub(in crate::cluster) fn next_instance(&self) -> AgentId {
+        AgentId(self.next_instance)
+    }
+
+    /// The instance with the job's first process.
+    pub(in crate::cluster) fn root(&self) -> Option<AgentId> {
+        self.instances.iter().find(|(_, record)| record.root).map(|(instance, _)| *instance)
+    }
+
+    /// Takes one more entry about this job into account.
+    pub(in crate::cluster) fn apply(&mut self, entry: &ClusterEntry) {
+        match entry {
+            ClusterEntry::Settings { settings, .. } => {
+                self.request.settings = settings.as_ref().clone();
+            }
+            ClusterEntry::EpochBegun { epoch, checkpoint, rollbacks, cause, at_ms, .. } => {
+                self.epoch = *epoch;
+                self.checkpoint = *checkpoint;
+                self.failures = *rollbacks;
+                self.cause = cause.clone();
+                self.epoch_at_ms = *at_ms;
+                self.instances.clear();
+                self.links.clear();
+                self.running = false;
+                self.in_flight = None;
+                self.mark = Mark::default();
+                self.over = None;
+            }
+            ClusterEntry::Instances { instances, .. } => {
+                for (instance, record) in instances {
+                    self.next_instance = self.next_instance.max(instance.0.saturating_add(1));
+                    self.instances.insert(*instance, record.clone());
+                }
+            }
+            ClusterEntry::InstanceEnded { instance, .. } => {
+                self.instances.remove(instance);
+            }
+            ClusterEntry::Running { rollback, links, .. } => {
+                self.running = true;
+                self.links.clone_from(links);
+                if let Some(rollback) = rollback {
+                    self.rollbacks.push(rollback.as_ref().clone());
+                    let surplus = self.rollbacks.len().saturating_sub(MOST_ROLLBACKS);
+                    self.rollbacks.drain(..surplus);
+                }
+            }
+            ClusterEntry::Job { entry, .. } => self.apply_job(entry),
+            ClusterEntry::Committed { record, images, .. } => {
+                self.history.apply(&Entry::Committed(record.clone()));
+                self.images.insert(record.checkpoint, images.clone());
+                self.in_flight = None;
+                self.failures = 0;
+            }
+            ClusterEntry::Held { checkpoint, instance, node, .. } => {
+                let image = self.images.get_mut(checkpoint).and_then(|of| of.get_mut(instance));
+                if let Some(image) = image {
+                    if !image.holders.contains(node) {
+                        image.holders.push(node.clone());
+                    }
+                }
+            }
+            ClusterEntry::Mark { length, console, text, .. } => {
+                self.mark = Mark { length: *length, console: *console, text: text.clone() };
+            }
+            ClusterEntry::JobOver { status, reason, at_ms, .. } => {
+                self.running = false;
+                self.instances.clear();
+                self.over = Some(Over { status: *status, reason: reason.clone(), at_ms: *at_ms });
+            }
+            ClusterEntry::Opened { .. }
+            | ClusterEntry::NodeKnown { .. }
+            | ClusterEntry::NodeGone { .. }
+            | ClusterEntry::NodeRemoved { .. }
+            | ClusterEntry::JobCreated { .. }
+            | ClusterEntry::JobRemoved { .. } => {}
+        }
+    }
+
+    fn apply_job(&mut self, entry: &Entry) {
+        self.history.apply(entry);
+        match entry {
+            Entry::Begun { checkpoint } => self.in_flight = Some(*checkpoint),
+            Entry::Abandoned { checkpoint, .. } if self.in_flight == Some(*checkpoint) => {
+                self.in_flight = None;
+            }
+            Entry::Collected { kept } => {
+                self.images.retain(|checkpoint, _| kept.contains(checkpoint));
+            }
+            _ => {}
+        }
+    }
+
+    /// What every node must keep of the job.
+    pub(in crate::cluster) fn kept(&self) -> BTreeMap<AgentId, Vec<CheckpointNumber>> {
+        let mut kept: BTreeMap<AgentId, Vec<CheckpointNumber>> = BTreeMap::new();
+        for (checkpoint, images) in &self.images {
+            for instance in images.keys() {
+                kept.entry(*instance).or_default().push(*checkpoint);
+            }
+        }
+        kept
+    }
+
+    /// The instance that a shell's call has led to in this epoch.
+    pub(in crate::cluster) fn instance_of_call(
+        &self,
+        caller: AgentId,
+        call: u64,
+    ) -> Option<AgentId> {
+        let origin = Origin::Shell { caller, call };
+        self.instances
+            .iter()
+            .find(|(_, record)| record.origin == origin)
+            .map(|(instance, _)| *instance)
+    }
+}

@@ -1,0 +1,357 @@
+//! A job that runs: its one-job machine, whose agents are the instances, and what that wants done.
+
+use super::instances::Stage;
+use super::{Job, State};
+use crate::cluster::entry::{ClusterEntry, ImageRecord};
+use crate::cluster::event::Now;
+use crate::cluster::shared::Shared;
+use crate::cluster::text;
+use crate::event::{Action, Event, Notice, Ticket};
+use crate::history::Entry;
+use crate::machine::JobMachine;
+use crate::settings::{Interval, SECOND, Settings};
+use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, Step};
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::ToAgent;
+use protocol::cluster::client::Answer;
+use protocol::cluster::image::ImageFacts;
+use protocol::cluster::settings::{self, JobSettings};
+use protocol::control::Reply;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// An end that may be the sign of a loss: kept until every machine was heard after it.
+#[derive(Debug, Clone)]
+pub(in crate::cluster) struct HeldEnd {
+    /// On the clock of [`crate::Time::nanos`].
+    pub(in crate::cluster) since: u64,
+    pub(in crate::cluster) awaited: BTreeSet<NodeName>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::cluster) struct Running {
+    pub(in crate::cluster) machine: JobMachine,
+    /// Images of the checkpoint in flight.
+    images: BTreeMap<AgentId, (CheckpointNumber, ImageRecord)>,
+    pub(in crate::cluster) held: Option<HeldEnd>,
+}
+
+fn one_job_settings(settings: &JobSettings, limits: crate::Limits) -> Settings {
+    let interval = match settings.interval {
+        settings::Interval::Auto => Interval::Auto,
+        settings::Interval::Seconds(seconds) if seconds.is_finite() && seconds > 0.0 => {
+            // Saturating; a fraction of a nanosecond is nothing.
+            Interval::Every((seconds * SECOND as f64) as u64)
+        }
+        settings::Interval::Seconds(_) => Interval::OnDemand,
+    };
+    let keep = usize::try_from(settings.keep).unwrap_or(usize::MAX).max(1);
+    Settings { interval, keep, copies: settings.copies.max(1), limits }
+}
+
+impl Job {
+    /// The epoch is complete and runs: a one-job machine takes over. `adopted`: it ran already
+    /// when this coordinator was started.
+    pub(in crate::cluster) fn run(&mut self, now: Now, shared: &mut Shared, adopted: bool) {
+        let machine = JobMachine::new(
+            self.ledger.id.clone(),
+            one_job_settings(self.ledger.settings(), shared.settings.limits),
+            self.ledger.history.clone(),
+            self.live.present().map(|(instance, _)| instance),
+        );
+        self.state =
+            State::Running(Box::new(Running { machine, images: BTreeMap::new(), held: None }));
+        self.hold_while_needed();
+        if adopted {
+            let in_flight = self.ledger.in_flight;
+            if let State::Running(running) = &mut self.state {
+                let actions = running.machine.adopt(now, in_flight);
+                self.obey(now, shared, actions);
+            }
+        } else {
+            let restored_from = self.ledger.checkpoint;
+            self.feed(now, shared, Event::Started { restored_from });
+        }
+        self.pass_input(shared);
+        self.start_delayed(now, shared);
+    }
+
+    /// No checkpoint while the set of instances is about to change, or while the job has ended
+    /// in a way that is not understood yet.
+    pub(in crate::cluster) fn hold_while_needed(&mut self) {
+        let launching = self.live.is_launching();
+        if let State::Running(running) = &mut self.state {
+            let held = launching || self.live.root_end.is_some();
+            running.machine.hold(held);
+        }
+    }
+
+    /// Lets the one-job machine see what time it is.
+    pub(in crate::cluster) fn tick(&mut self, now: Now, shared: &mut Shared) {
+        self.feed(now, shared, Event::Clock);
+    }
+
+    /// Gives the one-job machine an event and does what it says.
+    pub(in crate::cluster) fn feed(&mut self, now: Now, shared: &mut Shared, event: Event) {
+        if let State::Running(running) = &mut self.state {
+            let actions = running.machine.step(now, event);
+            self.obey(now, shared, actions);
+        }
+    }
+
+    pub(in crate::cluster) fn obey(&mut self, now: Now, shared: &mut Shared, actions: Vec<Action>) {
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
+            match action {
+                Action::Tell { agent, command } => self.tell(shared, agent, command),
+                Action::DrainConsole { checkpoint } => {
+                    if let (Some(key), Some(node)) = (self.root_key(), self.root_node()) {
+                        shared.send(&node, ToAgent::Drain { key, checkpoint });
+                    }
+                }
+                Action::Append(entry) => {
+                    if let Some(failed) = self.append_own(shared, entry) {
+                        if let State::Running(running) = &mut self.state {
+                            actions.extend(running.machine.step(now, failed));
+                        }
+                    }
+                }
+                Action::Reply { ticket, reply } => self.reply(shared, ticket, reply),
+                Action::Notify(notice) => self.notified(now, shared, notice),
+                Action::Finish(outcome) => {
+                    self.finish(now, shared, outcome);
+                    return;
+                }
+            }
+        }
+        self.start_delayed(now, shared);
+    }
+
+    fn tell(&mut self, shared: &mut Shared, instance: AgentId, command: AgentCommand) {
+        match command {
+            // One order to every machine says it for all instances.
+            AgentCommand::Collect { .. } => return,
+            // Daemons get their signals from the job's first process.
+            AgentCommand::Signal { .. } if self.ledger.root() != Some(instance) => return,
+            _ => {}
+        }
+        if let Some(node) = self.live.node(instance).cloned() {
+            shared.command(&node, self.key(instance), command);
+        }
+    }
+
+    /// An entry of the one-job machine. What comes of it at once.
+    fn append_own(&mut self, shared: &mut Shared, entry: Entry) -> Option<Event> {
+        let job = self.ledger.id.clone();
+        let epoch = self.ledger.epoch;
+        match entry {
+            Entry::Committed(record) => {
+                let checkpoint = record.checkpoint;
+                let images = match self.images_of(&record) {
+                    Ok(images) => images,
+                    Err(reason) => return Some(Event::RecordFailed { checkpoint, reason }),
+                };
+                let entry = ClusterEntry::Committed { job: job.clone(), record, images };
+                unwritable(shared, entry, &job, epoch, checkpoint)
+            }
+            Entry::Begun { checkpoint } => {
+                let entry = ClusterEntry::Job { job: job.clone(), entry };
+                self.ledger.apply(&entry);
+                unwritable(shared, entry, &job, epoch, checkpoint)
+            }
+            entry => {
+                self.record(shared, ClusterEntry::Job { job, entry });
+                None
+            }
+        }
+    }
+
+    fn images_of(&self, record: &CommitRecord) -> Result<BTreeMap<AgentId, ImageRecord>, String> {
+        let State::Running(running) = &self.state else { return Err("it has ended".to_owned()) };
+        record
+            .agents
+            .iter()
+            .map(|instance| match running.images.get(instance) {
+                Some((checkpoint, image)) if *checkpoint == record.checkpoint => {
+                    Ok((*instance, image.clone()))
+                }
+                _ => Err(format!("nothing is known of the image of instance {}", instance.0)),
+            })
+            .collect()
+    }
+
+    /// Facts of an image, and where it is.
+    pub(in crate::cluster) fn image(
+        &mut self,
+        shared: &Shared,
+        instance: AgentId,
+        checkpoint: CheckpointNumber,
+        facts: ImageFacts,
+        mut holders: Vec<NodeName>,
+    ) {
+        let Some(found) = self.live.instances.get(&instance) else { return };
+        let State::Running(running) = &mut self.state else { return };
+        let node = found.record.node.clone();
+        if !holders.contains(&node) {
+            holders.push(node.clone());
+        }
+        holders.retain(|holder| shared.members.get(holder).is_some());
+        holders.sort();
+        holders.dedup();
+        let copies = u32::try_from(holders.len()).unwrap_or(u32::MAX);
+        running.machine.copied(instance, checkpoint, copies);
+        let logical_node = found.record.logical_node.clone();
+        let image = ImageRecord { node, logical_node, holders, facts };
+        running.images.insert(instance, (checkpoint, image));
+    }
+
+    /// The log has a commit or the beginning of a checkpoint.
+    pub(in crate::cluster) fn recorded(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        epoch: u64,
+        entry: &ClusterEntry,
+    ) {
+        if let ClusterEntry::Committed { record, .. } = entry {
+            self.ledger.apply(entry);
+            if epoch == self.ledger.epoch {
+                let checkpoint = record.checkpoint;
+                self.feed(now, shared, Event::Recorded { checkpoint });
+            }
+        }
+    }
+
+    /// An agent's report about one of its instances.
+    pub(in crate::cluster) fn reported(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: AgentId,
+        event: AgentEvent,
+    ) {
+        match event {
+            AgentEvent::Ended { status } if self.ledger.root() == Some(instance) => {
+                self.root_ended(now, shared, status);
+            }
+            AgentEvent::Ended { .. } => self.emptied(now, shared, instance),
+            event => self.feed(now, shared, Event::Agent { agent: instance, event }),
+        }
+    }
+
+    /// The console is empty.
+    pub(in crate::cluster) fn drained(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        checkpoint: CheckpointNumber,
+        offset: u64,
+    ) {
+        let event = if offset == self.console.offset {
+            Event::ConsoleDrained { checkpoint, log_length: self.console.length }
+        } else {
+            let reason = "a part of the job's output is still to come".to_owned();
+            Event::DrainFailed { checkpoint, reason }
+        };
+        self.feed(now, shared, event);
+    }
+
+    /// No process is left in an instance.
+    pub(in crate::cluster) fn emptied(&mut self, now: Now, shared: &mut Shared, instance: AgentId) {
+        // The end of the first process is told by itself, and is the job's.
+        if self.ledger.root() == Some(instance) {
+            return;
+        }
+        let Some(found) = self.live.instances.get_mut(&instance) else { return };
+        match found.stage {
+            Stage::Ended => return,
+            Stage::Launching { .. } => {
+                // It ran, and ended at once.
+                let pid = found.pid;
+                self.shell_launched(now, shared, instance, pid);
+            }
+            Stage::Restoring | Stage::Running => {}
+        }
+        if let Some(found) = self.live.instances.get_mut(&instance) {
+            found.stage = Stage::Ended;
+        }
+        if self.is_running() {
+            self.settle_empty(now, shared, instance);
+        }
+    }
+
+    /// Takes an instance that has ended out of the job.
+    pub(in crate::cluster) fn settle_empty(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: AgentId,
+    ) {
+        if !self.ledger.instances.contains_key(&instance) {
+            return;
+        }
+        let job = self.ledger.id.clone();
+        self.record(shared, ClusterEntry::InstanceEnded { job, instance });
+        if let State::Running(running) = &mut self.state {
+            let actions = running.machine.remove_agent(now, instance);
+            self.obey(now, shared, actions);
+        }
+    }
+
+    fn reply(&mut self, shared: &mut Shared, ticket: Ticket, reply: Reply) {
+        let answer = match reply {
+            Reply::Committed(record) => Answer::Committed { record },
+            Reply::Ended { status, checkpoint } => Answer::Ended { status, checkpoint },
+            Reply::Failed(reason) => Answer::Failed { reason, status: 125 },
+            Reply::Status(_) => return,
+        };
+        self.answer_ticket(shared, ticket, answer);
+    }
+
+    fn notified(&mut self, _now: Now, shared: &mut Shared, notice: Notice) {
+        match notice {
+            Notice::Committed { record, .. } => {
+                self.mark(shared, &text::committed(&record));
+                self.keep(shared);
+                if let State::Running(running) = &mut self.state {
+                    running.images.retain(|_, (checkpoint, _)| *checkpoint > record.checkpoint);
+                }
+            }
+            Notice::Abandoned { checkpoint, step, reason, .. } => {
+                let line = format!("checkpoint {checkpoint} abandoned: {step}: {reason}");
+                self.tell_user(shared, &line);
+            }
+            Notice::Warning(text) => self.tell_user(shared, &format!("warning: {text}")),
+            Notice::Ending { signal } => self.mark(shared, &format!("sent signal {signal}")),
+        }
+    }
+
+    /// Tells every machine which images stay.
+    pub(in crate::cluster) fn keep(&self, shared: &mut Shared) {
+        let message = ToAgent::Keep { job: self.ledger.id.clone(), images: self.ledger.kept() };
+        shared.broadcast(&message);
+    }
+
+    /// The step of the checkpoint in flight.
+    pub(in crate::cluster) fn step_in_flight(&self, now: Now) -> Option<Step> {
+        match &self.state {
+            State::Running(running) => running.machine.in_flight(now).map(|flight| flight.step),
+            _ => None,
+        }
+    }
+}
+
+fn unwritable(
+    shared: &mut Shared,
+    entry: ClusterEntry,
+    job: &str,
+    epoch: u64,
+    checkpoint: CheckpointNumber,
+) -> Option<Event> {
+    if shared.append_for_checkpoint(entry, job, epoch, checkpoint) {
+        None
+    } else {
+        let reason = "the coordinator's log can't be written".to_owned();
+        Some(Event::RecordFailed { checkpoint, reason })
+    }
+}

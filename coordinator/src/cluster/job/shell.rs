@@ -1,0 +1,217 @@
+//! `ckptd rsh`: processes of a job start further ones on other nodes.
+
+use super::instances::{Delayed, Stage};
+use super::{Job, State, hosts};
+use crate::cluster::entry::{ClusterEntry, InstanceRecord, Origin};
+use crate::cluster::event::Now;
+use crate::cluster::shared::Shared;
+use protocol::agent::{AgentCommand, AgentId};
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::{LaunchOrder, RelayLink, RelaySide, ShellCall, ToAgent};
+use std::collections::BTreeMap;
+
+/// What goes through the relays of a remote shell: side 0 is the caller's.
+const STREAMS: [&str; 4] = ["in", "out", "err", "link"];
+
+/// Calls of one job that may wait at a time.
+const MOST_DELAYED: usize = 4096;
+
+impl Job {
+    /// A call: at once, or once the job runs.
+    pub(in crate::cluster) fn called(&mut self, now: Now, shared: &mut Shared, call: Delayed) {
+        let known = self.ledger.instance_of_call(call.call.caller.instance, call.call.call);
+        if let Some(instance) = known {
+            let running = self.live.instances.get(&instance);
+            if running.is_some_and(|instance| instance.stage == Stage::Running) {
+                self.shell_runs(shared, call.call, instance);
+            }
+            return;
+        }
+        let same = |other: &Delayed| other.call == call.call;
+        if self.live.delayed.iter().any(same) {
+            return;
+        }
+        if self.live.delayed.len() >= MOST_DELAYED {
+            refuse(shared, call.call, "too many remote shells are being started");
+            return;
+        }
+        self.live.delayed.push(call);
+        self.start_delayed(now, shared);
+    }
+
+    /// Starts what was called for, unless the job stands still or is not complete.
+    pub(in crate::cluster) fn start_delayed(&mut self, now: Now, shared: &mut Shared) {
+        while let State::Running(running) = &self.state {
+            if running.machine.is_pausing() || self.live.delayed.is_empty() {
+                return;
+            }
+            let call = self.live.delayed.remove(0);
+            self.start_shell(now, shared, call);
+        }
+    }
+
+    fn start_shell(&mut self, now: Now, shared: &mut Shared, delayed: Delayed) {
+        let Delayed { call, logical_node, launch } = delayed;
+        let Some(node) = hosts::machine_of(&logical_node, &self.ledger, &shared.members) else {
+            let reason = format!("no node of the cluster is named {logical_node}");
+            refuse(shared, call, &reason);
+            return;
+        };
+        if !shared.members.is_connected(&node) {
+            refuse(shared, call, &format!("{node} can't be reached"));
+            return;
+        }
+        let instance = self.ledger.next_instance();
+        let record = InstanceRecord {
+            node: node.clone(),
+            logical_node: logical_node.clone(),
+            root: false,
+            origin: Origin::Shell { caller: call.caller.instance, call: call.call },
+        };
+        self.record(
+            shared,
+            ClusterEntry::Instances {
+                job: self.ledger.id.clone(),
+                instances: BTreeMap::from([(instance, record.clone())]),
+            },
+        );
+        let partners = self.choose_partners(shared, &node);
+        let deadline = now.nanos.saturating_add(shared.settings.rollback.launch);
+        self.live.insert(instance, record, Stage::Launching { deadline }, partners.clone());
+        self.hold_while_needed();
+        let order = LaunchOrder {
+            key: self.key(instance),
+            logical_node,
+            hosts: hosts::content(&self.ledger, &shared.members),
+            launch,
+            is_root: false,
+            user: self.ledger.user.clone(),
+            settings: self.instance_settings(),
+            partners,
+            shell: Some(call),
+        };
+        shared.send(&node, ToAgent::Launch(Box::new(order)));
+    }
+
+    /// An instance that a shell called for runs.
+    pub(in crate::cluster) fn shell_launched(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: AgentId,
+        pid: Option<i32>,
+    ) {
+        let Some(found) = self.live.instances.get_mut(&instance) else { return };
+        if !matches!(found.stage, Stage::Launching { .. }) {
+            return;
+        }
+        found.stage = Stage::Running;
+        found.pid = pid;
+        let Origin::Shell { caller, call } = found.record.origin else { return };
+        let node = found.record.node.clone();
+        let Some(caller_node) = self.live.node(caller).cloned() else { return };
+        let job = &self.ledger.id;
+        let links = |side: u8, peer: AgentId, node: &NodeName| -> Vec<RelayLink> {
+            STREAMS
+                .iter()
+                .map(|stream| RelayLink {
+                    side: RelaySide { relay: format!("{job}/{}#{stream}", instance.0), side },
+                    peer: self.key(peer),
+                    node: node.clone(),
+                })
+                .collect()
+        };
+        let (at_caller, at_remote) = (links(0, instance, &node), links(1, caller, &caller_node));
+        let call = ShellCall { caller: self.key(caller), node: caller_node.clone(), call };
+        self.shell_runs(shared, call, instance);
+        self.link(shared, caller, at_caller);
+        self.link(shared, instance, at_remote);
+        if let State::Running(running) = &mut self.state {
+            running.machine.add_agent(instance);
+        }
+        self.hold_while_needed();
+        self.tick(now, shared);
+    }
+
+    fn link(&mut self, shared: &mut Shared, instance: AgentId, links: Vec<RelayLink>) {
+        let key = self.key(instance);
+        if let Some(found) = self.live.instances.get_mut(&instance) {
+            found.links.extend(links.iter().cloned());
+            shared.send(&found.record.node, ToAgent::Links { key, links });
+        }
+    }
+
+    fn shell_runs(&self, shared: &mut Shared, call: ShellCall, instance: AgentId) {
+        if let Some(node) = self.live.node(instance) {
+            let message = ToAgent::ShellRuns {
+                instance: self.key(instance),
+                node: node.clone(),
+                call: call.clone(),
+            };
+            shared.send(&call.node, message);
+        }
+    }
+
+    /// Tells the callers on a node again what has come of their calls: they may have missed it.
+    pub(in crate::cluster) fn remind_calls(&self, shared: &mut Shared, node: &NodeName) {
+        for (number, instance) in &self.live.instances {
+            let Origin::Shell { caller, call } = instance.record.origin else { continue };
+            if self.live.node(caller) == Some(node) && instance.stage == Stage::Running {
+                let call = ShellCall { caller: self.key(caller), node: node.clone(), call };
+                self.shell_runs(shared, call, *number);
+            }
+        }
+    }
+
+    /// An instance that a shell called for can't be had.
+    pub(in crate::cluster) fn shell_failed(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: AgentId,
+        reason: &str,
+    ) {
+        let Some(found) = self.live.instances.get_mut(&instance) else { return };
+        if !matches!(found.stage, Stage::Launching { .. }) {
+            return;
+        }
+        found.stage = Stage::Ended;
+        let origin = found.record.origin.clone();
+        let job = self.ledger.id.clone();
+        self.record(shared, ClusterEntry::InstanceEnded { job, instance });
+        if let Origin::Shell { caller, call } = origin {
+            if let Some(node) = self.live.node(caller).cloned() {
+                let call = ShellCall { caller: self.key(caller), node, call };
+                refuse(shared, call, reason);
+            }
+        }
+        self.hold_while_needed();
+        self.tick(now, shared);
+    }
+
+    /// Gives launches up that take too long.
+    pub(in crate::cluster) fn check_launches(&mut self, now: Now, shared: &mut Shared) {
+        let late: Vec<AgentId> = self
+            .live
+            .instances
+            .iter()
+            .filter(|(_, instance)| {
+                matches!(instance.stage, Stage::Launching { deadline } if now.nanos >= deadline)
+                    && matches!(instance.record.origin, Origin::Shell { .. })
+            })
+            .map(|(number, _)| *number)
+            .collect();
+        for instance in late {
+            if let Some(node) = self.live.node(instance).cloned() {
+                shared.command(&node, self.key(instance), AgentCommand::Kill);
+                let reason = format!("{node} has not started it in time");
+                self.shell_failed(now, shared, instance, &reason);
+            }
+        }
+    }
+}
+
+fn refuse(shared: &mut Shared, call: ShellCall, reason: &str) {
+    let node = call.node.clone();
+    shared.send(&node, ToAgent::ShellFailed { call, reason: reason.to_owned() });
+}

@@ -1,0 +1,297 @@
+//! Nodes come, are heard, fall silent and go.
+
+use super::ClusterMachine;
+use super::entry::{Cause, ClusterEntry};
+use super::event::{ClusterAction, Now};
+use super::job::instances::Stage;
+use super::job::{Job, State};
+use super::members::Presence;
+use super::shared::Shared;
+use protocol::agent::{AgentCommand, AgentId};
+use protocol::cluster::agent::{HeldInstance, Holding, NodeProfile, ToAgent, Vitals};
+use protocol::cluster::{NodeName, VERSION};
+
+/// Nodes that a cluster may have.
+const MOST_MEMBERS: usize = 4096;
+
+impl ClusterMachine {
+    /// A node says Hello over a new connection.
+    #[allow(clippy::too_many_arguments)] // The fields of one message.
+    pub(super) fn hello(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        connection: u64,
+        version: u32,
+        profile: NodeProfile,
+        instances: Vec<HeldInstance>,
+        holdings: Vec<Holding>,
+    ) {
+        let members = &self.shared.members;
+        let refusal = if members.is_removed(node) {
+            Some(format!("{node} was turned out of the cluster"))
+        } else if version != VERSION {
+            Some(format!("it speaks version {version}, the coordinator version {VERSION}"))
+        } else if members.get(node).is_none() && members.iter().count() >= MOST_MEMBERS {
+            Some(format!("the cluster has {MOST_MEMBERS} nodes already"))
+        } else if members
+            .get(node)
+            .and_then(|member| member.connection)
+            .is_some_and(|known| known > connection)
+        {
+            return;
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            self.shared.act(ClusterAction::Send {
+                node: node.clone(),
+                message: ToAgent::Refused { reason },
+                body: Vec::new(),
+            });
+            self.shared.act(ClusterAction::Disconnect { node: node.clone() });
+            return;
+        }
+        self.forget_clients_of(node, connection);
+        if self.shared.members.know(node, profile.clone(), now) {
+            let profile = Box::new(profile);
+            self.shared.append(ClusterEntry::NodeKnown { node: node.clone(), profile });
+        }
+        if let Some(member) = self.shared.members.get_mut(node) {
+            member.connection = Some(connection);
+            member.heard = now;
+            member.holdings = holdings;
+            if member.presence == Presence::Leaving {
+                // It has been started again, and will say if it is to go once more.
+                member.presence = Presence::There;
+            }
+        }
+        self.leaving.remove(node);
+        let epochs = self
+            .jobs
+            .values()
+            .filter(|job| !job.is_over())
+            .map(|job| (job.ledger.id.clone(), job.ledger.epoch))
+            .collect();
+        let millis = |nanos: u64| nanos / 1_000_000;
+        let welcome = ToAgent::Welcome {
+            heartbeat_ms: millis(self.shared.settings.heartbeat()).max(1),
+            lease_ms: millis(self.shared.settings.lease()).max(1),
+            epochs,
+        };
+        self.shared.send(node, welcome);
+        self.broadcast_peers();
+        let ids: Vec<String> = self.jobs.keys().cloned().collect();
+        for id in ids {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.node_back(now, &mut self.shared, node, &instances);
+            }
+        }
+        self.sweep_holdings(node);
+        self.members_changed(now);
+    }
+
+    /// Images that a node need not keep.
+    fn sweep_holdings(&mut self, node: &NodeName) {
+        let Some(member) = self.shared.members.get(node) else { return };
+        let mut held: Vec<String> =
+            member.holdings.iter().map(|holding| holding.job.clone()).collect();
+        held.sort();
+        held.dedup();
+        for id in held {
+            // What nobody has ever heard of is left alone: the log may be a lost one's successor.
+            let images = match self.jobs.get(&id) {
+                Some(job) if !job.has_checkpoint_in_flight(&self.shared) => job.ledger.kept(),
+                None if self.removed_jobs.contains(&id) => Default::default(),
+                _ => continue,
+            };
+            self.shared.send(node, ToAgent::Keep { job: id, images });
+        }
+    }
+
+    pub(super) fn disconnected(&mut self, now: Now, node: &NodeName, connection: u64) {
+        let Some(member) = self.shared.members.get_mut(node) else { return };
+        if member.connection != Some(connection) {
+            return;
+        }
+        member.connection = None;
+        self.forget_clients_of(node, connection.saturating_add(1));
+        for job in self.jobs.values_mut() {
+            job.node_unheard(now, &mut self.shared, node);
+        }
+        self.members_changed(now);
+    }
+
+    pub(super) fn heartbeat(&mut self, now: Now, node: &NodeName, sequence: u64, vitals: Vitals) {
+        let Some(member) = self.shared.members.get_mut(node) else { return };
+        member.heard = now;
+        member.vitals = Vitals { speed: vitals.speed.or(member.vitals.speed), ..vitals };
+        self.shared.send(node, ToAgent::Heard { sequence });
+        for job in self.jobs.values_mut() {
+            job.heard(now, &mut self.shared, node);
+        }
+    }
+
+    /// Declares those gone whose grace is over.
+    pub(super) fn check_grace(&mut self, now: Now) {
+        for node in self.shared.members.overdue(now, self.shared.settings.grace) {
+            self.declare_gone(now, &node);
+        }
+    }
+
+    fn declare_gone(&mut self, now: Now, node: &NodeName) {
+        let Some(member) = self.shared.members.get_mut(node) else { return };
+        member.presence = Presence::Gone;
+        let connection = member.connection.take();
+        let at_ms = now.unix_ms;
+        self.shared.append(ClusterEntry::NodeGone { node: node.clone(), at_ms });
+        if let Some(connection) = connection {
+            self.forget_clients_of(node, connection.saturating_add(1));
+            self.shared.act(ClusterAction::Disconnect { node: node.clone() });
+        }
+        self.node_is_gone(now, node);
+    }
+
+    /// Turns a node out for ever.
+    pub(super) fn turn_out(&mut self, now: Now, node: &NodeName) {
+        let connected = self.shared.members.is_connected(node);
+        self.shared.append(ClusterEntry::NodeRemoved { node: node.clone() });
+        self.shared.act(ClusterAction::Revoke { node: node.clone() });
+        if connected {
+            let reason = format!("{node} was turned out of the cluster");
+            self.shared.send(node, ToAgent::Refused { reason });
+            self.shared.act(ClusterAction::Disconnect { node: node.clone() });
+        }
+        self.forget_clients_of(node, u64::MAX);
+        self.shared.members.remove(node);
+        self.node_is_gone(now, node);
+    }
+
+    fn node_is_gone(&mut self, now: Now, node: &NodeName) {
+        if let Some(leaving) = self.leaving.remove(node) {
+            for client in leaving.clients {
+                let reason = format!("let {node} go: it went before its processes had moved");
+                self.shared.fail(&client, reason);
+            }
+        }
+        self.broadcast_peers();
+        let ids: Vec<String> = self.jobs.keys().cloned().collect();
+        for id in ids {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.node_gone(now, &mut self.shared, node);
+            }
+        }
+        self.members_changed(now);
+    }
+
+    fn broadcast_peers(&mut self) {
+        let peers = self.shared.members.peers();
+        self.shared.broadcast(&ToAgent::Peers { peers });
+    }
+
+    fn members_changed(&mut self, now: Now) {
+        for job in self.jobs.values_mut() {
+            job.plan_if_waiting(now, &mut self.shared);
+            if job.is_running() {
+                job.renew_partners(&mut self.shared);
+            }
+        }
+    }
+}
+
+impl Job {
+    fn has_checkpoint_in_flight(&self, _shared: &Shared) -> bool {
+        self.ledger.in_flight.is_some()
+    }
+
+    /// A node's connection is gone: nobody stands still for its sake.
+    fn node_unheard(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
+        let there: Vec<AgentId> = self
+            .live
+            .present()
+            .filter(|(_, instance)| instance.record.node == *node)
+            .map(|(number, _)| number)
+            .collect();
+        let reason = format!("the connection to {node} was lost");
+        for number in there {
+            if let State::Running(running) = &mut self.state {
+                let actions = running.machine.agent_unheard(now, number, &reason);
+                self.obey(now, shared, actions);
+            }
+        }
+    }
+
+    /// A node is back: what it holds is compared with what it should.
+    fn node_back(&mut self, now: Now, shared: &mut Shared, node: &NodeName, held: &[HeldInstance]) {
+        if self.haunted.contains(node) {
+            let below = self.ledger.epoch.saturating_add(u64::from(self.is_over()));
+            self.kill_below(shared, node, below);
+        }
+        if self.is_over() {
+            return;
+        }
+        let held: Vec<&HeldInstance> = held
+            .iter()
+            .filter(|held| held.key.job == self.ledger.id && held.key.epoch == self.ledger.epoch)
+            .collect();
+        for stranger in &held {
+            let known = self.live.node(stranger.key.instance) == Some(node);
+            if !known {
+                shared.command(node, stranger.key.clone(), AgentCommand::Kill);
+            }
+        }
+        let expected: Vec<(AgentId, Stage)> = self
+            .live
+            .present()
+            .filter(|(_, instance)| instance.record.node == *node)
+            .map(|(number, instance)| (number, instance.stage))
+            .collect();
+        if expected.is_empty() {
+            return;
+        }
+        if let State::Making(_) = &self.state {
+            // Orders or answers may have been lost on the way.
+            let reason = format!("the connection to {node} was lost");
+            self.roll_back(now, shared, Cause::Again { reason });
+            return;
+        }
+        for (number, stage) in expected {
+            let found = held.iter().find(|held| held.key.instance == number);
+            match (found, stage) {
+                (None, Stage::Launching { .. }) => {
+                    let reason = format!("the connection to {node} was lost");
+                    self.shell_failed(now, shared, number, &reason);
+                }
+                (None, _) => {
+                    let reason = format!("instance {} is not there any more", number.0);
+                    self.roll_back(now, shared, Cause::Broken { node: node.clone(), reason });
+                    return;
+                }
+                (Some(found), _) => {
+                    if matches!(stage, Stage::Launching { .. }) {
+                        self.shell_launched(now, shared, number, None);
+                    }
+                    self.remind(shared, number);
+                    if let State::Running(running) = &mut self.state {
+                        let mut actions = Vec::new();
+                        if found.adopted {
+                            let reason = format!("the agent of {node} was started again");
+                            actions.extend(running.machine.agent_unheard(now, number, &reason));
+                        }
+                        actions.extend(running.machine.agent_heard(number));
+                        self.obey(now, shared, actions);
+                    }
+                    if let (Some(status), true) = (found.ended, self.ledger.root() == Some(number))
+                    {
+                        self.root_ended(now, shared, status);
+                        if self.is_over() {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+        self.remind_calls(shared, node);
+        self.pass_input(shared);
+    }
+}

@@ -1,0 +1,95 @@
+//! Among plans that load the machines alike: the one that moves the fewest bytes.
+//!
+//! Units of the same load are exchanged around cycles of machines, as long as that saves anything:
+//! a cycle of negative cost in the graph whose edge from A to B costs what the best unit on A
+//! would cost more on B (Bellman and Ford find it). Where there is none, no exchange of any kind
+//! saves anything.
+
+use super::Board;
+
+/// Rounds at most: each saves at least a byte, most save an image.
+const MOST_ROUNDS: usize = 10_000;
+
+#[derive(Clone, Copy)]
+struct Edge {
+    cost: i128,
+    piece: usize,
+}
+
+impl Board<'_> {
+    pub(super) fn exchange(&mut self, moved: &[usize]) {
+        let mut loads: Vec<u32> = moved.iter().map(|index| self.pieces[*index].load).collect();
+        loads.sort_unstable();
+        loads.dedup();
+        for load in loads {
+            let class: Vec<usize> =
+                moved.iter().copied().filter(|index| self.pieces[*index].load == load).collect();
+            for _ in 0..MOST_ROUNDS {
+                if !self.improve(&class) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn improve(&mut self, class: &[usize]) -> bool {
+        let machines = self.machines.len();
+        let mut edges: Vec<Option<Edge>> = vec![None; machines * machines];
+        for index in class {
+            let piece = &self.pieces[*index];
+            let Some((from, _)) = piece.home else { continue };
+            for to in (0..machines).filter(|to| *to != from && self.fit[piece.image][*to]) {
+                let cost = i128::from(self.cost(piece, to)) - i128::from(self.cost(piece, from));
+                let edge = &mut edges[from * machines + to];
+                if edge.is_none_or(|known| cost < known.cost) {
+                    *edge = Some(Edge { cost, piece: *index });
+                }
+            }
+        }
+        let cycle = negative_cycle(machines, &edges);
+        for (from, to) in &cycle {
+            if let Some(edge) = edges[from * machines + to] {
+                if let Some((home, _)) = &mut self.pieces[edge.piece].home {
+                    *home = *to;
+                }
+            }
+        }
+        !cycle.is_empty()
+    }
+}
+
+/// The edges of a cycle with a negative sum; empty where there is none.
+fn negative_cycle(machines: usize, edges: &[Option<Edge>]) -> Vec<(usize, usize)> {
+    let mut distance = vec![0_i128; machines];
+    let mut before: Vec<Option<usize>> = vec![None; machines];
+    let mut relaxed = None;
+    for _ in 0..machines {
+        relaxed = None;
+        for from in 0..machines {
+            for to in 0..machines {
+                if let Some(edge) = edges[from * machines + to] {
+                    if distance[from] + edge.cost < distance[to] {
+                        distance[to] = distance[from] + edge.cost;
+                        before[to] = Some(from);
+                        relaxed = Some(to);
+                    }
+                }
+            }
+        }
+    }
+    let Some(mut at) = relaxed else { return Vec::new() };
+    // After so many steps back one is in the cycle for certain.
+    for _ in 0..machines {
+        at = before[at].unwrap_or(at);
+    }
+    let mut cycle = Vec::new();
+    let start = at;
+    while let Some(from) = before[at] {
+        cycle.push((from, at));
+        at = from;
+        if at == start || cycle.len() > machines {
+            break;
+        }
+    }
+    cycle
+}

@@ -1,0 +1,188 @@
+//! From the log to the state that it speaks of.
+
+use super::entry::{self, Cause, ClusterEntry, Origin};
+use super::event::{ClusterAction, Now};
+use super::job::console::Console;
+use super::job::instances::Stage;
+use super::job::ledger::Ledger;
+use super::job::{Job, State};
+use super::members::{Members, Presence};
+use super::rollback::Beginning;
+use super::shared::Shared;
+use super::{ClusterMachine, RecoverError};
+use protocol::agent::AgentId;
+use protocol::cluster::NodeName;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the whole log says.
+#[derive(Debug, Default)]
+pub(super) struct Recovered {
+    members: Members,
+    ledgers: BTreeMap<String, Ledger>,
+    removed_jobs: BTreeSet<String>,
+}
+
+impl Recovered {
+    pub(super) fn read(
+        now: Now,
+        entries: impl IntoIterator<Item = ClusterEntry>,
+    ) -> Result<Self, RecoverError> {
+        let mut state = Self::default();
+        for entry in entries {
+            state.apply(now, entry)?;
+        }
+        Ok(state)
+    }
+
+    fn apply(&mut self, now: Now, entry: ClusterEntry) -> Result<(), RecoverError> {
+        match &entry {
+            ClusterEntry::Opened { format } if *format > entry::FORMAT => {
+                return Err(RecoverError::Newer { found: *format });
+            }
+            ClusterEntry::Opened { .. } => {}
+            ClusterEntry::NodeKnown { node, profile } => {
+                self.members.know(node, profile.as_ref().clone(), now);
+            }
+            ClusterEntry::NodeGone { node, .. } => {
+                if let Some(member) = self.members.get_mut(node) {
+                    member.presence = Presence::Gone;
+                }
+            }
+            ClusterEntry::NodeRemoved { node } => self.members.remove(node),
+            ClusterEntry::JobCreated { job, .. } => {
+                if let Some(ledger) = Ledger::begin(&entry) {
+                    self.ledgers.insert(job.clone(), ledger);
+                }
+            }
+            ClusterEntry::JobRemoved { job } => {
+                self.ledgers.remove(job);
+                self.removed_jobs.insert(job.clone());
+            }
+            ClusterEntry::Settings { job, .. }
+            | ClusterEntry::EpochBegun { job, .. }
+            | ClusterEntry::Instances { job, .. }
+            | ClusterEntry::InstanceEnded { job, .. }
+            | ClusterEntry::Running { job, .. }
+            | ClusterEntry::Job { job, .. }
+            | ClusterEntry::Committed { job, .. }
+            | ClusterEntry::Held { job, .. }
+            | ClusterEntry::Mark { job, .. }
+            | ClusterEntry::JobOver { job, .. } => {
+                if let Some(ledger) = self.ledgers.get_mut(job) {
+                    ledger.apply(&entry);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The machine that goes on from here.
+    pub(super) fn into_machine(
+        self,
+        mut shared: Shared,
+        now: Now,
+        job_logs: &BTreeMap<String, u64>,
+    ) -> ClusterMachine {
+        shared.members = self.members;
+        shared.members.forgive(now);
+        let mut jobs = BTreeMap::new();
+        for (id, ledger) in self.ledgers {
+            let length = job_logs.get(&id).copied().unwrap_or(0);
+            let mut job = Job::new(ledger);
+            job.take_up(now, &mut shared, length);
+            jobs.insert(id, job);
+        }
+        let mut machine = ClusterMachine::of(shared, now);
+        machine.jobs = jobs;
+        machine.removed_jobs = self.removed_jobs;
+        machine
+    }
+}
+
+impl Job {
+    /// Goes on from what the log says.
+    fn take_up(&mut self, now: Now, shared: &mut Shared, log_length: u64) {
+        self.console.window = self.ledger.request.launch.window;
+        if self.ledger.over.is_some() {
+            self.console = Console::at(log_length, 0);
+            return;
+        }
+        if let Some(end) = self.ledger.history.end().filter(|_| self.ledger.running).copied() {
+            // It ended just before; only the last word is lacking.
+            self.console = Console::at(log_length, 0);
+            match end.status {
+                Some(status) => self.over(now, shared, status),
+                None => self.give_up(now, shared, "it was lost"),
+            }
+            return;
+        }
+        if !self.ledger.running {
+            self.make_again(now, shared);
+            return;
+        }
+        // Whatever is behind the last mark came from the console.
+        let mark = self.ledger.mark.clone();
+        let window = self.console.window;
+        self.console = if log_length >= mark.length {
+            let offset = mark.console.saturating_add(log_length - mark.length);
+            Console::at(log_length, offset)
+        } else {
+            // The mark itself was not written any more.
+            let job = self.ledger.id.clone();
+            let bytes = mark.text.clone().into_bytes();
+            let length = log_length.saturating_add(bytes.len() as u64);
+            shared.act(ClusterAction::Log { job, bytes });
+            Console::at(length, mark.console)
+        };
+        self.console.window = window;
+        let records: Vec<_> =
+            self.records().map(|(number, record)| (number, record.clone())).collect();
+        let mut occupied: BTreeMap<NodeName, u32> = BTreeMap::new();
+        for (number, record) in records {
+            *occupied.entry(record.node.clone()).or_default() += 1;
+            let partners = self.choose_partners(shared, &record.node);
+            let stage = match record.origin {
+                // Whether it had been launched is seen when its node says Hello.
+                Origin::Shell { .. } if !self.was_in_a_commit(number) => Stage::Launching {
+                    deadline: now.nanos.saturating_add(
+                        shared.settings.grace.saturating_add(shared.settings.rollback.launch),
+                    ),
+                },
+                _ => Stage::Running,
+            };
+            let links = self.ledger.links.get(&number).cloned().unwrap_or_default();
+            self.live.insert(number, record, stage, partners);
+            if let Some(instance) = self.live.instances.get_mut(&number) {
+                instance.links = links;
+            }
+        }
+        shared.occupied.insert(self.ledger.id.clone(), occupied);
+        self.run(now, shared, true);
+    }
+
+    fn was_in_a_commit(&self, instance: AgentId) -> bool {
+        self.ledger.images.values().any(|images| images.contains_key(&instance))
+    }
+
+    /// Nobody knows how far the making of the epoch was: one more is begun.
+    fn make_again(&mut self, now: Now, shared: &mut Shared) {
+        let members = &shared.members;
+        self.haunted = members
+            .iter()
+            .map(|(node, _)| node)
+            .filter(|node| !members.is_gone(node))
+            .cloned()
+            .collect();
+        // Not a failure: whoever was at fault, it was not the job.
+        let failures = self.ledger.failures;
+        let mut begin = Beginning::of(now, self.ledger.cause.clone(), self.ledger.checkpoint);
+        begin.record.lost_at_ms = self.ledger.epoch_at_ms;
+        begin.record.declared_ms = self.ledger.epoch_at_ms;
+        let cause = match &begin.cause {
+            Cause::Run if self.ledger.epoch == 0 => Cause::Run,
+            _ => Cause::Recovered,
+        };
+        self.state = State::Over;
+        self.begin_epoch(now, shared, Beginning { cause, failures, ..begin });
+    }
+}

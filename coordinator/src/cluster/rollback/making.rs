@@ -1,0 +1,398 @@
+//! How an epoch begins, fails, and comes to run.
+
+use super::plan;
+use crate::cluster::entry::{Cause, ClusterEntry, RollbackRecord};
+use crate::cluster::event::Now;
+use crate::cluster::job::instances::{Live, Stage as InstanceStage};
+use crate::cluster::job::{Job, State};
+use crate::cluster::shared::Shared;
+use crate::cluster::text;
+use crate::history::CommittedState;
+use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::{OuterSocket, RelaySide};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Times in a row that machines may fail to make an epoch.
+const MOST_FAILED_MAKES: u32 = 2;
+
+/// How far the making of an epoch is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cluster) enum Stage {
+    /// Machines that have not said yet that nothing older is left on them.
+    Killing { awaited: BTreeSet<NodeName>, warned: bool },
+    /// For machines or images.
+    Waiting { reason: String },
+    /// The first instance is being started.
+    Launching,
+    /// Instances whose images are not there yet.
+    Preparing { awaited: BTreeSet<AgentId> },
+    /// Instances that are not complete yet.
+    Restoring { awaited: BTreeSet<AgentId> },
+    /// Instances that do not run yet.
+    Starting { awaited: BTreeSet<AgentId> },
+}
+
+/// An epoch that is being made.
+#[derive(Debug)]
+pub(in crate::cluster) struct Making {
+    pub(in crate::cluster) stage: Stage,
+    pub(in crate::cluster) deadline: Option<u64>,
+    pub(in crate::cluster) record: RollbackRecord,
+    /// Times in a row that machines failed to make it.
+    pub(super) failed_makes: u32,
+    pub(super) avoid: BTreeSet<NodeName>,
+    pub(super) force: bool,
+    pub(super) sockets: BTreeMap<AgentId, Vec<OuterSocket>>,
+    pub(super) sides: BTreeMap<AgentId, Vec<RelaySide>>,
+}
+
+/// What an epoch begins with.
+#[derive(Debug)]
+pub(in crate::cluster) struct Beginning {
+    pub(in crate::cluster) cause: Cause,
+    pub(in crate::cluster) checkpoint: Option<CheckpointNumber>,
+    /// Rollbacks without a commit, this one included.
+    pub(in crate::cluster) failures: u32,
+    /// What is known of the way so far.
+    pub(in crate::cluster) record: RollbackRecord,
+    pub(in crate::cluster) failed_makes: u32,
+    pub(in crate::cluster) avoid: BTreeSet<NodeName>,
+    pub(in crate::cluster) force: bool,
+}
+
+impl Beginning {
+    /// For a cause that came to be known just now.
+    pub(in crate::cluster) fn of(
+        now: Now,
+        cause: Cause,
+        checkpoint: Option<CheckpointNumber>,
+    ) -> Self {
+        let record = RollbackRecord {
+            reason: cause.word().to_owned(),
+            node: cause.node().cloned(),
+            checkpoint,
+            lost_at_ms: now.unix_ms,
+            declared_ms: now.unix_ms,
+            ..RollbackRecord::default()
+        };
+        let avoid = BTreeSet::new();
+        Self { cause, checkpoint, failures: 0, record, failed_makes: 0, avoid, force: false }
+    }
+}
+
+impl Job {
+    /// Begins an epoch: everything older is void from here on.
+    pub(in crate::cluster) fn begin_epoch(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        begin: Beginning,
+    ) {
+        let nodes = self.nodes();
+        self.haunted.extend(nodes);
+        self.haunted.retain(|node| !shared.members.is_gone(node));
+        let first = self.ledger.epoch == 0;
+        let epoch = self.ledger.epoch.saturating_add(1);
+        self.record(
+            shared,
+            ClusterEntry::EpochBegun {
+                job: self.ledger.id.clone(),
+                epoch,
+                checkpoint: begin.checkpoint,
+                rollbacks: begin.failures,
+                cause: begin.cause,
+                at_ms: now.unix_ms,
+            },
+        );
+        self.live = Live::default();
+        shared.occupied.remove(&self.ledger.id);
+        self.fail_tickets(shared, "finish what was asked for: the job is being rolled back");
+        self.state = State::Making(Box::new(Making {
+            stage: Stage::Killing { awaited: self.haunted.clone(), warned: false },
+            deadline: Some(now.nanos.saturating_add(shared.settings.rollback.kill)),
+            record: RollbackRecord { checkpoint: begin.checkpoint, ..begin.record },
+            failed_makes: begin.failed_makes,
+            avoid: begin.avoid,
+            force: begin.force,
+            sockets: BTreeMap::new(),
+            sides: BTreeMap::new(),
+        }));
+        for node in &self.haunted {
+            self.kill_below(shared, node, epoch);
+        }
+        if !first {
+            let record = begin.checkpoint.and_then(|number| self.ledger.history.record(number));
+            let length = record.map_or(0, |record| record.log_length);
+            self.cut_log(shared, length, begin.checkpoint);
+        }
+        self.after_killing(now, shared);
+    }
+
+    /// The checkpoint to go back to: the newest committed one on the way to the job as it is.
+    pub(in crate::cluster) fn last_checkpoint(&self) -> Option<CheckpointNumber> {
+        self.ledger.history.retained(1).last().copied()
+    }
+
+    /// The job has to go back, for this cause.
+    pub(in crate::cluster) fn roll_back(&mut self, now: Now, shared: &mut Shared, cause: Cause) {
+        let begin = match &self.state {
+            State::Over => return,
+            State::Running(running) if running.machine.is_ending() => {
+                // Nobody wants it back.
+                self.kill_all(now, shared);
+                return;
+            }
+            State::Running(_) => {
+                let checkpoint = self.last_checkpoint();
+                let mut begin = Beginning::of(now, cause, checkpoint);
+                if let Cause::Lost { node } = &begin.cause {
+                    let heard = shared.members.get(node).map(|member| member.heard.unix_ms);
+                    begin.record.lost_at_ms = heard.unwrap_or(now.unix_ms);
+                }
+                begin
+            }
+            State::Making(making) => Beginning {
+                cause,
+                checkpoint: self.ledger.checkpoint,
+                failures: 0,
+                record: making.record.clone(),
+                failed_makes: making.failed_makes,
+                avoid: making.avoid.clone(),
+                force: making.force,
+            },
+        };
+        let failures = self.ledger.failures.saturating_add(1);
+        let most = self.ledger.settings().max_restarts;
+        if failures > most {
+            let reason = format!("it was rolled back {most} times without a new commit");
+            self.give_up(now, shared, &reason);
+            return;
+        }
+        self.begin_epoch(now, shared, Beginning { failures, ..begin });
+    }
+
+    /// A machine failed at a step of the making.
+    pub(in crate::cluster) fn make_failed(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        node: Option<&NodeName>,
+        reason: &str,
+    ) {
+        let first_run = self.ledger.epoch == 1;
+        let State::Making(making) = &mut self.state else { return };
+        making.failed_makes += 1;
+        making.avoid.extend(node.cloned());
+        if first_run || making.failed_makes >= MOST_FAILED_MAKES {
+            self.give_up(now, shared, reason);
+        } else {
+            self.say(shared, &format!("warning: {reason}; trying once more"));
+            self.roll_back(now, shared, Cause::Again { reason: reason.to_owned() });
+        }
+    }
+
+    /// A machine was declared gone, or turned out.
+    pub(in crate::cluster) fn node_gone(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
+        self.haunted.remove(node);
+        if self.is_over() {
+            return;
+        }
+        if self.live.present().any(|(_, instance)| instance.record.node == *node) {
+            self.roll_back(now, shared, Cause::Lost { node: node.clone() });
+            return;
+        }
+        if let State::Making(making) = &mut self.state {
+            if let Stage::Killing { awaited, .. } = &mut making.stage {
+                awaited.remove(node);
+            }
+        }
+        self.after_killing(now, shared);
+        self.plan_if_waiting(now, shared);
+    }
+
+    /// A machine has nothing older than this epoch any more.
+    pub(in crate::cluster) fn killed(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        node: &NodeName,
+        below: u64,
+    ) {
+        if below < self.ledger.epoch {
+            return;
+        }
+        self.haunted.remove(node);
+        if let State::Making(making) = &mut self.state {
+            if let Stage::Killing { awaited, .. } = &mut making.stage {
+                awaited.remove(node);
+            }
+        }
+        self.after_killing(now, shared);
+    }
+
+    fn after_killing(&mut self, now: Now, shared: &mut Shared) {
+        if let State::Making(making) = &self.state {
+            if matches!(&making.stage, Stage::Killing { awaited, .. } if awaited.is_empty()) {
+                self.plan(now, shared);
+            }
+        }
+    }
+
+    pub(in crate::cluster) fn plan_if_waiting(&mut self, now: Now, shared: &mut Shared) {
+        if let State::Making(making) = &self.state {
+            if matches!(making.stage, Stage::Waiting { .. }) {
+                self.plan(now, shared);
+            }
+        }
+    }
+
+    /// A committed checkpoint before this one whose images are not all lost.
+    pub(super) fn older_checkpoint(
+        &self,
+        shared: &Shared,
+        than: CheckpointNumber,
+    ) -> Option<CheckpointNumber> {
+        self.ledger
+            .history
+            .committed()
+            .rev()
+            .filter(|(record, state)| *state == CommittedState::Current && record.checkpoint < than)
+            .map(|(record, _)| record.checkpoint)
+            .find(|number| {
+                self.ledger.images.get(number).is_some_and(|images| {
+                    images.values().all(|image| {
+                        image.holders.iter().any(|holder| !shared.members.is_gone(holder))
+                    })
+                })
+            })
+    }
+
+    /// Stops until something changes: a machine comes, or one is declared gone.
+    pub(super) fn wait_for(&mut self, now: Now, shared: &mut Shared, reason: String) {
+        let limit = shared.settings.rollback.machines;
+        let State::Making(making) = &mut self.state else { return };
+        if matches!(making.stage, Stage::Waiting { .. }) {
+            making.stage = Stage::Waiting { reason };
+            return;
+        }
+        making.stage = Stage::Waiting { reason: reason.clone() };
+        making.deadline = Some(now.nanos.saturating_add(limit));
+        self.say(shared, &format!("the job waits: {reason}"));
+    }
+
+    /// The time of a step has passed.
+    pub(in crate::cluster) fn check_making(&mut self, now: Now, shared: &mut Shared) {
+        let State::Making(making) = &mut self.state else { return };
+        if making.deadline.is_none_or(|deadline| now.nanos < deadline) {
+            return;
+        }
+        making.deadline = None;
+        let late = |awaited: &BTreeSet<AgentId>, live: &Live| {
+            awaited.first().and_then(|instance| live.node(*instance)).cloned()
+        };
+        match &mut making.stage {
+            Stage::Killing { awaited, warned } => {
+                if !std::mem::replace(warned, true) {
+                    let names: Vec<&str> = awaited.iter().map(NodeName::as_str).collect();
+                    let line = format!(
+                        "waiting until {} has ended its part of the job, or is declared gone",
+                        names.join(", ")
+                    );
+                    self.say(shared, &line);
+                }
+            }
+            Stage::Waiting { reason } => {
+                let reason = reason.clone();
+                self.give_up(now, shared, &reason);
+            }
+            Stage::Launching => {
+                let node = self.root_node();
+                self.make_failed(now, shared, node.as_ref(), "it was not started in time");
+            }
+            Stage::Preparing { awaited } => {
+                let node = late(awaited, &self.live);
+                self.make_failed(now, shared, node.as_ref(), "its images were not fetched in time");
+            }
+            Stage::Restoring { awaited } => {
+                let node = late(awaited, &self.live);
+                self.make_failed(now, shared, node.as_ref(), "it was not restored in time");
+            }
+            Stage::Starting { awaited } => {
+                let node = late(awaited, &self.live);
+                self.make_failed(now, shared, node.as_ref(), "it was not let go in time");
+            }
+        }
+    }
+
+    /// All instances run.
+    pub(super) fn complete(&mut self, now: Now, shared: &mut Shared) {
+        let State::Making(making) = &mut self.state else { return };
+        making.record.running_ms = Some(now.unix_ms);
+        let record = std::mem::take(&mut making.record);
+        let cause = self.ledger.cause.clone();
+        if self.ledger.epoch > 1 {
+            let line = self.goes_on(now, &cause, &record);
+            self.tell_user(shared, &line);
+        }
+        let rollback = match record.reason.as_str() {
+            "run" | "restart" => None,
+            _ => Some(Box::new(record)),
+        };
+        let links = self
+            .live
+            .instances
+            .iter()
+            .map(|(number, instance)| (*number, instance.links.clone()))
+            .collect();
+        for instance in self.live.instances.values_mut() {
+            if instance.stage == InstanceStage::Restoring {
+                instance.stage = InstanceStage::Running;
+            }
+        }
+        let (job, epoch) = (self.ledger.id.clone(), self.ledger.epoch);
+        self.record(shared, ClusterEntry::Running { job, epoch, rollback, links });
+        self.run(now, shared, false);
+        self.announce_start(shared);
+        // What happened while others were still being let go.
+        let ended: Vec<AgentId> = self
+            .ledger
+            .instances
+            .keys()
+            .copied()
+            .filter(|number| {
+                let found = self.live.instances.get(number);
+                found.is_some_and(|instance| instance.stage == InstanceStage::Ended)
+            })
+            .collect();
+        for instance in ended {
+            self.settle_empty(now, shared, instance);
+        }
+        if self.live.root_end.is_some() {
+            self.weigh_end(now, shared);
+        }
+    }
+
+    fn goes_on(&self, now: Now, cause: &Cause, record: &RollbackRecord) -> String {
+        let name = &self.ledger.name;
+        let from = match record.checkpoint {
+            Some(number) => {
+                let taken = self.ledger.history.record(number).map(|record| record.taken_at_ms);
+                let age = taken.map_or(String::new(), |taken| {
+                    format!(", {} old", text::age(taken, now.unix_ms))
+                });
+                format!("job {name} goes on from checkpoint {number}{age}")
+            }
+            None => format!("job {name} begins anew: it had no committed checkpoint"),
+        };
+        let why = match (record.reason.as_str(), &record.node, cause) {
+            ("lost", Some(node), _) => format!(": {node} is gone"),
+            ("leave", Some(node), _) => format!(": {node} leaves"),
+            (_, _, Cause::Broken { node, reason }) => format!(": {node}: {reason}"),
+            _ => String::new(),
+        };
+        let moved = plan::describe(&record.moves);
+        let moved = if moved.is_empty() { moved } else { format!("; {moved}") };
+        format!("{from}{why}{moved}")
+    }
+}

@@ -1,0 +1,170 @@
+//! From images and machines to the instances of a new epoch.
+
+use crate::cluster::entry::{ImageRecord, InstanceRecord, Move, Origin};
+use crate::cluster::job::ledger::Ledger;
+use crate::cluster::members::{Member, Members};
+use crate::cluster::placement::{self, Image, Machine, NoMachine, Wishes};
+use protocol::agent::AgentId;
+use protocol::cluster::NodeName;
+use protocol::cluster::image::Requirements;
+use protocol::cluster::settings::Placement;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is to be made.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    pub(super) instances: BTreeMap<AgentId, InstanceRecord>,
+    /// Processes that count as load, by instance.
+    pub(super) load: BTreeMap<AgentId, u32>,
+    pub(super) moves: Vec<Move>,
+    /// Lines about machines that were left out.
+    pub(super) left_out: Vec<String>,
+}
+
+fn machine(name: &NodeName, member: &Member, busy: u32) -> Machine {
+    let profile = &member.profile;
+    Machine {
+        name: name.clone(),
+        slots: profile.slots,
+        cores: profile.cores,
+        speed: member.speed(),
+        busy,
+        offer: Requirements {
+            architecture: profile.architecture.clone(),
+            page_size: profile.page_size,
+            vdso: profile.vdso.clone(),
+            features: profile.features.clone(),
+        },
+    }
+}
+
+/// Machines that may be used: all that are there but those to be avoided, unless there are no
+/// others.
+pub(super) fn machines(
+    members: &Members,
+    busy: &BTreeMap<NodeName, u32>,
+    avoid: &BTreeSet<NodeName>,
+) -> Vec<Machine> {
+    let all: Vec<Machine> = members
+        .usable()
+        .map(|(name, member)| machine(name, member, busy.get(name).copied().unwrap_or(0)))
+        .collect();
+    let good: Vec<Machine> =
+        all.iter().filter(|machine| !avoid.contains(&machine.name)).cloned().collect();
+    if good.is_empty() { all } else { good }
+}
+
+/// Plans the instances of an epoch that starts from these images.
+pub(super) fn parts(
+    ledger: &Ledger,
+    images: &BTreeMap<AgentId, ImageRecord>,
+    machines: &[Machine],
+) -> Result<Parts, NoMachine> {
+    let settings = ledger.settings();
+    let wishes =
+        Wishes { whole_nodes: settings.placement == Placement::Node, pins: settings.place.clone() };
+    let inputs: Vec<Image> = images
+        .iter()
+        .map(|(instance, image)| Image {
+            instance: *instance,
+            node: image.node.clone(),
+            holders: image.holders.iter().cloned().collect(),
+            requirements: image.facts.requirements.clone(),
+            units: image.facts.units.clone(),
+            parents: image
+                .facts
+                .processes
+                .iter()
+                .map(|process| (process.pid, process.parent))
+                .collect(),
+        })
+        .collect();
+    let plan = placement::place(&inputs, machines, &wishes)?;
+    let mut parts = Parts::default();
+    let mut number = ledger.next_instance().0;
+    for (instance, image) in images {
+        let homes = plan.homes.get(instance).map_or(&[][..], Vec::as_slice);
+        let mut by_pid: BTreeMap<i32, &NodeName> = BTreeMap::new();
+        let mut load: BTreeMap<&NodeName, u32> = BTreeMap::new();
+        for (unit, (home, _)) in image.facts.units.iter().zip(homes) {
+            *load.entry(home).or_default() += unit.load;
+            by_pid.extend(unit.pids.iter().map(|pid| (*pid, home)));
+        }
+        // The parts are numbered by the lowest process that each has.
+        let mut order: Vec<&NodeName> = Vec::new();
+        for home in by_pid.values() {
+            if !order.contains(home) {
+                order.push(home);
+            }
+        }
+        let part_of = |home: &NodeName| order.iter().position(|other| *other == home).unwrap_or(0);
+        let assignment: BTreeMap<i32, u32> = image
+            .facts
+            .processes
+            .iter()
+            .map(|process| {
+                // One that no unit names stays with the first part.
+                let part = by_pid.get(&process.pid).map_or(0, |home| part_of(home));
+                (process.pid, u32::try_from(part).unwrap_or(u32::MAX))
+            })
+            .collect();
+        for (part, home) in order.iter().enumerate() {
+            let part = u32::try_from(part).unwrap_or(u32::MAX);
+            let root = image.facts.root.is_some_and(|pid| assignment.get(&pid) == Some(&part));
+            parts.load.insert(AgentId(number), load.get(*home).copied().unwrap_or(0));
+            parts.instances.insert(
+                AgentId(number),
+                InstanceRecord {
+                    node: (*home).clone(),
+                    logical_node: image.logical_node.clone(),
+                    root,
+                    origin: Origin::Image {
+                        instance: *instance,
+                        assignment: assignment.clone(),
+                        part,
+                    },
+                },
+            );
+            number = number.saturating_add(1);
+        }
+        for process in &image.facts.processes {
+            if let Some(home) = by_pid.get(&process.pid) {
+                if **home != image.node {
+                    parts.moves.push(Move {
+                        process: process.name.clone(),
+                        pid: process.pid,
+                        from: image.node.clone(),
+                        to: (*home).clone(),
+                    });
+                }
+            }
+        }
+    }
+    for (node, instance, reason) in plan.unfit {
+        let line =
+            format!("{node} is left out for the processes of instance {}: {reason}", instance.0);
+        parts.left_out.push(line);
+    }
+    Ok(parts)
+}
+
+/// "nqueens (17) and orted (5) moved to node1, nqueens (18) to node2"
+pub(super) fn describe(moves: &[Move]) -> String {
+    let mut by_target: BTreeMap<&NodeName, Vec<String>> = BTreeMap::new();
+    for one in moves {
+        let name = format!("{} ({})", one.process, one.pid);
+        by_target.entry(&one.to).or_default().push(name);
+    }
+    let texts: Vec<String> = by_target
+        .into_iter()
+        .map(|(target, names)| {
+            let names = match names.split_last() {
+                Some((last, [])) => last.clone(),
+                Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+                None => String::new(),
+            };
+            format!("{names} to {target}")
+        })
+        .collect();
+    if texts.is_empty() { String::new() } else { format!("moved {}", texts.join(", ")) }
+}

@@ -1,0 +1,408 @@
+//! The steps of making an epoch, from the plan to the last instance that runs.
+
+use super::making::Stage;
+use super::{pairing, plan};
+use crate::cluster::entry::{Cause, ClusterEntry, InstanceRecord, Origin};
+use crate::cluster::event::Now;
+use crate::cluster::job::instances::Stage as InstanceStage;
+use crate::cluster::job::{Job, State, hosts};
+use crate::cluster::rollback::Beginning;
+use crate::cluster::shared::Shared;
+use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::{
+    LaunchOrder, MovedListener, OuterSocket, PrepareOrder, RelayLink, RelaySide, Rewire, ToAgent,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+impl Job {
+    /// Nothing older is left: decides who goes where, or waits.
+    pub(super) fn plan(&mut self, now: Now, shared: &mut Shared) {
+        let State::Making(making) = &mut self.state else { return };
+        making.record.planned_ms = Some(now.unix_ms);
+        if shared.members.usable().next().is_none() {
+            let reason = "no machine of the cluster can take processes".to_owned();
+            self.wait_for(now, shared, reason);
+            return;
+        }
+        match self.ledger.checkpoint {
+            None => self.launch(now, shared),
+            Some(checkpoint) => self.prepare(now, shared, checkpoint),
+        }
+    }
+
+    /// Starts the job's first process: where it was asked for, if that machine takes processes.
+    fn launch(&mut self, now: Now, shared: &mut Shared) {
+        let avoided = |node: &NodeName| match &self.state {
+            State::Making(making) => making.avoid.contains(node),
+            _ => false,
+        };
+        let asked = self.ledger.client_node.clone().filter(|node| shared.members.is_usable(node));
+        let mut usable: Vec<NodeName> = asked.into_iter().collect();
+        usable.extend(shared.members.usable().map(|(node, _)| node.clone()));
+        let found = usable.iter().find(|node| !avoided(node)).or_else(|| usable.first());
+        let Some(node) = found.cloned() else { return };
+        let instance = self.ledger.next_instance();
+        let record = InstanceRecord {
+            node: node.clone(),
+            logical_node: node.clone(),
+            root: true,
+            origin: Origin::Run,
+        };
+        let instances = BTreeMap::from([(instance, record.clone())]);
+        let job = self.ledger.id.clone();
+        self.record(shared, ClusterEntry::Instances { job: job.clone(), instances });
+        shared.occupied.insert(job, BTreeMap::from([(node.clone(), 1)]));
+        let partners = self.choose_partners(shared, &node);
+        let deadline = now.nanos.saturating_add(shared.settings.rollback.launch);
+        let stage = InstanceStage::Launching { deadline };
+        self.live.insert(instance, record, stage, partners.clone());
+        let mut launch = self.ledger.request.launch.clone();
+        launch.window = self.console.window.or(launch.window);
+        let order = LaunchOrder {
+            key: self.key(instance),
+            logical_node: node.clone(),
+            hosts: hosts::content(&self.ledger, &shared.members),
+            launch,
+            is_root: true,
+            user: self.ledger.user.clone(),
+            settings: self.instance_settings(),
+            partners,
+            shell: None,
+        };
+        self.enter(Stage::Launching, Some(deadline));
+        shared.send(&node, ToAgent::Launch(Box::new(order)));
+    }
+
+    fn enter(&mut self, stage: Stage, deadline: Option<u64>) {
+        if let State::Making(making) = &mut self.state {
+            making.stage = stage;
+            making.deadline = deadline;
+        }
+    }
+
+    /// The job's first process runs.
+    pub(in crate::cluster) fn launched(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: AgentId,
+        pid: Option<i32>,
+    ) {
+        let making =
+            matches!(&self.state, State::Making(making) if making.stage == Stage::Launching);
+        if making && self.ledger.root() == Some(instance) {
+            if let Some(found) = self.live.instances.get_mut(&instance) {
+                found.stage = InstanceStage::Running;
+                found.pid = pid;
+            }
+            self.complete(now, shared);
+        } else {
+            self.shell_launched(now, shared, instance, pid);
+        }
+    }
+
+    /// An instance could not be made.
+    pub(in crate::cluster) fn not_made(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: AgentId,
+        reason: &str,
+    ) {
+        let node = self.live.node(instance).cloned();
+        match &self.state {
+            State::Making(_) => {
+                let reason = match &node {
+                    Some(node) => format!("{node}: {reason}"),
+                    None => reason.to_owned(),
+                };
+                self.make_failed(now, shared, node.as_ref(), &reason);
+            }
+            State::Running(_) => self.shell_failed(now, shared, instance, reason),
+            State::Over => {}
+        }
+    }
+
+    /// Sends the images to where they are needed.
+    fn prepare(&mut self, now: Now, shared: &mut Shared, checkpoint: CheckpointNumber) {
+        let Some(images) = self.ledger.images.get(&checkpoint).cloned() else {
+            let reason = format!("nothing is known of the images of checkpoint {checkpoint}");
+            self.give_up(now, shared, &reason);
+            return;
+        };
+        for (instance, image) in &images {
+            let held = |test: &dyn Fn(&NodeName) -> bool| image.holders.iter().any(test);
+            if held(&|node| shared.members.is_connected(node)) {
+                continue;
+            }
+            let names: Vec<&str> = image.holders.iter().map(NodeName::as_str).collect();
+            let names = names.join(", ");
+            if held(&|node| !shared.members.is_gone(node)) {
+                let reason = format!("only {names} has an image that is needed");
+                self.wait_for(now, shared, reason);
+            } else {
+                let what = format!(
+                    "every copy of the image of instance {} at checkpoint {checkpoint} is gone \
+                     with {names}",
+                    instance.0
+                );
+                self.go_further_back(now, shared, checkpoint, &what);
+            }
+            return;
+        }
+        let mut busy: BTreeMap<NodeName, u32> = BTreeMap::new();
+        for occupied in shared.occupied.values() {
+            for (node, count) in occupied {
+                *busy.entry(node.clone()).or_default() += count;
+            }
+        }
+        let State::Making(making) = &self.state else { return };
+        let machines = plan::machines(&shared.members, &busy, &making.avoid);
+        let parts = match plan::parts(&self.ledger, &images, &machines) {
+            Ok(parts) => parts,
+            Err(error) => {
+                self.wait_for(now, shared, error.to_string());
+                return;
+            }
+        };
+        for line in &parts.left_out {
+            self.say(shared, &format!("warning: {line}"));
+        }
+        let job = self.ledger.id.clone();
+        let instances = parts.instances.clone();
+        self.record(shared, ClusterEntry::Instances { job: job.clone(), instances });
+        let occupied = shared.occupied.entry(job).or_default();
+        for (instance, load) in &parts.load {
+            if let Some(record) = parts.instances.get(instance) {
+                *occupied.entry(record.node.clone()).or_default() += load;
+            }
+        }
+        let awaited: BTreeSet<AgentId> = parts.instances.keys().copied().collect();
+        let deadline = now.nanos.saturating_add(shared.settings.rollback.prepare);
+        self.enter(Stage::Preparing { awaited }, Some(deadline));
+        if let State::Making(making) = &mut self.state {
+            making.record.moves.clone_from(&parts.moves);
+            making.record.checkpoint = Some(checkpoint);
+        }
+        for (instance, record) in parts.instances {
+            let partners = self.choose_partners(shared, &record.node);
+            self.live.insert(instance, record, InstanceStage::Restoring, partners);
+        }
+        self.send_prepare(shared, checkpoint, &images);
+    }
+
+    fn send_prepare(
+        &self,
+        shared: &mut Shared,
+        checkpoint: CheckpointNumber,
+        images: &BTreeMap<AgentId, crate::cluster::entry::ImageRecord>,
+    ) {
+        let State::Making(making) = &self.state else { return };
+        let hosts = hosts::content(&self.ledger, &shared.members);
+        for (instance, found) in &self.live.instances {
+            let record = &found.record;
+            let Origin::Image { instance: image, assignment, part } = &record.origin else {
+                continue;
+            };
+            let mut holders: Vec<NodeName> =
+                images.get(image).map_or_else(Vec::new, |image| image.holders.clone());
+            holders.retain(|holder| !shared.members.is_gone(holder));
+            holders.sort_by_key(|holder| {
+                (*holder != record.node, !shared.members.is_connected(holder))
+            });
+            let order = PrepareOrder {
+                key: self.key(*instance),
+                image: *image,
+                checkpoint,
+                holders,
+                assignment: assignment.clone(),
+                part: *part,
+                logical_node: record.logical_node.clone(),
+                hosts: hosts.clone(),
+                is_root: record.root,
+                user: self.ledger.user.clone(),
+                settings: self.instance_settings(),
+                partners: found.partners.clone(),
+                force: making.force,
+                window: self.console.window,
+            };
+            shared.send(&record.node, ToAgent::Prepare(Box::new(order)));
+        }
+    }
+
+    /// The images of a checkpoint are lost: an older one will do, if there is one.
+    fn go_further_back(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        checkpoint: CheckpointNumber,
+        what: &str,
+    ) {
+        let Some(older) = self.older_checkpoint(shared, checkpoint) else {
+            self.give_up(now, shared, what);
+            return;
+        };
+        self.say(shared, &format!("warning: {what}; going back to checkpoint {older}"));
+        let State::Making(making) = &self.state else { return };
+        let begin = Beginning {
+            cause: Cause::Again { reason: what.to_owned() },
+            checkpoint: Some(older),
+            failures: self.ledger.failures,
+            record: making.record.clone(),
+            failed_makes: making.failed_makes,
+            avoid: making.avoid.clone(),
+            force: making.force,
+        };
+        self.begin_epoch(now, shared, begin);
+    }
+
+    /// An image is where it is needed.
+    pub(in crate::cluster) fn prepared(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: AgentId,
+        sockets: Vec<OuterSocket>,
+    ) {
+        let State::Making(making) = &mut self.state else { return };
+        let Stage::Preparing { awaited } = &mut making.stage else { return };
+        if !awaited.remove(&instance) {
+            return;
+        }
+        making.sockets.insert(instance, sockets);
+        let complete = awaited.is_empty();
+        self.note_holder(shared, instance);
+        if complete {
+            self.restore(now, shared);
+        }
+    }
+
+    fn note_holder(&mut self, shared: &mut Shared, instance: AgentId) {
+        let Some(found) = self.live.instances.get(&instance) else { return };
+        let Origin::Image { instance: image, .. } = found.record.origin else { return };
+        let Some(checkpoint) = self.ledger.checkpoint else { return };
+        let node = found.record.node.clone();
+        let known = self.ledger.images.get(&checkpoint).and_then(|images| images.get(&image));
+        if known.is_some_and(|image| !image.holders.contains(&node)) {
+            let job = self.ledger.id.clone();
+            self.record(shared, ClusterEntry::Held { job, checkpoint, instance: image, node });
+        }
+    }
+
+    /// All images are there: orders how connections are made, and the restore.
+    fn restore(&mut self, now: Now, shared: &mut Shared) {
+        let State::Making(making) = &mut self.state else { return };
+        making.record.images_ms = Some(now.unix_ms);
+        let images = self.ledger.checkpoint.and_then(|number| self.ledger.images.get(&number));
+        let mut ends = Vec::new();
+        for (instance, sockets) in &making.sockets {
+            let Some(found) = self.live.instances.get(instance) else { continue };
+            let Origin::Image { instance: image, .. } = &found.record.origin else { continue };
+            let Some(image) = images.and_then(|images| images.get(image)) else { continue };
+            ends.extend(sockets.iter().map(|socket| pairing::End {
+                instance: *instance,
+                machine: image.node.clone(),
+                socket: *socket,
+            }));
+        }
+        let mut orders: BTreeMap<AgentId, Vec<Rewire>> =
+            self.live.instances.keys().map(|instance| (*instance, Vec::new())).collect();
+        for (passive, active) in pairing::sockets(&ends) {
+            let (passive, active) = (&ends[passive], &ends[active]);
+            let secret = hexadecimal(&shared.secrets.secret());
+            let wire = self
+                .live
+                .node(passive.instance)
+                .and_then(|node| shared.members.get(node))
+                .map(|member| member.profile.wire);
+            let Some(wire) = wire else { continue };
+            for (end, connect_to) in [(passive, None), (active, Some(wire))] {
+                orders.entry(end.instance).or_default().push(Rewire {
+                    file: end.socket.file,
+                    secret: secret.clone(),
+                    connect_to,
+                });
+            }
+        }
+        let awaited = self.live.instances.keys().copied().collect();
+        let deadline = now.nanos.saturating_add(shared.settings.rollback.restore);
+        self.enter(Stage::Restoring { awaited }, Some(deadline));
+        for (instance, connections) in orders {
+            if let Some(node) = self.live.node(instance).cloned() {
+                shared.send(&node, ToAgent::Restore { key: self.key(instance), connections });
+            }
+        }
+    }
+
+    /// An instance is complete and stands still.
+    pub(in crate::cluster) fn restored(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: AgentId,
+        sides: Vec<RelaySide>,
+        listeners: Vec<MovedListener>,
+        warnings: Vec<String>,
+    ) {
+        let State::Making(making) = &mut self.state else { return };
+        let Stage::Restoring { awaited } = &mut making.stage else { return };
+        if !awaited.remove(&instance) {
+            return;
+        }
+        making.sides.insert(instance, sides);
+        let complete = awaited.is_empty();
+        self.live.listeners.extend(listeners.into_iter().map(|listener| (instance, listener)));
+        for warning in warnings {
+            self.say(shared, &format!("warning: {warning}"));
+        }
+        if complete {
+            self.let_go(now, shared);
+        }
+    }
+
+    /// Everything is complete: tells where relays lead to, and lets everything run.
+    fn let_go(&mut self, now: Now, shared: &mut Shared) {
+        let State::Making(making) = &mut self.state else { return };
+        making.record.restored_ms = Some(now.unix_ms);
+        making.record.rewired_ms = Some(now.unix_ms);
+        for ((one, its_side), (other, other_side)) in pairing::relays(&making.sides) {
+            for (instance, side, peer) in [(one, its_side, other), (other, other_side, one)] {
+                let node = self.live.node(peer).cloned();
+                let key = protocol::cluster::InstanceKey {
+                    job: self.ledger.id.clone(),
+                    epoch: self.ledger.epoch,
+                    instance: peer,
+                };
+                if let (Some(found), Some(node)) = (self.live.instances.get_mut(&instance), node) {
+                    found.links.push(RelayLink { side, peer: key, node });
+                }
+            }
+        }
+        let awaited = self.live.instances.keys().copied().collect();
+        let deadline = now.nanos.saturating_add(shared.settings.rollback.start);
+        self.enter(Stage::Starting { awaited }, Some(deadline));
+        for (instance, found) in &self.live.instances {
+            let go = ToAgent::Go { key: self.key(*instance), links: found.links.clone() };
+            shared.send(&found.record.node, go);
+        }
+    }
+
+    /// An instance runs.
+    pub(in crate::cluster) fn runs(&mut self, now: Now, shared: &mut Shared, instance: AgentId) {
+        let State::Making(making) = &mut self.state else { return };
+        let Stage::Starting { awaited } = &mut making.stage else { return };
+        if awaited.remove(&instance) && awaited.is_empty() {
+            self.complete(now, shared);
+        }
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,58 @@
+//! How sizes, times and counts are said in lines for the user.
+
+use protocol::agent::CommitRecord;
+
+/// A number of bytes.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value < 9.95 {
+        format!("{value:.1} {}", UNITS[unit])
+    } else {
+        format!("{value:.0} {}", UNITS[unit])
+    }
+}
+
+/// How long ago something was.
+pub(super) fn age(from_ms: u64, now_ms: u64) -> String {
+    let seconds = now_ms.saturating_sub(from_ms) / 1000;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
+fn micros(us: u64) -> String {
+    match us {
+        0..10_000 => format!("{:.1} ms", us as f64 / 1e3),
+        10_000..1_000_000 => format!("{} ms", us / 1000),
+        _ => format!("{:.1} s", us as f64 / 1e6),
+    }
+}
+
+/// What is said of a committed checkpoint.
+pub(super) fn committed(record: &CommitRecord) -> String {
+    let summary = &record.summary;
+    let degraded = match (record.degraded, record.copies) {
+        (false, _) => String::new(),
+        (true, 1) => ", degraded: 1 copy only".to_owned(),
+        (true, copies) => format!(", degraded: {copies} copies only"),
+    };
+    format!(
+        "checkpoint {} committed: {} processes, {} ({} stored), pause {}{degraded}",
+        record.checkpoint,
+        summary.processes,
+        size(summary.bytes),
+        size(summary.stored_bytes),
+        micros(record.pause_us),
+    )
+}

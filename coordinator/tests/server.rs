@@ -1,0 +1,288 @@
+//! A coordinator's process with real sockets: who is let in, who is refused, and why.
+
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
+use coordinator::server::{Options, Ready, SOCKET, ServeError, serve};
+use protocol::cluster::agent::{FromAgent, NodeProfile, ToAgent};
+use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::{NodeName, VERSION};
+use protocol::transport::{
+    Authority, Credentials, Identity, MAX_BODY, Members, PeerListener, RefusalKind, Role, Token,
+    TransportError,
+};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// A coordinator in a thread of its own, which ends with the process.
+struct Cluster {
+    dir: tempfile::TempDir,
+    ready: Ready,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        let (sender, ready) = mpsc::channel();
+        std::thread::spawn(move || {
+            serve(&options, |ready| sender.send(ready.clone()).unwrap()).unwrap();
+        });
+        let ready = ready.recv_timeout(Duration::from_secs(10)).unwrap();
+        Self { dir, ready }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("state").join(SOCKET)
+    }
+
+    fn ask(&self, ask: &Ask) -> Answer {
+        let lines = [Ask::Hello { version: VERSION }, ask.clone()];
+        let lines: Vec<String> =
+            lines.iter().map(|ask| serde_json::to_string(ask).unwrap() + "\n").collect();
+        serde_json::from_str(&self.say(lines.concat().as_bytes())).unwrap()
+    }
+
+    fn say(&self, bytes: &[u8]) -> String {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        // It may be refused before it has said everything.
+        let _ = stream.write_all(bytes);
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    }
+
+    fn token(&self, uses: u32, valid_s: u64) -> Token {
+        match self.ask(&Ask::Token { uses, valid_s }) {
+            Answer::Token { token } => token.parse().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+fn options(dir: &Path) -> Options {
+    Options { listen: "127.0.0.1:0".parse().unwrap(), state: dir.join("state"), grace: 3.0 }
+}
+
+fn node(name: &str) -> NodeName {
+    name.parse().unwrap()
+}
+
+fn hello(address: SocketAddr) -> FromAgent {
+    let profile = NodeProfile {
+        address,
+        wire: address,
+        slots: 2,
+        cores: 2,
+        speed: None,
+        speed_given: false,
+        architecture: "x86_64".into(),
+        page_size: 4096,
+        vdso: String::new(),
+        features: Vec::new(),
+        memory: 1 << 30,
+        kernel: "6.1".into(),
+        allow_root: false,
+    };
+    FromAgent::Hello { version: VERSION, profile, instances: Vec::new(), holdings: Vec::new() }
+}
+
+fn refused<T>(result: Result<T, TransportError>) -> (RefusalKind, String) {
+    match result {
+        Err(TransportError::Refused { kind, reason }) => (kind, reason),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("was let in"),
+    }
+}
+
+#[tokio::test]
+async fn a_token_lets_in_as_often_as_it_says_and_a_certificate_for_ever() {
+    let cluster = Cluster::start();
+    let token = cluster.token(1, 60);
+    let (a, b) = (cluster.folder("a"), cluster.folder("b"));
+    let identity = Identity::open(&a, &token, &node("a")).await.unwrap();
+    identity.connect_coordinator().await.unwrap();
+    // The same command again, with a token that is used up by now.
+    let again = Identity::open(&a, &token, &node("a")).await.unwrap();
+    assert_eq!(again.credentials().fingerprint(), identity.credentials().fingerprint());
+    let other = Identity::open(&a, &token, &node("c")).await.unwrap_err().to_string();
+    assert!(other.contains("by the name of a"), "{other}");
+    let (kind, reason) = refused(Identity::open(&b, &token, &node("b")).await);
+    assert_eq!(kind, RefusalKind::Token);
+    assert!(reason.contains("used up"), "{reason}");
+    let token = cluster.token(5, 1);
+    let (kind, reason) = refused(Identity::open(&b, &token, &node("a")).await);
+    assert_eq!(kind, RefusalKind::Name);
+    assert!(reason.contains("a is a member already"), "{reason}");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let (_, reason) = refused(Identity::open(&b, &token, &node("b")).await);
+    assert!(reason.contains("expired"), "{reason}");
+    for file in ["key.pem", "cert.pem", "ca.pem"] {
+        use std::os::unix::fs::MetadataExt;
+        assert_eq!(std::fs::metadata(a.join(file)).unwrap().mode() & 0o777, 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn other_clusters_are_told_apart_on_both_sides() {
+    let (one, two) = (Cluster::start(), Cluster::start());
+    // The address of the one, the authority of the other.
+    let mut crossed = two.token(1, 60);
+    crossed.addresses.clone_from(&one.ready.addresses);
+    let error = Identity::join(&one.folder("x"), &crossed, &node("x")).await.unwrap_err();
+    assert!(matches!(&error, TransportError::Impostor { .. }), "{error}");
+    assert!(error.to_string().contains("not from this cluster's authority"), "{error}");
+    // A wrong secret for the right cluster.
+    let mut wrong = one.token(1, 60);
+    wrong.secret = two.token(1, 60).secret;
+    let (kind, reason) = refused(Identity::join(&one.folder("x"), &wrong, &node("x")).await);
+    assert_eq!(kind, RefusalKind::Token);
+    assert!(reason.contains("not known here"), "{reason}");
+    // A machine that was a member elsewhere joins here with a token of this cluster.
+    let folder = one.folder("y");
+    Identity::open(&folder, &two.token(1, 60), &node("y")).await.unwrap();
+    let identity = Identity::open(&folder, &one.token(1, 60), &node("y")).await.unwrap();
+    identity.connect_coordinator().await.unwrap();
+}
+
+#[tokio::test]
+async fn roles_and_forgeries_are_refused() {
+    let cluster = Cluster::start();
+    let token = cluster.token(3, 60);
+    let a = Identity::open(&cluster.folder("a"), &token, &node("a")).await.unwrap();
+    let b = Identity::open(&cluster.folder("b"), &token, &node("b")).await.unwrap();
+    let address = cluster.ready.address;
+    // The coordinator is no agent, whatever its port.
+    let error = a.connect_peer(&node("b"), address).await.unwrap_err().to_string();
+    assert!(error.contains("not for the agent of b"), "{error}");
+    // One agent is not another.
+    let members = Members::default();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let mut listener = PeerListener::bind(&b, any, members.clone()).await.unwrap();
+    let error = a.connect_peer(&node("c"), listener.address()).await.unwrap_err().to_string();
+    assert!(error.contains("not for the agent of c"), "{error}");
+    // Nobody is a peer before the coordinator names it, nor after it no longer does.
+    let (_, reason) = refused(a.connect_peer(&node("b"), listener.address()).await);
+    assert!(reason.contains("a is not, or no longer, a member"), "{reason}");
+    members.set([node("a")]);
+    let (mut sender, _) = a.connect_peer(&node("b"), listener.address()).await.unwrap().split();
+    let (name, connection) = listener.accept().await.unwrap();
+    assert_eq!(name, node("a"));
+    let (_, mut receiver) = connection.split();
+    let message = protocol::cluster::peer::PeerMessage::Hello { version: VERSION };
+    let body = vec![7; MAX_BODY];
+    sender.send(&message, &body).await.unwrap();
+    let (received, bytes) = receiver.receive().await.unwrap().unwrap();
+    assert_eq!((received, bytes.len()), (message.clone(), MAX_BODY));
+    let error = sender.send(&message, &vec![7; MAX_BODY + 1]).await.unwrap_err().to_string();
+    assert!(error.contains("exceeds the limit"), "{error}");
+    sender.close().await;
+    assert!(receiver.receive().await.unwrap().is_none());
+    // A certificate of the coordinator's role does not make an agent, nor does another authority's.
+    let forged = Authority::open(&cluster.folder("forger")).map(drop);
+    assert!(forged.is_err(), "the folder is not there");
+    std::fs::create_dir(cluster.folder("forger")).unwrap();
+    let forger = Authority::open(&cluster.folder("forger")).unwrap();
+    let real = Authority::open(&cluster.dir.path().join("state")).unwrap();
+    for (authority, role, expected) in [
+        (&forger, Role::Agent(node("a")), "not from this cluster's authority"),
+        (&real, Role::Agent(node("a")), "has been revoked"),
+        (&real, Role::Coordinator, "is for the coordinator, not for an agent"),
+    ] {
+        let credentials = authority.issue(&role).unwrap();
+        let reason = greet(&cluster.ready.address, &real, &credentials).await;
+        assert!(reason.contains(expected), "{role}: {reason}");
+    }
+}
+
+/// What a member with these credentials is told.
+async fn greet(address: &SocketAddr, real: &Authority, credentials: &Credentials) -> String {
+    let identity = Identity::with_credentials(
+        node("a"),
+        credentials.trusting(real.pem()).unwrap(),
+        vec![address.to_string()],
+    )
+    .unwrap();
+    refused(identity.connect_coordinator().await).1
+}
+
+#[tokio::test]
+async fn whoever_makes_no_sense_disturbs_nobody() {
+    let cluster = Cluster::start();
+    let token = cluster.token(1, 60);
+    let identity = Identity::open(&cluster.folder("a"), &token, &node("a")).await.unwrap();
+    let link = identity.connect_coordinator().await.unwrap();
+    let local = link.local;
+    let (mut sender, mut receiver) = link.split();
+    sender.send(&hello(local), &[]).await.unwrap();
+
+    let mut plain = TcpStream::connect(cluster.ready.address).unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    let _ = plain.read_to_string(&mut answer);
+    assert!(answer.contains("unencrypted connections are refused"), "{answer:?}");
+
+    // Not a hello, and then not a message at all.
+    let second = identity.connect_coordinator().await.unwrap();
+    let (mut other, mut end) = second.split();
+    let leaving = FromAgent::Leaving { reason: String::new() };
+    other.send(&leaving, &[]).await.unwrap();
+    assert!(matches!(end.receive().await, Ok(None)), "the connection is closed");
+
+    for (line, expected) in [
+        ("hello\n".to_owned(), "malformed message"),
+        ("{\"ask\":\"jobs\"}\n".to_owned(), "no hello came first"),
+        ("{\"ask\":\"hello\",\"version\":99}\n".to_owned(), "speaks version 99"),
+        ("x".repeat(17 * 1024 * 1024), "exceeds the limit"),
+    ] {
+        let answer = cluster.say(line.as_bytes());
+        assert!(answer.contains(expected), "{answer}");
+    }
+    // The member's connection goes on all the while.
+    sender.send(&leaving, &[]).await.unwrap();
+    let waited = tokio::time::timeout(Duration::from_millis(200), async {
+        loop {
+            match receiver.receive().await {
+                Ok(Some((ToAgent::Farewell, _))) => return false,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return true,
+            }
+        }
+    });
+    assert!(!matches!(waited.await, Ok(true)), "its connection was lost");
+}
+
+#[test]
+fn one_coordinator_a_folder() {
+    let cluster = Cluster::start();
+    let second = serve(&options(cluster.dir.path()), |_| panic!("it runs"));
+    assert!(matches!(second, Err(ServeError::Locked(_))), "{second:?}");
+    let mut short = options(cluster.dir.path());
+    short.grace = 0.0;
+    assert!(matches!(serve(&short, |_| ()), Err(ServeError::Usage(_))));
+}
+
+#[tokio::test]
+async fn a_silent_client_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::open(dir.path()).unwrap();
+    let acceptor =
+        protocol::transport::Acceptor::new(&authority.issue(&Role::Coordinator).unwrap())
+            .unwrap()
+            .with_limit(Duration::from_millis(100));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let since = Instant::now();
+    let error = acceptor.accept(stream).await.unwrap_err();
+    assert!(matches!(error, TransportError::TooSlow(..)), "{error}");
+    assert!(since.elapsed() < Duration::from_secs(5));
+    drop(silent);
+}

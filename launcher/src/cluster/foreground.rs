@@ -1,0 +1,419 @@
+//! A job on a cluster, in the foreground: its output, input and exit status.
+
+use super::link::{Link, LinkError, LinkSender};
+use super::{Cluster, refusal, unexpected};
+use crate::commands::{print, resume_command};
+use crate::failure::Failure;
+use crate::session::signals;
+use crate::session::sink::Sink;
+use crate::session::streams::{terminal_stream, user_output};
+use crate::session::terminal::{self, RawGuard};
+use crate::text;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{Signal, raise};
+use protocol::agent::{CheckpointNumber, ExitKind};
+use protocol::cluster::agent::Stream;
+use protocol::cluster::client::{Answer, Ask};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// Bytes that may wait for the user's reader before the cluster's answers are left unread.
+const MAX_WAITING: usize = 64 * 1024 * 1024;
+
+/// How long a lost cluster is looked for.
+const LOST_LIMIT: Duration = Duration::from_secs(120);
+
+/// How often.
+const LOST_RETRY: Duration = Duration::from_millis(500);
+
+/// Where a job's input comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputFrom {
+    /// The user's standard input, to its end.
+    User,
+    /// The user's standard input if it is a terminal.
+    Terminal,
+    /// Nowhere.
+    Nowhere,
+}
+
+/// What is wanted.
+#[derive(Debug)]
+pub struct Foreground {
+    /// For errors: what is being done.
+    pub what: String,
+    /// The request.
+    pub ask: Ask,
+    /// Its input.
+    pub input: InputFrom,
+    /// Whether each checkpoint is told of.
+    pub loud: bool,
+    /// The folder that was asked for on the command line.
+    pub dir: Option<PathBuf>,
+}
+
+/// Runs a job until it ends; its exit status. A hangup ends only this command.
+///
+/// # Errors
+/// Where it could not be started, or the cluster was lost.
+pub fn run(cluster: &Cluster, foreground: Foreground) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::of("start the event loop", error))?;
+    let status = runtime.block_on(async { Screen::start(cluster, foreground)?.drive().await });
+    // Threads that wait for a reader or a typist end with the process.
+    runtime.shutdown_background();
+    status
+}
+
+/// What the input thread reports.
+#[derive(Debug)]
+pub(super) enum Typed {
+    /// Bytes; none: the end.
+    Bytes(Vec<u8>),
+    /// The key that suspends.
+    Suspend,
+}
+
+#[derive(Debug)]
+struct Job {
+    id: String,
+    name: String,
+    terminal: bool,
+}
+
+enum Next {
+    Go,
+    Done(u8),
+}
+
+struct Screen<'a> {
+    cluster: &'a Cluster,
+    want: Foreground,
+    sender: LinkSender,
+    answers: mpsc::Receiver<Result<Answer, LinkError>>,
+    typed_sender: Option<mpsc::Sender<Typed>>,
+    typed: mpsc::Receiver<Typed>,
+    signals: mpsc::UnboundedReceiver<i32>,
+    sinks: [Sink; 3],
+    own_is_terminal: bool,
+    at_line_start: bool,
+    raw: RawGuard,
+    job: Option<Job>,
+    interrupted: bool,
+    pipe_told: bool,
+}
+
+impl<'a> Screen<'a> {
+    fn start(cluster: &'a Cluster, want: Foreground) -> Result<Self, Failure> {
+        let what = want.what.clone();
+        let failed = |error: &dyn std::fmt::Display| Failure::of(&what, error);
+        let (signal_sender, signals) = mpsc::unbounded_channel();
+        signals::watch(&signal_sender).map_err(|error| failed(&error))?;
+        let (sender, answers) = connect(cluster, &want.ask).map_err(|error| failed(&error))?;
+        let (typed_sender, typed) = mpsc::channel(4);
+        let user = user_output().map_err(|error| failed(&error))?;
+        let own_is_terminal = terminal::is_terminal(&user.stderr);
+        let sinks = || -> std::io::Result<[Sink; 3]> {
+            // Nobody waits for it: how much is queued is looked at before each read.
+            let wake =
+                Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+            Ok([
+                Sink::start(user.stdout, wake.clone())?,
+                Sink::start(user.stderr, wake.clone())?,
+                Sink::start(user.terminal, wake)?,
+            ])
+        };
+        Ok(Self {
+            cluster,
+            want,
+            sender,
+            answers,
+            typed_sender: Some(typed_sender),
+            typed,
+            signals,
+            sinks: sinks().map_err(|error| failed(&error))?,
+            own_is_terminal,
+            at_line_start: true,
+            raw: RawGuard::new(),
+            job: None,
+            interrupted: false,
+            pipe_told: false,
+        })
+    }
+
+    async fn drive(mut self) -> Result<u8, Failure> {
+        loop {
+            let room = self.sinks.iter().all(|sink| sink.waiting() < MAX_WAITING);
+            let next = tokio::select! {
+                answer = self.answers.recv(), if room => match answer {
+                    Some(Ok(answer)) => self.on_answer(answer).await?,
+                    Some(Err(error)) => self.look_for_it(&error).await?,
+                    None => self.look_for_it(&LinkError::Gone).await?,
+                },
+                Some(typed) = self.typed.recv() => self.on_typed(typed),
+                Some(signal) = self.signals.recv() => self.on_signal(signal),
+                () = tokio::time::sleep(Duration::from_millis(100)) => self.watch_reader(),
+            };
+            if let Next::Done(status) = next {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// Says something to the cluster; its absence is noticed by the reader.
+    fn tell(&mut self, ask: &Ask) {
+        let _ = self.sender.send(ask);
+    }
+
+    async fn on_answer(&mut self, answer: Answer) -> Result<Next, Failure> {
+        match answer {
+            Answer::Started { job, name, terminal } => {
+                if is_detached(&self.want.ask) {
+                    self.flush().await;
+                    print(&format!("{name}\n"))?;
+                    return Ok(Next::Done(0));
+                }
+                self.started(Job { id: job, name, terminal });
+            }
+            Answer::Output { stream, bytes } => {
+                let bytes = STANDARD.decode(bytes).map_err(|error| {
+                    Failure::of(&self.want.what, format!("malformed output: {error}"))
+                })?;
+                self.output(stream, bytes);
+            }
+            Answer::Say { text } => self.say(&text),
+            Answer::Committed { record } => {
+                if self.want.loud {
+                    self.say(&text::committed(&record));
+                }
+            }
+            Answer::Ended { status, checkpoint } => {
+                self.flush().await;
+                terminal::leave_raw();
+                self.farewell(status, checkpoint);
+                return Ok(Next::Done(status.shell_status()));
+            }
+            Answer::Failed { reason, status } => {
+                self.flush().await;
+                terminal::leave_raw();
+                return Err(refusal(reason, status));
+            }
+            other => return Err(unexpected(&self.want.what, &other)),
+        }
+        Ok(Next::Go)
+    }
+
+    fn started(&mut self, job: Job) {
+        let from_terminal = terminal::is_terminal(std::io::stdin());
+        if job.terminal && from_terminal && self.want.input != InputFrom::Nowhere {
+            terminal::enter_raw(std::io::stdin());
+        }
+        self.job = Some(job);
+        self.resize();
+        let wanted = match self.want.input {
+            InputFrom::User => true,
+            InputFrom::Terminal => from_terminal,
+            InputFrom::Nowhere => false,
+        };
+        if let (true, Some(typed)) = (wanted, self.typed_sender.take()) {
+            if let Err(error) = super::input::start(typed) {
+                self.say(&format!("warning: input can't be read: {error}"));
+            }
+        }
+    }
+
+    fn output(&mut self, stream: Stream, bytes: Vec<u8>) {
+        let terminal = self.job.as_ref().is_some_and(|job| job.terminal);
+        let sink = match stream {
+            Stream::Output if terminal => 2,
+            Stream::Output => 0,
+            Stream::Error => 1,
+        };
+        if let Some(last) = bytes.last() {
+            self.at_line_start = *last == b'\n';
+        }
+        self.sinks[sink].put(bytes);
+    }
+
+    fn say(&mut self, text: &str) {
+        let terminal = self.job.as_ref().is_some_and(|job| job.terminal);
+        let end = if terminal::is_raw() { "\r\n" } else { "\n" };
+        let start = if self.own_is_terminal && !self.at_line_start { end } else { "" };
+        self.at_line_start = true;
+        let sink = if self.own_is_terminal && terminal { 2 } else { 1 };
+        self.sinks[sink].put(format!("{start}ckptd: {text}{end}").into_bytes());
+    }
+
+    /// A job whose output nobody reads any more is told so, as a pipe would tell it.
+    fn watch_reader(&mut self) -> Next {
+        let terminal = self.job.as_ref().is_some_and(|job| job.terminal);
+        if !terminal && !self.pipe_told && self.sinks[0].is_broken() {
+            self.pipe_told = true;
+            self.tell(&Ask::Signal { signal: nix::libc::SIGPIPE });
+        }
+        Next::Go
+    }
+
+    fn on_typed(&mut self, typed: Typed) -> Next {
+        match typed {
+            Typed::Bytes(bytes) => self.tell(&Ask::Input { bytes: STANDARD.encode(bytes) }),
+            Typed::Suspend => self.suspend(),
+        }
+        Next::Go
+    }
+
+    fn on_signal(&mut self, signal: i32) -> Next {
+        match signal {
+            nix::libc::SIGWINCH => self.resize(),
+            nix::libc::SIGTSTP => self.suspend(),
+            nix::libc::SIGCONT => self.go_on(),
+            nix::libc::SIGHUP => {
+                terminal::leave_raw();
+                if let Some(job) = &self.job {
+                    eprintln!("ckptd: job {0} runs on; to see it: ckptd attach {0}", job.name);
+                }
+                return Next::Done(128 + 1);
+            }
+            signal if self.job.is_none() && self.interrupted => {
+                return Next::Done(u8::try_from(128 + signal).unwrap_or(255));
+            }
+            signal => {
+                self.interrupted = true;
+                self.tell(&Ask::Signal { signal });
+            }
+        }
+        Next::Go
+    }
+
+    fn resize(&mut self) {
+        let terminal = self.job.as_ref().is_some_and(|job| job.terminal);
+        if let Some(window) = terminal_stream().filter(|_| terminal).and_then(terminal::size) {
+            self.tell(&Ask::Resize { window });
+        }
+    }
+
+    /// Stops this process; the job, which is not its child, goes on.
+    fn suspend(&mut self) {
+        terminal::leave_raw();
+        if raise(Signal::SIGSTOP).is_err() {
+            self.go_on();
+        }
+    }
+
+    fn go_on(&mut self) {
+        if self.job.as_ref().is_some_and(|job| job.terminal)
+            && terminal::is_terminal(std::io::stdin())
+        {
+            terminal::enter_raw(std::io::stdin());
+        }
+        self.resize();
+    }
+
+    /// Connects again, as after an agent that was started again, and goes on with the same job.
+    async fn look_for_it(&mut self, lost: &LinkError) -> Result<Next, Failure> {
+        let Some(job) = self.job.as_ref().map(|job| job.id.clone()) else {
+            return Err(Failure::of(&self.want.what, lost));
+        };
+        self.say("the connection to the cluster was lost; the job may run on; trying again");
+        let since = Instant::now();
+        while since.elapsed() < LOST_LIMIT {
+            tokio::select! {
+                () = tokio::time::sleep(LOST_RETRY) => {}
+                Some(signal) = self.signals.recv() => {
+                    if matches!(signal, nix::libc::SIGINT | nix::libc::SIGTERM | nix::libc::SIGHUP) {
+                        break;
+                    }
+                }
+            }
+            let window = terminal_stream().and_then(terminal::size);
+            let ask = Ask::Attach { job: job.clone(), window };
+            let Ok((sender, mut answers)) = connect(self.cluster, &ask) else { continue };
+            // An agent may be there before its coordinator.
+            match answers.recv().await {
+                Some(Ok(Answer::Failed { .. }) | Err(_)) | None => {}
+                Some(Ok(answer)) => {
+                    (self.sender, self.answers) = (sender, answers);
+                    self.say("the connection to the cluster is there again");
+                    return self.on_answer(answer).await;
+                }
+            }
+        }
+        terminal::leave_raw();
+        let cause = format!("{lost}; the job may run on: ckptd attach {job}");
+        Err(Failure::of(&self.want.what, cause))
+    }
+
+    /// Waits until the user's readers have everything, or somebody has lost patience.
+    async fn flush(&mut self) {
+        while self.sinks.iter().any(|sink| sink.waiting() > 0 && !sink.is_broken()) {
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+                Some(signal) = self.signals.recv() => {
+                    if signal != nix::libc::SIGWINCH {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn farewell(&self, status: ExitKind, checkpoint: Option<CheckpointNumber>) {
+        let Some(job) = &self.job else { return };
+        let resume = resume_command(self.want.dir.as_deref(), &job.name);
+        match (status.shell_status(), checkpoint) {
+            (0, _) => {}
+            (_, Some(_)) if self.interrupted => {
+                eprintln!("ckptd: job {} interrupted; resume with: {resume}", job.name);
+            }
+            (_, None) if self.interrupted => {
+                eprintln!("ckptd: job {} interrupted; it has no committed checkpoint", job.name);
+            }
+            (_, Some(number)) if self.want.loud => eprintln!(
+                "ckptd: job {} {}; to go on from checkpoint {number}: {resume}",
+                job.name,
+                text::end(Some(status))
+            ),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Screen<'_> {
+    fn drop(&mut self) {
+        let _ = &self.raw;
+        terminal::leave_raw();
+    }
+}
+
+fn is_detached(ask: &Ask) -> bool {
+    match ask {
+        Ask::Run(request) => request.detach,
+        Ask::Restart(request) => request.detach,
+        _ => false,
+    }
+}
+
+/// Opens a conversation, whose answers a thread reads.
+fn connect(
+    cluster: &Cluster,
+    ask: &Ask,
+) -> Result<(LinkSender, mpsc::Receiver<Result<Answer, LinkError>>), LinkError> {
+    let (sender, mut next) = Link::open(&cluster.socket, ask)?.split();
+    let (answers, receiver) = mpsc::channel(64);
+    std::thread::Builder::new().name("answers".to_owned()).spawn(move || {
+        loop {
+            let answer = next();
+            let last = answer.is_err();
+            if answers.blocking_send(answer).is_err() || last {
+                return;
+            }
+        }
+    })?;
+    Ok((sender, receiver))
+}

@@ -1,0 +1,208 @@
+//! Listings of a cluster for people, from their JSON forms. What a newer coordinator adds is left
+//! out, what an older one lacks is shown as a dash.
+
+use crate::commands::summary::{printable, table};
+use crate::text;
+use serde_json::Value;
+use std::fmt::Write;
+
+const NONE: &str = "-";
+
+fn word(value: &Value, key: &str) -> String {
+    match value.get(key) {
+        Some(Value::String(text)) => printable(text),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(Value::Bool(yes)) => (if *yes { "yes" } else { "no" }).to_owned(),
+        _ => NONE.to_owned(),
+    }
+}
+
+fn number(value: &Value, key: &str) -> Option<u64> {
+    value.get(key).and_then(Value::as_u64)
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn age(value: &Value, key: &str) -> String {
+    number(value, key).map_or(NONE.to_owned(), |ms| text::age(ms, text::now_ms()))
+}
+
+fn decimals(value: &Value, key: &str) -> String {
+    value.get(key).and_then(Value::as_f64).map_or(NONE.to_owned(), |number| format!("{number:.2}"))
+}
+
+fn command(job: &Value) -> String {
+    let words: Vec<&str> = list(job, "command").iter().filter_map(Value::as_str).collect();
+    printable(&words.join(" "))
+}
+
+/// `ckptd nodes`.
+#[must_use]
+pub fn nodes(value: &Value) -> String {
+    let heading = ["NODE", "STATE", "SLOTS", "SPEED", "CORES", "LOAD", "BATTERY", "RUNS", "HOLDS"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for node in value.as_array().map_or(&[][..], Vec::as_slice) {
+        let battery =
+            number(node, "battery").map_or(NONE.to_owned(), |charge| format!("{charge} %"));
+        rows.push(vec![
+            word(node, "name"),
+            word(node, "state"),
+            word(node, "slots"),
+            decimals(node, "speed"),
+            word(node, "cores"),
+            decimals(node, "load"),
+            battery,
+            words(node, "instances"),
+            words(node, "holds"),
+        ]);
+    }
+    table(&rows)
+}
+
+/// The texts of a list.
+fn words(value: &Value, key: &str) -> String {
+    let words: Vec<&str> = list(value, key).iter().filter_map(Value::as_str).collect();
+    if words.is_empty() { NONE.to_owned() } else { printable(&words.join(", ")) }
+}
+
+/// `ckptd ls`.
+#[must_use]
+pub fn jobs(value: &Value) -> String {
+    let heading = ["NAME", "STATE", "AGE", "CHECKPOINT", "ITS AGE", "COMMAND"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for job in value.as_array().map_or(&[][..], Vec::as_slice) {
+        let newest = list(job, "checkpoints").last();
+        rows.push(vec![
+            word(job, "name"),
+            state(job),
+            age(job, "created_at_ms"),
+            newest.map_or("none".to_owned(), |newest| word(newest, "checkpoint")),
+            newest.map_or(String::new(), |newest| age(newest, "taken_at_ms")),
+            command(job),
+        ]);
+    }
+    table(&rows)
+}
+
+fn state(job: &Value) -> String {
+    let status = job.get("end").and_then(|end| end.get("status"));
+    let end = status.and_then(|status| serde_json::from_value(status.clone()).ok());
+    match (word(job, "state"), end) {
+        (state, Some(protocol::agent::ExitKind::Exited(status))) if state == "ended" => {
+            format!("ended ({status})")
+        }
+        (state, Some(protocol::agent::ExitKind::Signalled(signal))) if state == "ended" => {
+            format!("ended (signal {signal})")
+        }
+        (state, _) => state,
+    }
+}
+
+/// `ckptd status`, for one job or several.
+#[must_use]
+pub fn status(value: &Value) -> String {
+    match value {
+        Value::Array(jobs) if jobs.is_empty() => "no jobs\n".to_owned(),
+        Value::Array(jobs) => jobs.iter().map(job).collect::<Vec<_>>().join("\n"),
+        one => job(one),
+    }
+}
+
+fn job(value: &Value) -> String {
+    let mut out = String::new();
+    // Writing to a String never fails.
+    let mut line = |label: &str, value: String| {
+        if value != NONE {
+            let _ = writeln!(out, "{label:<12}{value}");
+        }
+    };
+    let (id, name) = (word(value, "id"), word(value, "name"));
+    line("job", if id == name { id } else { format!("{name} ({id})") });
+    line("command", command(value));
+    line("state", state(value));
+    let from = number(value, "restored_from").map(|from| format!(", from checkpoint {from}"));
+    if number(value, "started_at_ms").is_some() {
+        line("started", format!("{} ago{}", age(value, "started_at_ms"), from.unwrap_or_default()));
+    }
+    let live = value.get("live").unwrap_or(&Value::Null);
+    let flight = live.get("in_flight").unwrap_or(&Value::Null);
+    line(
+        "next",
+        match (number(flight, "checkpoint"), number(live, "next_checkpoint_ms")) {
+            (Some(checkpoint), _) => {
+                format!("checkpoint {checkpoint} is in flight: {}", word(flight, "step"))
+            }
+            (None, Some(ms)) => format!("checkpoint in {} s", ms.div_ceil(1000)),
+            (None, None) if live.is_object() => "checkpoint on demand".to_owned(),
+            (None, None) => NONE.to_owned(),
+        },
+    );
+    let rollbacks = list(value, "rollbacks").len();
+    if rollbacks > 0 {
+        line("rollbacks", rollbacks.to_string());
+    }
+    line("failure", word(value, "failure"));
+    line("log", word(value, "log"));
+    if let Some(abandoned) = value.get("last_abandoned").filter(|found| !found.is_null()) {
+        let (checkpoint, reason) = (word(abandoned, "checkpoint"), word(abandoned, "reason"));
+        line("abandoned", format!("checkpoint {checkpoint}: {reason}"));
+    }
+    out + &processes(list(value, "processes")) + &checkpoints(list(value, "checkpoints"))
+}
+
+/// Who is where and why.
+fn processes(processes: &[Value]) -> String {
+    let mut rows = vec![["PID", "PROCESS", "NODE", "HOME", "WHY"].map(str::to_owned).to_vec()];
+    for process in processes {
+        let keys = ["pid", "name", "node", "home", "why"];
+        rows.push(keys.map(|key| word(process, key)).to_vec());
+    }
+    if rows.len() > 1 { table(&rows) } else { String::new() }
+}
+
+fn checkpoints(checkpoints: &[Value]) -> String {
+    if checkpoints.is_empty() {
+        return "checkpoints none\n".to_owned();
+    }
+    let heading = ["CHECKPOINT", "AGE", "PROCESSES", "SIZE", "STORED", "PAUSE", "COPIES", "STATE"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for checkpoint in checkpoints {
+        let summary = checkpoint.get("summary").unwrap_or(&Value::Null);
+        let size = |key| number(summary, key).map_or(NONE.to_owned(), text::size);
+        let degraded = checkpoint.get("degraded").and_then(Value::as_bool).unwrap_or(false);
+        let state = match word(checkpoint, "state").as_str() {
+            "superseded" => "superseded",
+            _ if degraded => "degraded",
+            _ => "committed",
+        };
+        rows.push(vec![
+            word(checkpoint, "checkpoint"),
+            age(checkpoint, "taken_at_ms"),
+            word(summary, "processes"),
+            size("bytes"),
+            size("stored_bytes"),
+            number(checkpoint, "pause_us").map_or(NONE.to_owned(), text::micros),
+            word(checkpoint, "copies"),
+            state.to_owned(),
+        ]);
+    }
+    table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_not_known_is_a_dash() {
+        let text = nodes(&json!([{"name": "a\u{1b}", "slots": 2, "load": 0.5}]));
+        let row = text.lines().nth(1).unwrap();
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells, ["a?", "-", "2", "-", "-", "0.50", "-", "-", "-"]);
+        assert_eq!(status(&json!([])), "no jobs\n");
+        assert_eq!(jobs(&json!([])).lines().count(), 1);
+    }
+}

@@ -1,0 +1,178 @@
+//! Commands on a cluster: how it is found, and what is said to it.
+//!
+//! - [`Cluster`]: a way to it, through the socket of this machine's agent or coordinator.
+//! - `link`: one conversation.
+//! - `foreground`: a job's output, input and exit status.
+//! - `mpi`: what Open MPI's mpirun is told.
+//! - `listing`: listings for people.
+
+mod foreground;
+mod input;
+mod link;
+pub mod listing;
+pub mod mpi;
+
+pub use foreground::{Foreground, InputFrom, run};
+
+use crate::failure::Failure;
+use crate::jobs::StateDir;
+use coordinator::server::SOCKET as COORDINATOR_SOCKET;
+use link::{Link, LinkError};
+use protocol::cluster::client::{Answer, Ask};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Name of an agent's socket in its folder.
+const AGENT_SOCKET: &str = "agent.sock";
+
+/// The socket of an agent that serves all users of a machine.
+const SYSTEM_SOCKET: &str = "/run/ckptd/agent.sock";
+
+/// Where a coordinator on this machine keeps its things, unless told otherwise.
+#[must_use]
+pub fn coordinator_folder(state: &StateDir) -> PathBuf {
+    state.path().join("coordinator")
+}
+
+/// A way to a cluster.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    socket: PathBuf,
+}
+
+impl Cluster {
+    /// The cluster of this machine, if it belongs to one: by the agent's socket in the folder of
+    /// jobs, then the one for all users unless a folder was asked for, then that of a coordinator.
+    ///
+    /// # Errors
+    /// Where there is a socket, and nobody behind it.
+    pub fn find(state: &StateDir, asked: bool) -> Result<Option<Self>, Failure> {
+        let mut candidates = vec![state.path().join(AGENT_SOCKET)];
+        if !asked {
+            candidates.push(SYSTEM_SOCKET.into());
+        }
+        candidates.push(coordinator_folder(state).join(COORDINATOR_SOCKET));
+        Self::first_of(candidates)
+    }
+
+    /// The cluster whose coordinator runs on this machine.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn of_coordinator(folder: &Path) -> Result<Self, Failure> {
+        let socket = folder.join(COORDINATOR_SOCKET);
+        Self::first_of(vec![socket])?.ok_or_else(|| {
+            Failure::of(
+                "find the coordinator",
+                format!(
+                    "none runs on {}: start it by 'ckptd coordinator', or name its folder by \
+                     --state",
+                    folder.display()
+                ),
+            )
+        })
+    }
+
+    fn first_of(candidates: Vec<PathBuf>) -> Result<Option<Self>, Failure> {
+        let mut dead = None;
+        for socket in candidates {
+            match UnixStream::connect(link::ShortPath::of(&socket).as_ref()) {
+                Ok(_) => return Ok(Some(Self { socket })),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+                Err(error) => dead = dead.or(Some((socket, error))),
+            }
+        }
+        let Some((socket, error)) = dead else { return Ok(None) };
+        let cause = if error.kind() == io::ErrorKind::ConnectionRefused {
+            format!(
+                "nobody listens at {0}: start the agent again by 'ckptd agent', or remove {0} to run \
+                 jobs on this machine alone",
+                socket.display()
+            )
+        } else {
+            format!("{}: {error}", socket.display())
+        };
+        Err(Failure::of("talk to the cluster", cause))
+    }
+
+    /// Asks for one thing and waits for the answer; lines for the user that come before it are
+    /// printed.
+    ///
+    /// # Errors
+    /// Where there is no answer, or it is a refusal.
+    pub fn ask(&self, what: &str, ask: &Ask) -> Result<Answer, Failure> {
+        let failed = |error: LinkError| Failure::of(what, error);
+        let mut link = Link::open(&self.socket, ask).map_err(failed)?;
+        loop {
+            match link.next().map_err(failed)? {
+                Answer::Say { text } => eprintln!("ckptd: {text}"),
+                Answer::Failed { reason, status } => return Err(refusal(reason, status)),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Asks for a listing.
+    ///
+    /// # Errors
+    /// As [`Cluster::ask`].
+    pub fn listing(&self, what: &str, ask: &Ask) -> Result<serde_json::Value, Failure> {
+        match self.ask(what, ask)? {
+            Answer::Listing { value } => Ok(value),
+            other => Err(unexpected(what, &other)),
+        }
+    }
+
+    /// Asks for something to be done.
+    ///
+    /// # Errors
+    /// As [`Cluster::ask`].
+    pub fn order(&self, what: &str, ask: &Ask) -> Result<(), Failure> {
+        match self.ask(what, ask)? {
+            Answer::Done { text } => {
+                if let Some(text) = text {
+                    eprintln!("ckptd: {text}");
+                }
+                Ok(())
+            }
+            other => Err(unexpected(what, &other)),
+        }
+    }
+}
+
+/// An answer that does not fit.
+pub fn unexpected(what: &str, answer: &Answer) -> Failure {
+    Failure::of(what, format!("unexpected answer {answer:?}"))
+}
+
+fn refusal(reason: String, status: u8) -> Failure {
+    if status == 2 {
+        Failure::Usage(format!("failed to {reason}"))
+    } else {
+        Failure::Failed(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_dead_agent_is_told_of_unless_somebody_else_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::find(Some(dir.path().to_owned())).unwrap();
+        assert!(Cluster::find(&state, true).unwrap().is_none());
+        let socket = dir.path().join(AGENT_SOCKET);
+        drop(UnixListener::bind(&socket).unwrap());
+        let text = Cluster::find(&state, true).unwrap_err().to_string();
+        assert!(text.contains("nobody listens"), "{text}");
+        let folder = coordinator_folder(&state);
+        std::fs::create_dir(&folder).unwrap();
+        let _listener = UnixListener::bind(folder.join(COORDINATOR_SOCKET)).unwrap();
+        let found = Cluster::find(&state, true).unwrap().unwrap();
+        assert_eq!(found.socket, folder.join(COORDINATOR_SOCKET));
+    }
+}

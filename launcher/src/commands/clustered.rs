@@ -1,0 +1,256 @@
+//! The commands about jobs, where the machine belongs to a cluster.
+
+use super::{Context, is_loud, print, print_json};
+use crate::cli::{
+    DaemonsSetting, IntervalSetting, JobOptions, ListArguments, Placement as PlacementOption,
+    RestartArguments, RunArguments,
+};
+use crate::cluster::{self, Cluster, Foreground, InputFrom, listing, unexpected};
+use crate::failure::Failure;
+use crate::session;
+use protocol::cluster::NodeName;
+use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
+use protocol::cluster::settings::{Daemons, Interval, JobSettings, Placement};
+use protocol::launch::{LaunchSpec, StreamKind};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// What `run` found out before it knew where the job is to run.
+pub struct Prepared {
+    /// The program, as it will be found.
+    pub found: PathBuf,
+    /// Where it was asked for.
+    pub directory: PathBuf,
+    /// The environment of the job.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// `ckptd run`.
+pub fn run(
+    context: &Context,
+    cluster: &Cluster,
+    arguments: RunArguments,
+    prepared: Prepared,
+) -> Result<u8, Failure> {
+    let Prepared { found, directory, mut environment } = prepared;
+    let program = arguments.command.first().cloned().unwrap_or_default();
+    let what = format!("run {}", program.to_string_lossy());
+    let settings = changed(JobSettings::default(), &arguments.options)?;
+    let nodes = cluster.listing(&what, &Ask::Nodes)?;
+    cluster::mpi::prepare(&arguments.command, &found, &directory, &nodes, &mut environment);
+    let (launch, input) = launch(arguments.command, environment, directory, arguments.detach);
+    let request = RunRequest { name: arguments.name, launch, settings, detach: arguments.detach };
+    foreground(context, cluster, what, Ask::Run(Box::new(request)), input, &arguments.options)
+}
+
+fn launch(
+    program: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    working_directory: PathBuf,
+    detach: bool,
+) -> (LaunchSpec, InputFrom) {
+    let streams = session::launch_streams();
+    let mut launch = LaunchSpec {
+        program,
+        environment,
+        working_directory,
+        stdin: streams.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+        window: streams.window,
+        termios: streams.termios,
+    };
+    if detach {
+        // Nobody will be there to type or to read: its output is in its log, in the order in which
+        // it was written.
+        launch.stdin = StreamKind::Inherit;
+        launch.stdout = StreamKind::Pipe;
+        launch.stderr = StreamKind::WithStdout;
+        (launch.window, launch.termios) = (None, None);
+        return (launch, InputFrom::Nowhere);
+    }
+    // On another machine a file or device can't be handed over: it is read here.
+    if launch.stdin == StreamKind::Inherit {
+        if is_null(Path::new("/proc/self/fd/0")) {
+            return (launch, InputFrom::Nowhere);
+        }
+        launch.stdin = StreamKind::Pipe;
+    }
+    (launch, InputFrom::User)
+}
+
+fn is_null(stream: &Path) -> bool {
+    std::fs::read_link(stream).is_ok_and(|target| target == Path::new("/dev/null"))
+}
+
+/// `ckptd restart`.
+pub fn restart(
+    context: &Context,
+    cluster: &Cluster,
+    arguments: &RestartArguments,
+) -> Result<u8, Failure> {
+    let what = format!("restart {}", arguments.job);
+    let ask = Ask::Status { job: Some(arguments.job.clone()) };
+    let status = cluster.listing(&what, &ask)?;
+    // Its work is done; to do part of it again is hardly what is meant.
+    let finished = status["state"] == "ended" && status["end"]["status"]["exited"] == 0;
+    if finished && arguments.checkpoint.is_none() && !arguments.force {
+        let cause = "it has ended by itself with status 0; to go back all the same: --force";
+        return Err(Failure::of(&what, cause));
+    }
+    let settings = if is_changed(&arguments.options) {
+        let settings = serde_json::from_value(status["settings"].clone())
+            .map_err(|error| Failure::of(&what, format!("read its settings: {error}")))?;
+        Some(changed(settings, &arguments.options)?)
+    } else {
+        None
+    };
+    let request = RestartRequest {
+        job: arguments.job.clone(),
+        checkpoint: arguments.checkpoint,
+        force: arguments.force,
+        settings,
+        window: session::window(),
+        detach: arguments.detach,
+    };
+    let input = if arguments.detach { InputFrom::Nowhere } else { InputFrom::User };
+    foreground(context, cluster, what, Ask::Restart(Box::new(request)), input, &arguments.options)
+}
+
+/// `ckptd attach`.
+pub fn attach(context: &Context, cluster: &Cluster, job: &str) -> Result<u8, Failure> {
+    let ask = Ask::Attach { job: job.to_owned(), window: session::window() };
+    let quiet = JobOptions::default();
+    foreground(context, cluster, format!("attach {job}"), ask, InputFrom::Terminal, &quiet)
+}
+
+fn foreground(
+    context: &Context,
+    cluster: &Cluster,
+    what: String,
+    ask: Ask,
+    input: InputFrom,
+    options: &JobOptions,
+) -> Result<u8, Failure> {
+    let dir = context.asked_dir.clone();
+    cluster::run(cluster, Foreground { what, ask, input, loud: is_loud(options), dir })
+}
+
+fn is_changed(options: &JobOptions) -> bool {
+    let JobOptions {
+        interval,
+        keep,
+        copies,
+        external,
+        placement,
+        max_restarts,
+        place,
+        daemons,
+        ..
+    } = options;
+    interval.is_some()
+        || keep.is_some()
+        || copies.is_some()
+        || external.is_some()
+        || placement.is_some()
+        || max_restarts.is_some()
+        || daemons.is_some()
+        || !place.is_empty()
+}
+
+fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, Failure> {
+    if options.daemons == Some(DaemonsSetting::Fallback) {
+        return Err(Failure::Usage(
+            "wrong usage: '--daemons fallback' is not built yet: daemons are restored".to_owned(),
+        ));
+    }
+    Ok(JobSettings {
+        interval: match options.interval {
+            Some(IntervalSetting::Auto) => Interval::Auto,
+            Some(IntervalSetting::Seconds(seconds)) => Interval::Seconds(seconds),
+            None => settings.interval,
+        },
+        keep: options.keep.unwrap_or(settings.keep),
+        copies: options.copies.unwrap_or(settings.copies),
+        external: options.external.map_or(settings.external, Into::into),
+        placement: match options.placement {
+            Some(PlacementOption::Process) => Placement::Process,
+            Some(PlacementOption::Node) => Placement::Node,
+            None => settings.placement,
+        },
+        daemons: options.daemons.map_or(settings.daemons, |_| Daemons::Restore),
+        max_restarts: options.max_restarts.unwrap_or(settings.max_restarts),
+        place: if options.place.is_empty() {
+            settings.place
+        } else {
+            options.place.iter().cloned().collect()
+        },
+    })
+}
+
+/// `ckptd checkpoint`.
+pub fn checkpoint(cluster: &Cluster, job: &str) -> Result<(), Failure> {
+    let what = format!("checkpoint {job}");
+    match cluster.ask(&what, &Ask::Checkpoint { job: job.to_owned() })? {
+        Answer::Committed { record } => print(&format!("{}\n", record.checkpoint)),
+        other => Err(unexpected(&what, &other)),
+    }
+}
+
+/// `ckptd stop`.
+pub fn stop(
+    context: &Context,
+    cluster: &Cluster,
+    job: &str,
+    checkpoint: bool,
+) -> Result<(), Failure> {
+    let what = format!("stop {job}");
+    match cluster.ask(&what, &Ask::Stop { job: job.to_owned(), checkpoint })? {
+        Answer::Ended { checkpoint: Some(_), .. } => {
+            eprintln!("ckptd: job {job} stopped; resume with: {}", context.resume_command(job));
+            Ok(())
+        }
+        Answer::Ended { checkpoint: None, .. } => {
+            eprintln!("ckptd: job {job} stopped; it has no committed checkpoint");
+            Ok(())
+        }
+        other => Err(unexpected(&what, &other)),
+    }
+}
+
+/// `ckptd ls`.
+pub fn ls(cluster: &Cluster, list: ListArguments) -> Result<(), Failure> {
+    let jobs = cluster.listing("list the jobs", &Ask::Jobs)?;
+    if list.json { print_json(&jobs) } else { print(&listing::jobs(&jobs)) }
+}
+
+/// `ckptd status`.
+pub fn status(cluster: &Cluster, job: Option<&str>, list: ListArguments) -> Result<(), Failure> {
+    let ask = Ask::Status { job: job.map(str::to_owned) };
+    let status = cluster.listing("tell how jobs are", &ask)?;
+    if list.json { print_json(&status) } else { print(&listing::status(&status)) }
+}
+
+/// `ckptd rm`, of one job.
+pub fn remove(cluster: &Cluster, job: &str) -> Result<(), Failure> {
+    cluster.order(&format!("remove {job}"), &Ask::Remove { job: job.to_owned() })
+}
+
+/// `ckptd nodes`.
+pub fn nodes(
+    cluster: &Cluster,
+    remove: Option<NodeName>,
+    list: ListArguments,
+) -> Result<(), Failure> {
+    if let Some(node) = remove {
+        return cluster.order(&format!("remove {node}"), &Ask::RemoveNode { node });
+    }
+    let nodes = cluster.listing("list the nodes", &Ask::Nodes)?;
+    if list.json { print_json(&nodes) } else { print(&listing::nodes(&nodes)) }
+}
+
+/// `ckptd leave`.
+pub fn leave(cluster: &Cluster, node: Option<NodeName>) -> Result<(), Failure> {
+    let who = node.as_ref().map_or("this machine".to_owned(), NodeName::to_string);
+    cluster.order(&format!("announce that {who} goes"), &Ask::Leave { node })
+}

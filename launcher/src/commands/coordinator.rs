@@ -1,0 +1,44 @@
+//! `ckptd coordinator`.
+
+use super::Context;
+use crate::cli::CoordinatorArguments;
+use crate::cluster::coordinator_folder;
+use crate::failure::Failure;
+use coordinator::server::{Options, ServeError, serve};
+
+pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(), Failure> {
+    if arguments.recover {
+        return Err(not_yet("--recover"));
+    }
+    if arguments.dmtcp_port.is_some() {
+        return Err(not_yet("--dmtcp-port"));
+    }
+    super::tell_what_happens();
+    let given = arguments.state;
+    let default = given.is_none();
+    let state = given.unwrap_or_else(|| coordinator_folder(&context.state));
+    let state = std::path::absolute(&state)
+        .map_err(|error| Failure::of(format!("find {}", state.display()), error))?;
+    let options = Options { listen: arguments.listen, state, grace: arguments.grace };
+    let made = match (&context.asked_dir, default) {
+        (_, false) => format!("ckptd token --state {}", options.state.display()),
+        (Some(dir), true) => format!("ckptd token --dir {}", dir.display()),
+        (None, true) => "ckptd token".to_owned(),
+    };
+    serve(&options, |ready| {
+        // Whoever started it may not listen.
+        let _ = super::print(&format!(
+            "ckptd: coordinator listens at {} ({}); for a join token: {made}\n",
+            ready.address,
+            ready.addresses.join(", "),
+        ));
+    })
+    .map_err(|error| match error {
+        ServeError::Usage(text) => Failure::Usage(format!("wrong usage: {text}")),
+        error => Failure::of("run the coordinator", error),
+    })
+}
+
+fn not_yet(option: &str) -> Failure {
+    Failure::Usage(format!("wrong usage: {option} is not built yet"))
+}

@@ -1,0 +1,36 @@
+//! The end-to-end tests of the cluster: what is done to it, and what must come out.
+
+mod members;
+mod open_mpi;
+mod rows;
+mod stage;
+
+use crate::job::Failure;
+
+pub use stage::Stage;
+
+/// One test.
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// Runs it.
+    pub run: fn(&Stage) -> Result<(), Failure>,
+}
+
+/// All tests.
+pub fn all() -> Vec<Case> {
+    [open_mpi::CASES, rows::CASES, members::CASES].into_iter().flatten().map(Case::copy).collect()
+}
+
+impl Case {
+    fn copy(&self) -> Case {
+        Case { name: self.name, about: self.about, run: self.run }
+    }
+}
+
+/// Fails with a text unless something holds.
+fn check(holds: bool, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(Failure(text())) }
+}

@@ -1,0 +1,82 @@
+//! What all tests of the suite start from.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::build;
+use crate::cluster::ckptd::{Ckptd, Setup};
+use crate::cluster::failure;
+use crate::cluster::job::ClusterJob;
+use crate::job::Failure;
+use crate::workspace::Workspace;
+
+/// How long anything may take that is not a job.
+pub const LIMIT: Duration = Duration::from_secs(30);
+/// How long a job may take to its end.
+pub const JOB_LIMIT: Duration = Duration::from_secs(120);
+
+/// The executables.
+pub struct Stage {
+    /// The command under test.
+    pub ckptd: PathBuf,
+    programs: Vec<PathBuf>,
+}
+
+impl Stage {
+    /// Builds the programs.
+    ///
+    /// # Errors
+    /// When a compiler is missing or refuses one.
+    pub fn new(workspace: &Workspace) -> Result<Stage, Failure> {
+        let tests = workspace.repository.join("tests");
+        let mut programs = Vec::new();
+        let flags = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"];
+        let folder = tests.join("programs-cluster");
+        for entry in fs::read_dir(&folder).map_err(failure("list the programs"))?.flatten() {
+            let source = entry.path();
+            if source.extension().is_some_and(|ending| ending == "c") {
+                let program = workspace.programs.join(source.file_stem().unwrap_or_default());
+                build::compile("cc", &flags, &[&source], &program)
+                    .map_err(|e| Failure(e.to_string()))?;
+                programs.push(program);
+            }
+        }
+        let program = workspace.programs.join("nqueens");
+        let source = tests.join("nqueens/nqueens.c");
+        build::compile("mpicc.openmpi", &["-O2"], &[&source], &program)
+            .map_err(|e| Failure(e.to_string()))?;
+        programs.push(program);
+        Ok(Stage { ckptd: workspace.ckptd.clone(), programs })
+    }
+
+    /// A cluster with ckptd and all programs on all nodes.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn cluster(&self, nodes: usize) -> Result<Ckptd, Failure> {
+        let ckptd = Ckptd::start(&self.ckptd, Setup::new(nodes))?;
+        for program in &self.programs {
+            ckptd.cluster().share(program)?;
+        }
+        Ok(ckptd)
+    }
+}
+
+/// Starts a job that says "started" and lets it come to a checkpoint.
+///
+/// # Errors
+/// When it does not.
+pub fn start<'a>(
+    ckptd: &'a Ckptd,
+    name: &str,
+    options: &[&str],
+    command: &[&str],
+) -> Result<ClusterJob<'a>, Failure> {
+    let mut job = ckptd.run(1, name, &[&["--interval", "1"], options].concat(), command)?;
+    job.wait_for_output("started", LIMIT)?;
+    // The next may be under way, of a time before.
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    Ok(job)
+}
