@@ -258,14 +258,15 @@ fn relay_ends(
         let OuterEnd::Relay(end) = end else { continue };
         let prefix = saved.map_or_else(|| Ok(RelayState::default()), |saved| saved.state(&end))?;
         let kind = match end.kind {
-            RelayKind::PipeRead => RelayEndKind::PipeRead,
-            RelayKind::PipeWrite => RelayEndKind::PipeWrite,
+            RelayKind::PipeRead | RelayKind::Descriptor { fd: 0, .. } => RelayEndKind::PipeRead,
+            RelayKind::PipeWrite | RelayKind::Descriptor { .. } => RelayEndKind::PipeWrite,
             RelayKind::TerminalMaster | RelayKind::TerminalSlave => RelayEndKind::Terminal,
             RelayKind::Stream => RelayEndKind::Stream,
             RelayKind::Packets | RelayKind::Link { .. } => RelayEndKind::Messages,
         };
-        let side = RelaySide { relay: end.id.clone(), side: end.side };
-        ends.push(RelayEnd { side, kind, native, prefix });
+        let shared = matches!(end.kind, RelayKind::Descriptor { .. });
+        let side = RelaySide { relay: end.id, side: end.side };
+        ends.push(RelayEnd { side, kind, native, shared, prefix });
     }
     Ok(ends)
 }

@@ -80,7 +80,7 @@ fn placement_units<'a>(
 ) -> Vec<Unit> {
     let parents: BTreeSet<i32> = processes.iter().map(|process| process.parent).collect();
     let alive: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
-    units(graph, &Holdings::of(images))
+    units(graph, &Holdings::of(graph, images))
         .into_iter()
         .map(|unit| {
             // Daemons and shells are parents; what computes is none, as a rule.
