@@ -16,7 +16,7 @@ use super::{CKPTD_DIR, HOME, SHARED, WORK, failure};
 use crate::job::Failure;
 
 /// How long a command may take that is run to its end.
-const RUN_LIMIT: Duration = Duration::from_secs(60);
+const RUN_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a command on a node has done.
 #[derive(Debug)]
@@ -203,7 +203,7 @@ impl Node {
         Ok(command)
     }
 
-    /// Runs a command to its end, at most a minute.
+    /// Runs a command to its end, at most half a minute.
     ///
     /// # Errors
     /// When the node is down or the command does not end.
