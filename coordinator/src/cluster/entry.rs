@@ -15,7 +15,7 @@ pub const FORMAT: u32 = 1;
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "cluster", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum ClusterEntry {
     /// The first entry of a log.
     Opened {
@@ -84,6 +84,13 @@ pub enum ClusterEntry {
         job: String,
         /// They, all of the job's epoch.
         instances: BTreeMap<AgentId, InstanceRecord>,
+    },
+    /// An instance that a shell called for runs; its caller is about to be told.
+    InstanceRuns {
+        /// The job.
+        job: String,
+        /// Which.
+        instance: AgentId,
     },
     /// An instance is no part of the job any more.
     InstanceEnded {

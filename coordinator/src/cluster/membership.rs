@@ -283,10 +283,7 @@ impl Job {
                     }
                     if let (Some(status), true) = (found.ended, self.ledger.root() == Some(number))
                     {
-                        self.root_ended(now, shared, status);
-                        if self.is_over() {
-                            return;
-                        }
+                        self.live.early_end = Some((status, now.nanos));
                     }
                 }
             }

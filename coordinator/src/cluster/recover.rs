@@ -10,7 +10,6 @@ use super::members::{Members, Presence};
 use super::rollback::Beginning;
 use super::shared::Shared;
 use super::{ClusterMachine, RecoverError};
-use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,6 +60,7 @@ impl Recovered {
             ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
             | ClusterEntry::Instances { job, .. }
+            | ClusterEntry::InstanceRuns { job, .. }
             | ClusterEntry::InstanceEnded { job, .. }
             | ClusterEntry::Running { job, .. }
             | ClusterEntry::Job { job, .. }
@@ -143,7 +143,7 @@ impl Job {
             let partners = self.choose_partners(shared, &record.node);
             let stage = match record.origin {
                 // Whether it had been launched is seen when its node says Hello.
-                Origin::Shell { .. } if !self.was_in_a_commit(number) => Stage::Launching {
+                Origin::Shell { .. } if !self.ledger.launched.contains(&number) => Stage::Launching {
                     deadline: now.nanos.saturating_add(
                         shared.settings.grace.saturating_add(shared.settings.rollback.launch),
                     ),
@@ -158,10 +158,6 @@ impl Job {
         }
         shared.occupied.insert(self.ledger.id.clone(), occupied);
         self.run(now, shared, true);
-    }
-
-    fn was_in_a_commit(&self, instance: AgentId) -> bool {
-        self.ledger.images.values().any(|images| images.contains_key(&instance))
     }
 
     /// Nobody knows how far the making of the epoch was: one more is begun.

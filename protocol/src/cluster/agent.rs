@@ -225,9 +225,10 @@ pub struct Peer {
     pub address: SocketAddr,
 }
 
-/// From the coordinator to an agent.
+/// From the coordinator to an agent. (Not internally tagged: maps in it have numbers as keys, which
+/// serde's buffering of such enums can't read back from JSON.)
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "to_agent", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum ToAgent {
     /// Answer to [`FromAgent::Hello`].
     Welcome {
@@ -528,4 +529,20 @@ pub enum FromAgent {
         /// Why.
         reason: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_with_numbers_as_keys_come_back_from_json() {
+        let keep = ToAgent::Keep {
+            job: "ring-1".to_owned(),
+            images: BTreeMap::from([(AgentId(7), vec![1, 2])]),
+        };
+        let text = serde_json::to_string(&keep).unwrap();
+        assert_eq!(text, r#"{"keep":{"job":"ring-1","images":{"7":[1,2]}}}"#);
+        assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), keep);
+    }
 }

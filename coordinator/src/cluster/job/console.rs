@@ -84,7 +84,8 @@ impl Job {
         });
     }
 
-    /// A piece of output. What came before, over an older connection, is passed over.
+    /// A piece of output. What came before, over an older connection, is passed over; one that
+    /// comes too early is not taken.
     pub(in crate::cluster) fn output(
         &mut self,
         shared: &mut Shared,
@@ -94,6 +95,14 @@ impl Job {
         mut bytes: Vec<u8>,
     ) {
         if self.ledger.root() != Some(key.instance) {
+            return;
+        }
+        if offset > self.console.offset {
+            // What lies between was lost with a connection, and comes again: its agent sees by
+            // this that it has not been kept.
+            if let Some(node) = self.root_node() {
+                shared.send(&node, ToAgent::ConsoleKept { key, offset: self.console.offset });
+            }
             return;
         }
         let known = self.console.offset.saturating_sub(offset);

@@ -59,6 +59,13 @@ impl Job {
     /// A machine's heartbeat came. One that came at least a heartbeat's time after the end was
     /// sent after it.
     pub(in crate::cluster) fn heard(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
+        if let Some((status, since)) = self.live.early_end {
+            let later = now.nanos >= since.saturating_add(shared.settings.heartbeat());
+            if later && self.root_node().as_ref() == Some(node) {
+                self.live.early_end = None;
+                self.root_ended(now, shared, status);
+            }
+        }
         let State::Running(running) = &mut self.state else { return };
         let Some(held) = &mut running.held else { return };
         if now.nanos >= held.since.saturating_add(shared.settings.heartbeat()) {

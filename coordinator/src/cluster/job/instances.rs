@@ -52,6 +52,9 @@ pub(in crate::cluster) struct Live {
     pub(in crate::cluster) delayed: Vec<Delayed>,
     /// Listening sockets that are not where the job believes them to be.
     pub(in crate::cluster) listeners: Vec<(AgentId, MovedListener)>,
+    /// How the job's first process ended, and since when its machine says so, where it said that
+    /// on connecting: output that was still to come comes after that.
+    pub(in crate::cluster) early_end: Option<(ExitKind, u64)>,
     /// How the job's first process ended.
     pub(in crate::cluster) root_end: Option<ExitKind>,
 }

@@ -9,7 +9,7 @@ use protocol::cluster::agent::{JobUser, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Rollbacks remembered for listings.
 const MOST_ROLLBACKS: usize = 100;
@@ -53,6 +53,8 @@ pub(in crate::cluster) struct Ledger {
     /// Of this epoch, those that have not ended.
     pub(in crate::cluster) instances: BTreeMap<AgentId, InstanceRecord>,
     next_instance: u32,
+    /// Of those that shells called for, the ones that run.
+    pub(in crate::cluster) launched: BTreeSet<AgentId>,
     /// Where the other sides of its relays were when it began to run.
     pub(in crate::cluster) links: BTreeMap<AgentId, Vec<RelayLink>>,
     /// Whether this epoch runs.
@@ -87,6 +89,7 @@ impl Ledger {
             failures: 0,
             instances: BTreeMap::new(),
             next_instance: 1,
+            launched: BTreeSet::new(),
             links: BTreeMap::new(),
             running: false,
             history: History::default(),
@@ -126,6 +129,7 @@ impl Ledger {
                 self.epoch_at_ms = *at_ms;
                 self.instances.clear();
                 self.links.clear();
+                self.launched.clear();
                 self.running = false;
                 self.in_flight = None;
                 self.mark = Mark::default();
@@ -137,7 +141,11 @@ impl Ledger {
                     self.instances.insert(*instance, record.clone());
                 }
             }
+            ClusterEntry::InstanceRuns { instance, .. } => {
+                self.launched.insert(*instance);
+            }
             ClusterEntry::InstanceEnded { instance, .. } => {
+                self.launched.remove(instance);
                 self.instances.remove(instance);
             }
             ClusterEntry::Running { rollback, links, .. } => {

@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn stems_are_file_names() {
         assert_eq!(stem(OsStr::new("/opt/my prog")), "my_prog");
-        assert_eq!(stem(OsStr::new("../..")), "job");
+        assert_eq!(stem(OsStr::new("..")), "job");
         assert!(refusal("../x").is_some() && refusal("fold").is_none());
     }
 }

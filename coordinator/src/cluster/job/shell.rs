@@ -108,6 +108,9 @@ impl Job {
         found.stage = Stage::Running;
         found.pid = pid;
         let Origin::Shell { caller, call } = found.record.origin else { return };
+        let entry = ClusterEntry::InstanceRuns { job: self.ledger.id.clone(), instance };
+        self.record(shared, entry);
+        let Some(found) = self.live.instances.get(&instance) else { return };
         let node = found.record.node.clone();
         let Some(caller_node) = self.live.node(caller).cloned() else { return };
         let job = &self.ledger.id;

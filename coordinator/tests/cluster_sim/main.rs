@@ -1,0 +1,73 @@
+//! A whole cluster in one process, from a seed: machines crash, links are cut, agents and the
+//! coordinator are killed at any instant, its disk is full at times. Whatever happens, the job's output
+//! comes once, in order and whole, and its status is its own.
+//!
+//! `CKPTD_SEED=N` replays one history, `CKPTD_TRACE=1` prints it, `CKPTD_SEEDS=N` sets how many are
+//! tried.
+
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
+mod node;
+mod random;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use world::{Outcome, World};
+
+/// Histories that are tried.
+const SEEDS: u64 = 2000;
+const THREADS: u64 = 2;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn every_history_ends_well() {
+    if let Some(seed) = number("CKPTD_SEED") {
+        let outcome = World::new(seed).run();
+        eprintln!("seed {seed}: {outcome:?}");
+        return;
+    }
+    let seeds = number("CKPTD_SEEDS").unwrap_or(SEEDS);
+    let next = AtomicU64::new(0);
+    let work = || {
+        let mut outcomes: Vec<(u64, Option<Outcome>)> = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds {
+                return outcomes;
+            }
+            let run = catch_unwind(AssertUnwindSafe(|| World::new(seed).run()));
+            outcomes.push((seed, run.ok()));
+        }
+    };
+    let outcomes: Vec<(u64, Option<Outcome>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let failed: Vec<u64> =
+        outcomes.iter().filter(|(_, run)| run.is_none()).map(|(seed, _)| *seed).collect();
+    let sum = |field: fn(&Outcome) -> u32| -> u64 {
+        outcomes.iter().filter_map(|(_, run)| run.as_ref()).map(|run| u64::from(field(run))).sum()
+    };
+    eprintln!(
+        "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries, {} given up",
+        sum(|run| run.commits),
+        sum(|run| run.rollbacks),
+        sum(|run| run.restarts),
+        sum(|run| run.recoveries),
+        sum(|run| run.given_up),
+    );
+    assert!(
+        failed.is_empty(),
+        "{} histories failed; replay with CKPTD_SEED=N and CKPTD_TRACE=1: {:?}",
+        failed.len(),
+        &failed[..failed.len().min(20)]
+    );
+    // A simulation in which nothing happens proves nothing.
+    assert!(sum(|run| run.rollbacks) > seeds / 2);
+    assert!(sum(|run| run.commits) > seeds);
+    assert!(sum(|run| run.given_up) <= seeds / 50);
+}
