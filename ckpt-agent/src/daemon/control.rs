@@ -111,6 +111,8 @@ pub struct RelayEnd {
     pub kind: RelayEndKind,
     /// It.
     pub native: OwnedFd,
+    /// Whether the job has the same open file description.
+    pub shared: bool,
     /// What was on its way to the native object at the checkpoint, and whether nothing more follows.
     pub prefix: RelayState,
 }

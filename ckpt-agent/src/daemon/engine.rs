@@ -234,8 +234,7 @@ impl Saved {
     }
 
     fn state(&self, end: &NativeEnd) -> Result<RelayState, String> {
-        let same =
-            |saved: &&SavedState| saved.end.id == end.id && saved.end.side == end.side;
+        let same = |saved: &&SavedState| saved.end.id == end.id && saved.end.side == end.side;
         let Some(saved) = self.graph.relays.iter().find(same) else {
             return Ok(RelayState::default());
         };
@@ -259,15 +258,16 @@ fn relay_ends(
         let OuterEnd::Relay(end) = end else { continue };
         let prefix = saved.map_or_else(|| Ok(RelayState::default()), |saved| saved.state(&end))?;
         let kind = match end.kind {
-            RelayKind::PipeRead => RelayEndKind::PipeRead,
-            RelayKind::PipeWrite => RelayEndKind::PipeWrite,
+            RelayKind::PipeRead | RelayKind::Descriptor { fd: 0, .. } => RelayEndKind::PipeRead,
+            RelayKind::PipeWrite | RelayKind::Descriptor { .. } => RelayEndKind::PipeWrite,
             RelayKind::TerminalMaster | RelayKind::TerminalSlave => RelayEndKind::Terminal,
             RelayKind::Stream => RelayEndKind::Stream,
             RelayKind::Packets | RelayKind::Link { .. } => RelayEndKind::Messages,
             RelayKind::Descriptor { .. } => continue,
         };
-        let side = RelaySide { relay: end.id.clone(), side: end.side };
-        ends.push(RelayEnd { side, kind, native, prefix });
+        let shared = matches!(end.kind, RelayKind::Descriptor { .. });
+        let side = RelaySide { relay: end.id, side: end.side };
+        ends.push(RelayEnd { side, kind, native, shared, prefix });
     }
     Ok(ends)
 }

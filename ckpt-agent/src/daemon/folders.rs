@@ -102,7 +102,8 @@ impl Folders {
         for job in self.jobs() {
             for instance in self.instances(&job) {
                 let Ok(all) = store::list(&self.instance(&job, instance)) else { continue };
-                let whole = |state: &CheckpointState| matches!(state, CheckpointState::Committed(_));
+                let whole =
+                    |state: &CheckpointState| matches!(state, CheckpointState::Committed(_));
                 let checkpoints: Vec<u64> =
                     all.iter().filter(|c| whole(&c.state)).map(|c| c.number).collect();
                 if !checkpoints.is_empty() {

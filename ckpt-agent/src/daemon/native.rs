@@ -176,9 +176,7 @@ impl Native {
 
     fn write_now(&self, fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
         retry(|| match self.is_socket {
-            true => {
-                send(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)
-            }
+            true => send(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL),
             false => nix::unistd::write(fd.as_fd(), bytes),
         })
     }

@@ -32,11 +32,7 @@ pub fn outer_sockets(
         .into_iter()
         // Bytes that never arrived can't be had: it is found reset, as on one machine.
         .filter(|socket| !socket.in_flight)
-        .map(|socket| OuterSocket {
-            file: socket.file.0,
-            local: socket.local,
-            peer: socket.peer,
-        })
+        .map(|socket| OuterSocket { file: socket.file.0, local: socket.local, peer: socket.peer })
         .collect())
 }
 

@@ -27,10 +27,7 @@ pub async fn send(link: &PeerLink, message: PeerMessage, body: Vec<u8>) -> Resul
 }
 
 /// The next message; a failure told by the other side is an error.
-pub async fn receive(
-    link: &mut PeerLink,
-    limit: Duration,
-) -> Result<Message<PeerMessage>, String> {
+pub async fn receive(link: &mut PeerLink, limit: Duration) -> Result<Message<PeerMessage>, String> {
     match timeout(limit, link.from.recv()).await {
         Ok(Some((PeerMessage::TransferFailed { reason, .. }, _))) => Err(reason),
         Ok(Some(message)) => Ok(message),
@@ -131,9 +128,8 @@ pub async fn pull(
 
 async fn create(folder: &Path, path: &str) -> Result<Arc<File>, String> {
     let place = folder.join(format!("{path}{DRAFT}"));
-    let made = move || {
-        File::options().write(true).create(true).truncate(true).mode(0o600).open(place)
-    };
+    let made =
+        move || File::options().write(true).create(true).truncate(true).mode(0o600).open(place);
     blocking(made).await.map(Arc::new)
 }
 

@@ -9,6 +9,7 @@ use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 use crate::engine::dump::process_file;
 use crate::engine::graph::{Backing, Graph, ProcessImage, ProcessState};
 use crate::engine::objects::{Object, Regular};
+use crate::engine::split::{Holdings, units};
 
 /// Folders whose files are part of the system: every machine that can run the job has them, and a restore
 /// checks that they are the same.
@@ -46,7 +47,7 @@ pub fn facts(
         .collect();
     Ok(ImageFacts {
         root: (graph.root != 0 && images.contains_key(&graph.root)).then_some(graph.root),
-        units: units(&processes),
+        units: placement_units(&graph, images.values(), &processes),
         processes,
         requirements: Requirements {
             architecture: graph.architecture.clone(),
@@ -72,16 +73,29 @@ fn read<T: serde::de::DeserializeOwned>(
     serde_json::from_slice(&text).map_err(|error| format!("read {}: {error}", path.display()))
 }
 
-fn units(processes: &[ProcessFacts]) -> Vec<Unit> {
+fn placement_units<'a>(
+    graph: &Graph,
+    images: impl Iterator<Item = &'a ProcessImage>,
+    processes: &[ProcessFacts],
+) -> Vec<Unit> {
     let parents: BTreeSet<i32> = processes.iter().map(|process| process.parent).collect();
-    processes
-        .iter()
-        .map(|process| Unit {
-            pids: vec![process.pid],
-            bytes: process.bytes,
-            // Daemons and shells are parents; what computes is not, as a rule.
-            load: u32::from(!parents.contains(&process.pid)),
-            because: String::new(),
+    let alive: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
+    units(graph, &Holdings::of(graph, images))
+        .into_iter()
+        .map(|unit| {
+            // Daemons and shells are parents; what computes is none, as a rule.
+            let works = |pid: &&i32| alive.contains(pid) && !parents.contains(pid);
+            let load = unit.pids.iter().filter(works).count();
+            let because = match unit.pids.len() {
+                0 | 1 => String::new(),
+                _ => "they share memory, a terminal or a descriptor".to_owned(),
+            };
+            Unit {
+                pids: unit.pids,
+                bytes: unit.bytes,
+                load: u32::try_from(load).unwrap_or(u32::MAX),
+                because,
+            }
         })
         .collect()
 }

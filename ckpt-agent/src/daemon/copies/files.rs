@@ -21,10 +21,10 @@ pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Ima
     let folder = folder.to_owned();
     blocking(move || {
         let mark = store::survey(&folder, checkpoint).map_err(|damage| damage.to_string())?;
-        let packs = mark.packs.iter().map(|pack| ImageFile {
-            path: format!("packs/{}.tar", pack.id),
-            length: pack.length,
-        });
+        let packs = mark
+            .packs
+            .iter()
+            .map(|pack| ImageFile { path: format!("packs/{}.tar", pack.id), length: pack.length });
         let index = mark.files.iter().map(|file| ImageFile {
             path: format!("checkpoints/{checkpoint}/{}", file.name),
             length: file.length,

@@ -26,8 +26,8 @@ use super::link::PeerLink;
 use super::peers::Peers;
 use crate::store;
 
-pub use facts::facts;
 pub use carry::unexpected;
+pub use facts::facts;
 pub use files::forget_files;
 
 /// How long nothing may come before a copy is given up.
@@ -220,8 +220,7 @@ pub async fn is_here(folder: &Path, checkpoint: CheckpointNumber) -> bool {
 pub async fn complete(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), String> {
     let folder = folder.to_owned();
     let none = serde_json::Value::Null;
-    let done =
-        tokio::task::spawn_blocking(move || store::commit_copy(&folder, checkpoint, &none));
+    let done = tokio::task::spawn_blocking(move || store::commit_copy(&folder, checkpoint, &none));
     match done.await {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),

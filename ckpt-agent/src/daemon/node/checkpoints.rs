@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ImageSummary, Step};
+use protocol::agent::{
+    AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ImageSummary, Step,
+};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, RelaySide};
 use tokio::task::spawn_blocking;
@@ -44,8 +46,7 @@ impl Node {
                 states
             };
             let result = timeout(PAUSE_LIMIT, all).await;
-            let result =
-                result.map_err(|_| "a relay's other side did not stand still".to_owned());
+            let result = result.map_err(|_| "a relay's other side did not stand still".to_owned());
             events.tell(Event::RelaysPaused(key, checkpoint, result));
         });
     }
@@ -68,12 +69,8 @@ impl Node {
             Err(reason) => {
                 instance.control.command(AgentCommand::Abandon { checkpoint });
                 self.resume_relays(key);
-                let event = AgentEvent::Failed {
-                    checkpoint,
-                    step: Step::Quiesce,
-                    reason,
-                    passing: true,
-                };
+                let event =
+                    AgentEvent::Failed { checkpoint, step: Step::Quiesce, reason, passing: true };
                 self.tell(FromAgent::Instance { key: key.clone(), event });
             }
         }

@@ -95,12 +95,8 @@ impl Node {
         let left = |job: &str, below: Epoch| {
             self.instances.keys().any(|key| key.job == job && key.epoch < below)
         };
-        let done: Vec<_> = self
-            .killing
-            .iter()
-            .filter(|(job, below)| !left(job, *below))
-            .cloned()
-            .collect();
+        let done: Vec<_> =
+            self.killing.iter().filter(|(job, below)| !left(job, *below)).cloned().collect();
         for (job, below) in done {
             self.killing.remove(&(job.clone(), below));
             self.tell(FromAgent::Killed { job, below });

@@ -6,8 +6,8 @@ use std::time::Duration;
 use protocol::cluster::agent::{FromAgent, HeldInstance};
 use protocol::cluster::{Epoch, VERSION};
 
-use super::instance::State;
 use super::Node;
+use super::instance::State;
 use crate::daemon::console::ConsoleOrder;
 use crate::daemon::lease::boot_time;
 

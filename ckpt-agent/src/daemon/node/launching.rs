@@ -216,9 +216,9 @@ impl Node {
     ) -> std::io::Result<relay::RelayHandle> {
         let (events, of) = (self.parts.events.clone(), key.clone());
         let report = move |event| events.tell(Event::Relay(of.clone(), event));
-        let RelayEnd { side, kind, native, prefix } = end;
+        let RelayEnd { side, kind, native, shared, prefix } = end;
         let carried = Carried { key: key.clone(), side, kind, prefix, link };
-        relay::start(&self.parts.hub, carried, native, false, report)
+        relay::start(&self.parts.hub, carried, native, shared, report)
     }
 }
 
@@ -249,7 +249,10 @@ fn shell_ends(key: &InstanceKey, call: &ShellCall, console: Console) -> std::io:
         let side = RelaySide { relay: shell_relay(key, stream), side: 1 };
         let (peer, node) = (call.caller.clone(), call.node.clone());
         let link = RelayLink { side: side.clone(), peer, node };
-        all.push((RelayEnd { side, kind, native, prefix: Default::default() }, link));
+        all.push((
+            RelayEnd { side, kind, native, shared: false, prefix: Default::default() },
+            link,
+        ));
     }
     Ok(all)
 }
@@ -264,7 +267,7 @@ impl Node {
             // Far below the room of a pipe.
             write.write_all(status)?;
             let (kind, native) = (RelayEndKind::PipeRead, read.into());
-            let end = RelayEnd { side, kind, native, prefix: Default::default() };
+            let end = RelayEnd { side, kind, native, shared: false, prefix: Default::default() };
             self.carry(key, end, Some(link))
         });
         match (made, self.instances.get_mut(key)) {

@@ -6,8 +6,8 @@ mod hello;
 mod instance;
 mod launching;
 mod orders;
-mod restoring;
 mod reports;
+mod restoring;
 mod shell_calls;
 
 use std::collections::{BTreeMap, HashSet};

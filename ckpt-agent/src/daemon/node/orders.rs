@@ -160,9 +160,8 @@ impl Node {
         let mut removals = Vec::new();
         for number in self.parts.folders.instances(job) {
             let folder = self.parts.folders.instance(job, number);
-            let running = self.instances.iter().find(|(key, _)| {
-                key.job == job && key.instance == number
-            });
+            let running =
+                self.instances.iter().find(|(key, _)| key.job == job && key.instance == number);
             let kept = images.get(&number).filter(|kept| !kept.is_empty());
             match (running, kept) {
                 (Some((_, instance)), Some(kept)) if instance.lives() => {

@@ -57,8 +57,7 @@ impl Node {
                     copies::fetch(&peers, &holders, &of.job, image, &folder, checkpoint).await?;
                 }
                 copies::complete(&folder, checkpoint).await?;
-                let of_part =
-                    move || wiring::outer_sockets(&folder, checkpoint, &assignment, part);
+                let of_part = move || wiring::outer_sockets(&folder, checkpoint, &assignment, part);
                 spawn_blocking(of_part).await.unwrap_or_else(|error| Err(error.to_string()))
             };
             let result = result.await;
@@ -69,11 +68,7 @@ impl Node {
         }
     }
 
-    pub(super) fn prepared(
-        &mut self,
-        key: &InstanceKey,
-        result: Result<Vec<OuterSocket>, String>,
-    ) {
+    pub(super) fn prepared(&mut self, key: &InstanceKey, result: Result<Vec<OuterSocket>, String>) {
         let Some(instance) = self.instances.get_mut(key) else { return };
         if instance.state != State::Preparing {
             return;

@@ -45,11 +45,7 @@ struct Waiting {
 
 impl ShellCalls {
     /// After a new connection: calls that the coordinator may have missed.
-    pub fn ask_again(
-        &self,
-        instances: &BTreeMap<InstanceKey, Instance>,
-        tell: impl Fn(FromAgent),
-    ) {
+    pub fn ask_again(&self, instances: &BTreeMap<InstanceKey, Instance>, tell: impl Fn(FromAgent)) {
         for waiting in self.waiting.iter().filter(|waiting| waiting.streams.is_some()) {
             if instances.contains_key(&waiting.call.caller) {
                 tell(waiting.message.clone());
@@ -64,9 +60,11 @@ impl ShellCalls {
 
     /// A relay has carried everything. When the status and all output are out, the caller is answered.
     pub fn relay_done(&mut self, key: &InstanceKey, side: &RelaySide) {
-        let Some(index) = self.waiting.iter().position(|waiting| {
-            waiting.call.caller == *key && waiting.open.contains(side)
-        }) else {
+        let Some(index) = self
+            .waiting
+            .iter()
+            .position(|waiting| waiting.call.caller == *key && waiting.open.contains(side))
+        else {
             return;
         };
         let waiting = &mut self.waiting[index];
@@ -184,8 +182,7 @@ impl Node {
             if stream != "in" {
                 waiting.open.push(side.clone());
             }
-            let link =
-                RelayLink { side: side.clone(), peer: instance.clone(), node: node.clone() };
+            let link = RelayLink { side: side.clone(), peer: instance.clone(), node: node.clone() };
             let (prefix, key) = (RelayState::default(), key.clone());
             let carried = Carried { key: key.clone(), side, kind, prefix, link: Some(link) };
             let events = self.parts.events.clone();

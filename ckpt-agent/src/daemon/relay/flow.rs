@@ -125,7 +125,12 @@ impl Receiving {
         for bytes in split(&state.undelivered, datagrams) {
             receiving.bytes += bytes.len();
             let (bytes, start) = (bytes.to_vec(), 0);
-            receiving.waiting.push_back(Piece { datagram: datagrams, bytes, start, counted: false });
+            receiving.waiting.push_back(Piece {
+                datagram: datagrams,
+                bytes,
+                start,
+                counted: false,
+            });
         }
         if state.far_closed {
             receiving.end = Some(0);

@@ -166,11 +166,7 @@ fn address(message: &PeerMessage) -> Option<Address> {
 }
 
 /// Keeps a connection to a node for as long as there is something to send.
-async fn carry(
-    hub: Hub,
-    node: NodeName,
-    mut queue: UnboundedReceiver<Message<PeerMessage>>,
-) {
+async fn carry(hub: Hub, node: NodeName, mut queue: UnboundedReceiver<Message<PeerMessage>>) {
     let mut wait = FIRST_WAIT;
     let mut said = false;
     loop {

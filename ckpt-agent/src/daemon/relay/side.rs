@@ -222,12 +222,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
         Ok(())
     }
 
-    fn hear(
-        &mut self,
-        from: &NodeName,
-        message: PeerMessage,
-        body: Vec<u8>,
-    ) -> Result<(), String> {
+    fn hear(&mut self, from: &NodeName, message: PeerMessage, body: Vec<u8>) -> Result<(), String> {
         // Before the link is known nothing is believed; what comes then will come again.
         if self.link().is_none_or(|link| link.node != *from) {
             return Ok(());

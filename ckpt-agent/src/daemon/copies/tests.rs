@@ -1,0 +1,145 @@
+//! Two stores, tied by a channel.
+
+use std::path::Path;
+
+use protocol::agent::{AgentId, CommitRecord, ImageSummary};
+use protocol::cluster::peer::{ImageFile, PeerMessage};
+
+use super::super::link::{Link, PeerLink};
+use super::{complete, files, give, is_here, mark, take};
+use crate::store::{Checkpoint, CheckpointWriter, SealedCheckpoint};
+
+/// A checkpoint with some chunks, sealed.
+fn sealed(folder: &Path, number: u64) -> SealedCheckpoint {
+    let writer = CheckpointWriter::create(folder, number).unwrap();
+    for tag in 0..20_u64 {
+        let bytes = (0..100_000).map(|i: u64| (i * (tag + 3) >> 5) as u8).collect();
+        writer.submit(tag, bytes).unwrap();
+    }
+    let (mut index, chunks) = writer.finish_chunks().unwrap();
+    let refs: Vec<_> = chunks.iter().map(|(_, chunk)| chunk).collect();
+    index.put_json("graph.json", &serde_json::json!({ "chunks": refs })).unwrap();
+    index.put_json("process-7.json", &serde_json::json!({ "pid": 7 })).unwrap();
+    index.seal().unwrap()
+}
+
+fn record(checkpoint: u64) -> CommitRecord {
+    CommitRecord {
+        format: CommitRecord::FORMAT,
+        job: "job".to_owned(),
+        checkpoint,
+        restored_from: None,
+        taken_at_ms: 1,
+        committed_at_ms: 2,
+        pause_us: 3,
+        log_length: 4,
+        copies: 2,
+        degraded: false,
+        summary: ImageSummary::default(),
+        agents: vec![AgentId(1)],
+    }
+}
+
+async fn offer_over(mut link: PeerLink, folder: &Path, number: u64) -> Result<(), String> {
+    let all = files::list(folder, number).await?;
+    let wanted = match link.from.recv().await.unwrap().0 {
+        PeerMessage::Want { paths, .. } => paths,
+        PeerMessage::TransferFailed { reason, .. } => return Err(reason),
+        other => panic!("{other:?}"),
+    };
+    super::carry::push(&link, folder, &all, &wanted, 1).await?;
+    match link.from.recv().await.unwrap().0 {
+        PeerMessage::Stored { .. } => Ok(()),
+        PeerMessage::TransferFailed { reason, .. } => Err(reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn copy(from: &Path, to: &Path, number: u64) -> Result<(), String> {
+    let (near, mut far) = Link::pair();
+    let all = files::list(from, number).await.unwrap();
+    let taking = async { take(&mut far, to.to_owned(), number, all, 1).await };
+    let (offered, taken) = tokio::join!(offer_over(near, from, number), taking);
+    assert_eq!(offered.is_ok(), taken.is_ok());
+    taken
+}
+
+#[tokio::test]
+async fn an_image_is_copied_before_it_is_committed_and_committed_in_both_places() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let image = sealed(one.path(), 3);
+    copy(one.path(), two.path(), 3).await.unwrap();
+    assert!(Checkpoint::open(two.path(), 3).is_err());
+    image.commit(&record(3)).unwrap();
+    let (near, mut far) = Link::pair();
+    mark(&near, two.path().to_owned(), record(3)).await.unwrap();
+    assert!(matches!(far.from.recv().await.unwrap().0, PeerMessage::Stored { .. }));
+    for place in [one.path(), two.path()] {
+        crate::store::verify(place, 3, |_| {}).unwrap();
+        let checkpoint = Checkpoint::open(place, 3).unwrap();
+        assert_eq!(checkpoint.mark().meta, serde_json::to_value(record(3)).unwrap());
+    }
+    use std::os::unix::fs::PermissionsExt;
+    for file in files::list(two.path(), 3).await.unwrap() {
+        let mode = std::fs::metadata(two.path().join(&file.path)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.path);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_copy_is_not_stored() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let _image = sealed(one.path(), 3);
+    let pack = std::fs::read_dir(one.path().join("packs")).unwrap().next().unwrap().unwrap();
+    let mut bytes = std::fs::read(pack.path()).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(pack.path(), bytes).unwrap();
+    let reason = copy(one.path(), two.path(), 3).await.unwrap_err();
+    assert!(reason.contains("not whole"), "{reason}");
+}
+
+#[tokio::test]
+async fn an_image_is_fetched_from_a_holder_and_is_whole_even_without_its_mark() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let _image = sealed(one.path(), 5);
+    assert!(is_here(one.path(), 5).await && !is_here(two.path(), 5).await);
+    let (mut near, mut far) = Link::pair();
+    let giving = async { give(&mut far, one.path(), 5, 1).await };
+    let fetching = async {
+        let all = match near.from.recv().await.unwrap().0 {
+            PeerMessage::Listing { files, .. } => files,
+            other => panic!("{other:?}"),
+        };
+        files::check(&all, 5, true).unwrap();
+        let lacking = files::lacking(two.path(), &all).await.unwrap();
+        let paths = lacking.iter().map(|file| file.path.clone()).collect();
+        super::carry::send(&near, PeerMessage::Want { transfer: 1, paths }, vec![]).await.unwrap();
+        super::carry::pull(&mut near, two.path(), lacking).await
+    };
+    let (given, fetched) = tokio::join!(giving, fetching);
+    given.unwrap();
+    fetched.unwrap();
+    complete(two.path(), 5).await.unwrap();
+    crate::store::verify(two.path(), 5, |_| {}).unwrap();
+}
+
+#[tokio::test]
+async fn pieces_out_of_place_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |length| ImageFile { path: "packs/0a.tar".to_owned(), length };
+    let cases: [&[(u64, usize)]; 4] = [&[(1, 4)], &[(0, 11)], &[(0, 5), (4, 5)], &[(0, 5)]];
+    for case in cases {
+        let (mut near, far) = Link::pair();
+        let lacking = files::lacking(folder.path(), &[file(10)]).await.unwrap();
+        for (offset, length) in case {
+            let path = "packs/0a.tar".to_owned();
+            let piece = PeerMessage::Piece { transfer: 1, path, offset: *offset };
+            far.to.send((piece, vec![1; *length])).await.unwrap();
+        }
+        far.to.send((PeerMessage::Sent { transfer: 1 }, vec![])).await.unwrap();
+        let pulled = super::carry::pull(&mut near, folder.path(), lacking).await;
+        assert!(pulled.is_err(), "{case:?}");
+        assert!(!folder.path().join("packs/0a.tar").exists());
+    }
+}
