@@ -428,9 +428,10 @@ impl World {
 
     fn tell_written(&mut self, node: usize, name: &(String, AgentId, u64), holders: Vec<NodeName>) {
         let image = self.nodes[node].disk[name].clone();
-        let found = self.nodes[node].instances.values_mut().find(|instance| {
-            instance.key.instance == name.1 && instance.life == Life::Running
-        });
+        let found = self.nodes[node]
+            .instances
+            .values_mut()
+            .find(|instance| instance.key.instance == name.1 && instance.life == Life::Running);
         let Some(instance) = found else { return };
         instance.snapshot = None;
         let key = instance.key.clone();
@@ -526,8 +527,7 @@ impl World {
         let offset = root.console.len() as u64;
         root.console.extend_from_slice(&line);
         let (target, status) = (root.app.target, root.app.status);
-        let console =
-            FromAgent::Console { key: root_key.clone(), offset, stream: Stream::Output };
+        let console = FromAgent::Console { key: root_key.clone(), offset, stream: Stream::Output };
         self.send(root_node, console, line);
         if counter >= target {
             self.end_root(root_node, &root_key, status);
@@ -688,9 +688,7 @@ impl World {
         let entries: Vec<ClusterEntry> = self
             .log
             .iter()
-            .map(|entry| {
-                serde_json::from_str(&serde_json::to_string(entry).unwrap()).unwrap()
-            })
+            .map(|entry| serde_json::from_str(&serde_json::to_string(entry).unwrap()).unwrap())
             .collect();
         let machine = ClusterMachine::recover(
             self.settings.clone(),
