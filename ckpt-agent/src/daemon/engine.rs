@@ -263,7 +263,6 @@ fn relay_ends(
             RelayKind::TerminalMaster | RelayKind::TerminalSlave => RelayEndKind::Terminal,
             RelayKind::Stream => RelayEndKind::Stream,
             RelayKind::Packets | RelayKind::Link { .. } => RelayEndKind::Messages,
-            RelayKind::Descriptor { .. } => continue,
         };
         let shared = matches!(end.kind, RelayKind::Descriptor { .. });
         let side = RelaySide { relay: end.id, side: end.side };
