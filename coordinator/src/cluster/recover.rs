@@ -143,11 +143,13 @@ impl Job {
             let partners = self.choose_partners(shared, &record.node);
             let stage = match record.origin {
                 // Whether it had been launched is seen when its node says Hello.
-                Origin::Shell { .. } if !self.ledger.launched.contains(&number) => Stage::Launching {
-                    deadline: now.nanos.saturating_add(
-                        shared.settings.grace.saturating_add(shared.settings.rollback.launch),
-                    ),
-                },
+                Origin::Shell { .. } if !self.ledger.launched.contains(&number) => {
+                    Stage::Launching {
+                        deadline: now.nanos.saturating_add(
+                            shared.settings.grace.saturating_add(shared.settings.rollback.launch),
+                        ),
+                    }
+                }
                 _ => Stage::Running,
             };
             let links = self.ledger.links.get(&number).cloned().unwrap_or_default();

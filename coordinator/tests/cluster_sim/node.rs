@@ -3,7 +3,9 @@
 //! The job is a counter that all its instances share, as ranks share the progress of an MPI job:
 //! it grows only while all of them run, and the root prints a line for each number.
 
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind, ImageSummary, Step};
+use protocol::agent::{
+    AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind, ImageSummary, Step,
+};
 use protocol::cluster::agent::{
     FromAgent, HeldInstance, Holding, NodeProfile, OuterSocket, RelayLink, RelaySide, Rewire,
     ShellCall, Stream, ToAgent, Vitals,
@@ -85,6 +87,7 @@ pub struct Node {
     /// Until when what runs here may go on.
     pub lease_until: u64,
     pub lease: u64,
+    pub hello_sent: u64,
     pub heartbeat: u64,
     pub instances: BTreeMap<InstanceKey, Instance>,
     pub disk: BTreeMap<(String, AgentId, CheckpointNumber), Image>,
@@ -128,6 +131,7 @@ impl Node {
             sent_at: BTreeMap::new(),
             lease_until: 0,
             lease: 0,
+            hello_sent: 0,
             heartbeat: 300_000_000,
             instances: BTreeMap::new(),
             disk: BTreeMap::new(),
@@ -226,9 +230,8 @@ impl Node {
                 self.welcomed = true;
                 self.heartbeat = heartbeat_ms * 1_000_000;
                 self.lease = lease_ms * 1_000_000;
-                self.instances.retain(|key, _| {
-                    epochs.get(&key.job).is_some_and(|epoch| key.epoch >= *epoch)
-                });
+                self.instances
+                    .retain(|key, _| epochs.get(&key.job).is_some_and(|epoch| key.epoch >= *epoch));
                 for instance in self.instances.values_mut() {
                     // Bytes that were not acknowledged come again.
                     if instance.app.root && instance.life != Life::Prepared {
@@ -245,7 +248,7 @@ impl Node {
                         }
                     }
                     for (call, (logical_node, answered)) in &instance.app.calls {
-                        if !answered && instance.goes() {
+                        if !answered && instance.life == Life::Running {
                             let call = ShellCall {
                                 caller: instance.key.clone(),
                                 node: self.name.clone(),
@@ -333,10 +336,7 @@ impl Node {
             ToAgent::Drain { key, checkpoint } => {
                 if let Some(instance) = self.instances.get(&key) {
                     let offset = instance.console.len() as u64;
-                    out.push(Out::Send(
-                        FromAgent::Drained { key, checkpoint, offset },
-                        Vec::new(),
-                    ));
+                    out.push(Out::Send(FromAgent::Drained { key, checkpoint, offset }, Vec::new()));
                 }
             }
             ToAgent::Partners { key, nodes } => {
@@ -405,7 +405,12 @@ impl Node {
                 instance.life = Life::Restored;
                 let relays = instance.app.relays.clone();
                 out.push(Out::Send(
-                    FromAgent::Restored { key, relays, listeners: Vec::new(), warnings: Vec::new() },
+                    FromAgent::Restored {
+                        key,
+                        relays,
+                        listeners: Vec::new(),
+                        warnings: Vec::new(),
+                    },
                     Vec::new(),
                 ));
             }
@@ -417,8 +422,7 @@ impl Node {
                 out.push(Out::Send(FromAgent::Running { key: key.clone() }, Vec::new()));
                 for (call, (logical_node, answered)) in calls {
                     if !answered {
-                        let call =
-                            ShellCall { caller: key.clone(), node: self.name.clone(), call };
+                        let call = ShellCall { caller: key.clone(), node: self.name.clone(), call };
                         let shell = FromAgent::Shell { call, logical_node, launch: launch_spec() };
                         out.push(Out::Send(shell, Vec::new()));
                     }
@@ -584,8 +588,7 @@ impl Node {
                 tell(AgentEvent::Abandoned { checkpoint });
             }
             AgentCommand::Kill | AgentCommand::Signal { .. } => {
-                let signal =
-                    if let AgentCommand::Signal { signal } = command { signal } else { 9 };
+                let signal = if let AgentCommand::Signal { signal } = command { signal } else { 9 };
                 if instance.app.root {
                     let status = ExitKind::Signalled(signal);
                     instance.ended = Some(status);
