@@ -168,6 +168,21 @@ pub enum ClusterEntry {
     },
 }
 
+impl ClusterEntry {
+    /// Whether nothing may go on without it: what was decided and is not in the log would be decided
+    /// once more, and otherwise, after the next start. A coordinator that can't write such an
+    /// entry ends at once, before it does what follows; started again, it carries on from the
+    /// log as it is. Other entries only cost a checkpoint.
+    #[must_use]
+    pub fn is_vital(&self) -> bool {
+        !matches!(
+            self,
+            ClusterEntry::Committed { .. }
+                | ClusterEntry::Job { entry: Entry::Begun { .. } | Entry::Abandoned { .. }, .. }
+        )
+    }
+}
+
 /// Why an epoch began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -70,7 +70,8 @@ pub enum ClusterEvent {
 }
 
 /// What is to be done, in this order. What follows an [`ClusterAction::Append`] is done only once
-/// that is durable, or has failed.
+/// that is durable. Where it can't be written and [is vital](ClusterEntry::is_vital), the coordinator
+/// ends before it does anything else; where it is not, it says so and goes on.
 #[derive(Debug, Clone, PartialEq)]
 // As short-lived as a message: a box would cost more than the room.
 #[allow(clippy::large_enum_variant)]

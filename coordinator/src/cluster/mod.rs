@@ -2,7 +2,8 @@
 //!
 //! [`ClusterMachine`] takes a [`ClusterEvent`] and gives [`ClusterAction`]s, which are to be done in
 //! their order: what follows an [`ClusterAction::Append`], in the same step or a later one, only
-//! after the entry is durable or has failed. Killed at any instant, it is made again by
+//! after the entry is durable. One that can't be written ends the coordinator, if it
+//! [is vital](ClusterEntry::is_vital). Killed at any instant, it is made again by
 //! [`ClusterMachine::recover`] from the entries that became durable.
 //!
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
@@ -107,9 +108,7 @@ impl ClusterMachine {
             ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, &user, ask),
             ClusterEvent::ClientGone { client } => self.client_gone(&client),
             ClusterEvent::Recorded { number } => {
-                if let Some(Hanging::Checkpoint { job, epoch, entry, .. }) =
-                    self.shared.recorded(number)
-                {
+                if let Some(Hanging { job, epoch, entry, .. }) = self.shared.recorded(number) {
                     if let Some(job) = self.jobs.get_mut(&job) {
                         job.recorded(now, &mut self.shared, epoch, &entry);
                     }
@@ -136,7 +135,7 @@ impl ClusterMachine {
         let jobs = self.jobs.values().filter_map(Job::deadline).min();
         let leaving = self.leaving.values().filter_map(|leaving| leaving.retry_at).min();
         let grace = self.shared.members.deadline(self.shared.settings.grace);
-        [pulse, jobs, leaving, grace, self.shared.retry_deadline()].into_iter().flatten().min()
+        [pulse, jobs, leaving, grace].into_iter().flatten().min()
     }
 
     /// A coordinator that was stopped, or whose machine slept, has heard nobody meanwhile: that is no
@@ -149,8 +148,8 @@ impl ClusterMachine {
     }
 
     fn record_failed(&mut self, now: Now, number: u64, reason: String) {
-        let hanging = self.shared.record_failed(now.nanos, number);
-        if let Some(Hanging::Checkpoint { job, epoch, checkpoint, .. }) = hanging {
+        let hanging = self.shared.record_failed(number);
+        if let Some(Hanging { job, epoch, checkpoint, .. }) = hanging {
             if let Some(job) = self.jobs.get_mut(&job) {
                 if job.ledger.epoch == epoch {
                     let event = Event::RecordFailed { checkpoint, reason };
@@ -161,7 +160,6 @@ impl ClusterMachine {
     }
 
     fn pass_time(&mut self, now: Now) {
-        self.shared.retry(now.nanos);
         self.check_grace(now);
         for job in self.jobs.values_mut() {
             if matches!(job.state, State::Running(_)) {

@@ -9,18 +9,15 @@ use protocol::agent::{AgentCommand, CheckpointNumber};
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::Answer;
 use protocol::cluster::{Epoch, InstanceKey, NodeName};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-/// From a failed write of the log to the next attempt, in nanoseconds.
-const RETRY: u64 = 1_000_000_000;
-
-/// What hangs on an entry that is being written.
+/// A checkpoint whose beginning or commit is being written.
 #[derive(Debug)]
-pub(super) enum Hanging {
-    /// The commit, or the beginning, of a checkpoint.
-    Checkpoint { job: String, epoch: Epoch, checkpoint: CheckpointNumber, entry: Box<ClusterEntry> },
-    /// Nothing but the truth: it is written again until it succeeds.
-    Entry(Box<ClusterEntry>),
+pub(super) struct Hanging {
+    pub(super) job: String,
+    pub(super) epoch: Epoch,
+    pub(super) checkpoint: CheckpointNumber,
+    pub(super) entry: Box<ClusterEntry>,
 }
 
 /// A client that has said something.
@@ -44,9 +41,8 @@ pub(super) struct Shared {
     out: Vec<ClusterAction>,
     next_number: u64,
     hanging: BTreeMap<u64, Hanging>,
-    /// Entries that could not be written, in order.
-    unwritten: VecDeque<ClusterEntry>,
-    retry_at: Option<u64>,
+    /// Whether the last entry could not be written.
+    broken: bool,
 }
 
 impl Shared {
@@ -60,8 +56,7 @@ impl Shared {
             out: Vec::new(),
             next_number: 1,
             hanging: BTreeMap::new(),
-            unwritten: VecDeque::new(),
-            retry_at: None,
+            broken: false,
         }
     }
 
@@ -130,68 +125,48 @@ impl Shared {
         }
     }
 
-    /// Writes an entry to the log. What is sent after it is sent only once it is durable, since
-    /// actions are done in order.
+    /// Writes an entry to the log. What follows is done only once it is durable, since actions
+    /// are done in order.
     pub(super) fn append(&mut self, entry: ClusterEntry) {
-        if self.unwritten.is_empty() {
-            self.write(entry.clone(), Hanging::Entry(Box::new(entry)));
-        } else {
-            self.unwritten.push_back(entry);
-        }
+        let number = self.number();
+        self.act(ClusterAction::Append { number, entry });
     }
 
-    /// Writes an entry of a checkpoint, which fails with it. False where the log can't be written.
+    /// Writes an entry of a checkpoint, which fails with it.
     pub(super) fn append_for_checkpoint(
         &mut self,
         entry: ClusterEntry,
         job: &str,
         epoch: Epoch,
         checkpoint: CheckpointNumber,
-    ) -> bool {
-        if !self.unwritten.is_empty() {
-            return false;
-        }
-        let job = job.to_owned();
-        let kept = Box::new(entry.clone());
-        self.write(entry, Hanging::Checkpoint { job, epoch, checkpoint, entry: kept });
-        true
+    ) {
+        let number = self.number();
+        let (job, kept) = (job.to_owned(), Box::new(entry.clone()));
+        self.hanging.insert(number, Hanging { job, epoch, checkpoint, entry: kept });
+        self.act(ClusterAction::Append { number, entry });
     }
 
-    fn write(&mut self, entry: ClusterEntry, hanging: Hanging) {
+    fn number(&mut self) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
-        self.hanging.insert(number, hanging);
-        self.act(ClusterAction::Append { number, entry });
+        number
+    }
+
+    /// Whether the log could not be written the last time: nothing is written then that could as
+    /// well be left out.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// An entry is durable. What hangs on it, if that is a checkpoint.
     pub(super) fn recorded(&mut self, number: u64) -> Option<Hanging> {
+        self.broken = false;
         self.hanging.remove(&number)
     }
 
     /// An entry could not be written. What fails with it, if that is a checkpoint.
-    pub(super) fn record_failed(&mut self, now: u64, number: u64) -> Option<Hanging> {
-        match self.hanging.remove(&number)? {
-            Hanging::Entry(entry) => {
-                self.unwritten.push_back(*entry);
-                self.retry_at = Some(now.saturating_add(RETRY));
-                None
-            }
-            checkpoint @ Hanging::Checkpoint { .. } => Some(checkpoint),
-        }
-    }
-
-    pub(super) fn retry_deadline(&self) -> Option<u64> {
-        self.retry_at
-    }
-
-    /// Tries once more to write what could not be written.
-    pub(super) fn retry(&mut self, now: u64) {
-        if self.retry_at.is_some_and(|at| now >= at) {
-            self.retry_at = None;
-            for entry in std::mem::take(&mut self.unwritten) {
-                self.write(entry.clone(), Hanging::Entry(Box::new(entry)));
-            }
-        }
+    pub(super) fn record_failed(&mut self, number: u64) -> Option<Hanging> {
+        self.broken = true;
+        self.hanging.remove(&number)
     }
 }

@@ -87,6 +87,7 @@ pub struct Node {
     /// Until when what runs here may go on.
     pub lease_until: u64,
     pub lease: u64,
+    pub hello_sent: u64,
     pub heartbeat: u64,
     pub instances: BTreeMap<InstanceKey, Instance>,
     pub disk: BTreeMap<(String, AgentId, CheckpointNumber), Image>,
@@ -130,6 +131,7 @@ impl Node {
             sent_at: BTreeMap::new(),
             lease_until: 0,
             lease: 0,
+            hello_sent: 0,
             heartbeat: 300_000_000,
             instances: BTreeMap::new(),
             disk: BTreeMap::new(),
@@ -246,7 +248,7 @@ impl Node {
                         }
                     }
                     for (call, (logical_node, answered)) in &instance.app.calls {
-                        if !answered && instance.goes() {
+                        if !answered && instance.life == Life::Running {
                             let call = ShellCall {
                                 caller: instance.key.clone(),
                                 node: self.name.clone(),

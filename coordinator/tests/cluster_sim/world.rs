@@ -322,6 +322,7 @@ impl World {
         self.nodes[node].connection = Some(self.next_connection);
         self.next_connection += 1;
         self.nodes[node].welcomed = false;
+        self.nodes[node].hello_sent = self.now;
         let hello = self.nodes[node].hello();
         self.send(node, hello, Vec::new());
     }
@@ -391,9 +392,8 @@ impl World {
         let welcome = matches!(message, ToAgent::Welcome { .. });
         let out = self.nodes[node].handle(self.now, message, &mut self.random, &fetch);
         if welcome {
-            // It answers a Hello that was sent not long ago.
             let lease = self.nodes[node].lease;
-            let sent = self.now.saturating_sub(100 * MILLI);
+            let sent = self.nodes[node].hello_sent;
             self.nodes[node].lease_until = self.nodes[node].lease_until.max(sent + lease);
         }
         let mut copies: BTreeMap<(String, AgentId, u64), Vec<NodeName>> = BTreeMap::new();
@@ -584,6 +584,9 @@ impl World {
                     return;
                 }
                 self.act(action, &mut events);
+                if self.machine.is_none() {
+                    return;
+                }
             }
         }
         let Some(machine) = &self.machine else { return };
@@ -627,6 +630,8 @@ impl World {
                     self.judge_entry(&entry);
                     self.log.push(entry);
                     events.push_back(ClusterEvent::Recorded { number });
+                } else if entry.is_vital() {
+                    self.crash_coordinator();
                 } else {
                     let reason = "no room".to_owned();
                     events.push_back(ClusterEvent::RecordFailed { number, reason });

@@ -52,8 +52,11 @@ impl Job {
         }
     }
 
-    /// Marks the log on a line of its own.
+    /// Marks the log on a line of its own; not while the coordinator's log can't be written.
     pub(in crate::cluster) fn mark(&mut self, shared: &mut Shared, text: &str) {
+        if shared.is_broken() {
+            return;
+        }
         let start = if self.console.at_line_start { "" } else { "\n" };
         let text = format!("{start}[ckptd: {text}]\n");
         self.record(

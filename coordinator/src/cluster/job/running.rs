@@ -152,12 +152,14 @@ impl Job {
                     Err(reason) => return Some(Event::RecordFailed { checkpoint, reason }),
                 };
                 let entry = ClusterEntry::Committed { job: job.clone(), record, images };
-                unwritable(shared, entry, &job, epoch, checkpoint)
+                shared.append_for_checkpoint(entry, &job, epoch, checkpoint);
+                None
             }
             Entry::Begun { checkpoint } => {
                 let entry = ClusterEntry::Job { job: job.clone(), entry };
                 self.ledger.apply(&entry);
-                unwritable(shared, entry, &job, epoch, checkpoint)
+                shared.append_for_checkpoint(entry, &job, epoch, checkpoint);
+                None
             }
             entry => {
                 self.record(shared, ClusterEntry::Job { job, entry });
@@ -338,20 +340,5 @@ impl Job {
             State::Running(running) => running.machine.in_flight(now).map(|flight| flight.step),
             _ => None,
         }
-    }
-}
-
-fn unwritable(
-    shared: &mut Shared,
-    entry: ClusterEntry,
-    job: &str,
-    epoch: u64,
-    checkpoint: CheckpointNumber,
-) -> Option<Event> {
-    if shared.append_for_checkpoint(entry, job, epoch, checkpoint) {
-        None
-    } else {
-        let reason = "the coordinator's log can't be written".to_owned();
-        Some(Event::RecordFailed { checkpoint, reason })
     }
 }

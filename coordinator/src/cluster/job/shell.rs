@@ -53,7 +53,10 @@ impl Job {
     fn start_shell(&mut self, now: Now, shared: &mut Shared, delayed: Delayed) {
         let Delayed { call, logical_node, launch } = delayed;
         let Some(node) = hosts::machine_of(&logical_node, &self.ledger, &shared.members) else {
-            let reason = format!("no node of the cluster is named {logical_node}");
+            let reason = match shared.members.get(&logical_node) {
+                Some(_) => format!("{logical_node} is gone"),
+                None => format!("no node of the cluster is named {logical_node}"),
+            };
             refuse(shared, call, &reason);
             return;
         };
