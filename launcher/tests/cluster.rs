@@ -155,11 +155,13 @@ fn a_hangup_ends_only_the_command() {
     // What comes through shows that the job is known to run.
     let mut shown = [0];
     child.stdout.as_mut().unwrap().read_exact(&mut shown).unwrap();
+    let stdin = child.stdin.take();
     let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
     let finished = child.wait_with_output().unwrap();
     assert_eq!(finished.status.code(), Some(129));
     assert_eq!(talk.hear(), None, "nothing was said to the job");
+    drop(stdin);
     assert!(texts(&finished).1.contains("ckptd attach cat-1"));
 }
 
