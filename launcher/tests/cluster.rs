@@ -8,7 +8,7 @@ use protocol::agent::ExitKind;
 use protocol::cluster::agent::Stream;
 use protocol::cluster::client::{Answer, Ask};
 use serde_json::json;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -148,16 +148,20 @@ fn a_lost_agent_is_found_again_and_signals_reach_the_job() {
 #[test]
 fn a_hangup_ends_only_the_command() {
     let stage = Stage::new();
-    let child = stage.start(&["run", "cat"]);
+    let mut child = stage.start(&["run", "cat"]);
     let (mut talk, _) = stage.talk();
     started(&mut talk);
     talk.say(&output(Stream::Output, b"x"));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // What comes through shows that the job is known to run.
+    let mut shown = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut shown).unwrap();
+    let stdin = child.stdin.take();
     let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
     let finished = child.wait_with_output().unwrap();
     assert_eq!(finished.status.code(), Some(129));
     assert_eq!(talk.hear(), None, "nothing was said to the job");
+    drop(stdin);
     assert!(texts(&finished).1.contains("ckptd attach cat-1"));
 }
 

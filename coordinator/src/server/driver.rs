@@ -45,7 +45,7 @@ pub enum Incoming {
         /// Number of the connection.
         connection: u64,
         /// The message.
-        message: FromAgent,
+        message: Box<FromAgent>,
         /// Its body.
         body: Vec<u8>,
     },
@@ -185,7 +185,7 @@ impl Driver {
             }
             Incoming::Message { node, connection, message, body } => {
                 if self.is_current(&node, connection) {
-                    self.feed(ClusterEvent::Agent { node, connection, message, body });
+                    self.feed(ClusterEvent::Agent { node, connection, message: *message, body });
                 }
             }
             Incoming::Disconnected { node, connection } => self.disconnected(node, connection),

@@ -115,8 +115,12 @@ async fn converse(
         closer,
         remote,
     };
-    let hello =
-        Incoming::Message { node: node.clone(), connection, message: hello, body: Vec::new() };
+    let hello = Incoming::Message {
+        node: node.clone(),
+        connection,
+        message: Box::new(hello),
+        body: Vec::new(),
+    };
     for event in [connected, hello] {
         if incoming.send(event).await.is_err() {
             return Ok(());
@@ -141,7 +145,7 @@ async fn hand_on(
 ) -> Result<(), TransportError> {
     while let Some((message, body)) = receiver.receive().await? {
         let node = node.clone();
-        let body = body.to_vec();
+        let (message, body) = (Box::new(message), body.to_vec());
         if incoming.send(Incoming::Message { node, connection, message, body }).await.is_err() {
             return Ok(());
         }

@@ -151,13 +151,15 @@ impl<'a> Screen<'a> {
         loop {
             let room = self.sinks.iter().all(|sink| sink.waiting() < MAX_WAITING);
             let next = tokio::select! {
+                // Signals first: what comes with a hangup must not reach the job as an end of input.
+                biased;
+                Some(signal) = self.signals.recv() => self.on_signal(signal),
+                Some(typed) = self.typed.recv() => self.on_typed(typed),
                 answer = self.answers.recv(), if room => match answer {
                     Some(Ok(answer)) => self.on_answer(answer).await?,
                     Some(Err(error)) => self.look_for_it(&error).await?,
                     None => self.look_for_it(&LinkError::Gone).await?,
                 },
-                Some(typed) = self.typed.recv() => self.on_typed(typed),
-                Some(signal) = self.signals.recv() => self.on_signal(signal),
                 () = tokio::time::sleep(Duration::from_millis(100)) => self.watch_reader(),
             };
             if let Next::Done(status) = next {

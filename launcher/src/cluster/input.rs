@@ -40,9 +40,15 @@ fn carry(user: &OwnedFd, typed: &mpsc::Sender<Typed>) {
             std::thread::sleep(BACKGROUND_RETRY);
             continue;
         }
-        match poll(&mut [PollFd::new(user.as_fd(), PollFlags::POLLIN)], IDLE_MS) {
+        let mut streams = [PollFd::new(user.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut streams, IDLE_MS) {
             Ok(ready) if ready > 0 => {}
             _ => continue,
+        }
+        let hung_up = streams[0].revents().is_some_and(|found| found.contains(PollFlags::POLLHUP));
+        if from_terminal && hung_up {
+            // The terminal is gone, which is no end of input: the job runs on.
+            return;
         }
         let sent = match read(user, &mut buffer) {
             Ok(length) => type_in(&buffer[..length], typed),
