@@ -1,6 +1,6 @@
 //! The job of an agent: its init, and the launcher's side of its streams.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -25,7 +25,7 @@ use crate::engine::job_init::{
     Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, Order, Report,
     Task,
 };
-use crate::engine::objects::{External, StdioRole};
+use crate::engine::objects::{External, HeldRelay, StdioRole};
 use crate::engine::restore::clock_offsets;
 
 /// How long stopping all threads of a job may take.
@@ -318,6 +318,12 @@ impl Job {
                 stdio.insert((stat.st_dev, stat.st_ino), *role);
             }
         }
+        let mut relays = Vec::new();
+        for (end, fd) in &self.outer {
+            if let OuterEnd::Relay(end) = end {
+                relays.push(HeldRelay::of(end.clone(), fd)?);
+            }
+        }
         Ok(DumpSettings {
             init: self.init,
             root: self.root.unwrap_or(NO_ROOT),
@@ -325,9 +331,9 @@ impl Job {
             external: self.external,
             stdio,
             terminal_master,
-            cluster: false,
-            machines: Default::default(),
-            relays: Vec::new(),
+            cluster: self.instance.is_some(),
+            machines: BTreeSet::new(),
+            relays,
             remote_shells: Vec::new(),
             freeze_limit: FREEZE_LIMIT,
         })

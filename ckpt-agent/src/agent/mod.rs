@@ -10,6 +10,8 @@ mod writer;
 
 pub use cluster::{Adopted, InstanceEvent, Launched, RestoreOrder, Restored};
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -79,6 +81,7 @@ enum Request {
     Hold(Answer<u32>),
     Release(Answer<()>),
     Instruct(Instruction),
+    Machines(BTreeSet<IpAddr>),
     RelayStates(Vec<(RelayEnd, Vec<u8>, bool)>),
     Kill(Sender<()>),
     Command(AgentCommand),
@@ -119,6 +122,7 @@ impl std::fmt::Debug for Request {
             Self::Hold(_) => "hold",
             Self::Release(_) => "release",
             Self::Instruct(_) => "instruct",
+            Self::Machines(_) => "machines",
             Self::RelayStates(_) => "relay states",
             Self::Kill(_) => "kill",
             Self::Command(_) => "command",
@@ -272,6 +276,13 @@ impl Agent {
     pub fn relay_states(&self, states: Vec<(RelayEnd, Vec<u8>, bool)>) {
         // A thread that has ended has reported the job's end before.
         let _ = self.handle.requests.send(Request::RelayStates(states));
+    }
+
+    /// Tells the addresses of the machines that the job may run on: a connection to one of them is waited
+    /// for at a checkpoint as one of the job's own.
+    pub fn machines(&self, machines: BTreeSet<IpAddr>) {
+        // A thread that has ended has reported the job's end before.
+        let _ = self.handle.requests.send(Request::Machines(machines));
     }
 
     fn instruct(&self, instruction: Instruction) {

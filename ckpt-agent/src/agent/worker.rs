@@ -1,6 +1,7 @@
 //! The agent's thread: one checkpoint at a time, step by step.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -14,7 +15,7 @@ use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
 use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance};
-use crate::engine::dump::{Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
+use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::engine::error::EngineError;
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
 use crate::engine::graph::RelayEnd;
@@ -68,6 +69,8 @@ struct Worker {
     said: BTreeSet<String>,
     /// What the agent holds of relays, for the checkpoint in flight.
     relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
+    /// Addresses of the machines that the job may run on; empty: not known.
+    machines: BTreeSet<IpAddr>,
     /// Those who wait for what the init holds to run.
     going: Vec<Answer<()>>,
     quitting: bool,
@@ -89,6 +92,7 @@ pub fn run(
         held: None,
         said: BTreeSet::new(),
         relay_states: Vec::new(),
+        machines: BTreeSet::new(),
         going: Vec::new(),
         quitting: false,
     };
@@ -148,6 +152,7 @@ pub fn run(
                 }
             }
             Request::Instruct(instruction) => worker.instruct(&instruction),
+            Request::Machines(machines) => worker.machines = machines,
             Request::RelayStates(states) => worker.relay_states = states,
             Request::Kill(answer) => {
                 worker.kill_instance();
@@ -280,7 +285,8 @@ impl Worker {
         if self.held.is_some() {
             return Err(EngineError::odd("the job", "it is held"));
         }
-        let frozen = freeze_job(job.dump_settings()?)?;
+        let frozen =
+            freeze_job(DumpSettings { machines: self.machines.clone(), ..job.dump_settings()? })?;
         let (processes, threads) = frozen.counts();
         self.flight = Some((number, Stage::Frozen(frozen)));
         fault::point("freeze");
@@ -318,7 +324,10 @@ impl Worker {
             }
             std::thread::sleep(MOMENT);
             let job = self.job.as_ref().ok_or_else(no_job)?;
-            frozen = freeze_job(job.dump_settings()?)?;
+            frozen = freeze_job(DumpSettings {
+                machines: self.machines.clone(),
+                ..job.dump_settings()?
+            })?;
         }
         frozen.quiesce()
     }

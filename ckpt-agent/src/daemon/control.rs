@@ -1,7 +1,8 @@
 //! The hand that this agent has on one instance. Behind an interface, so that everything above it is
 //! tested without processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -174,7 +175,7 @@ pub enum End {
     Relay(RelaySide),
 }
 
-/// One instance. All methods but `command`, `lease`, `close_end` and `relay_states` may block.
+/// One instance. All methods but `command`, `lease`, `close_end`, `machines` and `relay_states` may block.
 /// Errors are one line each.
 pub trait Control: Send + Sync {
     /// Starts a program.
@@ -195,6 +196,8 @@ pub trait Control: Send + Sync {
     fn lease(&self, until: BootTime);
     /// A step of a checkpoint, or a signal.
     fn command(&self, command: AgentCommand);
+    /// Addresses of the machines that the job may run on, for the checkpoints to come.
+    fn machines(&self, machines: BTreeSet<IpAddr>);
     /// What relays hold, for the checkpoint in flight.
     fn relay_states(&self, states: Vec<(RelaySide, RelayState)>);
     /// The agent has closed an end; the job is to see it.

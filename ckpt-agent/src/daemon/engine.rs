@@ -1,5 +1,7 @@
 //! The hand on an instance of real processes.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -178,6 +180,10 @@ impl Control for Hand {
 
     fn command(&self, command: AgentCommand) {
         self.agent.command(command);
+    }
+
+    fn machines(&self, machines: BTreeSet<IpAddr>) {
+        self.agent.machines(machines);
     }
 
     fn relay_states(&self, states: Vec<(RelaySide, RelayState)>) {

@@ -1,7 +1,8 @@
 //! Other agents: where they are, and connections to them.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+
 use std::sync::{Arc, PoisonError, RwLock};
 
 use protocol::cluster::agent::Peer;
@@ -28,6 +29,12 @@ impl Peers {
     pub fn set(&self, peers: Vec<Peer>) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) =
             peers.into_iter().map(|peer| (peer.name, peer.address)).collect();
+    }
+
+    /// Addresses of all machines.
+    pub fn machines(&self) -> BTreeSet<IpAddr> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.values().map(|address| address.ip().to_canonical()).collect()
     }
 
     /// A new connection to a node; the first message has been sent.

@@ -102,6 +102,10 @@ impl Node {
             return;
         };
         match command {
+            AgentCommand::Freeze { .. } => {
+                instance.control.machines(self.parts.peers.machines());
+                instance.control.command(command);
+            }
             AgentCommand::Quiesce { checkpoint } => self.pause_relays(key, checkpoint),
             AgentCommand::Commit { checkpoint, ref record } => {
                 let record = record.clone();
