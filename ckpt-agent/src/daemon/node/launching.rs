@@ -11,7 +11,7 @@ use protocol::launch::{Console, LaunchSpec};
 
 use super::Node;
 use super::instance::{Instance, Record, SOCKET, State};
-use crate::daemon::console;
+use crate::daemon::console::{self, Keeps};
 use crate::daemon::control::{Control, RelayEnd, RelayEndKind, Setup, Started, User};
 use crate::daemon::event::Event;
 use crate::daemon::folders::is_job_id;
@@ -188,7 +188,11 @@ impl Node {
             _ => {
                 let (events, of) = (self.parts.events.clone(), key.clone());
                 let report = move |report| events.tell(Event::Console(of.clone(), report));
-                let keeps = instance.record.is_root;
+                let keeps = match (instance.record.is_root, instance.adopted) {
+                    (false, _) => Keeps::Nothing,
+                    (true, false) => Keeps::All,
+                    (true, true) => Keeps::Continued,
+                };
                 handle = console::start(started.console, keeps, report).map_err(failed)?;
             }
         }
