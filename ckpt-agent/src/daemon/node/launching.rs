@@ -4,7 +4,8 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use nix::unistd::Uid;
+use nix::fcntl::OFlag;
+use nix::unistd::{Uid, pipe2};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, JobUser, LaunchOrder, RelayLink, RelaySide, ShellCall};
 use protocol::launch::{Console, LaunchSpec};
@@ -267,13 +268,15 @@ impl Node {
         let side = RelaySide { relay: shell_relay(key, "end"), side: 1 };
         let (peer, node) = (call.caller.clone(), call.node.clone());
         let link = RelayLink { side: side.clone(), peer, node };
-        let made = std::io::pipe().and_then(|(read, mut write)| {
-            // Far below the room of a pipe.
-            write.write_all(status)?;
-            let (kind, native) = (RelayEndKind::PipeRead, read.into());
-            let end = RelayEnd { side, kind, native, shared: false, prefix: Default::default() };
-            self.carry(key, end, Some(link))
-        });
+        let made =
+            pipe2(OFlag::O_CLOEXEC).map_err(std::io::Error::from).and_then(|(read, write)| {
+                // Far below the room of a pipe.
+                std::fs::File::from(write).write_all(status)?;
+                let (kind, native) = (RelayEndKind::PipeRead, read);
+                let end =
+                    RelayEnd { side, kind, native, shared: false, prefix: Default::default() };
+                self.carry(key, end, Some(link))
+            });
         match (made, self.instances.get_mut(key)) {
             (Ok(relay), Some(instance)) => instance.relays.push(relay),
             (Err(error), _) => tracing::warn!(%key, %error, "the status can't be passed on"),
