@@ -107,18 +107,30 @@ struct Carrier<R> {
     terminal: Option<OwnedFd>,
     outbox: Outbox,
     keeps: bool,
+    /// Whether it is known how much came before this agent: nothing is read until then.
+    begun: bool,
     report: R,
     buffer: Vec<u8>,
 }
 
-/// Begins to carry; None where there is nothing. Without `keeps`, output goes nowhere: nobody listens, but
-/// the job must be able to write.
+/// What becomes of output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// It goes nowhere: nobody listens, but the job must be able to write.
+    Nothing,
+    /// All of it is sent, from offset 0 on.
+    All,
+    /// As much as [`ConsoleOrder::Kept`] first tells came before, through an agent that has gone.
+    Continued,
+}
+
+/// Begins to carry; None where there is nothing.
 ///
 /// # Errors
 /// No descriptors left.
 pub fn start(
     console: Console,
-    keeps: bool,
+    keeps: Keeps,
     report: impl Fn(ConsoleReport) + Send + Sync + 'static,
 ) -> io::Result<Option<ConsoleHandle>> {
     let Console { terminal, stdin, stdout, stderr } = &console;
@@ -148,7 +160,8 @@ pub fn start(
         input,
         terminal,
         outbox: Outbox::default(),
-        keeps,
+        keeps: keeps != Keeps::Nothing,
+        begun: keeps != Keeps::Continued,
         report,
         buffer: vec![0; PIECE],
     };
@@ -159,7 +172,7 @@ pub fn start(
 impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
     async fn carry(mut self, mut inbox: UnboundedReceiver<ConsoleOrder>) {
         loop {
-            let has_room = self.outbox.has_room();
+            let has_room = self.begun && self.outbox.has_room();
             let hung_up = self.sources.iter().any(|source| source.hung_up);
             tokio::select! {
                 biased;
@@ -182,6 +195,10 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
 
     async fn obey(&mut self, order: ConsoleOrder) {
         match order {
+            ConsoleOrder::Kept(offset) if !self.begun => {
+                self.outbox.begin_at(offset);
+                self.begun = true;
+            }
             ConsoleOrder::Kept(offset) => self.outbox.kept(offset),
             ConsoleOrder::SendAgain => {
                 for (offset, stream, bytes) in self.outbox.unkept() {

@@ -108,12 +108,7 @@ fn serve(stream: UnixStream, connection: u64, events: &Events) -> io::Result<()>
     events.tell(Event::Shell(ShellEvent::Called(Box::new(caller))));
     // The caller says nothing more: what can be read is its end.
     let mut byte = [0];
-    loop {
-        match nix::unistd::read(&stream, &mut byte) {
-            Err(nix::errno::Errno::EINTR) => {}
-            _ => break,
-        }
-    }
+    while nix::unistd::read(&stream, &mut byte) == Err(nix::errno::Errno::EINTR) {}
     events.tell(Event::Shell(ShellEvent::Gone { connection }));
     Ok(())
 }

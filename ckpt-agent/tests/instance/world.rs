@@ -131,6 +131,7 @@ pub fn order(store: &Path, lease_ms: u64) -> ClusterOrder {
 /// The order for a restore that is held.
 pub fn restore_order(store: &Path, checkpoint: u64) -> RestoreOrder {
     RestoreOrder {
+        image_dir: None,
         // The file that the job appends to has grown since.
         spec: RestoreSpec { checkpoint, force: true, external: External::Warn, window: None },
         part: None,

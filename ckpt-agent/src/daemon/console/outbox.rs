@@ -17,6 +17,11 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    /// So much came before.
+    pub fn begin_at(&mut self, offset: u64) {
+        self.offset = offset;
+    }
+
     /// Bytes so far.
     pub fn offset(&self) -> u64 {
         self.offset

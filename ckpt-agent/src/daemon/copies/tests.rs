@@ -13,7 +13,7 @@ use crate::store::{Checkpoint, CheckpointWriter, SealedCheckpoint};
 fn sealed(folder: &Path, number: u64) -> SealedCheckpoint {
     let writer = CheckpointWriter::create(folder, number).unwrap();
     for tag in 0..20_u64 {
-        let bytes = (0..100_000).map(|i: u64| (i * (tag + 3) >> 5) as u8).collect();
+        let bytes = (0..100_000).map(|i: u64| ((i * (tag + 3)) >> 5) as u8).collect();
         writer.submit(tag, bytes).unwrap();
     }
     let (mut index, chunks) = writer.finish_chunks().unwrap();

@@ -4,14 +4,15 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use nix::unistd::Uid;
+use nix::fcntl::OFlag;
+use nix::unistd::{Uid, pipe2};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, JobUser, LaunchOrder, RelayLink, RelaySide, ShellCall};
 use protocol::launch::{Console, LaunchSpec};
 
 use super::Node;
 use super::instance::{Instance, Record, SOCKET, State};
-use crate::daemon::console;
+use crate::daemon::console::{self, Keeps};
 use crate::daemon::control::{Control, RelayEnd, RelayEndKind, Setup, Started, User};
 use crate::daemon::event::Event;
 use crate::daemon::folders::is_job_id;
@@ -188,7 +189,11 @@ impl Node {
             _ => {
                 let (events, of) = (self.parts.events.clone(), key.clone());
                 let report = move |report| events.tell(Event::Console(of.clone(), report));
-                let keeps = instance.record.is_root;
+                let keeps = match (instance.record.is_root, instance.adopted) {
+                    (false, _) => Keeps::Nothing,
+                    (true, false) => Keeps::All,
+                    (true, true) => Keeps::Continued,
+                };
                 handle = console::start(started.console, keeps, report).map_err(failed)?;
             }
         }
@@ -263,13 +268,15 @@ impl Node {
         let side = RelaySide { relay: shell_relay(key, "end"), side: 1 };
         let (peer, node) = (call.caller.clone(), call.node.clone());
         let link = RelayLink { side: side.clone(), peer, node };
-        let made = std::io::pipe().and_then(|(read, mut write)| {
-            // Far below the room of a pipe.
-            write.write_all(status)?;
-            let (kind, native) = (RelayEndKind::PipeRead, read.into());
-            let end = RelayEnd { side, kind, native, shared: false, prefix: Default::default() };
-            self.carry(key, end, Some(link))
-        });
+        let made =
+            pipe2(OFlag::O_CLOEXEC).map_err(std::io::Error::from).and_then(|(read, write)| {
+                // Far below the room of a pipe.
+                std::fs::File::from(write).write_all(status)?;
+                let (kind, native) = (RelayEndKind::PipeRead, read);
+                let end =
+                    RelayEnd { side, kind, native, shared: false, prefix: Default::default() };
+                self.carry(key, end, Some(link))
+            });
         match (made, self.instances.get_mut(key)) {
             (Ok(relay), Some(instance)) => instance.relays.push(relay),
             (Err(error), _) => tracing::warn!(%key, %error, "the status can't be passed on"),

@@ -5,6 +5,8 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
+use nix::fcntl::OFlag;
+use nix::unistd::pipe2;
 use protocol::agent::ExitKind;
 use protocol::cluster::agent::{FromAgent, RelayLink, RelaySide, ShellCall};
 use protocol::cluster::{InstanceKey, NodeName};
@@ -162,18 +164,18 @@ impl Node {
     pub(super) fn shell_runs(&mut self, call: &ShellCall, instance: InstanceKey, node: NodeName) {
         let Some(waiting) = self.calls.find(call) else { return };
         let Some([stdin, stdout, stderr]) = waiting.streams.take() else { return };
-        let (status, into_status) = match std::io::pipe() {
+        let (status, into_status) = match pipe2(OFlag::O_CLOEXEC) {
             Ok(pipe) => pipe,
             Err(error) => {
                 return self.shell_failed(call, format!("make a pipe: {error}"));
             }
         };
-        waiting.status = Some(status.into());
+        waiting.status = Some(status);
         let ends = [
             ("in", RelayEndKind::PipeRead, stdin),
             ("out", RelayEndKind::PipeWrite, stdout),
             ("err", RelayEndKind::PipeWrite, stderr),
-            ("end", RelayEndKind::PipeWrite, into_status.into()),
+            ("end", RelayEndKind::PipeWrite, into_status),
         ];
         let key = call.caller.clone();
         let mut handles = Vec::new();

@@ -205,7 +205,7 @@ impl Receiving {
     }
 
     /// How much was passed on, if it is time to tell the other side.
-    pub fn to_tell(&mut self) -> Option<u64> {
+    pub fn due_tell(&mut self) -> Option<u64> {
         let due = self.taken - self.told >= WINDOW / 4 || self.waiting.is_empty();
         (due && self.taken > self.told).then(|| {
             self.told = self.taken;
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(receiving.state().undelivered, b"cd");
         receiving.wrote(1);
         receiving.wrote(1);
-        assert_eq!(receiving.to_tell(), Some(4));
+        assert_eq!(receiving.due_tell(), Some(4));
         receiving.end_at(4);
         assert!(receiving.is_over());
     }

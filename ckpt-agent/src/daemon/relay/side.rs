@@ -320,7 +320,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
                 }
             }
         }
-        if let Some(taken) = self.receiving.to_tell() {
+        if let Some(taken) = self.receiving.due_tell() {
             self.send_taken(taken);
         }
     }

@@ -296,14 +296,15 @@ fn drain(stream: &mut UnixStream) -> Vec<u8> {
 #[tokio::test]
 async fn a_pipe_whose_reader_has_gone_tells_its_writer() {
     let pair = Pair::new();
-    let (read, mut write) = std::io::pipe().unwrap();
-    let (far_read, far_write) = std::io::pipe().unwrap();
+    let pipe = || nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+    let (read, write) = pipe();
+    let mut write = std::fs::File::from(write);
+    let (far_read, far_write) = pipe();
     let side = |at: usize| RelaySide { relay: "job/1#out".to_owned(), side: at as u8 };
     let mut handles = Vec::new();
-    for (at, kind, native) in [
-        (0, RelayEndKind::PipeRead, std::os::fd::OwnedFd::from(read)),
-        (1, RelayEndKind::PipeWrite, far_write.into()),
-    ] {
+    for (at, kind, native) in
+        [(0, RelayEndKind::PipeRead, read), (1, RelayEndKind::PipeWrite, far_write)]
+    {
         let (peer, node) = (pair.keys[1 - at].clone(), pair.hubs[1 - at].0.clone());
         let link = Some(RelayLink { side: side(at), peer, node });
         let (key, prefix) = (pair.keys[at].clone(), RelayState::default());
