@@ -43,6 +43,7 @@ enum Happening {
     CoordinatorGoesOn,
     LogWorks,
     Client,
+    Nothing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -290,6 +291,7 @@ impl World {
                 }
             }
             Happening::LogWorks => self.log_works = true,
+            Happening::Nothing => {}
             Happening::Client => {
                 self.client_acts();
                 self.later(300, 700, Happening::Client);
@@ -347,6 +349,19 @@ impl World {
             self.hang_up(node);
             self.later(1, 100, Happening::Reconnect { node });
         } else {
+            let mut waiting = waiting;
+            // What was sent later comes later.
+            for happening in self.happenings.values_mut() {
+                let of_link = match happening {
+                    Happening::ToCoordinator { node: of, .. }
+                    | Happening::ToNode { node: of, .. }
+                    | Happening::Disconnected { node: of, .. } => *of == node,
+                    _ => false,
+                };
+                if of_link {
+                    waiting.push(std::mem::replace(happening, Happening::Nothing));
+                }
+            }
             for happening in waiting {
                 let to_node = matches!(happening, Happening::ToNode { .. });
                 let last =
@@ -677,7 +692,7 @@ impl World {
                     | Happening::ToNode { .. }
                     | Happening::Disconnected { .. }
             ) {
-                *happening = Happening::LogWorks;
+                *happening = Happening::Nothing;
             }
         });
         self.later(20, 6000, Happening::CoordinatorStarts);
