@@ -303,6 +303,11 @@ impl World {
 
     fn send(&mut self, node: usize, message: FromAgent, body: Vec<u8>) {
         let Some(connection) = self.nodes[node].connection else { return };
+        if !self.nodes[node].welcomed && !matches!(message, FromAgent::Hello { .. }) {
+            // Nothing is said between Hello and Welcome.
+            self.nodes[node].outbox.push((message, body));
+            return;
+        }
         let delay = self.random.millis(0, 20);
         let when = (self.now + delay).max(self.last_to_coordinator[node] + 1);
         self.last_to_coordinator[node] = when;
@@ -325,6 +330,7 @@ impl World {
         self.next_connection += 1;
         self.nodes[node].welcomed = false;
         self.nodes[node].hello_sent = self.now;
+        self.nodes[node].outbox.clear();
         let hello = self.nodes[node].hello();
         self.send(node, hello, Vec::new());
     }
@@ -423,6 +429,11 @@ impl World {
                         copies.entry(name).or_default().push(to);
                     }
                 }
+            }
+        }
+        if welcome {
+            for (message, body) in std::mem::take(&mut self.nodes[node].outbox) {
+                self.send(node, message, body);
             }
         }
         if let Some((name, mut holders)) = copies.into_iter().next() {
