@@ -10,6 +10,7 @@ use super::members::{Members, Presence};
 use super::rollback::Beginning;
 use super::shared::Shared;
 use super::{ClusterMachine, RecoverError};
+use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,7 +160,27 @@ impl Job {
             }
         }
         shared.occupied.insert(self.ledger.id.clone(), occupied);
+        self.link_shells();
         self.run(now, shared, true);
+    }
+
+    /// The streams of the remote shells that run, which are told again to who may not know them.
+    fn link_shells(&mut self) {
+        let shells: Vec<(AgentId, AgentId)> = self
+            .records()
+            .filter(|(number, _)| self.ledger.launched.contains(number))
+            .filter_map(|(number, record)| match record.origin {
+                Origin::Shell { caller, .. } => Some((caller, number)),
+                _ => None,
+            })
+            .collect();
+        for (caller, remote) in shells {
+            for (at, links) in self.shell_links(caller, remote) {
+                if let Some(instance) = self.live.instances.get_mut(&at) {
+                    instance.links.extend(links);
+                }
+            }
+        }
     }
 
     /// Nobody knows how far the making of the epoch was: one more is begun.

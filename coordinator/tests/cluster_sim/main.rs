@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use world::{Outcome, World};
 
 /// Histories that are tried.
-const SEEDS: u64 = 2000;
+const SEEDS: u64 = 1500;
 const THREADS: u64 = 2;
 
 fn number(name: &str) -> Option<u64> {

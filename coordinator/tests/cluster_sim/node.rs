@@ -88,6 +88,8 @@ pub struct Node {
     pub lease_until: u64,
     pub lease: u64,
     pub hello_sent: u64,
+    /// What is said once the coordinator has said Welcome.
+    pub outbox: Vec<(FromAgent, Vec<u8>)>,
     pub heartbeat: u64,
     pub instances: BTreeMap<InstanceKey, Instance>,
     pub disk: BTreeMap<(String, AgentId, CheckpointNumber), Image>,
@@ -132,6 +134,7 @@ impl Node {
             lease_until: 0,
             lease: 0,
             hello_sent: 0,
+            outbox: Vec::new(),
             heartbeat: 300_000_000,
             instances: BTreeMap::new(),
             disk: BTreeMap::new(),

@@ -43,6 +43,7 @@ enum Happening {
     CoordinatorGoesOn,
     LogWorks,
     Client,
+    Nothing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -290,6 +291,7 @@ impl World {
                 }
             }
             Happening::LogWorks => self.log_works = true,
+            Happening::Nothing => {}
             Happening::Client => {
                 self.client_acts();
                 self.later(300, 700, Happening::Client);
@@ -301,6 +303,11 @@ impl World {
 
     fn send(&mut self, node: usize, message: FromAgent, body: Vec<u8>) {
         let Some(connection) = self.nodes[node].connection else { return };
+        if !self.nodes[node].welcomed && !matches!(message, FromAgent::Hello { .. }) {
+            // Nothing is said between Hello and Welcome.
+            self.nodes[node].outbox.push((message, body));
+            return;
+        }
         let delay = self.random.millis(0, 20);
         let when = (self.now + delay).max(self.last_to_coordinator[node] + 1);
         self.last_to_coordinator[node] = when;
@@ -323,6 +330,7 @@ impl World {
         self.next_connection += 1;
         self.nodes[node].welcomed = false;
         self.nodes[node].hello_sent = self.now;
+        self.nodes[node].outbox.clear();
         let hello = self.nodes[node].hello();
         self.send(node, hello, Vec::new());
     }
@@ -347,6 +355,19 @@ impl World {
             self.hang_up(node);
             self.later(1, 100, Happening::Reconnect { node });
         } else {
+            let mut waiting = waiting;
+            // What was sent later comes later.
+            for happening in self.happenings.values_mut() {
+                let of_link = match happening {
+                    Happening::ToCoordinator { node: of, .. }
+                    | Happening::ToNode { node: of, .. }
+                    | Happening::Disconnected { node: of, .. } => *of == node,
+                    _ => false,
+                };
+                if of_link {
+                    waiting.push(std::mem::replace(happening, Happening::Nothing));
+                }
+            }
             for happening in waiting {
                 let to_node = matches!(happening, Happening::ToNode { .. });
                 let last =
@@ -408,6 +429,11 @@ impl World {
                         copies.entry(name).or_default().push(to);
                     }
                 }
+            }
+        }
+        if welcome {
+            for (message, body) in std::mem::take(&mut self.nodes[node].outbox) {
+                self.send(node, message, body);
             }
         }
         if let Some((name, mut holders)) = copies.into_iter().next() {
@@ -677,7 +703,7 @@ impl World {
                     | Happening::ToNode { .. }
                     | Happening::Disconnected { .. }
             ) {
-                *happening = Happening::LogWorks;
+                *happening = Happening::Nothing;
             }
         });
         self.later(20, 6000, Happening::CoordinatorStarts);

@@ -113,30 +113,40 @@ impl Job {
         let Origin::Shell { caller, call } = found.record.origin else { return };
         let entry = ClusterEntry::InstanceRuns { job: self.ledger.id.clone(), instance };
         self.record(shared, entry);
-        let Some(found) = self.live.instances.get(&instance) else { return };
-        let node = found.record.node.clone();
         let Some(caller_node) = self.live.node(caller).cloned() else { return };
-        let job = &self.ledger.id;
-        let links = |side: u8, peer: AgentId, node: &NodeName| -> Vec<RelayLink> {
-            STREAMS
-                .iter()
-                .map(|stream| RelayLink {
-                    side: RelaySide { relay: format!("{job}/{}#{stream}", instance.0), side },
-                    peer: self.key(peer),
-                    node: node.clone(),
-                })
-                .collect()
-        };
-        let (at_caller, at_remote) = (links(0, instance, &node), links(1, caller, &caller_node));
-        let call = ShellCall { caller: self.key(caller), node: caller_node.clone(), call };
+        let call = ShellCall { caller: self.key(caller), node: caller_node, call };
         self.shell_runs(shared, call, instance);
-        self.link(shared, caller, at_caller);
-        self.link(shared, instance, at_remote);
+        for (at, links) in self.shell_links(caller, instance) {
+            self.link(shared, at, links);
+        }
         if let State::Running(running) = &mut self.state {
             running.machine.add_agent(instance);
         }
         self.hold_while_needed();
         self.tick(now, shared);
+    }
+
+    /// Where the streams of a remote shell lead to, for both of its ends.
+    pub(in crate::cluster) fn shell_links(
+        &self,
+        caller: AgentId,
+        remote: AgentId,
+    ) -> Vec<(AgentId, Vec<RelayLink>)> {
+        [(caller, 0, remote), (remote, 1, caller)]
+            .into_iter()
+            .filter_map(|(at, side, peer)| {
+                let node = self.live.node(peer)?;
+                let link = |stream: &str| RelayLink {
+                    side: RelaySide {
+                        relay: format!("{}/{}#{stream}", self.ledger.id, remote.0),
+                        side,
+                    },
+                    peer: self.key(peer),
+                    node: node.clone(),
+                };
+                Some((at, STREAMS.iter().map(|stream| link(stream)).collect()))
+            })
+            .collect()
     }
 
     fn link(&mut self, shared: &mut Shared, instance: AgentId, links: Vec<RelayLink>) {
