@@ -75,19 +75,16 @@ impl Status {
 
     /// Where each process is.
     pub fn places(&self) -> Vec<Place> {
-        let mut places = Vec::new();
-        for instance in list(&self.value, "instances") {
-            let word = |value: &Value, key: &str| value[key].as_str().unwrap_or("?").to_owned();
-            for process in list(instance, "processes") {
-                places.push(Place {
-                    node: word(instance, "node"),
-                    logical_node: word(instance, "logical_node"),
-                    process: word(process, "name"),
-                    pid: process["pid"].as_i64().unwrap_or(0),
-                });
-            }
-        }
-        places
+        let word = |value: &Value, key: &str| value[key].as_str().unwrap_or("?").to_owned();
+        list(&self.value, "processes")
+            .iter()
+            .map(|process| Place {
+                node: word(process, "node"),
+                logical_node: word(process, "home"),
+                process: word(process, "name"),
+                pid: process["pid"].as_i64().unwrap_or(0),
+            })
+            .collect()
     }
 
     /// The machines on which processes of a program are that believe to be on `logical_node`.
@@ -132,8 +129,8 @@ mod tests {
         let value = json!({
             "state": "running",
             "checkpoints": [{"checkpoint": 3, "pause_us": 1500}, {"checkpoint": 4}],
-            "instances": [{"node": "node1", "logical_node": "node3", "why": "room",
-                           "processes": [{"name": "nqueens", "pid": 7}]}],
+            "processes": [{"node": "node1", "home": "node3", "name": "nqueens", "pid": 7,
+                           "why": "room"}],
             "rollbacks": [{"lost_at_ms": 1, "declared_ms": 2, "planned_ms": null}],
         });
         let status = Status { value };
