@@ -813,10 +813,8 @@ impl World {
                     self.outcome.given_up += 1;
                 }
             }
-            Answer::Say { text } => {
-                if self.trace {
-                    eprintln!("{:>7} say: {text}", self.now / MILLI);
-                }
+            Answer::Say { text } if self.trace => {
+                eprintln!("{:>7} say: {text}", self.now / MILLI);
             }
             _ => {}
         }
