@@ -83,8 +83,10 @@ fn moved(images: &[Image], plan: &Plan) -> u64 {
         .sum()
 }
 
-/// Machines (slots, speed, busy, kind); images (node, holders, ranks (bytes, pair)).
-type Case = (Vec<(u32, u32, u32, u8)>, Vec<(usize, Vec<usize>, Vec<(u64, bool)>)>);
+/// Node, holders, ranks (bytes, pair).
+type Layout = (usize, Vec<usize>, Vec<(u64, bool)>);
+/// Machines (slots, speed, busy, kind), and images.
+type Case = (Vec<(u32, u32, u32, u8)>, Vec<Layout>);
 
 fn case(kinds: u8) -> impl Strategy<Value = Case> {
     let machine = (1_u32..5, 5_u32..30, 0_u32..3, 0..kinds);
@@ -93,7 +95,7 @@ fn case(kinds: u8) -> impl Strategy<Value = Case> {
     (prop::collection::vec(machine, 1..6), prop::collection::vec(image, 1..5))
 }
 
-fn images(of: &[(usize, Vec<usize>, Vec<(u64, bool)>)]) -> Vec<Image> {
+fn images(of: &[Layout]) -> Vec<Image> {
     of.iter()
         .zip(1..)
         .map(|((node, holders, ranks), number)| image(number, *node, holders, ranks))

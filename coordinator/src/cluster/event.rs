@@ -19,6 +19,8 @@ pub struct ClientId {
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
+// As short-lived as a message: a box would cost more than the room.
+#[allow(clippy::large_enum_variant)]
 pub enum ClusterEvent {
     /// Nothing but the time.
     Clock,

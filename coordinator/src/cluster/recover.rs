@@ -118,6 +118,8 @@ impl Job {
             return;
         }
         if !self.ledger.running {
+            self.console = Console::at(log_length, 0);
+            self.console.window = self.ledger.request.launch.window;
             self.make_again(now, shared);
             return;
         }

@@ -94,9 +94,9 @@ impl Shared {
         match &client.node {
             None => self.act(ClusterAction::Answer { client: client.clone(), answer }),
             Some(node) => match serde_json::to_string(&answer) {
-                Ok(line) => self.to_client(&node.clone(), client, Some(line)),
+                Ok(line) => self.tell_client(&node.clone(), client, Some(line)),
                 // Nothing in an answer fails to be written; a client without one is let go.
-                Err(_) => self.to_client(&node.clone(), client, None),
+                Err(_) => self.tell_client(&node.clone(), client, None),
             },
         }
     }
@@ -114,11 +114,11 @@ impl Shared {
     pub(super) fn close(&mut self, client: &ClientId) {
         match &client.node {
             None => self.act(ClusterAction::Close { client: client.clone() }),
-            Some(node) => self.to_client(&node.clone(), client, None),
+            Some(node) => self.tell_client(&node.clone(), client, None),
         }
     }
 
-    fn to_client(&mut self, node: &NodeName, client: &ClientId, line: Option<String>) {
+    fn tell_client(&mut self, node: &NodeName, client: &ClientId, line: Option<String>) {
         let current = self.members.get(node).and_then(|member| member.connection);
         if current == Some(client.connection) {
             self.send(node, ToAgent::Client { client: client.number, line });

@@ -17,6 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::random::Random;
 
+/// Job, instance, checkpoint.
+pub type ImageName = (String, AgentId, CheckpointNumber);
+
+/// How a node fetches an image from another one.
+pub type Fetch<'a> = &'a dyn Fn(&NodeName, &ImageName) -> Option<Image>;
+
 /// What an image holds.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -92,7 +98,7 @@ pub struct Node {
     pub outbox: Vec<(FromAgent, Vec<u8>)>,
     pub heartbeat: u64,
     pub instances: BTreeMap<InstanceKey, Instance>,
-    pub disk: BTreeMap<(String, AgentId, CheckpointNumber), Image>,
+    pub disk: BTreeMap<ImageName, Image>,
     pub port: u16,
     pub left: bool,
     /// Told by a new agent about instances that it took over.
@@ -104,7 +110,7 @@ pub struct Node {
 pub enum Out {
     Send(FromAgent, Vec<u8>),
     /// Copy an image to a partner.
-    Copy(NodeName, (String, AgentId, CheckpointNumber), Image),
+    Copy(NodeName, ImageName, Image),
 }
 
 pub fn launch_spec() -> LaunchSpec {
@@ -225,7 +231,7 @@ impl Node {
         now: u64,
         message: ToAgent,
         random: &mut Random,
-        fetch: &dyn Fn(&NodeName, &(String, AgentId, CheckpointNumber)) -> Option<Image>,
+        fetch: Fetch<'_>,
     ) -> Vec<Out> {
         let mut out = Vec::new();
         match message {

@@ -53,6 +53,7 @@ pub struct Outcome {
     pub restarts: u32,
     pub recoveries: u32,
     pub given_up: u32,
+    pub superseded: u32,
     pub ended_at_ms: u64,
 }
 
@@ -86,6 +87,13 @@ pub struct World {
     status: u8,
     copies: u32,
     over: Option<ExitKind>,
+    committed: BTreeSet<u64>,
+    /// What was committed when an epoch last began to run, and the checkpoint that it began from.
+    last_run: Option<(BTreeSet<u64>, Option<u64>)>,
+    last_checkpoint: Option<u64>,
+    /// The user went on from a checkpoint that the job had left behind: what the log had of it was
+    /// put aside when the job ran from an older one.
+    superseded: bool,
     outcome: Outcome,
     pub trace: bool,
 }
@@ -138,6 +146,10 @@ impl World {
             status,
             copies,
             over: None,
+            committed: BTreeSet::new(),
+            last_run: None,
+            last_checkpoint: None,
+            superseded: false,
             outcome: Outcome::default(),
             trace: std::env::var("CKPTD_TRACE").is_ok(),
         };
@@ -813,10 +825,8 @@ impl World {
                     self.outcome.given_up += 1;
                 }
             }
-            Answer::Say { text } => {
-                if self.trace {
-                    eprintln!("{:>7} say: {text}", self.now / MILLI);
-                }
+            Answer::Say { text } if self.trace => {
+                eprintln!("{:>7} say: {text}", self.now / MILLI);
             }
             _ => {}
         }
@@ -911,7 +921,14 @@ impl World {
             eprintln!("{:>7} log: {text}", self.now / MILLI);
         }
         match entry {
-            ClusterEntry::EpochBegun { epoch, cause, .. } => {
+            ClusterEntry::Running { .. } => {
+                self.last_run = Some((self.committed.clone(), self.last_checkpoint));
+            }
+            ClusterEntry::EpochBegun { epoch, cause, checkpoint, .. } => {
+                self.last_checkpoint = *checkpoint;
+                if let (Some(number), Some((before, start))) = (checkpoint, &self.last_run) {
+                    self.superseded |= before.contains(number) && Some(*number) > *start;
+                }
                 assert!(!self.expected.contains_key(epoch), "epoch {epoch} begun twice");
                 self.expected.insert(*epoch, BTreeSet::new());
                 if !matches!(cause, Cause::Run | Cause::Restart) {
@@ -935,6 +952,7 @@ impl World {
             }
             ClusterEntry::Committed { record, images, .. } => {
                 self.outcome.commits += 1;
+                self.committed.insert(record.checkpoint);
                 for (instance, image) in images {
                     let name = (record.job.clone(), *instance, record.checkpoint);
                     for holder in &image.holders {
@@ -1036,6 +1054,10 @@ impl World {
         let expected = ExitKind::Exited(self.status);
         let over = self.over;
         assert_eq!(over, Some(expected), "{}", self.describe());
+        if self.superseded {
+            self.outcome.superseded = 1;
+            return;
+        }
         let log = self.job_logs.values().next().cloned().unwrap_or_default();
         let text = String::from_utf8(log).unwrap();
         let lines: Vec<&str> =

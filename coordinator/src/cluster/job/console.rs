@@ -54,9 +54,13 @@ impl Job {
 
     /// Marks the log on a line of its own; not while the coordinator's log can't be written.
     pub(in crate::cluster) fn mark(&mut self, shared: &mut Shared, text: &str) {
-        if shared.is_broken() {
-            return;
+        if !shared.is_broken() {
+            self.mark_always(shared, text);
         }
+    }
+
+    /// Marks the log, whatever that may cost: what follows the mark is measured from it.
+    pub(in crate::cluster) fn mark_always(&mut self, shared: &mut Shared, text: &str) {
         let start = if self.console.at_line_start { "" } else { "\n" };
         let text = format!("{start}[ckptd: {text}]\n");
         self.record(
@@ -71,13 +75,15 @@ impl Job {
         self.log(shared, text.into_bytes());
     }
 
-    /// Cuts the log back to where it stood at a checkpoint.
-    pub(in crate::cluster) fn cut_log(
-        &mut self,
-        shared: &mut Shared,
-        length: u64,
-        checkpoint: Option<u64>,
-    ) {
+    /// Cuts the log back to where it stood at the checkpoint from which this epoch starts. Only
+    /// just before anything runs: until then it may yet be another checkpoint.
+    pub(in crate::cluster) fn cut_log_back(&mut self, shared: &mut Shared) {
+        if self.ledger.epoch <= 1 {
+            return;
+        }
+        let checkpoint = self.ledger.checkpoint;
+        let record = checkpoint.and_then(|number| self.ledger.history.record(number));
+        let length = record.map_or(0, |record| record.log_length).min(self.console.length);
         let (window, input) = (self.console.window, std::mem::take(&mut self.console.input));
         self.console = Console { window, input, ..Console::at(length, 0) };
         shared.act(ClusterAction::CutLog {

@@ -34,7 +34,7 @@ impl Board<'_> {
                 children[*index].iter().all(|child| self.pieces[*child].home.is_some())
             };
             // Units can be each other's parents: then whoever comes first.
-            let at = left.iter().position(|index| ready(index)).unwrap_or(0);
+            let at = left.iter().position(ready).unwrap_or(0);
             let index = left.remove(at);
             self.place_daemon(index, &children[index]);
         }

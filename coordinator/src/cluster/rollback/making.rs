@@ -92,7 +92,6 @@ impl Job {
         let nodes = self.nodes();
         self.haunted.extend(nodes);
         self.haunted.retain(|node| !shared.members.is_gone(node));
-        let first = self.ledger.epoch == 0;
         let epoch = self.ledger.epoch.saturating_add(1);
         self.record(
             shared,
@@ -120,11 +119,6 @@ impl Job {
         }));
         for node in &self.haunted {
             self.kill_below(shared, node, epoch);
-        }
-        if !first {
-            let record = begin.checkpoint.and_then(|number| self.ledger.history.record(number));
-            let length = record.map_or(0, |record| record.log_length);
-            self.cut_log(shared, length, begin.checkpoint);
         }
         self.after_killing(now, shared);
     }
@@ -333,7 +327,8 @@ impl Job {
         let cause = self.ledger.cause.clone();
         if self.ledger.epoch > 1 {
             let line = self.goes_on(now, &cause, &record);
-            self.tell_user(shared, &line);
+            self.say(shared, &line);
+            self.mark_always(shared, &line);
         }
         let rollback = match record.reason.as_str() {
             "run" | "restart" => None,

@@ -72,6 +72,7 @@ impl Job {
             shell: None,
         };
         self.enter(Stage::Launching, Some(deadline));
+        self.cut_log_back(shared);
         shared.send(&node, ToAgent::Launch(Box::new(order)));
     }
 
@@ -380,6 +381,7 @@ impl Job {
                 }
             }
         }
+        self.cut_log_back(shared);
         let awaited = self.live.instances.keys().copied().collect();
         let deadline = now.nanos.saturating_add(shared.settings.rollback.start);
         self.enter(Stage::Starting { awaited }, Some(deadline));
