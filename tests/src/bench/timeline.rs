@@ -77,10 +77,10 @@ pub fn draw(title: &str, losses: &[Loss]) -> String {
     for (index, phase) in names.iter().enumerate() {
         let x = 16.0 + 160.0 * index as f64;
         let colour = COLOURS[index % COLOURS.len()];
-        let _ = write!(
+        let _ = writeln!(
             svg,
             "<rect x=\"{x}\" y=\"54\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\
-             <text x=\"{}\" y=\"65\">{}</text>\n",
+             <text x=\"{}\" y=\"65\">{}</text>",
             x + 18.0,
             phase.name
         );
