@@ -45,11 +45,11 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-const ANSWER: &str = "N=13: 73712 solutions";
+pub(super) const ANSWER: &str = "N=13: 73712 solutions";
 /// Messages every so many prefixes, 16 MiB verified at the end.
 const ARGUMENTS: [&str; 5] = ["13", "--ballast", "16", "--chat", "40"];
 
-fn start<'a>(
+pub(super) fn start<'a>(
     ckptd: &'a Ckptd,
     options: &[&str],
     program: &str,
@@ -67,7 +67,7 @@ fn start<'a>(
 }
 
 /// The ranks of a lost node are on so many machines, none of them its own.
-fn spread(job: &mut ClusterJob<'_>, lost: &str, machines: usize) -> Result<(), Failure> {
+pub(super) fn spread(job: &mut ClusterJob<'_>, lost: &str, machines: usize) -> Result<(), Failure> {
     let status = job.status()?;
     let found = status.machines_of(lost, "nqueens");
     check(found.len() == machines && !found.contains(lost), || {
