@@ -32,6 +32,13 @@ pub struct RelayEnd {
     pub kind: RelayKind,
 }
 
+impl RelayEnd {
+    /// Whether it is the standard input of a program that a remote shell has started.
+    pub fn is_shell_input(&self) -> bool {
+        self.side == 1 && self.kind == RelayKind::PipeWrite && self.id.ends_with("#link#fd0")
+    }
+}
+
 /// What an agent holds of a relayed object, and so what it does with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
