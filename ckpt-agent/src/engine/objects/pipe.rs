@@ -43,7 +43,7 @@ pub enum Other {
 impl Pipe {
     /// Whether it is the job's standard input.
     pub fn is_job_input(&self) -> bool {
-        self.other == Some(Other::Launcher(StdioRole::Stdin))
+        self.other == Some(Other::Launcher(StdioRole::Stdin)) || self.is_shell_input()
     }
 
     /// Whether the launcher reads it.
@@ -53,7 +53,11 @@ impl Pipe {
 
     /// Whether the end that the job does not hold is nobody's, or the launcher's.
     pub fn is_one_sided(&self) -> bool {
-        self.other.is_some()
+        self.other.is_some() || self.is_shell_input()
+    }
+
+    fn is_shell_input(&self) -> bool {
+        self.relays.iter().any(RelayEnd::is_shell_input)
     }
 }
 
