@@ -1,6 +1,6 @@
 //! Other ways for a machine to go: the one that runs mpirun, and one that says so before.
 
-use super::open_mpi::{ANSWER, spread, start};
+use super::open_mpi::{ANSWER, end, finish, spread, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
 use crate::job::Failure;
@@ -20,10 +20,11 @@ pub(super) const CASES: &[Case] = &[
 
 fn mpirun_lost(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, &[], "nqueens", "12")?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     ckptd.kill_node(1)?;
     // The command that started it has died with its machine.
     job.launcher().kill();
+    end(&ckptd)?;
     let mut attached = ckptd.node(2).spawn(&["ckptd", "attach", "queens"], &[])?;
     let status = attached.wait(JOB_LIMIT).map_err(|failure| ckptd.explain(&failure))?;
     let output = attached.output().replace("\r\n", "\n");
@@ -34,7 +35,7 @@ fn mpirun_lost(stage: &Stage) -> Result<(), Failure> {
 
 fn leave_announced(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, &[], "nqueens", "12")?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     let left = ckptd.ckptd(1, &["leave", "node3"])?;
     check(left.status == 0, || format!("leave: {}", left.stderr))?;
     spread(&mut job, "node3", 2)?;
@@ -43,7 +44,7 @@ fn leave_announced(stage: &Stage) -> Result<(), Failure> {
     });
     free.map_err(|failure| job.explain(&failure))?;
     ckptd.kill_node(3)?;
-    job.must_end_with(ANSWER, JOB_LIMIT)?;
+    finish(&ckptd, &mut job)?;
     let rollbacks = job.status()?.rollbacks()?.len();
     check(rollbacks <= 1, || format!("{rollbacks} rollbacks"))
 }
