@@ -46,6 +46,11 @@ impl Pipe {
         self.other == Some(Other::Launcher(StdioRole::Stdin)) || self.is_shell_input()
     }
 
+    /// Whether whoever reads it finds the end, as far as this description tells.
+    pub fn is_at_end(&self) -> bool {
+        self.other == Some(Other::Nobody) && self.content.is_none()
+    }
+
     /// Whether the launcher reads it.
     pub fn is_job_output(&self) -> bool {
         matches!(self.other, Some(Other::Launcher(role)) if role != StdioRole::Stdin)
