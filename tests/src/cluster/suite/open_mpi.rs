@@ -45,11 +45,12 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-const ANSWER: &str = "N=13: 73712 solutions";
+pub(super) const ANSWER: &str = "N=13: 73712 solutions";
 /// Messages every so many prefixes, 16 MiB verified at the end.
 const ARGUMENTS: [&str; 5] = ["13", "--ballast", "16", "--chat", "40"];
 
-fn start<'a>(
+/// Starts six ranks that take so long at least, called "queens", and lets them come to a checkpoint.
+pub(super) fn start<'a>(
     ckptd: &'a Ckptd,
     options: &[&str],
     program: &str,
