@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::unistd::{Uid, User};
 use protocol::cluster::agent::JobUser;
-use protocol::cluster::client::{MAX_ANSWER, MAX_ASK};
+use protocol::cluster::client::{Answer, MAX_ANSWER, MAX_ASK};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -57,6 +57,17 @@ pub enum ClientEvent {
 pub struct Answers {
     lines: UnboundedSender<String>,
     waiting: Arc<AtomicUsize>,
+}
+
+impl Answers {
+    /// Says why nothing is done. Dropped after it, the conversation ends.
+    pub fn refuse(&self, reason: &str) {
+        let answer = Answer::Failed { reason: reason.to_owned(), status: 125 };
+        let Ok(line) = serde_json::to_string(&answer) else { return };
+        self.waiting.fetch_add(line.len(), Ordering::Relaxed);
+        // It may have gone.
+        let _ = self.lines.send(line);
+    }
 }
 
 /// All clients.

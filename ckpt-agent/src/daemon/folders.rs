@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/JOB/instances/NUMBER/checkpoints/N/   an image, as in a job's folder on one machine
 //! DIR/JOB/instances/NUMBER/packs/
+//! DIR/JOB/instances/NUMBER/files/           files that only this machine may have, by their hash
 //! DIR/JOB/instances/NUMBER/instance.json    what a later agent must know of one that runs here
 //! DIR/JOB/instances/NUMBER/init.sock        where its init listens
 //! ```

@@ -103,6 +103,13 @@ pub struct Operator {
     pub addresses: Vec<String>,
 }
 
+/// Entries that are in the log, but not durable yet.
+#[derive(Debug, Default)]
+struct Written {
+    numbers: Vec<u64>,
+    vital: bool,
+}
+
 /// The loop's state.
 #[derive(Debug)]
 pub struct Driver {
@@ -117,6 +124,8 @@ pub struct Driver {
     clients: BTreeMap<u64, Client>,
     /// What is to be handed to the machine next.
     pending: VecDeque<ClusterEvent>,
+    /// Why a vital entry could not be written: nothing may be done any more.
+    broken: Option<String>,
 }
 
 impl Driver {
@@ -139,14 +148,18 @@ impl Driver {
             links: BTreeMap::new(),
             clients: BTreeMap::new(),
             pending: VecDeque::new(),
+            broken: None,
         }
     }
 
-    /// Does what the machine says, for ever.
-    pub async fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) {
+    /// Does what the machine says, until a vital entry of the log can't be written: why.
+    pub async fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<String> {
         self.feed(ClusterEvent::Clock);
         self.settle();
         loop {
+            if self.broken.is_some() {
+                return self.broken;
+            }
             let wait = self.machine.deadline().map_or(LONGEST_SLEEP, |deadline| {
                 let nanos = deadline.saturating_sub(self.clock.now().nanos);
                 Duration::from_nanos(nanos).min(LONGEST_SLEEP)
@@ -163,7 +176,7 @@ impl Driver {
                         self.settle();
                     }
                 }
-                Ok(None) => return,
+                Ok(None) => return None,
                 Err(_) => {}
             }
             if self.machine.deadline().is_some_and(|due| due <= self.clock.now().nanos) {
@@ -281,7 +294,8 @@ impl Driver {
 
     /// Does what the machine says, until nothing is left to be done.
     fn settle(&mut self) {
-        while let Some(event) = self.pending.pop_front() {
+        while self.broken.is_none() {
+            let Some(event) = self.pending.pop_front() else { return };
             let actions = self.machine.step(self.clock.now(), event);
             self.perform(actions);
         }
@@ -289,46 +303,52 @@ impl Driver {
 
     fn perform(&mut self, actions: Vec<ClusterAction>) {
         // Entries that follow each other become durable together.
-        let mut written = Vec::new();
+        let mut written = Written::default();
         for action in actions {
             if let ClusterAction::Append { number, entry } = action {
-                match self.journal.write(&entry) {
-                    Ok(()) => written.push(number),
-                    Err(error) => {
-                        written.push(number);
-                        self.not_recorded(&mut written, &error.to_string());
-                    }
+                written.numbers.push(number);
+                written.vital |= entry.is_vital();
+                if let Err(error) = self.journal.write(&entry) {
+                    self.not_recorded(std::mem::take(&mut written), &error.to_string());
                 }
-                continue;
+            } else {
+                self.record(std::mem::take(&mut written));
+                if self.broken.is_none() {
+                    self.act(action);
+                }
             }
-            self.record(&mut written);
-            self.act(action);
+            if self.broken.is_some() {
+                return;
+            }
         }
-        self.record(&mut written);
+        self.record(written);
     }
 
     /// Makes durable what was written.
-    fn record(&mut self, written: &mut Vec<u64>) {
-        if written.is_empty() {
+    fn record(&mut self, written: Written) {
+        if written.numbers.is_empty() {
             return;
         }
         // A record may speak of what is in a job's log.
         self.logs.sync();
         match self.journal.sync() {
             Ok(()) => {
-                let recorded = written.drain(..).map(|number| ClusterEvent::Recorded { number });
-                self.pending.extend(recorded);
+                let numbers = written.numbers.into_iter();
+                self.pending.extend(numbers.map(|number| ClusterEvent::Recorded { number }));
             }
             Err(error) => self.not_recorded(written, &error.to_string()),
         }
     }
 
-    fn not_recorded(&mut self, written: &mut Vec<u64>, reason: &str) {
+    fn not_recorded(&mut self, written: Written, reason: &str) {
         tracing::error!("failed to {reason}");
-        let failed = written
-            .drain(..)
-            .map(|number| ClusterEvent::RecordFailed { number, reason: reason.to_owned() });
-        self.pending.extend(failed);
+        if written.vital {
+            self.broken = Some(reason.to_owned());
+            return;
+        }
+        let numbers = written.numbers.into_iter();
+        let failed = |number| ClusterEvent::RecordFailed { number, reason: reason.to_owned() };
+        self.pending.extend(numbers.map(failed));
     }
 
     fn act(&mut self, action: ClusterAction) {

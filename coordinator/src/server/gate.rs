@@ -79,9 +79,11 @@ async fn take(
             guest.hand_over(certified.certificate, authority).await
         }
         Err(error) => {
+            // Before it hears of it: who looks here then finds why.
             let reason = error.to_string();
+            tracing::warn!("refused {remote}: {reason}");
             guest.refuse(error.kind(), &reason).await;
-            Err(TransportError::Unfit(reason))
+            Ok(())
         }
     }
 }

@@ -94,6 +94,9 @@ pub enum ServeError {
     /// An option makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// What was decided could not be written down.
+    #[error("{0}; started again, the coordinator goes on from what its log holds")]
+    Unrecorded(String),
     /// Its log can't be used.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -178,8 +181,9 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let clients = tokio::spawn(local::listen(local, sender));
     ready(&Ready { address, addresses });
     tell_service_manager();
+    let mut broken = None;
     tokio::select! {
-        () = driver.run(incoming) => {}
+        reason = driver.run(incoming) => broken = reason,
         _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
         _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
     }
@@ -187,7 +191,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     clients.abort();
     // So that commands find out at once that nobody is there.
     let _ = fs::remove_file(&socket);
-    Ok(())
+    broken.map_or(Ok(()), |reason| Err(ServeError::Unrecorded(reason)))
 }
 
 /// Makes the folder and takes its lock, which goes with the process, however that ends.

@@ -6,17 +6,32 @@ use std::path::Path;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 
+use super::own_files::{Named, stash};
+use crate::daemon::control::User;
 use crate::engine::dump::process_file;
-use crate::engine::graph::{Backing, Graph, ProcessImage, ProcessState};
+use crate::engine::graph::{Backing, Graph, MappedFile, ProcessImage, ProcessState};
 use crate::engine::objects::{Object, Regular};
 use crate::engine::split::{Holdings, units};
 
 /// Folders whose files are part of the system: every machine that can run the job has them, and a restore
 /// checks that they are the same.
-const SYSTEM: [&str; 9] =
-    ["/usr/", "/lib/", "/lib64/", "/lib32/", "/bin/", "/sbin/", "/etc/", "/opt/", "/nix/store/"];
+const SYSTEM: [&str; 12] = [
+    "/usr/",
+    "/lib/",
+    "/lib64/",
+    "/lib32/",
+    "/bin/",
+    "/sbin/",
+    "/etc/",
+    "/opt/",
+    "/nix/store/",
+    "/proc/",
+    "/sys/",
+    "/dev/",
+];
 
-/// Facts of an image that lies in that folder.
+/// Facts of an image that lies in that folder. Files of that user's job that it only names are put beside
+/// it on the way.
 ///
 /// # Errors
 /// One line.
@@ -24,6 +39,7 @@ pub fn facts(
     folder: &Path,
     checkpoint: CheckpointNumber,
     features: &[String],
+    user: Option<&User>,
 ) -> Result<ImageFacts, String> {
     let graph: Graph = read(folder, checkpoint, "graph.json")?;
     let mut images = BTreeMap::new();
@@ -55,7 +71,7 @@ pub fn facts(
             vdso: graph.vdso.clone(),
             features: features.to_vec(),
         },
-        at_stake: at_stake(&graph, images.values()),
+        at_stake: stash(folder, checkpoint, &named_files(&graph, images.values()), user)?,
     })
 }
 
@@ -104,21 +120,40 @@ fn placement_units<'a>(
 }
 
 /// Files that the image only names, and that may be on this machine alone.
-fn at_stake<'a>(graph: &Graph, images: impl Iterator<Item = &'a ProcessImage>) -> Vec<String> {
-    let mut paths = BTreeSet::new();
+fn named_files<'a>(
+    graph: &Graph,
+    images: impl Iterator<Item = &'a ProcessImage>,
+) -> BTreeSet<Named> {
+    let mut files = BTreeSet::new();
+    let mapped = |file: &MappedFile| Named {
+        path: file.path.clone(),
+        size: file.size,
+        modified_ns: file.modified_ns,
+        written: false,
+    };
     for image in images {
-        paths.insert(image.executable.path.clone());
+        files.insert(mapped(&image.executable));
         for area in &image.areas {
             if let Backing::File { file, .. } = &area.backing {
-                paths.insert(file.path.clone());
+                files.insert(mapped(file));
             }
         }
     }
     for file in &graph.files {
         if let Object::Regular(Regular::ByPath(named)) = &file.object {
-            paths.insert(named.path.clone());
+            files.insert(Named {
+                path: named.path.clone(),
+                size: named.size,
+                modified_ns: named.modified_ns,
+                written: file.flags & libc::O_ACCMODE != libc::O_RDONLY,
+            });
         }
     }
-    paths.retain(|path| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir)));
-    paths.into_iter().map(|path| format!("{path} is not in the image")).collect()
+    let own = |path: &str| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir));
+    files.retain(|file| own(&file.path) && !file.path.ends_with(" (deleted)"));
+    // A file that is open for writing somewhere is so for all.
+    let written: BTreeSet<String> =
+        files.iter().filter(|file| file.written).map(|file| file.path.clone()).collect();
+    files.retain(|file| file.written || !written.contains(&file.path));
+    files
 }

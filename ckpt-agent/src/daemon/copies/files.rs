@@ -8,6 +8,7 @@ use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::ImageFile;
 use tokio::task::spawn_blocking;
 
+use super::own_files;
 use crate::daemon::folders::Folders;
 use crate::store;
 
@@ -29,7 +30,10 @@ pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Ima
             path: format!("checkpoints/{checkpoint}/{}", file.name),
             length: file.length,
         });
-        let mut files: Vec<ImageFile> = packs.chain(index).collect();
+        // They get their names in this order on the other side: the mark comes last.
+        let own = own_files::list(&folder, checkpoint)?;
+        let own = own.into_iter().map(|(path, length)| ImageFile { path, length });
+        let mut files: Vec<ImageFile> = own.chain(packs).chain(index).collect();
         let path = format!("checkpoints/{checkpoint}/{MARK}");
         if let Ok(found) = std::fs::metadata(folder.join(&path)) {
             files.push(ImageFile { path, length: found.len() });
@@ -57,6 +61,8 @@ pub fn check(
     let mut seen = std::collections::BTreeSet::new();
     for file in files {
         let known = is_pack(&file.path)
+            || own_files::is_content(&file.path)
+            || file.path == format!("checkpoints/{checkpoint}/{}", own_files::LIST)
             || is_index(&file.path, checkpoint)
             || committed && file.path == format!("checkpoints/{checkpoint}/{MARK}");
         if !known || !seen.insert(&file.path) {
@@ -98,6 +104,9 @@ pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile
             make(&folder.join(parent))?;
         }
         let is_here = |file: &ImageFile| {
+            if own_files::is_content(&file.path) {
+                return own_files::is_here(&folder, &file.path, file.length);
+            }
             is_pack(&file.path)
                 && std::fs::symlink_metadata(folder.join(&file.path))
                     .is_ok_and(|found| found.is_file() && found.len() == file.length)
@@ -107,12 +116,18 @@ pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile
     .await
 }
 
-/// Checks every byte.
-pub async fn verify(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), String> {
+/// Checks every byte; of the job's own files, which are named by their content, those that came now.
+pub async fn verify(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    fresh: Vec<String>,
+) -> Result<(), String> {
     let folder = folder.to_owned();
     blocking(move || {
         store::verify_copy(&folder, checkpoint)
             .map(drop)
+            .map_err(|damage| damage.to_string())
+            .and_then(|()| own_files::verify(&folder, checkpoint, fresh.into_iter()))
             .map_err(|damage| format!("the copy is not whole: {damage}"))
     })
     .await
@@ -134,7 +149,10 @@ mod tests {
     #[test]
     fn only_names_of_images_are_believed() {
         let file = |path: &str| vec![ImageFile { path: path.to_owned(), length: 1 }];
-        for good in ["packs/0123456789ab.tar", "checkpoints/3/graph.json"] {
+        let content = format!("files/{}", "0a".repeat(32));
+        let known =
+            ["packs/0123456789ab.tar", "checkpoints/3/graph.json", "checkpoints/3/FILES", &content];
+        for good in known {
             assert!(check(&file(good), 3, false).is_ok(), "{good}");
         }
         let bad = [
@@ -142,6 +160,9 @@ mod tests {
             "packs/a/b.tar",
             "/packs/a.tar",
             "packs/.tar",
+            "files/../x",
+            "files/0a",
+            "checkpoints/4/FILES",
             "checkpoints/4/graph.json",
             "checkpoints/3/../graph.json",
             "checkpoints/3/.json",

@@ -11,6 +11,7 @@
 mod carry;
 mod facts;
 mod files;
+mod own_files;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use crate::store;
 pub use carry::unexpected;
 pub use facts::facts;
 pub use files::forget_files;
+pub use own_files::{checkpoints, place, prune};
 
 /// How long nothing may come before a copy is given up.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -76,10 +78,11 @@ pub async fn take(
     let result = async {
         files::check(&files, checkpoint, false)?;
         let lacking = files::lacking(&folder, &files).await?;
-        let want = PeerMessage::Want { transfer, paths: paths(&lacking) };
+        let fresh = paths(&lacking);
+        let want = PeerMessage::Want { transfer, paths: fresh.clone() };
         carry::send(link, want, Vec::new()).await?;
         carry::pull(link, &folder, lacking).await?;
-        files::verify(&folder, checkpoint).await
+        files::verify(&folder, checkpoint, fresh).await
     }
     .await;
     let answer = match &result {
@@ -130,10 +133,11 @@ async fn fetch_from(
     };
     files::check(&files, checkpoint, true)?;
     let lacking = files::lacking(folder, &files).await?;
-    let want = PeerMessage::Want { transfer, paths: paths(&lacking) };
+    let fresh = paths(&lacking);
+    let want = PeerMessage::Want { transfer, paths: fresh.clone() };
     carry::send(&link, want, Vec::new()).await?;
     carry::pull(&mut link, folder, lacking).await?;
-    files::verify(folder, checkpoint).await
+    files::verify(folder, checkpoint, fresh).await
 }
 
 /// The other side of [`fetch`].
@@ -208,7 +212,10 @@ pub async fn mark(link: &PeerLink, folder: PathBuf, record: CommitRecord) -> Res
 /// when it is used.
 pub async fn is_here(folder: &Path, checkpoint: CheckpointNumber) -> bool {
     let folder = folder.to_owned();
-    let found = tokio::task::spawn_blocking(move || store::survey(&folder, checkpoint).is_ok());
+    let found = tokio::task::spawn_blocking(move || {
+        store::survey(&folder, checkpoint).is_ok()
+            && own_files::verify(&folder, checkpoint, std::iter::empty()).is_ok()
+    });
     found.await.unwrap_or(false)
 }
 

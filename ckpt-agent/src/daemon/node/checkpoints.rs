@@ -92,6 +92,7 @@ impl Node {
         checkpoint: CheckpointNumber,
         summary: ImageSummary,
     ) {
+        let user = self.instances.get(key).map(|instance| self.user_for(&instance.record.user));
         let Some(instance) = self.instances.get_mut(key) else { return };
         let wanted = instance.record.settings.copies.saturating_sub(1) as usize;
         let (own, features) = (self.parts.name.clone(), self.parts.profile.features.clone());
@@ -100,7 +101,11 @@ impl Node {
         let of = key.clone();
         let task = tokio::spawn(async move {
             let place = folder.clone();
-            let facts = spawn_blocking(move || copies::facts(&place, checkpoint, &features)).await;
+            let gather = move || {
+                let user = user.transpose()?.flatten();
+                copies::facts(&place, checkpoint, &features, user.as_ref())
+            };
+            let facts = spawn_blocking(gather).await;
             let facts = facts.unwrap_or_else(|error| Err(error.to_string()));
             let mut holders = vec![own.clone()];
             let mut warnings = Vec::new();

@@ -62,6 +62,8 @@ impl Node {
                 console.order(ConsoleOrder::SendAgain);
             }
         }
+        // Before anything that is lost can be missed.
+        self.report_lost_relays();
         self.release_all();
         self.report_ends_again();
         self.calls.ask_again(&self.instances, |message| {

@@ -64,6 +64,8 @@ pub struct Instance {
     pub links: Vec<RelayLink>,
     /// Taken over from an agent that died.
     pub adopted: bool,
+    /// Why what it has on its way to other instances is lost; the coordinator is told.
+    pub relays_lost: Option<String>,
     /// Stands still, because the lease had run out.
     pub held: bool,
     /// How its first process ended.
@@ -151,6 +153,7 @@ impl Instance {
             shell: None,
             links: Vec::new(),
             adopted: false,
+            relays_lost: None,
             held: false,
             ended: None,
             end_told: false,

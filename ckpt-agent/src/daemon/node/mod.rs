@@ -224,10 +224,11 @@ impl Node {
     fn client(&mut self, event: ClientEvent) {
         match event {
             ClientEvent::Opened { client, user, answers } => {
-                // Without a coordinator it is closed at once, and the command says why.
                 if self.coordinator.as_ref().is_some_and(|known| known.welcome) {
                     self.clients.add(client, answers);
                     self.tell(FromAgent::ClientOpened { client, user });
+                } else {
+                    answers.refuse("the agent has no coordinator at the moment: try again");
                 }
             }
             ClientEvent::Line { client, line } => {

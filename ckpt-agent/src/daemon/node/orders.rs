@@ -167,14 +167,21 @@ impl Node {
             let running =
                 self.instances.iter().find(|(key, _)| key.job == job && key.instance == number);
             let kept = images.get(&number).filter(|kept| !kept.is_empty());
+            // One that is being made was not known yet when this was said.
+            let kept = kept.map(|kept| {
+                let newest = kept.iter().max().copied().unwrap_or_default();
+                let all = copies::checkpoints(&folder).into_iter();
+                let newer = all.filter(|number| *number > newest);
+                kept.iter().copied().chain(newer).collect::<Vec<_>>()
+            });
             match (running, kept) {
                 (Some((_, instance)), Some(kept)) if instance.lives() => {
-                    instance.control.command(AgentCommand::Collect { keep: kept.clone() });
+                    instance.control.command(AgentCommand::Collect { keep: kept });
                 }
                 (Some(_), _) => {}
                 // A copy that waits for its commit would be taken for a leftover.
                 (None, Some(_)) if self.parts.busy.is_taken(&folder) => {}
-                (None, Some(kept)) => removals.push((number, folder, kept.clone())),
+                (None, Some(kept)) => removals.push((number, folder, kept)),
                 (None, None) if self.parts.busy.is_taken(&folder) => {}
                 (None, None) => removals.push((number, folder, Vec::new())),
             }
@@ -186,8 +193,13 @@ impl Node {
                     if let Err(error) = folders.remove_instance(&job, number) {
                         tracing::warn!(%error, folder = %folder.display(), "not removed");
                     }
-                } else if let Err(error) = crate::store::collect(&folder, &kept) {
-                    tracing::warn!(%error, folder = %folder.display(), "not collected");
+                } else {
+                    match crate::store::collect(&folder, &kept) {
+                        Ok(_) => copies::prune(&folder),
+                        Err(error) => {
+                            tracing::warn!(%error, folder = %folder.display(), "not collected");
+                        }
+                    }
                 }
             }
             copies::forget_files(&folders, &job);

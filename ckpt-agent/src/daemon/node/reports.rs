@@ -96,6 +96,15 @@ impl Node {
         }
     }
 
+    /// Of instances that can only be rolled back. Said again over each new connection.
+    pub(super) fn report_lost_relays(&self) {
+        for (key, instance) in self.instances.iter().filter(|(_, instance)| instance.lives()) {
+            if let Some(reason) = instance.relays_lost.clone() {
+                self.tell(FromAgent::RelaysLost { key: key.clone(), reason });
+            }
+        }
+    }
+
     pub(super) fn console(&mut self, key: &InstanceKey, report: ConsoleReport) {
         let Some(instance) = self.instances.get_mut(key) else { return };
         match report {
@@ -128,7 +137,8 @@ impl Node {
             }
             RelayEvent::Lost(side, reason) => {
                 let reason = format!("relay {}: {reason}", side.relay);
-                self.tell(FromAgent::RelaysLost { key: key.clone(), reason });
+                instance.relays_lost = Some(reason);
+                self.report_lost_relays();
             }
         }
     }

@@ -26,13 +26,16 @@ impl Node {
         if self.instances.contains_key(&key) {
             return tracing::warn!(%key, "the instance is here already");
         }
-        let made = self
-            .user_for(&order.user)
-            .and_then(|_| self.new_instance(Record::of_prepare(&order), State::Preparing));
-        if let Err(reason) = made {
-            self.instances.remove(&key);
-            return self.tell(FromAgent::NotMade { key, reason });
-        }
+        let made = self.user_for(&order.user).and_then(|user| {
+            self.new_instance(Record::of_prepare(&order), State::Preparing).map(|_| user)
+        });
+        let user = match made {
+            Ok(user) => user,
+            Err(reason) => {
+                self.instances.remove(&key);
+                return self.tell(FromAgent::NotMade { key, reason });
+            }
+        };
         let made = self.parts.folders.make_instance(&key.job, order.image);
         let folder = match made {
             Ok(folder) => folder,
@@ -57,7 +60,10 @@ impl Node {
                     copies::fetch(&peers, &holders, &of.job, image, &folder, checkpoint).await?;
                 }
                 copies::complete(&folder, checkpoint).await?;
-                let of_part = move || wiring::outer_sockets(&folder, checkpoint, &assignment, part);
+                let of_part = move || {
+                    copies::place(&folder, checkpoint, user.as_ref());
+                    wiring::outer_sockets(&folder, checkpoint, &assignment, part)
+                };
                 spawn_blocking(of_part).await.unwrap_or_else(|error| Err(error.to_string()))
             };
             let result = result.await;
@@ -222,6 +228,7 @@ impl Node {
         instance.ended = adopted.ended;
         instance.end_told = adopted.ended.is_some();
         instance.empty = adopted.empty;
+        instance.relays_lost = lost_with_agent(&instance.record, &adopted);
         self.instances.insert(key.clone(), instance);
         if adopted.touched {
             // Bytes or registers are lost with the agent before: it can only be rolled back.
@@ -240,6 +247,17 @@ impl Node {
             self.say_hello();
         }
     }
+}
+
+/// Whether bytes may have been in the agent that died: what it had read and not passed on yet.
+fn lost_with_agent(record: &Record, adopted: &Adopted) -> Option<String> {
+    let console = &adopted.started.console;
+    // The streams of a call of a remote shell are relays, too.
+    let carries = record.shell.is_some()
+        && !record.is_root
+        && (console.stdin.is_some() || console.stdout.is_some() || console.stderr.is_some());
+    let lost = carries || !adopted.started.relays.is_empty();
+    lost.then(|| "the agent that carried bytes between nodes was started again".to_owned())
 }
 
 fn read_record(path: &std::path::Path) -> Option<Record> {

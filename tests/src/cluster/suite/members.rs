@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
+use super::open_mpi::{ANSWER, end, finish, start};
+use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
 use crate::cluster::ckptd::Ckptd;
 use crate::cluster::until;
@@ -37,12 +38,6 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Rounds and their least length, microseconds: some 12 s.
-const RING: &str = "pids=; for n in 0 1 2; do \
-    ckptd rsh node$((n + 1)) ring $n 7500 1200 10000 node1 node2 node3 & pids=\"$pids $!\"; done; \
-    for pid in $pids; do wait $pid || exit 1; done; echo the ring: right";
-const RING_IS_RIGHT: &str = "the ring: right";
-
 fn no_rollback(job: &crate::cluster::job::ClusterJob<'_>) -> Result<(), Failure> {
     let rollbacks = job.status()?.rollbacks()?;
     check(rollbacks.is_empty(), || format!("the job was rolled back: {rollbacks:?}"))
@@ -50,7 +45,7 @@ fn no_rollback(job: &crate::cluster::job::ClusterJob<'_>) -> Result<(), Failure>
 
 fn coordinator_killed(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, "ring", &[], &["bash", "-c", RING])?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     for _ in 0..3 {
         ckptd.kill_coordinator()?;
         ckptd.start_coordinator()?;
@@ -59,23 +54,23 @@ fn coordinator_killed(stage: &Stage) -> Result<(), Failure> {
         job.wait_for_checkpoint(newest + 1, LIMIT)?;
     }
     no_rollback(&job)?;
-    job.must_end_with(RING_IS_RIGHT, JOB_LIMIT)
+    finish(&ckptd, &mut job)
 }
 
 fn coordinator_away(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, "ring", &[], &["bash", "-c", RING])?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     ckptd.kill_coordinator()?;
     std::thread::sleep(Duration::from_secs(6));
     ckptd.start_coordinator()?;
     ckptd.wait_for_members(&[1, 2, 3])?;
     no_rollback(&job)?;
-    job.must_end_with(RING_IS_RIGHT, JOB_LIMIT)
+    finish(&ckptd, &mut job)
 }
 
 fn agent_killed(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, "ring", &[], &["bash", "-c", RING])?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     ckptd.kill_agent(2)?;
     ckptd.start_agent(2)?;
     ckptd.wait_for_members(&[1, 2, 3])?;
@@ -85,7 +80,7 @@ fn agent_killed(stage: &Stage) -> Result<(), Failure> {
     // What it took over it can lose, too.
     ckptd.kill_node(2)?;
     job.wait_for_rollback(1, LIMIT)?;
-    job.must_end_with(RING_IS_RIGHT, JOB_LIMIT)
+    finish(&ckptd, &mut job)
 }
 
 /// Runs an agent on node3, which is no member, with a token that must be refused.
@@ -107,18 +102,25 @@ fn refused(ckptd: &Ckptd, token: &str, word: &str) -> Result<(), Failure> {
     check(!members.contains_key("node3"), || format!("node3 is a member: {members:?}"))
 }
 
+/// The same token with another secret: that stands last in the JSON text whose base64 a token is.
+fn with_other_secret(token: &str) -> Result<String, Failure> {
+    let dot = token.find('.').ok_or(Failure(format!("no token: {token:?}")))?;
+    // Four characters are three bytes; the last two bytes close the text.
+    let bytes = (token.len() - dot - 1) * 3 / 4;
+    let at = dot + 1 + ((bytes - 2) / 3 - 2) * 4;
+    let other = if token.get(at..at + 4) == Some("QUFB") { "QkJC" } else { "QUFB" };
+    let mut wrong = token.to_owned();
+    wrong.replace_range(at..at + 4, other);
+    Ok(wrong)
+}
+
 fn tokens(stage: &Stage) -> Result<(), Failure> {
     let mut setup = crate::cluster::ckptd::Setup::new(3);
     setup.agents = 2;
     let ckptd = Ckptd::start(&stage.ckptd, setup)?;
     refused(&ckptd, "nonsense", "token")?;
     let good = ckptd.new_token(&["--uses", "1", "--valid", "1h"])?;
-    // The same with another secret.
-    let Some(last) = good.chars().last() else { return Err(Failure("an empty token".into())) };
-    let other = if last == 'A' { 'Q' } else { 'A' };
-    let mut wrong = good.clone();
-    wrong.truncate(good.len() - 6);
-    wrong.extend(std::iter::repeat_n(other, 6));
+    let wrong = with_other_secret(&good)?;
     refused(&ckptd, &wrong, "token")?;
     let short = ckptd.new_token(&["--uses", "1", "--valid", "1s"])?;
     std::thread::sleep(Duration::from_millis(2100));
@@ -146,7 +148,7 @@ fn tokens(stage: &Stage) -> Result<(), Failure> {
 
 fn strangers(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, "ring", &[], &["bash", "-c", RING])?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     let address = ckptd.coordinator_address().replace(':', "/");
     let talks = [
         "printf '{\"ask\":\"hello\",\"version\":1}\\n'",
@@ -170,17 +172,25 @@ fn strangers(stage: &Stage) -> Result<(), Failure> {
     // Of those that were half open meanwhile nobody has kept the members from being heard.
     ckptd.wait_for_members(&[1, 2, 3])?;
     no_rollback(&job)?;
-    job.must_end_with(RING_IS_RIGHT, JOB_LIMIT)
+    finish(&ckptd, &mut job)
 }
 
 fn attach(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, "ring", &[], &["bash", "-c", RING])?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     job.launcher().kill();
-    let mut attached = ckptd.node(2).spawn(&["ckptd", "attach", "ring"], &[])?;
+    let mut attached = ckptd.node(2).spawn(&["ckptd", "attach", "queens"], &[])?;
+    // Two checkpoints later it has been there for a while.
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    let later = crate::cluster::until("two more checkpoints", LIMIT, || {
+        let found = job.status()?.newest_checkpoint();
+        Ok(found.filter(|found| *found >= newest + 2))
+    });
+    later.map_err(|failure| ckptd.explain(&failure))?;
+    end(&ckptd)?;
     let status = attached.wait(JOB_LIMIT).map_err(|failure| ckptd.explain(&failure))?;
     let output = attached.output().replace("\r\n", "\n");
-    check(status == 0 && output.lines().any(|line| line == RING_IS_RIGHT), || {
+    check(status == 0 && output.lines().any(|line| line == ANSWER), || {
         attached.explain(&Failure(format!("attach ended with {status}"))).0
     })
 }

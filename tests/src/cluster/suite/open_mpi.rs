@@ -51,6 +51,7 @@ const END: &str = "/mnt/shared/end";
 /// Messages every so many prefixes, 16 MiB verified at the end.
 const ARGUMENTS: [&str; 5] = ["13", "--ballast", "16", "--chat", "40"];
 
+/// Starts six ranks, called "queens", and lets them come to a checkpoint.
 pub(super) fn start<'a>(
     ckptd: &'a Ckptd,
     options: &[&str],
