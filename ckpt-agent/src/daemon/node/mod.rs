@@ -147,7 +147,10 @@ impl Node {
             Event::Tick => self.tick(),
             Event::Terminate => return self.terminate(),
             Event::Instance(key, event) => self.instance_event(&key, event),
-            Event::Made(key, result) => self.made(&key, result),
+            Event::Made(key, result) => {
+                self.made(&key, result);
+                self.hear_early_calls();
+            }
             Event::Prepared(key, result) => self.prepared(&key, result),
             Event::Running(key, result) => self.running(&key, result),
             Event::Killed(key) => self.killed(&key),

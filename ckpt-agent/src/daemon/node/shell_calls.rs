@@ -15,7 +15,7 @@ use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::{LaunchSpec, StreamKind};
 
 use super::Node;
-use super::instance::Instance;
+use super::instance::{Instance, State};
 use super::launching::shell_link;
 use crate::daemon::control::{RelayEnd, RelayEndKind, RelayState, RemoteShell};
 use crate::daemon::event::Event;
@@ -29,10 +29,15 @@ use crate::engine::split::standin::{MESSAGE, Message};
 /// The longest command line.
 const LONGEST: usize = 2 * 1024 * 1024;
 
+/// Callers that may be too early.
+const MOST_EARLY: usize = 1024;
+
 /// All callers that wait.
 #[derive(Default)]
 pub struct ShellCalls {
     waiting: Vec<Waiting>,
+    /// Callers that may belong to an instance of which it is not known yet that it is there.
+    early: Vec<Caller>,
     next: u64,
 }
 
@@ -69,10 +74,17 @@ impl ShellCalls {
 
 impl Node {
     pub(super) fn called(&mut self, caller: Caller) {
-        let Caller { pid, request, link, streams, reply } = caller;
         let of = self.instances.values().find(|instance| {
-            instance.lives() && instance.init != 0 && is_inside(pid, instance.init)
+            instance.lives() && instance.init != 0 && is_inside(caller.pid, instance.init)
         });
+        let starting = |instance: &Instance| instance.state == State::Starting;
+        if of.is_none()
+            && self.instances.values().any(starting)
+            && self.calls.early.len() < MOST_EARLY
+        {
+            return self.calls.early.push(caller);
+        }
+        let Caller { request, link, streams, reply, .. } = caller;
         let checked = match of {
             Some(instance) => check(&request).map(|node| (instance.record.key.clone(), node)),
             None => Err("it works only from inside its job".to_owned()),
@@ -99,6 +111,13 @@ impl Node {
         let message = FromAgent::Shell { call: call.clone(), logical_node, launch };
         self.tell(message.clone());
         self.calls.waiting.push(Waiting { call, message, family, link, streams, reply });
+    }
+
+    /// After an instance has been made: who was too early for it.
+    pub(super) fn hear_early_calls(&mut self) {
+        for caller in std::mem::take(&mut self.calls.early) {
+            self.called(caller);
+        }
     }
 
     pub(super) fn shell_failed(&mut self, call: &ShellCall, reason: String) {
