@@ -386,6 +386,12 @@ pub struct JobOptions {
     /// ranks fall back to the daemon of the node where they are [default: restore].
     #[arg(long, value_enum)]
     pub daemons: Option<DaemonsSetting>,
+    /// Leave connections that are made after a move alone. (They are not rewired yet either way.)
+    #[arg(long)]
+    pub no_rewire_connect: bool,
+    /// What takes the checkpoints. (DMTCP's processes are not driven yet.)
+    #[arg(long, value_enum, default_value_t = EngineSetting::Native, value_parser = engine())]
+    pub engine: EngineSetting,
     /// Tell of each checkpoint on standard error, even where that is no terminal.
     #[arg(long, short)]
     pub verbose: bool,
@@ -445,6 +451,25 @@ impl From<IntervalSetting> for serde_json::Value {
             IntervalSetting::Seconds(seconds) => seconds.into(),
         }
     }
+}
+
+/// What takes the checkpoints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum EngineSetting {
+    /// ckptd's own engine.
+    #[default]
+    Native,
+}
+
+/// Accepts only what is built, and says so of the other.
+fn engine() -> impl clap::builder::TypedValueParser<Value = EngineSetting> {
+    use clap::builder::TypedValueParser;
+    clap::builder::PossibleValuesParser::new(["native", "dmtcp"]).try_map(|name| {
+        match name.as_str() {
+            "native" => Ok(EngineSetting::Native),
+            _ => Err("'dmtcp' is not built yet: leave --engine out"),
+        }
+    })
 }
 
 /// What becomes of a lost node's MPI daemons.

@@ -6,6 +6,7 @@
  * program a sharp test of a checkpoint: nothing is recomputed, asked for again, or repaired.
  *
  * nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] [--chat EVERY] [--weights A,B,...] [--progress]
+ *         [--until FILE]
  */
 #include <mpi.h>
 #include <getopt.h>
@@ -41,6 +42,7 @@ struct options {
 	long weights[MOST_WEIGHTS];
 	int weight_count;
 	bool progress;
+	const char *until;
 };
 
 static int rank, ranks;
@@ -180,7 +182,8 @@ static void usage(void)
 {
 	if (rank == 0)
 		fprintf(stderr, "usage: nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] "
-				"[--chat EVERY] [--weights A,B,...] [--progress]\n");
+				"[--chat EVERY] [--weights A,B,...] [--progress] "
+				"[--until FILE]\n");
 	MPI_Finalize();
 	exit(2);
 }
@@ -212,6 +215,7 @@ static struct options parse(int argc, char **argv)
 		{ "chat", required_argument, NULL, 'c' },
 		{ "weights", required_argument, NULL, 'w' },
 		{ "progress", no_argument, NULL, 'p' },
+		{ "until", required_argument, NULL, 'u' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct options options = { .rounds = 1 };
@@ -224,6 +228,7 @@ static struct options parse(int argc, char **argv)
 		case 'c': options.chat_every = number(optarg, 1, 1000000); break;
 		case 'w': parse_weights(optarg, &options); break;
 		case 'p': options.progress = true; break;
+		case 'u': options.until = optarg; break;
 		default: usage();
 		}
 	}
@@ -280,7 +285,8 @@ int main(int argc, char **argv)
 		count = found;
 		round++;
 		/* One rank's clock decides, or ranks would disagree on the number of rounds. */
-		again = round < options.rounds || MPI_Wtime() - start < options.least_seconds;
+		again = round < options.rounds || MPI_Wtime() - start < options.least_seconds ||
+			(options.until && access(options.until, F_OK) != 0);
 		MPI_Bcast(&again, 1, MPI_INT, 0, MPI_COMM_WORLD);
 	}
 	if (ballast)

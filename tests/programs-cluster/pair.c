@@ -1,7 +1,7 @@
 /*
- * A pair of Unix sockets between parent and child: pair stream|dgram|seqpacket ROUNDS PACE
+ * A pair of Unix sockets between two processes: pair stream|dgram|seqpacket ROUNDS PACE
  * Messages of growing size go both ways, several at a time; boundaries are checked where there are any. At the end
- * the parent shuts its direction down.
+ * one shuts its direction down. Their parent waits: a process with children is no load, and goes where they go.
  */
 #include "split.h"
 #include <sys/socket.h>
@@ -55,6 +55,26 @@ static bool take_burst(int fd, uint64_t round, bool back)
 	return true;
 }
 
+static void lead(int fd, uint64_t rounds, long rest)
+{
+	for (uint64_t round = 0; round < rounds; round++) {
+		send_burst(fd, round, false);
+		if (!take_burst(fd, round, true))
+			fail("the other end is closed in round %lu", (unsigned long)round);
+		pace(rest);
+	}
+	MUST(shutdown(fd, SHUT_WR));
+}
+
+static void follow(int fd, uint64_t rounds)
+{
+	uint64_t round = 0;
+	while ((kind != SOCK_DGRAM || round < rounds) && take_burst(fd, round, false))
+		send_burst(fd, round++, true);
+	if (round != rounds)
+		fail("ended after %lu rounds", (unsigned long)round);
+}
+
 int main(int argc, char **argv)
 {
 	split_name = "pair";
@@ -67,26 +87,23 @@ int main(int argc, char **argv)
 		fail("usage: pair stream|dgram|seqpacket ROUNDS PACE");
 	uint64_t rounds = (uint64_t)number(argv[2]);
 	MUST(socketpair(AF_UNIX, kind, 0, fds));
-	pid_t child = (pid_t)MUST(fork());
-	if (child == 0) {
-		close(fds[0]);
-		uint64_t round = 0;
-		while ((kind != SOCK_DGRAM || round < rounds) && take_burst(fds[1], round, false))
-			send_burst(fds[1], round++, true);
-		if (round != rounds)
-			fail("ended after %lu rounds", (unsigned long)round);
-		_exit(0);
+	pid_t children[2];
+	for (int i = 0; i < 2; i++) {
+		children[i] = (pid_t)MUST(fork());
+		if (children[i] == 0) {
+			close(fds[!i]);
+			if (i == 0)
+				lead(fds[0], rounds, number(argv[3]));
+			else
+				follow(fds[1], rounds);
+			_exit(0);
+		}
 	}
+	close(fds[0]);
 	close(fds[1]);
 	say("started");
-	for (uint64_t round = 0; round < rounds; round++) {
-		send_burst(fds[0], round, false);
-		if (!take_burst(fds[0], round, true))
-			fail("the other end is closed in round %lu", (unsigned long)round);
-		pace(number(argv[3]));
-	}
-	MUST(shutdown(fds[0], SHUT_WR));
-	join(child);
+	for (int i = 0; i < 2; i++)
+		join(children[i]);
 	say("right");
 	return 0;
 }

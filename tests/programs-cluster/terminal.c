@@ -1,7 +1,8 @@
 /*
- * A pseudo-terminal between parent and child: terminal ROUNDS PACE
- * The child leads a session on the terminal, reads lines in canonical mode, and answers each. At the end its line
- * is taken back (erase), it is interrupted from the keyboard, and it sees the end of its input.
+ * A pseudo-terminal between two processes: terminal ROUNDS PACE
+ * One leads a session on the terminal, reads lines in canonical mode, and answers each. At the end its line
+ * is taken back (erase), it is interrupted from the keyboard, and it sees the end of its input. Their parent
+ * waits: a process with children is no load, and goes where they go.
  */
 #include "split.h"
 #include <fcntl.h>
@@ -73,6 +74,36 @@ static void expect(FILE *terminal, const char *expected)
 		fail("\"%s\" came where \"%s\" is due", found, expected);
 }
 
+static void type(int master, int slave, long rounds, long rest)
+{
+	FILE *terminal = fdopen(master, "r");
+	if (!terminal)
+		fail("fdopen");
+	char text[128];
+	uint64_t word = 5;
+	for (long round = 0; round < rounds; round++) {
+		word = next_word(word);
+		snprintf(text, sizeof text, "line %ld %lx\n", round, (unsigned long)word);
+		write_all(master, text, strlen(text));
+		snprintf(text, sizeof text, "answer %ld %lx", round, (unsigned long)next_word(word));
+		expect(terminal, text);
+		if (round == 0)
+			close(slave);
+		pace(rest);
+	}
+	write_all(master, "\003", 1);
+	expect(terminal, "interrupted 1");
+	snprintf(text, sizeof text, "lime\177\177ne %ld 7\n", rounds);
+	write_all(master, text, strlen(text));
+	snprintf(text, sizeof text, "answer %ld %lx", rounds, (unsigned long)next_word(7));
+	expect(terminal, text);
+	write_all(master, "\004", 1);
+	/* Hanging up would end the other one before it has seen that. */
+	char byte;
+	if (read(master, &byte, 1) > 0)
+		fail("more comes from the terminal");
+}
+
 int main(int argc, char **argv)
 {
 	split_name = "terminal";
@@ -91,36 +122,25 @@ int main(int argc, char **argv)
 	MUST(tcgetattr(slave, &modes));
 	modes.c_lflag &= ~(tcflag_t)(ECHO | ECHOE | ECHOK | ECHOCTL);
 	MUST(tcsetattr(slave, TCSANOW, &modes));
-	pid_t pid = (pid_t)MUST(fork());
-	if (pid == 0)
+	pid_t reader = (pid_t)MUST(fork());
+	if (reader == 0) {
+		close(master);
+		close(slave);
 		child(path);
-	FILE *terminal = fdopen(master, "r");
-	if (!terminal)
-		fail("fdopen");
-	say("started");
-	char text[128];
-	uint64_t word = 5;
-	for (long round = 0; round < rounds; round++) {
-		word = next_word(word);
-		snprintf(text, sizeof text, "line %ld %lx\n", round, (unsigned long)word);
-		write_all(master, text, strlen(text));
-		snprintf(text, sizeof text, "answer %ld %lx", round, (unsigned long)next_word(word));
-		expect(terminal, text);
-		if (round == 0)
-			close(slave);
-		pace(number(argv[2]));
 	}
-	write_all(master, "\003", 1);
-	expect(terminal, "interrupted 1");
-	snprintf(text, sizeof text, "lime\177\177ne %ld 7\n", rounds);
-	write_all(master, text, strlen(text));
-	snprintf(text, sizeof text, "answer %ld %lx", rounds, (unsigned long)next_word(7));
-	expect(terminal, text);
-	write_all(master, "\004", 1);
+	pid_t typist = (pid_t)MUST(fork());
+	if (typist == 0) {
+		type(master, slave, rounds, number(argv[2]));
+		_exit(0);
+	}
+	close(master);
+	close(slave);
+	say("started");
 	int status;
-	MUST(waitpid(pid, &status, 0));
+	MUST(waitpid(reader, &status, 0));
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 6)
-		fail("the child ended with %#x", (unsigned)status);
+		fail("the reader ended with %#x", (unsigned)status);
+	join(typist);
 	say("right");
 	return 0;
 }

@@ -47,6 +47,8 @@ impl From<AgentEvent> for InstanceEvent {
 pub struct Launched {
     /// Its streams.
     pub console: Console,
+    /// With [`ClusterOrder::shell`]: its streams, as sides of relays.
+    pub outer: Vec<(OuterEnd, OwnedFd)>,
     /// Its init, as this machine numbers it.
     pub init: i32,
     /// Its first process, as its logical node numbers it.

@@ -118,7 +118,7 @@ impl Job {
         started.warnings.into_iter().for_each(warn);
         let root = started.root.ok_or(AgentError::OutOfOrder("was started without a process"))?;
         let console = console(started.console);
-        Ok((job, Launched { console, init: started.init, root }))
+        Ok((job, Launched { console, outer: started.outer, init: started.init, root }))
     }
 
     /// Brings an instance back in an init that outlives this agent.
@@ -286,6 +286,15 @@ impl Job {
         self.root = None;
     }
 
+    /// More ends of relays, beside those that the init gave.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn hold_relays(&mut self, ends: &[(OuterEnd, OwnedFd)]) -> Result<(), AgentError> {
+        self.outer.extend(remember_outer(ends)?);
+        Ok(())
+    }
+
     /// An end of a stream or relay is no more: from now on the job's side of it is an ordinary
     /// object whose other side has gone.
     pub fn close_end(&mut self, end: &OuterEnd) {
@@ -435,17 +444,20 @@ fn remember(streams: &[(StdioRole, OwnedFd)]) -> Result<Vec<(StdioRole, OwnedFd)
         .collect()
 }
 
-/// As [`remember`]: sockets cannot be opened by path, so of what is no pipe a copy is kept.
+/// As [`remember`]; of what has two sides of its own a copy is kept.
 fn remember_outer(ends: &[(OuterEnd, OwnedFd)]) -> Result<Vec<(OuterEnd, OwnedFd)>, AgentError> {
     ends.iter()
         .map(|(end, fd)| {
-            let is_pipe = matches!(
+            let has_ends = matches!(
                 end,
                 OuterEnd::Relay(relay)
-                    if matches!(relay.kind, RelayKind::PipeRead | RelayKind::PipeWrite)
+                    if matches!(
+                        relay.kind,
+                        RelayKind::PipeRead | RelayKind::PipeWrite | RelayKind::Descriptor { .. }
+                    )
             );
             let kept =
-                if is_pipe { identity(fd)? } else { fd.try_clone().map_err(AgentError::Spawn)? };
+                if has_ends { identity(fd)? } else { fd.try_clone().map_err(AgentError::Spawn)? };
             Ok((end.clone(), kept))
         })
         .collect()

@@ -12,6 +12,7 @@ pub use cluster::{Adopted, InstanceEvent, Launched, RestoreOrder, Restored};
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -83,6 +84,7 @@ enum Request {
     Instruct(Instruction),
     Machines(BTreeSet<IpAddr>),
     RelayStates(Vec<(RelayEnd, Vec<u8>, bool)>),
+    HoldRelays(Vec<(OuterEnd, OwnedFd)>),
     Kill(Sender<()>),
     Command(AgentCommand),
     Written(u64, Box<writer::Outcome>),
@@ -124,6 +126,7 @@ impl std::fmt::Debug for Request {
             Self::Instruct(_) => "instruct",
             Self::Machines(_) => "machines",
             Self::RelayStates(_) => "relay states",
+            Self::HoldRelays(_) => "hold relays",
             Self::Kill(_) => "kill",
             Self::Command(_) => "command",
             Self::Written(..) => "written",
@@ -276,6 +279,14 @@ impl Agent {
     pub fn relay_states(&self, states: Vec<(RelayEnd, Vec<u8>, bool)>) {
         // A thread that has ended has reported the job's end before.
         let _ = self.handle.requests.send(Request::RelayStates(states));
+    }
+
+    /// Tells of more relays, of which this agent holds ends that the init knows nothing of: those of a remote
+    /// shell within the job, and of the link to one elsewhere. The descriptors tell which objects are meant.
+    pub fn hold_relays(&self, ends: Vec<(RelayEnd, OwnedFd)>) {
+        let ends = ends.into_iter().map(|(end, fd)| (OuterEnd::Relay(end), fd)).collect();
+        // A thread that has ended has reported the job's end before.
+        let _ = self.handle.requests.send(Request::HoldRelays(ends));
     }
 
     /// Tells the addresses of the machines that the job may run on: a connection to one of them is waited

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -18,7 +19,7 @@ use super::{AgentError, Answer, Request, instance};
 use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::engine::error::EngineError;
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
-use crate::engine::graph::RelayEnd;
+use crate::engine::graph::{OuterEnd, RelayEnd};
 use crate::engine::job_init::{Instruction, Report};
 use crate::engine::proc::descendants;
 use crate::engine::sys::allocator;
@@ -154,6 +155,7 @@ pub fn run(
             Request::Instruct(instruction) => worker.instruct(&instruction),
             Request::Machines(machines) => worker.machines = machines,
             Request::RelayStates(states) => worker.relay_states = states,
+            Request::HoldRelays(ends) => worker.hold_relays(&ends),
             Request::Kill(answer) => {
                 worker.kill_instance();
                 if let Some(mut job) = worker.job.take() {
@@ -465,6 +467,13 @@ impl Worker {
             | Report::Ready { .. }
             | Report::Outer { .. }
             | Report::Introduction(_) => {}
+        }
+    }
+
+    fn hold_relays(&mut self, ends: &[(OuterEnd, OwnedFd)]) {
+        let held = self.job.as_mut().map_or(Ok(()), |job| job.hold_relays(ends));
+        if let Err(error) = held {
+            self.warn(format!("checkpoints fail while a remote shell lives: {error}"));
         }
     }
 

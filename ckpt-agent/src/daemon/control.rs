@@ -44,6 +44,23 @@ pub struct Setup {
     pub external: External,
     /// The user that it runs as; None: this agent's own.
     pub user: Option<User>,
+    /// For one to be launched by a remote shell: the relay of the shell's link.
+    pub shell: Option<String>,
+}
+
+/// A process of an instance that stands for a program on another node.
+#[derive(Debug)]
+pub struct RemoteShell {
+    /// The relay of its link.
+    pub relay: String,
+    /// Its number in the job.
+    pub pid: i32,
+    /// Its parent's.
+    pub parent: i32,
+    /// The agent's end of the link.
+    pub link: OwnedFd,
+    /// Its standard streams.
+    pub streams: [OwnedFd; 3],
 }
 
 /// A user, as this machine numbers it.
@@ -93,6 +110,9 @@ pub struct Started {
     pub console: Console,
     /// The agent's ends of relays.
     pub relays: Vec<RelayEnd>,
+    /// Where its first process was started by a remote shell, and lives: for the shell, messages as stand-ins
+    /// send them. The relay's native end is among `relays`.
+    pub shell_link: Option<OwnedFd>,
     /// Its init, as this machine numbers it.
     pub init: i32,
     /// Its first process, if it is here.
@@ -114,6 +134,8 @@ pub struct RelayEnd {
     pub native: OwnedFd,
     /// Whether the job has the same open file description.
     pub shared: bool,
+    /// Whether the end of a process that comes this way waits for [`super::relay::Order::Open`].
+    pub gated: bool,
     /// What was on its way to the native object at the checkpoint, and whether nothing more follows.
     pub prefix: RelayState,
 }
@@ -175,7 +197,8 @@ pub enum End {
     Relay(RelaySide),
 }
 
-/// One instance. All methods but `command`, `lease`, `close_end`, `machines` and `relay_states` may block.
+/// One instance. All methods but `command`, `lease`, `close_end`, `machines`, `relay_states` and
+/// `remote_shell` may block.
 /// Errors are one line each.
 pub trait Control: Send + Sync {
     /// Starts a program.
@@ -200,6 +223,8 @@ pub trait Control: Send + Sync {
     fn machines(&self, machines: BTreeSet<IpAddr>);
     /// What relays hold, for the checkpoint in flight.
     fn relay_states(&self, states: Vec<(RelaySide, RelayState)>);
+    /// One of its processes is a remote shell from now on. The descriptors are copies.
+    fn remote_shell(&self, shell: RemoteShell);
     /// The agent has closed an end; the job is to see it.
     fn close_end(&self, end: End);
 }

@@ -6,19 +6,21 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use protocol::agent::{AgentCommand, AgentEvent};
 use protocol::cluster::agent::RelaySide;
 use protocol::launch::{LaunchSpec, RestoreSpec};
 
 use super::control::{
     Adopted, Control, ControlEvent, ControlEvents, End, RelayEnd, RelayEndKind, RelayState,
-    RestoreSetup, Setup, StartControl, Started,
+    RemoteShell, RestoreSetup, Setup, StartControl, Started,
 };
 use super::lease::BootTime;
 use super::wiring::read_blob;
 use crate::agent::{Agent, InstanceEvent, RestoreOrder};
 use crate::engine::graph::{
     FileId, Graph, OuterEnd, RelayEnd as NativeEnd, RelayKind, RelayState as SavedState,
+    stream_relay,
 };
 use crate::engine::job_init::{ClusterOrder, UserOrder};
 use crate::engine::objects::StdioRole;
@@ -27,6 +29,9 @@ use crate::store::Checkpoint;
 
 /// Most bytes that a relay may have held.
 const MOST_HELD: u64 = 16 << 20;
+
+/// In place of a parent that no link of a stand-in has.
+const NO_PARENT: i32 = 0;
 
 /// What starts hands on real instances.
 #[must_use]
@@ -74,7 +79,48 @@ impl Hand {
         }));
     }
 
-    /// None: it is not the job's but the agent's own, as those of `ckptd rsh`.
+    /// What a remote shell has closed before the checkpoint is not opened again.
+    fn drop_finished(
+        &self,
+        outer: Vec<(OuterEnd, OwnedFd)>,
+        saved: Option<&Saved>,
+    ) -> Vec<(OuterEnd, OwnedFd)> {
+        let Some(saved) = saved else { return outer };
+        let (kept, finished) = outer.into_iter().partition(|(end, _)| match end {
+            OuterEnd::Relay(end) if matches!(end.kind, RelayKind::Descriptor { .. }) => {
+                saved.find(end).is_some()
+            }
+            _ => true,
+        });
+        let finished: Vec<_> = finished;
+        finished.into_iter().for_each(|(end, _)| self.agent.close_end(end));
+        kept
+    }
+
+    /// Makes the link of a first process to the remote shell that has started it: the relay's end is added,
+    /// the other one is ours.
+    fn shell_link(
+        &self,
+        id: String,
+        root: i32,
+        prefix: RelayState,
+        relays: &mut Vec<RelayEnd>,
+    ) -> Result<OwnedFd, String> {
+        let failed = |error: String| format!("make a remote shell's link: {error}");
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (native, ours) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
+            .map_err(|errno| failed(errno.to_string()))?;
+        let copy = native.try_clone().map_err(|error| failed(error.to_string()))?;
+        let end = NativeEnd { id: id.clone(), side: 1, kind: shell_kind(root) };
+        self.ends().push(end.clone());
+        self.agent.hold_relays(vec![(end, copy)]);
+        let side = RelaySide { relay: id, side: 1 };
+        let kind = RelayEndKind::Messages;
+        relays.push(RelayEnd { side, kind, native, shared: false, gated: false, prefix });
+        Ok(ours)
+    }
+
+    /// None: it is not known to the job, as a side that has carried everything.
     fn end(&self, side: &RelaySide) -> Option<NativeEnd> {
         self.ends().iter().find(|end| end.id == side.relay && end.side == side.side).cloned()
     }
@@ -82,12 +128,23 @@ impl Hand {
 
 impl Control for Hand {
     fn launch(&self, spec: LaunchSpec, setup: Setup) -> Result<Started, String> {
+        let shell = setup.shell.clone();
         let launched = self
             .agent
             .launch_in_cluster(spec, order(setup, false))
             .map_err(|error| error.to_string())?;
+        self.keep(&launched.outer);
+        let mut relays = relay_ends(launched.outer, None)?;
+        let shell_link = match shell {
+            Some(id) => {
+                Some(self.shell_link(id, launched.root, RelayState::default(), &mut relays)?)
+            }
+            None => None,
+        };
         Ok(Started {
             console: launched.console,
+            relays,
+            shell_link,
             init: launched.init,
             root: Some(launched.root),
             ..Started::default()
@@ -119,9 +176,18 @@ impl Control for Hand {
         };
         let restored = self.agent.restore_in_cluster(order).map_err(|error| error.to_string())?;
         let saved = Saved::open(&restore.image, restore.checkpoint);
-        self.keep(&restored.outer);
-        let relays = match relay_ends(restored.outer, saved.as_ref()) {
-            Ok(relays) => relays,
+        let outer = self.drop_finished(restored.outer, saved.as_ref());
+        self.keep(&outer);
+        let relays = relay_ends(outer, saved.as_ref()).and_then(|mut relays| {
+            let link = saved.as_ref().zip(restored.root).map(|(saved, root)| {
+                let Some(end) = saved.shell_of(root) else { return Ok(None) };
+                let prefix = saved.state(end)?;
+                self.shell_link(end.id.clone(), root, prefix, &mut relays).map(Some)
+            });
+            Ok((relays, link.transpose()?.flatten()))
+        });
+        let (relays, shell_link) = match relays {
+            Ok(made) => made,
             Err(reason) => {
                 self.agent.kill();
                 return Err(reason);
@@ -130,6 +196,7 @@ impl Control for Hand {
         Ok(Started {
             console: restored.console,
             relays,
+            shell_link,
             init: restored.init,
             root: restored.root,
             moved: restored.moved,
@@ -145,6 +212,8 @@ impl Control for Hand {
             started: Started {
                 console: adopted.console,
                 relays,
+                // Relays are lost with their agent: such a job is rolled back.
+                shell_link: None,
                 init: adopted.init,
                 root: adopted.root,
                 moved: Vec::new(),
@@ -193,6 +262,18 @@ impl Control for Hand {
         self.agent.relay_states(known.collect());
     }
 
+    fn remote_shell(&self, shell: RemoteShell) {
+        let RemoteShell { relay, pid, parent, link, streams } = shell;
+        let kind = RelayKind::Link { parent, child: pid };
+        let mut ends = vec![(NativeEnd { id: relay.clone(), side: 0, kind }, link)];
+        for (fd, copy) in (0..).zip(streams) {
+            let (id, kind) = (stream_relay(&relay, fd), RelayKind::Descriptor { pid, fd });
+            ends.push((NativeEnd { id, side: 0, kind }, copy));
+        }
+        self.ends().extend(ends.iter().map(|(end, _)| end.clone()));
+        self.agent.hold_relays(ends);
+    }
+
     fn close_end(&self, end: End) {
         let end = match end {
             End::Stdin => OuterEnd::Stream(StdioRole::Stdin),
@@ -223,7 +304,13 @@ fn order(setup: Setup, hold: bool) -> ClusterOrder {
             gid: user.gid,
             groups: user.groups,
         }),
+        shell: setup.shell,
     }
+}
+
+/// Of the link from an instance's first process to the remote shell that has started it.
+fn shell_kind(root: i32) -> RelayKind {
+    RelayKind::Link { parent: NO_PARENT, child: root }
 }
 
 /// What an image says of relays.
@@ -239,9 +326,18 @@ impl Saved {
         Some(Self { graph, image })
     }
 
+    fn find(&self, end: &NativeEnd) -> Option<&SavedState> {
+        self.graph.relays.iter().find(|saved| saved.end.id == end.id && saved.end.side == end.side)
+    }
+
+    /// The link of the first process to the remote shell that has started it.
+    fn shell_of(&self, root: i32) -> Option<&NativeEnd> {
+        let ends = self.graph.relays.iter().map(|saved| &saved.end);
+        ends.into_iter().find(|end| end.side == 1 && end.kind == shell_kind(root))
+    }
+
     fn state(&self, end: &NativeEnd) -> Result<RelayState, String> {
-        let same = |saved: &&SavedState| saved.end.id == end.id && saved.end.side == end.side;
-        let Some(saved) = self.graph.relays.iter().find(same) else {
+        let Some(saved) = self.find(end) else {
             return Ok(RelayState::default());
         };
         let undelivered = match saved.undelivered {
@@ -259,6 +355,16 @@ fn relay_ends(
     outer: Vec<(OuterEnd, OwnedFd)>,
     saved: Option<&Saved>,
 ) -> Result<Vec<RelayEnd>, String> {
+    let outputs: Vec<String> = outer
+        .iter()
+        .filter_map(|(end, _)| match end {
+            OuterEnd::Relay(NativeEnd {
+                id, kind: RelayKind::Descriptor { fd: 1.., .. }, ..
+            }) => Some(id.clone()),
+            _ => None,
+        })
+        .collect();
+    let has_output = |link: &str| (1..=2).any(|fd| outputs.contains(&stream_relay(link, fd)));
     let mut ends = Vec::new();
     for (end, native) in outer {
         let OuterEnd::Relay(end) = end else { continue };
@@ -271,8 +377,9 @@ fn relay_ends(
             RelayKind::Packets | RelayKind::Link { .. } => RelayEndKind::Messages,
         };
         let shared = matches!(end.kind, RelayKind::Descriptor { .. });
+        let gated = end.side == 0 && has_output(&end.id);
         let side = RelaySide { relay: end.id, side: end.side };
-        ends.push(RelayEnd { side, kind, native, shared, prefix });
+        ends.push(RelayEnd { side, kind, native, shared, gated, prefix });
     }
     Ok(ends)
 }

@@ -14,7 +14,7 @@ use super::console::ConsoleReport;
 use super::control::{Adopted, Control, ControlEvent, End, RelayState, Started};
 use super::link::Message;
 use super::node::Record;
-use super::shells::ShellEvent;
+use super::shells::Caller;
 
 /// What happened.
 pub enum Event {
@@ -69,8 +69,10 @@ pub enum Event {
     RelaysPaused(InstanceKey, CheckpointNumber, Result<Vec<(RelaySide, RelayState)>, String>),
     /// Of local clients.
     Client(ClientEvent),
-    /// Of `ckptd rsh`.
-    Shell(ShellEvent),
+    /// `ckptd rsh` was called.
+    Shell(Box<Caller>),
+    /// A remote shell passes a signal on to the first process of an instance.
+    ShellSignal(InstanceKey, i32),
     /// An image was copied to as many partners as could be.
     Copied(Box<Copied>),
     /// The mark was put beside a copy or an image, for the coordinator's commit.

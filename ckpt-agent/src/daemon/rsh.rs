@@ -1,15 +1,19 @@
-//! `ckptd rsh`: what mpirun calls instead of ssh. Hands its standard streams to the agent and waits,
-//! single-threaded, in one read.
+//! `ckptd rsh`: what mpirun calls instead of ssh. Hands its standard streams to the agent and becomes a
+//! stand-in for the program on the other node, whose end is its own.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use super::DaemonError;
 use super::shell_call::{SOCKET, ShellReply, ShellRequest, VARIABLE};
 use crate::engine::job_init::Channel;
+use crate::engine::split::standin::become_remote_shell;
 
 /// Variables that go along: those by which MPI run times configure what they start, and what is needed
 /// to find programs.
@@ -20,35 +24,72 @@ const NAMES: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "LANG"];
 /// The status by which ssh says that it could not do its part.
 const NOT_STARTED: u8 = 255;
 
-/// Runs a command on a node, as ssh would: the words joined by spaces, for the shell there. Returns
-/// the exit status, 128+N where a signal N ended it.
+/// How often the call is made again that an agent has not answered: a rollback may have brought this process
+/// to another one's machine meanwhile.
+const TRIES: u32 = 20;
+/// The pause between.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Runs a command on a node, as ssh would: the words joined by spaces, for the shell there. This process
+/// ends as the command does; it returns only where that was not started, with the exit status.
 ///
 /// `dir` is the agent's folder, for a caller whose environment does not name its socket.
 ///
 /// # Errors
 /// No agent, or a caller outside of a job.
 pub fn rsh(dir: &Path, node: &str, command: &[OsString]) -> Result<u8, DaemonError> {
-    let socket = std::env::var_os(VARIABLE).map_or_else(|| dir.join(SOCKET), PathBuf::from);
     let request = ShellRequest {
         node: node.to_owned(),
         line: join(command),
         environment: std::env::vars_os().filter(|(name, _)| goes_along(name)).collect(),
         working_directory: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+        pid: std::process::id() as i32,
+        parent: nix::unistd::getppid().as_raw(),
     };
-    let stream = UnixStream::connect(&socket).map_err(DaemonError::system(format!(
-        "reach the agent at {} (is this inside of a job on a cluster?)",
-        socket.display()
-    )))?;
-    let channel = Channel::new(stream);
-    let lost = |error| DaemonError::Unfit(format!("talk to the agent: {error}"));
-    channel.send(&request, &streams()?).map_err(lost)?;
-    match channel.receive::<ShellReply>().map_err(lost)?.0 {
-        ShellReply::Ended(kind) => Ok(kind.shell_status()),
-        ShellReply::Failed(reason) => {
-            eprintln!("ckptd: failed to run a command on {node}: {reason}");
-            Ok(NOT_STARTED)
+    let mut tries = 1;
+    let (reply, link, far) = loop {
+        match call(dir, &request) {
+            Ok(called) => break called,
+            Err(DaemonError::Unfit(_)) if tries < TRIES => std::thread::sleep(PAUSE),
+            Err(error) => return Err(error),
         }
+        tries += 1;
+    };
+    let reason = match reply {
+        ShellReply::Started => match become_remote_shell(link, Some(far)) {
+            Err(reason) => reason,
+        },
+        ShellReply::Failed(reason) => reason,
+    };
+    eprintln!("ckptd: failed to run a command on {node}: {reason}");
+    Ok(NOT_STARTED)
+}
+
+/// The answer, this process's end of the link, and a copy of the agent's.
+fn call(dir: &Path, request: &ShellRequest) -> Result<(ShellReply, OwnedFd, OwnedFd), DaemonError> {
+    let (link, far) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(|errno| DaemonError::system("make a link")(errno.into()))?;
+    let copy = far.try_clone().map_err(DaemonError::system("copy a descriptor"))?;
+    let channel = Channel::new(connect(dir)?);
+    let lost = |error| DaemonError::Unfit(format!("talk to the agent: {error}"));
+    let descriptors: Vec<OwnedFd> = std::iter::once(copy).chain(streams()?).collect();
+    channel.send(request, &descriptors).map_err(lost)?;
+    let (reply, _) = channel.receive::<ShellReply>().map_err(lost)?;
+    Ok((reply, link, far))
+}
+
+/// The agent that started the job's part named its socket; after a move that may be elsewhere.
+fn connect(dir: &Path) -> Result<UnixStream, DaemonError> {
+    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    if let Some(stream) = named.as_ref().and_then(|socket| UnixStream::connect(socket).ok()) {
+        return Ok(stream);
     }
+    let socket = dir.join(SOCKET);
+    UnixStream::connect(&socket).map_err(DaemonError::system(format!(
+        "reach the agent at {} (is this inside of a job on a cluster?)",
+        named.unwrap_or(socket).display()
+    )))
 }
 
 fn join(command: &[OsString]) -> OsString {

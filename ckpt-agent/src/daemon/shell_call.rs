@@ -1,10 +1,10 @@
 //! What `ckptd rsh` and its agent say to each other: over a Unix socket in the agent's folder, one
-//! request with the caller's three standard streams, then one reply.
+//! request with an end of the caller's link and its three standard streams, then one reply. What comes
+//! then goes over the link, as between stand-ins.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use protocol::agent::ExitKind;
 use serde::{Deserialize, Serialize};
 
 /// Name of the socket in the agent's folder.
@@ -13,7 +13,8 @@ pub const SOCKET: &str = "rsh.sock";
 /// Names the socket to processes of a job.
 pub const VARIABLE: &str = "CKPTD_AGENT_SOCKET";
 
-/// What is to be started elsewhere. Descriptors 0, 1 and 2 of the caller come along.
+/// What is to be started elsewhere. The agent's end of a link and descriptors 0, 1 and 2 of the caller come
+/// along.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShellRequest {
     /// The logical node.
@@ -24,14 +25,18 @@ pub struct ShellRequest {
     pub environment: Vec<(OsString, OsString)>,
     /// The caller's working directory.
     pub working_directory: PathBuf,
+    /// The caller, as the job numbers it.
+    pub pid: i32,
+    /// Its parent.
+    pub parent: i32,
 }
 
-/// How it ended.
+/// What became of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShellReply {
-    /// Its first process ended, and all its output has been passed on.
-    Ended(ExitKind),
+    /// It runs.
+    Started,
     /// It could not be started; one line.
     Failed(String),
 }

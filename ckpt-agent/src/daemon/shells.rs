@@ -20,27 +20,15 @@ const MOST: usize = 1024;
 /// How long a caller may take to say what it wants.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 
-/// What callers do.
-#[derive(Debug)]
-pub enum ShellEvent {
-    /// One wants something started.
-    Called(Box<Caller>),
-    /// One has gone.
-    Gone {
-        /// Its connection.
-        connection: u64,
-    },
-}
-
 /// A caller that waits.
 #[derive(Debug)]
 pub struct Caller {
     /// Its process, as this machine numbers it.
     pub pid: i32,
-    /// Its connection's number.
-    pub connection: u64,
     /// What it wants.
     pub request: ShellRequest,
+    /// The agent's end of its link.
+    pub link: OwnedFd,
     /// Its standard input, output and error.
     pub streams: [OwnedFd; 3],
     /// The way back.
@@ -52,7 +40,7 @@ pub struct Caller {
 pub struct ReplyTo(UnixStream);
 
 impl ReplyTo {
-    /// Answers; the caller then ends.
+    /// Answers; the caller listens to its link then, or ends.
     pub fn answer(self, reply: &ShellReply) {
         // A few bytes into an empty socket; and a caller that has gone needs no answer.
         let _ = Channel::new(self.0).send(reply, &[]);
@@ -68,7 +56,6 @@ pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
     listener.set_nonblocking(false)?;
     let count = Arc::new(AtomicUsize::new(0));
     std::thread::Builder::new().name("shells".into()).spawn(move || {
-        let mut number = 0;
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
                 std::thread::sleep(Duration::from_millis(100));
@@ -77,11 +64,10 @@ pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
             if count.load(Ordering::Relaxed) >= MOST {
                 continue;
             }
-            number += 1;
             count.fetch_add(1, Ordering::Relaxed);
-            let (events, counted, connection) = (events.clone(), count.clone(), number);
+            let (events, counted) = (events.clone(), count.clone());
             let started = std::thread::Builder::new().name("shell".into()).spawn(move || {
-                if let Err(error) = serve(stream, connection, &events) {
+                if let Err(error) = serve(stream, &events) {
                     tracing::debug!(%error, "a call of ckptd rsh");
                 }
                 counted.fetch_sub(1, Ordering::Relaxed);
@@ -94,22 +80,19 @@ pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
     Ok(())
 }
 
-fn serve(stream: UnixStream, connection: u64, events: &Events) -> io::Result<()> {
+fn serve(stream: UnixStream, events: &Events) -> io::Result<()> {
     let pid = getsockopt(&stream, PeerCredentials)?.pid();
     stream.set_read_timeout(Some(REQUEST_LIMIT))?;
     let channel = Channel::new(stream);
-    let (request, streams) = channel.receive::<ShellRequest>().map_err(io::Error::other)?;
+    let (request, descriptors) = channel.receive::<ShellRequest>().map_err(io::Error::other)?;
     let stream = channel.into_socket();
     stream.set_read_timeout(None)?;
-    let streams: [OwnedFd; 3] =
-        streams.try_into().map_err(|_| io::Error::other("three streams were to come"))?;
-    let reply = ReplyTo(stream.try_clone()?);
-    let caller = Caller { pid, connection, request, streams, reply };
-    events.tell(Event::Shell(ShellEvent::Called(Box::new(caller))));
-    // The caller says nothing more: what can be read is its end.
-    let mut byte = [0];
-    while nix::unistd::read(&stream, &mut byte) == Err(nix::errno::Errno::EINTR) {}
-    events.tell(Event::Shell(ShellEvent::Gone { connection }));
+    let [link, stdin, stdout, stderr]: [OwnedFd; 4] = descriptors
+        .try_into()
+        .map_err(|_| io::Error::other("a link and three streams were to come"))?;
+    let streams = [stdin, stdout, stderr];
+    let caller = Caller { pid, request, link, streams, reply: ReplyTo(stream) };
+    events.tell(Event::Shell(Box::new(caller)));
     Ok(())
 }
 

@@ -125,6 +125,7 @@ pub fn order(store: &Path, lease_ms: u64) -> ClusterOrder {
         root_instance: true,
         external: External::Warn,
         user: None,
+        shell: None,
     }
 }
 

@@ -32,6 +32,8 @@ pub fn prepare(
         ("OMPI_MCA_plm_rsh_agent", agent),
         // mpirun starts all daemons itself: the others' machines need not find ckptd.
         ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".into()),
+        // A first connection after a move would go to where the peer was, with shared memory, too.
+        ("OMPI_MCA_mpi_preconnect_mpi", "1".into()),
     ];
     let named = HOST_VARIABLES.iter().any(|name| environment.iter().any(|(set, _)| set == name));
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());

@@ -1,8 +1,10 @@
 //! Benchmarks: each figure is measured beside the machine's own limit, in the same run.
 
 pub mod chart;
+pub mod cluster;
 pub mod engine;
 pub mod figure;
 pub mod limits;
 pub mod queens;
 pub mod subject;
+pub mod timeline;

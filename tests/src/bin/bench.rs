@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use ckptd_tests::bench::figure::heading;
 use ckptd_tests::bench::subject::Setting;
-use ckptd_tests::bench::{chart, engine};
+use ckptd_tests::bench::{chart, cluster, engine, timeline};
+use ckptd_tests::cluster::suite::Stage;
+use ckptd_tests::workspace::Workspace;
 use clap::{Parser, Subcommand};
 
 /// Measures ckptd beside what the machine itself can do.
@@ -26,11 +28,20 @@ enum What {
         /// by default)
         figures: Vec<String>,
     },
+    /// What the loss of a node costs, phase by phase, on a cluster of three
+    Cluster {
+        /// Two losses instead of five
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
 fn main() -> ExitCode {
-    let What::Engine { quick, figures } = Options::parse().what;
-    match run(quick, &figures) {
+    let outcome = match Options::parse().what {
+        What::Engine { quick, figures } => run(quick, &figures),
+        What::Cluster { quick } => run_cluster(quick),
+    };
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -77,6 +88,35 @@ fn run(quick: bool, wanted: &[String]) -> Result<bool, Box<dyn std::error::Error
     std::fs::write(target.join("engine.svg"), chart::draw("ckptd: the engine", &figures))?;
     println!("\nwritten to {}", target.join("engine.{json,svg}").display());
     Ok(complete)
+}
+
+fn run_cluster(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let target = repository.join("target/bench");
+    std::fs::create_dir_all(&target)?;
+    let workspace = Workspace::new()?;
+    let stage = Stage::new(&workspace)?;
+    let rounds = if quick { 2 } else { 5 };
+    println!("medians of {rounds} losses; {}\n", machine());
+    let measured = cluster::measure(&stage, rounds)?;
+    print!("{}", heading());
+    measured.figures.iter().for_each(|figure| print!("{}", figure.text()));
+    println!(
+        "\nms since the node was declared gone (detected after, planned, images, restored, running, progress):"
+    );
+    for loss in &measured.losses {
+        let ends: Vec<String> =
+            loss.phases.iter().map(|phase| format!("{:.0}", phase.to)).collect();
+        println!("    {:>6.0} | {}", loss.detected, ends.join(" "));
+    }
+    let json = serde_json::json!({
+        "machine": machine(), "quick": quick, "figures": measured.figures, "losses": measured.losses,
+    });
+    std::fs::write(target.join("cluster.json"), serde_json::to_string_pretty(&json)? + "\n")?;
+    let title = "ckptd: a node of three is lost, 6 ranks of Open MPI with 64 MiB each";
+    std::fs::write(target.join("cluster.svg"), timeline::draw(title, &measured.losses))?;
+    println!("\nwritten to {}", target.join("cluster.{json,svg}").display());
+    Ok(true)
 }
 
 /// Processor, cores and kernel.

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use ckptd_tests::cluster::demo;
 use ckptd_tests::cluster::suite::{self, Stage};
 use ckptd_tests::workspace::Workspace;
 use clap::Parser;
@@ -15,6 +16,9 @@ struct Options {
     /// Run just this test; may be repeated
     #[arg(long)]
     only: Vec<String>,
+    /// Show a node's loss instead, step by step
+    #[arg(long)]
+    demo: bool,
     /// List the tests
     #[arg(long)]
     list: bool,
@@ -52,6 +56,10 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     }
     let workspace = Workspace::new()?;
     let stage = Stage::new(&workspace)?;
+    if options.demo {
+        demo::run(&stage)?;
+        return Ok(true);
+    }
     let (mut passed, mut failed) = (0, 0);
     let began = Instant::now();
     // One after the other: each keeps all cores busy, and time limits are part of what is tested.

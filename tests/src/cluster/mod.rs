@@ -8,6 +8,7 @@
 
 mod background;
 pub mod ckptd;
+pub mod demo;
 mod group;
 mod hub;
 pub mod inside;

@@ -94,7 +94,10 @@ fn placement_units<'a>(
     images: impl Iterator<Item = &'a ProcessImage>,
     processes: &[ProcessFacts],
 ) -> Vec<Unit> {
-    let parents: BTreeSet<i32> = processes.iter().map(|process| process.parent).collect();
+    // Of a child that lives elsewhere, its stand-in is here.
+    let lives = |state: &ProcessState| matches!(state, ProcessState::Alive | ProcessState::StandIn);
+    let children = graph.processes.iter().filter(|node| lives(&node.state));
+    let parents: BTreeSet<i32> = children.map(|node| node.ppid).collect();
     let alive: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
     units(graph, &Holdings::of(graph, images))
         .into_iter()

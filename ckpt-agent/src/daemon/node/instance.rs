@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 
 use crate::daemon::console::ConsoleHandle;
 use crate::daemon::control::Control;
+use crate::daemon::node::shell_calls::ShellEnd;
 use crate::daemon::relay::RelayHandle;
 
 /// Name of the file that a later agent reads.
@@ -57,6 +58,8 @@ pub struct Instance {
     pub console: Option<ConsoleHandle>,
     /// Its sides of relays.
     pub relays: Vec<RelayHandle>,
+    /// The way to the remote shell that started it.
+    pub shell: Option<ShellEnd>,
     /// Links that came before their relays.
     pub links: Vec<RelayLink>,
     /// Taken over from an agent that died.
@@ -147,6 +150,7 @@ impl Instance {
             init: 0,
             console: None,
             relays: Vec::new(),
+            shell: None,
             links: Vec::new(),
             adopted: false,
             relays_lost: None,
@@ -158,6 +162,15 @@ impl Instance {
             copying: None,
             copied: None,
             committing: None,
+        }
+    }
+
+    /// Tells the remote shell that started it how the first process ended, once that is known.
+    pub fn tell_shell(&mut self) {
+        if let (Some(kind), Some(shell)) =
+            (self.ended, self.shell.take_if(|_| self.ended.is_some()))
+        {
+            shell.ended(kind);
         }
     }
 

@@ -1,19 +1,16 @@
 //! Instances that are started, and what is tied to their streams.
 
-use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use nix::fcntl::OFlag;
-use nix::unistd::{Uid, pipe2};
+use nix::unistd::Uid;
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::{FromAgent, JobUser, LaunchOrder, RelayLink, RelaySide, ShellCall};
-use protocol::launch::{Console, LaunchSpec};
+use protocol::cluster::agent::{FromAgent, JobUser, LaunchOrder, RelayLink};
+use protocol::launch::LaunchSpec;
 
 use super::Node;
 use super::instance::{Instance, Record, SOCKET, State};
 use crate::daemon::console::{self, Keeps};
-use crate::daemon::control::{Control, RelayEnd, RelayEndKind, Setup, Started, User};
+use crate::daemon::control::{Control, RelayEnd, Setup, Started, User};
 use crate::daemon::event::Event;
 use crate::daemon::folders::is_job_id;
 use crate::daemon::relay::{self, Carried, Order};
@@ -51,6 +48,7 @@ impl Node {
             is_root: order.is_root,
             external: order.settings.external,
             user,
+            shell: order.shell.as_ref().map(|_| shell_link(&key)),
         };
         let (events, launch) = (self.parts.events.clone(), order.launch);
         tokio::task::spawn_blocking(move || {
@@ -171,6 +169,10 @@ impl Node {
             self.tell(FromAgent::Launched { key: key.clone(), root });
             warnings.into_iter().for_each(|text| self.warn(key, text));
         }
+        // Where it was over before this was known here.
+        if self.instances.get(key).is_some_and(|instance| instance.empty) {
+            self.emptied(key);
+        }
     }
 
     /// Ties an instance's streams and relays to what carries them.
@@ -178,29 +180,28 @@ impl Node {
         let Some(instance) = self.instances.get(key) else { return Ok(()) };
         let failed = |error: std::io::Error| format!("carry the streams of {key}: {error}");
         let mut handles = Vec::new();
-        let mut handle = None;
-        let shell = instance.record.shell.clone();
-        match shell {
-            Some(call) if !instance.record.is_root && !instance.adopted => {
-                for (end, link) in shell_ends(key, &call, started.console).map_err(failed)? {
-                    handles.push(self.carry(key, end, Some(link)).map_err(failed)?);
-                }
-            }
-            _ => {
-                let (events, of) = (self.parts.events.clone(), key.clone());
-                let report = move |report| events.tell(Event::Console(of.clone(), report));
-                let keeps = match (instance.record.is_root, instance.adopted) {
-                    (false, _) => Keeps::Nothing,
-                    (true, false) => Keeps::All,
-                    (true, true) => Keeps::Continued,
-                };
-                handle = console::start(started.console, keeps, report).map_err(failed)?;
-            }
-        }
+        let caller = instance.record.shell.clone().filter(|_| !instance.adopted);
+        let (events, of) = (self.parts.events.clone(), key.clone());
+        let report = move |report| events.tell(Event::Console(of.clone(), report));
+        let keeps = match (instance.record.is_root, instance.adopted) {
+            (false, _) => Keeps::Nothing,
+            (true, false) => Keeps::All,
+            (true, true) => Keeps::Continued,
+        };
+        let console = console::start(started.console, keeps, report).map_err(failed)?;
         for end in started.relays {
-            handles.push(self.carry(key, end, None).map_err(failed)?);
+            // Of a launched one all relays lead to the shell; others are told of theirs.
+            let link = caller.as_ref().map(|call| RelayLink {
+                side: end.side.clone(),
+                peer: call.caller.clone(),
+                node: call.node.clone(),
+            });
+            handles.push(self.carry(key, end, link).map_err(failed)?);
         }
+        let shell = started.shell_link.map(|link| self.serve_shell(key, link)).transpose();
+        let shell = shell.map_err(failed)?;
         if let Some(instance) = self.instances.get_mut(key) {
+            instance.shell = shell;
             for link in std::mem::take(&mut instance.links) {
                 match handles.iter().find(|relay| relay.side == link.side) {
                     Some(relay) => relay.order(Order::Link(link)),
@@ -208,12 +209,13 @@ impl Node {
                 }
             }
             instance.relays.extend(handles);
-            instance.console = handle;
+            instance.console = console;
+            instance.tell_shell();
         }
         Ok(())
     }
 
-    fn carry(
+    pub(super) fn carry(
         &self,
         key: &InstanceKey,
         end: RelayEnd,
@@ -221,8 +223,8 @@ impl Node {
     ) -> std::io::Result<relay::RelayHandle> {
         let (events, of) = (self.parts.events.clone(), key.clone());
         let report = move |event| events.tell(Event::Relay(of.clone(), event));
-        let RelayEnd { side, kind, native, shared, prefix } = end;
-        let carried = Carried { key: key.clone(), side, kind, prefix, link };
+        let RelayEnd { side, kind, native, shared, gated, prefix } = end;
+        let carried = Carried { key: key.clone(), side, kind, prefix, link, gated };
         relay::start(&self.parts.hub, carried, native, shared, report)
     }
 }
@@ -233,54 +235,9 @@ fn set(launch: &mut LaunchSpec, name: &str, value: std::ffi::OsString) {
     launch.environment.push((name.into(), value));
 }
 
-/// Name of a relay of a call of `ckptd rsh`: "in", "out", "err", or "end" for its status.
+/// Name of the link between a process that called `ckptd rsh` and the instance that this began: what
+/// belongs to it keeps that name through all rollbacks.
 #[must_use]
-pub fn shell_relay(instance: &InstanceKey, stream: &str) -> String {
-    format!("{}/{}#{stream}", instance.job, instance.instance.0)
-}
-
-type ShellEnds = Vec<(RelayEnd, RelayLink)>;
-
-/// The far sides of a call's streams: what was started there holds their native ends.
-fn shell_ends(key: &InstanceKey, call: &ShellCall, console: Console) -> std::io::Result<ShellEnds> {
-    let ends: [(&str, RelayEndKind, Option<OwnedFd>); 3] = [
-        ("in", RelayEndKind::PipeWrite, console.stdin),
-        ("out", RelayEndKind::PipeRead, console.stdout),
-        ("err", RelayEndKind::PipeRead, console.stderr),
-    ];
-    let mut all = Vec::new();
-    for (stream, kind, native) in ends {
-        let Some(native) = native else { continue };
-        let side = RelaySide { relay: shell_relay(key, stream), side: 1 };
-        let (peer, node) = (call.caller.clone(), call.node.clone());
-        let link = RelayLink { side: side.clone(), peer, node };
-        all.push((
-            RelayEnd { side, kind, native, shared: false, prefix: Default::default() },
-            link,
-        ));
-    }
-    Ok(all)
-}
-
-impl Node {
-    /// The status of what `ckptd rsh` started, on its way to the caller.
-    pub(super) fn tell_shell(&mut self, key: &InstanceKey, call: &ShellCall, status: &[u8]) {
-        let side = RelaySide { relay: shell_relay(key, "end"), side: 1 };
-        let (peer, node) = (call.caller.clone(), call.node.clone());
-        let link = RelayLink { side: side.clone(), peer, node };
-        let made =
-            pipe2(OFlag::O_CLOEXEC).map_err(std::io::Error::from).and_then(|(read, write)| {
-                // Far below the room of a pipe.
-                std::fs::File::from(write).write_all(status)?;
-                let (kind, native) = (RelayEndKind::PipeRead, read);
-                let end =
-                    RelayEnd { side, kind, native, shared: false, prefix: Default::default() };
-                self.carry(key, end, Some(link))
-            });
-        match (made, self.instances.get_mut(key)) {
-            (Ok(relay), Some(instance)) => instance.relays.push(relay),
-            (Err(error), _) => tracing::warn!(%key, %error, "the status can't be passed on"),
-            _ => {}
-        }
-    }
+pub fn shell_link(instance: &InstanceKey) -> String {
+    format!("{}/{}#link", instance.job, instance.instance.0)
 }

@@ -157,7 +157,8 @@ impl Node {
             Event::Relay(key, event) => self.relay(&key, event),
             Event::RelaysPaused(key, number, result) => self.relays_paused(&key, number, result),
             Event::Client(event) => self.client(event),
-            Event::Shell(event) => self.shell(event),
+            Event::Shell(caller) => self.called(*caller),
+            Event::ShellSignal(key, signal) => self.shell_signal(&key, signal),
             Event::Copied(copied) => self.copied(*copied),
             Event::Marked(key, number, result) => self.marked(&key, number, result),
         }

@@ -41,14 +41,17 @@ impl Node {
         if instance.ended.replace(status).is_some() {
             return;
         }
-        let shell = instance.record.shell.clone().filter(|_| !instance.record.is_root);
+        instance.tell_shell();
+        let spoilt = instance.paused.filter(|_| !instance.record.is_root);
         if let Some(console) = &instance.console {
             return console.order(ConsoleOrder::Flush);
         }
         instance.end_told = true;
         self.tell(FromAgent::RootEnded { key: key.clone(), status });
-        if let (Some(call), Ok(text)) = (shell, serde_json::to_vec(&status)) {
-            self.tell_shell(key, &call, &text);
+        if let Some(checkpoint) = spoilt {
+            // Neither the process nor its end might be in the images.
+            let reason = "a remote program has just ended".to_owned();
+            self.relays_paused(key, checkpoint, Err(reason));
         }
     }
 
@@ -56,6 +59,9 @@ impl Node {
     pub(super) fn emptied(&mut self, key: &InstanceKey) {
         let Some(instance) = self.instances.get_mut(key) else { return };
         instance.empty = true;
+        if !instance.lives() {
+            return;
+        }
         for relay in &instance.relays {
             relay.order(Order::Deserted);
         }
@@ -125,10 +131,8 @@ impl Node {
         match event {
             RelayEvent::Closed(end) => instance.control.close_end(end),
             RelayEvent::Done(side) => {
-                self.calls.relay_done(key, &side);
-                if let Some(instance) = self.instances.get_mut(key) {
-                    instance.relays.retain(|relay| relay.side != side);
-                }
+                instance.relays.retain(|relay| relay.side != side);
+                instance.open_gates();
                 self.bury(key);
             }
             RelayEvent::Lost(side, reason) => {

@@ -116,6 +116,7 @@ impl Node {
             is_root: order.is_root,
             external: order.settings.external,
             user,
+            shell: None,
         };
         let image = self.parts.folders.instance(&key.job, order.image);
         let (control, wire) = (instance.control.clone(), self.parts.wire.clone());

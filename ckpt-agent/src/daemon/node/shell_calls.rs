@@ -1,30 +1,33 @@
-//! Calls of `ckptd rsh` from inside of instances on this node.
+//! Calls of `ckptd rsh` from inside of instances on this node, and what they started here.
+//!
+//! A caller becomes the stand-in of a program on another node. Four relays lead to the instance that the call
+//! began: its link, and its three standard streams.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
-use nix::fcntl::OFlag;
-use nix::unistd::pipe2;
-use protocol::agent::ExitKind;
+use protocol::agent::{AgentCommand, ExitKind};
 use protocol::cluster::agent::{FromAgent, RelayLink, RelaySide, ShellCall};
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::{LaunchSpec, StreamKind};
 
 use super::Node;
 use super::instance::Instance;
-use super::launching::shell_relay;
-use crate::daemon::control::{RelayEndKind, RelayState};
+use super::launching::shell_link;
+use crate::daemon::control::{RelayEnd, RelayEndKind, RelayState, RemoteShell};
 use crate::daemon::event::Event;
-use crate::daemon::relay::{self, Carried};
+use crate::daemon::native::Native;
+use crate::daemon::relay::Order;
 use crate::daemon::shell_call::{ShellReply, ShellRequest};
-use crate::daemon::shells::{Caller, ReplyTo, ShellEvent, is_inside};
+use crate::daemon::shells::{Caller, ReplyTo, is_inside};
+use crate::engine::graph::stream_relay;
+use crate::engine::split::standin::{MESSAGE, Message};
 
 /// The longest command line.
 const LONGEST: usize = 2 * 1024 * 1024;
-/// The longest form of a status.
-const LONGEST_STATUS: u64 = 256;
 
 /// All callers that wait.
 #[derive(Default)]
@@ -35,20 +38,18 @@ pub struct ShellCalls {
 
 struct Waiting {
     call: ShellCall,
-    connection: u64,
     message: FromAgent,
-    streams: Option<[OwnedFd; 3]>,
-    reply: Option<ReplyTo>,
-    /// Relays that still carry output, or the status.
-    open: Vec<RelaySide>,
-    /// Where the status comes out.
-    status: Option<OwnedFd>,
+    /// The caller and its parent, as the job numbers them.
+    family: (i32, i32),
+    link: OwnedFd,
+    streams: [OwnedFd; 3],
+    reply: ReplyTo,
 }
 
 impl ShellCalls {
     /// After a new connection: calls that the coordinator may have missed.
     pub fn ask_again(&self, instances: &BTreeMap<InstanceKey, Instance>, tell: impl Fn(FromAgent)) {
-        for waiting in self.waiting.iter().filter(|waiting| waiting.streams.is_some()) {
+        for waiting in &self.waiting {
             if instances.contains_key(&waiting.call.caller) {
                 tell(waiting.message.clone());
             }
@@ -60,58 +61,15 @@ impl ShellCalls {
         self.waiting.retain(|waiting| waiting.call.caller != *key);
     }
 
-    /// A relay has carried everything. When the status and all output are out, the caller is answered.
-    pub fn relay_done(&mut self, key: &InstanceKey, side: &RelaySide) {
-        let Some(index) = self
-            .waiting
-            .iter()
-            .position(|waiting| waiting.call.caller == *key && waiting.open.contains(side))
-        else {
-            return;
-        };
-        let waiting = &mut self.waiting[index];
-        waiting.open.retain(|open| open != side);
-        if !waiting.open.is_empty() {
-            return;
-        }
-        let waiting = self.waiting.swap_remove(index);
-        let status = waiting.status.and_then(read_status);
-        let reply = match status {
-            Some(kind) => ShellReply::Ended(kind),
-            None => ShellReply::Failed("the node was lost".to_owned()),
-        };
-        if let Some(to) = waiting.reply {
-            to.answer(&reply);
-        }
+    fn take(&mut self, call: &ShellCall) -> Option<Waiting> {
+        let index = self.waiting.iter().position(|waiting| waiting.call == *call)?;
+        Some(self.waiting.swap_remove(index))
     }
-
-    fn find(&mut self, call: &ShellCall) -> Option<&mut Waiting> {
-        self.waiting.iter_mut().find(|waiting| waiting.call == *call)
-    }
-}
-
-/// The write end was closed: what was written is there.
-fn read_status(fd: OwnedFd) -> Option<ExitKind> {
-    let mut text = Vec::new();
-    std::fs::File::from(fd).take(LONGEST_STATUS).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
 }
 
 impl Node {
-    pub(super) fn shell(&mut self, event: ShellEvent) {
-        match event {
-            ShellEvent::Called(caller) => self.called(*caller),
-            ShellEvent::Gone { connection } => {
-                // What it started goes on, as under sshd; its input ends when the streams are closed.
-                self.calls.waiting.retain(|waiting| {
-                    waiting.connection != connection || waiting.streams.is_none()
-                });
-            }
-        }
-    }
-
-    fn called(&mut self, caller: Caller) {
-        let Caller { pid, connection, request, streams, reply } = caller;
+    pub(super) fn called(&mut self, caller: Caller) {
+        let Caller { pid, request, link, streams, reply } = caller;
         let of = self.instances.values().find(|instance| {
             instance.lives() && instance.init != 0 && is_inside(pid, instance.init)
         });
@@ -127,6 +85,7 @@ impl Node {
         // Unique for the instance even if this agent is not its first.
         let call = (u64::from(std::process::id()) << 32) | self.calls.next;
         let call = ShellCall { caller: key, node: self.parts.name.clone(), call };
+        let family = (request.pid, request.parent);
         let launch = LaunchSpec {
             program: vec!["/bin/sh".into(), "-c".into(), request.line],
             environment: request.environment,
@@ -139,65 +98,121 @@ impl Node {
         };
         let message = FromAgent::Shell { call: call.clone(), logical_node, launch };
         self.tell(message.clone());
-        self.calls.waiting.push(Waiting {
-            call,
-            connection,
-            message,
-            streams: Some(streams),
-            reply: Some(reply),
-            open: Vec::new(),
-            status: None,
-        });
+        self.calls.waiting.push(Waiting { call, message, family, link, streams, reply });
     }
 
     pub(super) fn shell_failed(&mut self, call: &ShellCall, reason: String) {
-        let Some(index) = self.calls.waiting.iter().position(|waiting| waiting.call == *call)
-        else {
-            return;
-        };
-        let waiting = self.calls.waiting.swap_remove(index);
-        if let Some(reply) = waiting.reply {
-            reply.answer(&ShellReply::Failed(reason));
+        if let Some(waiting) = self.calls.take(call) {
+            waiting.reply.answer(&ShellReply::Failed(reason));
         }
     }
 
     pub(super) fn shell_runs(&mut self, call: &ShellCall, instance: InstanceKey, node: NodeName) {
-        let Some(waiting) = self.calls.find(call) else { return };
-        let Some([stdin, stdout, stderr]) = waiting.streams.take() else { return };
-        let (status, into_status) = match pipe2(OFlag::O_CLOEXEC) {
-            Ok(pipe) => pipe,
-            Err(error) => {
-                return self.shell_failed(call, format!("make a pipe: {error}"));
-            }
+        let Some(waiting) = self.calls.take(call) else { return };
+        let Waiting { family, link, streams, reply, .. } = waiting;
+        let tied = self.tie_caller(&call.caller, family, (link, streams), (instance, node));
+        reply.answer(&match tied {
+            Ok(()) => ShellReply::Started,
+            Err(error) => ShellReply::Failed(format!("carry its streams: {error}")),
+        });
+    }
+
+    /// The process becomes a remote shell, and its relays begin.
+    fn tie_caller(
+        &mut self,
+        key: &InstanceKey,
+        (pid, parent): (i32, i32),
+        (link, streams): (OwnedFd, [OwnedFd; 3]),
+        (peer, node): (InstanceKey, NodeName),
+    ) -> io::Result<()> {
+        let relay = shell_link(&peer);
+        let [stdin, stdout, stderr] = &streams;
+        let copies = [stdin.try_clone()?, stdout.try_clone()?, stderr.try_clone()?];
+        let shell = RemoteShell {
+            relay: relay.clone(),
+            pid,
+            parent,
+            link: link.try_clone()?,
+            streams: copies,
         };
-        waiting.status = Some(status);
+        let [stdin, stdout, stderr] = streams;
         let ends = [
-            ("in", RelayEndKind::PipeRead, stdin),
-            ("out", RelayEndKind::PipeWrite, stdout),
-            ("err", RelayEndKind::PipeWrite, stderr),
-            ("end", RelayEndKind::PipeWrite, into_status),
+            (relay.clone(), RelayEndKind::Messages, link),
+            (stream_relay(&relay, 0), RelayEndKind::PipeRead, stdin),
+            (stream_relay(&relay, 1), RelayEndKind::PipeWrite, stdout),
+            (stream_relay(&relay, 2), RelayEndKind::PipeWrite, stderr),
         ];
-        let key = call.caller.clone();
         let mut handles = Vec::new();
-        for (stream, kind, native) in ends {
-            let side = RelaySide { relay: shell_relay(&instance, stream), side: 0 };
-            if stream != "in" {
-                waiting.open.push(side.clone());
-            }
-            let link = RelayLink { side: side.clone(), peer: instance.clone(), node: node.clone() };
-            let (prefix, key) = (RelayState::default(), key.clone());
-            let carried = Carried { key: key.clone(), side, kind, prefix, link: Some(link) };
-            let events = self.parts.events.clone();
-            let report = move |event| events.tell(Event::Relay(key.clone(), event));
-            match relay::start(&self.parts.hub, carried, native, stream != "end", report) {
-                Ok(handle) => handles.push(handle),
-                Err(error) => {
-                    return self.shell_failed(call, format!("carry its streams: {error}"));
+        for (relay, kind, native) in ends {
+            let is_link = kind == RelayEndKind::Messages;
+            let side = RelaySide { relay, side: 0 };
+            let link = RelayLink { side: side.clone(), peer: peer.clone(), node: node.clone() };
+            let prefix = RelayState::default();
+            let end = RelayEnd { side, kind, native, shared: !is_link, gated: is_link, prefix };
+            handles.push(self.carry(key, end, Some(link))?);
+        }
+        if let Some(caller) = self.instances.get_mut(key) {
+            // Before any checkpoint that the coordinator begins from now on.
+            caller.control.remote_shell(shell);
+            caller.relays.extend(handles);
+        }
+        Ok(())
+    }
+
+    pub(super) fn shell_signal(&mut self, key: &InstanceKey, signal: i32) {
+        if let Some(instance) = self.instances.get(key).filter(|known| known.ended.is_none()) {
+            instance.control.command(AgentCommand::Signal { signal });
+        }
+    }
+
+    /// Listens to the remote shell that started an instance.
+    pub(super) fn serve_shell(&self, key: &InstanceKey, link: OwnedFd) -> io::Result<ShellEnd> {
+        let link = Arc::new(Native::own(link)?);
+        let (events, of, listened) = (self.parts.events.clone(), key.clone(), link.clone());
+        tokio::spawn(async move {
+            let mut bytes = [0; MESSAGE];
+            // Whether the shell ends is nothing to what it started, as under sshd.
+            while let Ok(length @ 1..) = listened.read(&mut bytes).await {
+                if let Some(Message::Signal { signal, .. }) = Message::decode(&bytes[..length]) {
+                    events.tell(Event::ShellSignal(of.clone(), signal));
                 }
             }
-        }
-        if let Some(caller) = self.instances.get_mut(&key) {
-            caller.relays.extend(handles);
+        });
+        Ok(ShellEnd { link })
+    }
+}
+
+/// The way to the remote shell that started an instance.
+#[derive(Debug)]
+pub struct ShellEnd {
+    link: Arc<Native>,
+}
+
+impl ShellEnd {
+    /// Tells it how the first process ended; nothing follows.
+    pub fn ended(self, kind: ExitKind) {
+        // As wait(2) encodes it.
+        let status = match kind {
+            ExitKind::Exited(status) => i32::from(status) << 8,
+            ExitKind::Signalled(signal) => signal & 0x7f,
+        };
+        // The first message on this link: there is room, unless nobody listens any more.
+        let _ = self.link.try_write(&Message::Ended { status }.encode());
+        self.link.end_writing();
+    }
+}
+
+impl Instance {
+    /// The end of a remote program may be passed on to its shell once all its output has been.
+    pub fn open_gates(&self) {
+        for relay in self.relays.iter().filter(|relay| relay.side.side == 0) {
+            let carries = |fd| {
+                let stream = stream_relay(&relay.side.relay, fd);
+                self.relays.iter().any(|other| other.side.side == 0 && other.side.relay == stream)
+            };
+            if !carries(1) && !carries(2) {
+                relay.order(Order::Open);
+            }
         }
     }
 }

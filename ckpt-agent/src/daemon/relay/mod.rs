@@ -50,6 +50,8 @@ pub enum Order {
     Resume,
     /// No process is left that could read.
     Deserted,
+    /// The end of a process may be passed on: what it had written is there.
+    Open,
 }
 
 /// One side of a relay, carried by a task. Dropped, it ends.
@@ -106,6 +108,8 @@ pub struct Carried {
     pub prefix: RelayState,
     /// Where the other side is, if that is known already.
     pub link: Option<RelayLink>,
+    /// Whether the end of a process that comes this way waits for [`Order::Open`].
+    pub gated: bool,
 }
 
 impl RelayEndKind {
@@ -145,6 +149,7 @@ pub fn start(
     let (life, death) = oneshot::channel();
     let (key, side) = (carried.key.clone(), carried.side.clone());
     hub.add(key.clone(), side.clone(), orders.clone());
-    tokio::spawn(side::carry(hub.clone(), carried, native, inbox, death, report));
+    let carry = side::carry(hub.clone(), carried, (native, shared), inbox, death, report);
+    tokio::spawn(carry);
     Ok(RelayHandle { side, orders, key, hub: HubRef(hub.clone()), _life: life })
 }

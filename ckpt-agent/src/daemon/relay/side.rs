@@ -12,17 +12,21 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::flow::{Arrival, Frame, LONGEST, Receiving, Sending};
+use super::flow::{Arrival, Frame, LONGEST, MOST_DRAINED, Receiving, Sending};
 use super::hub::{Final, Hub, other};
 use super::{Carried, Order};
 use crate::daemon::control::{End, RelayEndKind, RelayState};
 use crate::daemon::event::RelayEvent;
 use crate::daemon::native::Native;
+use crate::engine::split::standin::Message;
 
 /// Bytes read at a time.
 const PIECE: usize = 64 * 1024;
 /// A terminal that nobody has open is looked at again after this: the job may be about to open it.
 const HUNG_UP_RETRY: Duration = Duration::from_millis(50);
+/// A terminal's output takes this long at most from the job's write to our read: the kernel hands it
+/// over in a work queue (drivers/tty/tty_buffer.c).
+const TERMINAL_DELAY: Duration = Duration::from_millis(1);
 /// How often.
 const HUNG_UP_LOOKS: u32 = 3;
 
@@ -36,6 +40,8 @@ struct Side<R> {
     /// The other side's mark: checkpoint and offset. It may come before our own order.
     mark: Option<(CheckpointNumber, u64)>,
     hung_up: u32,
+    /// The job has the same open file description, and in it what was not read.
+    shared: bool,
     report: R,
 }
 
@@ -49,7 +55,7 @@ struct Pause {
 pub async fn carry(
     hub: Hub,
     carried: Carried,
-    native: Native,
+    (native, shared): (Native, bool),
     mut inbox: UnboundedReceiver<Order>,
     mut death: oneshot::Receiver<()>,
     report: impl Fn(RelayEvent) + Send + Sync,
@@ -65,6 +71,7 @@ pub async fn carry(
         pause: None,
         mark: None,
         hung_up: 0,
+        shared,
         report,
     };
     let mut buffer = vec![0; if datagrams { LONGEST } else { PIECE }];
@@ -80,6 +87,9 @@ pub async fn carry(
             biased;
             order = inbox.recv() => match order {
                 Some(order) => {
+                    if matches!(order, Order::Pause { .. }) {
+                        side.drain(&mut buffer).await;
+                    }
                     if let Err(reason) = side.obey(order) {
                         (side.report)(RelayEvent::Lost(side.carried.side.clone(), reason));
                         return;
@@ -135,7 +145,28 @@ impl<R: Fn(RelayEvent)> Side<R> {
         if self.native.is_none() || !self.carried.kind.writes() || self.is_frozen() {
             return None;
         }
-        self.receiving.front()
+        let front = self.receiving.front();
+        front.filter(|bytes| !self.carried.gated || bytes.first() != Some(&Message::ENDED))
+    }
+
+    /// Reads everything that the job has written, standing still by now: its image does not hold it.
+    async fn drain(&mut self, buffer: &mut [u8]) {
+        if self.shared || !self.carried.kind.reads() || self.link().is_none() {
+            return;
+        }
+        if self.carried.kind == RelayEndKind::Terminal {
+            sleep(TERMINAL_DELAY).await;
+        }
+        let mut total = 0;
+        while !self.sending.ended && total < MOST_DRAINED {
+            let Some(native) = &self.native else { return };
+            let read = native.try_read(buffer);
+            match &read {
+                Ok(length) => total += length,
+                Err(_) => return,
+            }
+            self.has_read(read, buffer);
+        }
     }
 
     fn send(&self, message: impl FnOnce(&RelayLink) -> PeerMessage, body: Vec<u8>) {
@@ -216,8 +247,12 @@ impl<R: Fn(RelayEvent)> Side<R> {
                 self.pause = Some(Pause { checkpoint, answer: Some(answer) });
                 self.send_mark(checkpoint);
             }
-            Order::Resume => self.pause = None,
+            Order::Resume => {
+                self.pause = None;
+                self.mark = None;
+            }
             Order::Deserted => self.lose_reader(),
+            Order::Open => self.carried.gated = false,
         }
         Ok(())
     }

@@ -120,7 +120,7 @@ impl Pair {
             node: self.hubs[1 - at].0.clone(),
         };
         let key = self.keys[at].clone();
-        let carried = Carried { key, side, kind, prefix, link: Some(link) };
+        let carried = Carried { key, side, kind, prefix, link: Some(link), gated: false };
         let events = self.events.clone();
         let report = move |event| events.lock().unwrap().push((at, event));
         let handle = start(&self.hubs[at].1, carried, native, false, report).unwrap();
@@ -308,7 +308,7 @@ async fn a_pipe_whose_reader_has_gone_tells_its_writer() {
         let (peer, node) = (pair.keys[1 - at].clone(), pair.hubs[1 - at].0.clone());
         let link = Some(RelayLink { side: side(at), peer, node });
         let (key, prefix) = (pair.keys[at].clone(), RelayState::default());
-        let carried = Carried { key, side: side(at), kind, prefix, link };
+        let carried = Carried { key, side: side(at), kind, prefix, link, gated: false };
         let events = pair.events.clone();
         let report = move |event| events.lock().unwrap().push((at, event));
         handles.push(start(&pair.hubs[at].1, carried, native, false, report).unwrap());

@@ -19,7 +19,7 @@ pub use process::{
     ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
     WINDOW_PAGES,
 };
-pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
+pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell, stream_relay};
 
 use serde::{Deserialize, Serialize};
 

@@ -16,6 +16,11 @@ pub enum OuterEnd {
     Relay(RelayEnd),
 }
 
+/// Name of the relay of a remote shell's standard stream, given that of its link.
+pub fn stream_relay(link: &str, fd: i32) -> String {
+    format!("{link}#fd{fd}")
+}
+
 /// One side of a relay.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RelayEnd {
@@ -25,6 +30,13 @@ pub struct RelayEnd {
     pub side: u8,
     /// What the agent holds.
     pub kind: RelayKind,
+}
+
+impl RelayEnd {
+    /// Whether it is the standard input of a program that a remote shell has started.
+    pub fn is_shell_input(&self) -> bool {
+        self.side == 1 && self.kind == RelayKind::PipeWrite && self.id.ends_with("#link#fd0")
+    }
 }
 
 /// What an agent holds of a relayed object, and so what it does with it.

@@ -35,6 +35,10 @@ pub struct ClusterOrder {
     /// it out.
     #[serde(default)]
     pub user: Option<UserOrder>,
+    /// For a program that a remote shell launches: the name of the shell's link. Its streams are then
+    /// not the launcher's, but sides of the shell's relays.
+    #[serde(default)]
+    pub shell: Option<String>,
 }
 
 /// A user, as this machine numbers it.

@@ -10,7 +10,8 @@ use nix::unistd::{ForkResult, fork};
 
 use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
-use super::super::graph::FileId;
+use super::super::graph::{FileId, OuterEnd, RelayEnd, RelayKind, stream_relay};
+use super::super::objects::StdioRole;
 use super::bring_back::{Begun, bring_back};
 use super::channel::Channel;
 use super::cluster::{ClusterOrder, Connection};
@@ -206,6 +207,9 @@ fn settle(
     warnings.extend(namespaces::mount_own()?);
     let lease = Lease::until(cluster.lease_until_ns, own - boottime)?;
     let mut begun = begin(order.task, connections, cluster.user.as_ref(), &mut warnings)?;
+    if let Some(link) = &cluster.shell {
+        begun.outer.extend(shell_streams(link, std::mem::take(&mut begun.console)));
+    }
     if !cluster.hold {
         if let Some(standing) = begun.standing.take() {
             standing.go()?;
@@ -240,6 +244,21 @@ fn begin(
             bring_back(&job_dir, &spec, part.as_ref(), connections, user, warnings)
         }
     }
+}
+
+/// The streams of a program that a remote shell has launched, as sides of the shell's relays.
+fn shell_streams(link: &str, console: Vec<(StdioRole, OwnedFd)>) -> Vec<(OuterEnd, OwnedFd)> {
+    let end = |role: StdioRole| {
+        let (fd, kind) = match role {
+            StdioRole::Stdin => (0, RelayKind::PipeWrite),
+            StdioRole::Stdout => (1, RelayKind::PipeRead),
+            StdioRole::Stderr => (2, RelayKind::PipeRead),
+            // No remote shell has one.
+            StdioRole::Terminal => return None,
+        };
+        Some(OuterEnd::Relay(RelayEnd { id: stream_relay(link, fd), side: 1, kind }))
+    };
+    console.into_iter().filter_map(|(role, fd)| Some((end(role)?, fd))).collect()
 }
 
 /// Tells the agent that the job is there, and gives it copies of its ends.

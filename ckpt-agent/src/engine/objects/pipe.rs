@@ -43,7 +43,12 @@ pub enum Other {
 impl Pipe {
     /// Whether it is the job's standard input.
     pub fn is_job_input(&self) -> bool {
-        self.other == Some(Other::Launcher(StdioRole::Stdin))
+        self.other == Some(Other::Launcher(StdioRole::Stdin)) || self.is_shell_input()
+    }
+
+    /// Whether whoever reads it finds the end, as far as this description tells.
+    pub fn is_at_end(&self) -> bool {
+        self.other == Some(Other::Nobody) && self.content.is_none()
     }
 
     /// Whether the launcher reads it.
@@ -53,7 +58,11 @@ impl Pipe {
 
     /// Whether the end that the job does not hold is nobody's, or the launcher's.
     pub fn is_one_sided(&self) -> bool {
-        self.other.is_some()
+        self.other.is_some() || self.is_shell_input()
+    }
+
+    fn is_shell_input(&self) -> bool {
+        self.relays.iter().any(RelayEnd::is_shell_input)
     }
 }
 

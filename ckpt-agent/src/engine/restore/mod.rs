@@ -13,7 +13,7 @@ pub mod tree;
 pub use image::Image;
 
 use super::error::{EngineError, Result};
-use super::graph::{Credentials, Pid, ProcessImage, RelayEnd, RelayKind};
+use super::graph::{Credentials, Pid, ProcessImage, RelayEnd, RelayKind, stream_relay};
 use super::inodes;
 use super::locks;
 use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
@@ -149,7 +149,7 @@ fn hand_out_streams(context: &mut RestoreContext<'_>) -> Result<()> {
         let Some(id) = link.map(|end| end.id.clone()) else { continue };
         for descriptor in &shell.descriptors {
             let kind = RelayKind::Descriptor { pid: shell.pid, fd: descriptor.fd };
-            let end = RelayEnd { id: format!("{id}#fd{}", descriptor.fd), side: 0, kind };
+            let end = RelayEnd { id: stream_relay(&id, descriptor.fd), side: 0, kind };
             let copy = context.parked(descriptor.file)?.try_clone_to_owned();
             let copy = copy.map_err(|error| EngineError::system("dup", "a stream", error))?;
             context.hand_out(end, copy)?;

@@ -10,7 +10,7 @@
 //! Stops by job control are not forwarded. Runs without threads and without allocating.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use super::super::graph::{Pid, RelayEnd, RelayKind};
 use super::super::restore::tree::end_with;
@@ -46,6 +46,9 @@ pub enum Message {
 }
 
 impl Message {
+    /// First byte of [`Message::Ended`].
+    pub const ENDED: u8 = 2;
+
     /// As bytes.
     pub fn encode(self) -> [u8; MESSAGE] {
         let mut bytes = [0; MESSAGE];
@@ -56,7 +59,7 @@ impl Message {
                 bytes[8..].copy_from_slice(&value.unwrap_or(0).to_le_bytes());
             }
             Self::Ended { status } => {
-                bytes[0] = 2;
+                bytes[0] = Self::ENDED;
                 bytes[4..8].copy_from_slice(&status.to_le_bytes());
             }
             Self::Orphaned => bytes[0] = 3,
@@ -73,7 +76,7 @@ impl Message {
                 signal: i32::from(signal),
                 value: (valued != 0).then(|| u64::from_le_bytes(value)),
             }),
-            2 => Some(Self::Ended { status: i32::from_le_bytes([s0, s1, s2, s3]) }),
+            Self::ENDED => Some(Self::Ended { status: i32::from_le_bytes([s0, s1, s2, s3]) }),
             3 => Some(Self::Orphaned),
             _ => None,
         }
@@ -173,16 +176,22 @@ pub fn prepare(links: &[RawFd]) -> Result<(), String> {
 
 /// Makes this process the stand-in of a program in another instance, started from here: `link` is the
 /// end of a seqpacket socket pair whose other end the agent has. Standard streams stay open for
-/// the dump's sake; the agent has copies and uses them.
+/// the dump's sake; the agent has copies and uses them. `far` is a copy of the agent's end: with it the link
+/// outlives an agent that dies, and this process waits for what the next one does about it.
 ///
 /// The caller has one thread and nothing left to do.
 ///
 /// # Errors
 /// A line for the user; nothing has changed then but descriptors that may be closed.
-pub fn become_remote_shell(link: OwnedFd) -> Result<std::convert::Infallible, String> {
+pub fn become_remote_shell(
+    link: OwnedFd,
+    far: Option<OwnedFd>,
+) -> Result<std::convert::Infallible, String> {
     let (parent, child) = (nix::unistd::getppid().as_raw(), nix::unistd::getpid().as_raw());
     signals::set_blocked(u64::MAX).map_err(|error| format!("rt_sigprocmask: {error}"))?;
-    prepare(&[0, 1, 2, link.as_raw_fd()])?;
+    let far = far.map(IntoRawFd::into_raw_fd);
+    let kept: Vec<RawFd> = [0, 1, 2, link.as_raw_fd()].into_iter().chain(far).collect();
+    prepare(&kept)?;
     live(vec![Link { socket: link, side: 0, parent, child, open: true, watched: None }])
 }
 

@@ -53,8 +53,9 @@ fn tied(object: &Object) -> Option<FileId> {
 
 fn join_readers(graph: &Graph, holdings: &Holdings, together: &mut Together) {
     for ends in pipes(graph).into_values() {
-        if ends.iter().any(|(_, pipe)| pipe.is_job_input()) {
-            // Inherited by everybody, read by the first.
+        let is_input = ends.iter().any(|(_, pipe)| pipe.is_job_input());
+        if is_input || ends.iter().all(|(_, pipe)| pipe.is_at_end()) {
+            // Inherited by everybody, read by the first; or there is nothing to be read.
             continue;
         }
         let readers = ends.iter().filter(|(id, _)| is_reader(graph, *id));

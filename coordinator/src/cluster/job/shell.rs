@@ -11,7 +11,7 @@ use protocol::cluster::agent::{LaunchOrder, RelayLink, RelaySide, ShellCall, ToA
 use std::collections::BTreeMap;
 
 /// What goes through the relays of a remote shell: side 0 is the caller's.
-const STREAMS: [&str; 4] = ["in", "out", "err", "link"];
+const STREAMS: [&str; 4] = ["link", "link#fd0", "link#fd1", "link#fd2"];
 
 /// Calls of one job that may wait at a time.
 const MOST_DELAYED: usize = 4096;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::open_mpi::{ANSWER, start};
+use super::open_mpi::{ANSWER, end, finish, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
 use crate::cluster::ckptd::Ckptd;
@@ -45,7 +45,7 @@ fn no_rollback(job: &crate::cluster::job::ClusterJob<'_>) -> Result<(), Failure>
 
 fn coordinator_killed(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, &[], "nqueens", "20")?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     for _ in 0..3 {
         ckptd.kill_coordinator()?;
         ckptd.start_coordinator()?;
@@ -54,23 +54,23 @@ fn coordinator_killed(stage: &Stage) -> Result<(), Failure> {
         job.wait_for_checkpoint(newest + 1, LIMIT)?;
     }
     no_rollback(&job)?;
-    job.must_end_with(ANSWER, JOB_LIMIT)
+    finish(&ckptd, &mut job)
 }
 
 fn coordinator_away(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, &[], "nqueens", "14")?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     ckptd.kill_coordinator()?;
     std::thread::sleep(Duration::from_secs(6));
     ckptd.start_coordinator()?;
     ckptd.wait_for_members(&[1, 2, 3])?;
     no_rollback(&job)?;
-    job.must_end_with(ANSWER, JOB_LIMIT)
+    finish(&ckptd, &mut job)
 }
 
 fn agent_killed(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, &[], "nqueens", "20")?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     ckptd.kill_agent(2)?;
     ckptd.start_agent(2)?;
     ckptd.wait_for_members(&[1, 2, 3])?;
@@ -80,7 +80,7 @@ fn agent_killed(stage: &Stage) -> Result<(), Failure> {
     // What it took over it can lose, too.
     ckptd.kill_node(2)?;
     job.wait_for_rollback(1, LIMIT)?;
-    job.must_end_with(ANSWER, JOB_LIMIT)
+    finish(&ckptd, &mut job)
 }
 
 /// Runs an agent on node3, which is no member, with a token that must be refused.
@@ -148,7 +148,7 @@ fn tokens(stage: &Stage) -> Result<(), Failure> {
 
 fn strangers(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, &[], "nqueens", "40")?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     let address = ckptd.coordinator_address().replace(':', "/");
     let talks = [
         "printf '{\"ask\":\"hello\",\"version\":1}\\n'",
@@ -172,14 +172,19 @@ fn strangers(stage: &Stage) -> Result<(), Failure> {
     // Of those that were half open meanwhile nobody has kept the members from being heard.
     ckptd.wait_for_members(&[1, 2, 3])?;
     no_rollback(&job)?;
-    job.must_end_with(ANSWER, JOB_LIMIT)
+    finish(&ckptd, &mut job)
 }
 
 fn attach(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, &[], "nqueens", "12")?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
     job.launcher().kill();
     let mut attached = ckptd.node(2).spawn(&["ckptd", "attach", "queens"], &[])?;
+    // It has begun when what was written before is there.
+    until("the attached command shows the job", LIMIT, || {
+        Ok(attached.output().contains("rank 5 of 6").then_some(()))
+    })?;
+    end(&ckptd)?;
     let status = attached.wait(JOB_LIMIT).map_err(|failure| ckptd.explain(&failure))?;
     let output = attached.output().replace("\r\n", "\n");
     check(status == 0 && output.lines().any(|line| line == ANSWER), || {

@@ -1,5 +1,6 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod leaving;
 mod members;
 mod open_mpi;
 mod rows;
@@ -21,7 +22,11 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, rows::CASES, members::CASES].into_iter().flatten().map(Case::copy).collect()
+    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES]
+        .into_iter()
+        .flatten()
+        .map(Case::copy)
+        .collect()
 }
 
 impl Case {

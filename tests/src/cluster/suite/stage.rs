@@ -55,7 +55,15 @@ impl Stage {
     /// # Errors
     /// When it does not come up.
     pub fn cluster(&self, nodes: usize) -> Result<Ckptd, Failure> {
-        let ckptd = Ckptd::start(&self.ckptd, Setup::new(nodes))?;
+        self.cluster_of(Setup::new(nodes))
+    }
+
+    /// The same, set up otherwise.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn cluster_of(&self, setup: Setup) -> Result<Ckptd, Failure> {
+        let ckptd = Ckptd::start(&self.ckptd, setup)?;
         for program in &self.programs {
             ckptd.cluster().share(program)?;
         }

@@ -1,0 +1,50 @@
+//! Other ways for a machine to go: the one that runs mpirun, and one that says so before.
+
+use super::open_mpi::{ANSWER, end, finish, spread, start};
+use super::stage::{JOB_LIMIT, LIMIT, Stage};
+use super::{Case, check};
+use crate::job::Failure;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "mpirun-lost",
+        about: "the machine of mpirun and of the launcher is killed; another one attaches",
+        run: mpirun_lost,
+    },
+    Case {
+        name: "leave-announced",
+        about: "a machine announces its departure: its ranks move, nothing is lost, it is free to go",
+        run: leave_announced,
+    },
+];
+
+fn mpirun_lost(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    ckptd.kill_node(1)?;
+    // The command that started it has died with its machine.
+    job.launcher().kill();
+    end(&ckptd)?;
+    let mut attached = ckptd.node(2).spawn(&["ckptd", "attach", "queens"], &[])?;
+    let status = attached.wait(JOB_LIMIT).map_err(|failure| ckptd.explain(&failure))?;
+    let output = attached.output().replace("\r\n", "\n");
+    check(status == 0 && output.lines().any(|line| line == ANSWER), || {
+        attached.explain(&Failure(format!("attach ended with {status}"))).0
+    })
+}
+
+fn leave_announced(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    let left = ckptd.ckptd(1, &["leave", "node3"])?;
+    check(left.status == 0, || format!("leave: {}", left.stderr))?;
+    spread(&mut job, "node3", 2)?;
+    let free = crate::cluster::until("the agent has ended", LIMIT, || {
+        Ok((!ckptd.agent_runs(3)?).then_some(()))
+    });
+    free.map_err(|failure| job.explain(&failure))?;
+    ckptd.kill_node(3)?;
+    finish(&ckptd, &mut job)?;
+    let rollbacks = job.status()?.rollbacks()?.len();
+    check(rollbacks <= 1, || format!("{rollbacks} rollbacks"))
+}
