@@ -180,10 +180,9 @@ fn attach(stage: &Stage) -> Result<(), Failure> {
     let mut job = start(&ckptd, &[], "nqueens")?;
     job.launcher().kill();
     let mut attached = ckptd.node(2).spawn(&["ckptd", "attach", "queens"], &[])?;
-    // It has begun when what was written before is there.
-    until("the attached command shows the job", LIMIT, || {
-        Ok(attached.output().contains("rank 5 of 6").then_some(()))
-    })?;
+    // Time to attach: what was said before is not said again.
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
     end(&ckptd)?;
     let status = attached.wait(JOB_LIMIT).map_err(|failure| ckptd.explain(&failure))?;
     let output = attached.output().replace("\r\n", "\n");
