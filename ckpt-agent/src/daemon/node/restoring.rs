@@ -251,12 +251,9 @@ impl Node {
 
 /// Whether bytes may have been in the agent that died: what it had read and not passed on yet.
 fn lost_with_agent(record: &Record, adopted: &Adopted) -> Option<String> {
-    let console = &adopted.started.console;
-    // The streams of a call of a remote shell are relays, too.
-    let carries = record.shell.is_some()
-        && !record.is_root
-        && (console.stdin.is_some() || console.stdout.is_some() || console.stderr.is_some());
-    let lost = carries || !adopted.started.relays.is_empty();
+    // The link of a remote shell ends in the agent: without it, nobody learns how the program ends.
+    let linked = record.shell.is_some() && !record.is_root && adopted.ended.is_none();
+    let lost = linked || !adopted.started.relays.is_empty();
     lost.then(|| "the agent that carried bytes between nodes was started again".to_owned())
 }
 

@@ -156,7 +156,8 @@ fn live(channel: &Channel, order: Order) -> Result<()> {
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     let mut warnings = namespaces::mount_own()?;
     let mut begun = begin(order.task, Connections::new(), None, &mut warnings)?;
-    let root = begun.root.ok_or_else(|| EngineError::odd("the job", "no first process"))?;
+    // A part of an instance may have none: then it ends with its agent.
+    let root = begun.root.unwrap_or(super::NO_ROOT);
     if let Some(standing) = begun.standing.take() {
         standing.go()?;
     }
