@@ -269,6 +269,18 @@ impl ClusterMachine {
     ) {
         let Some(id) = self.wanted(client, user, wanted) else { return };
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        let end = job.ledger.history.end().and_then(|end| end.status);
+        if let (true, Some(status)) = (job.is_over(), end) {
+            // As one who was away when it ended: the status, and where to read the rest.
+            let text = format!(
+                "{} has ended; what it has written is in its log, {}/{id}/log on the coordinator's machine",
+                job.ledger.name, self.shared.settings.jobs_folder
+            );
+            let checkpoint = job.ledger.history.newest().map(|record| record.checkpoint);
+            self.shared.answer(client, Answer::Say { text });
+            self.shared.answer_last(client, Answer::Ended { status, checkpoint });
+            return;
+        }
         if job.is_over() {
             let reason = format!("attach to {}: it does not run", job.ledger.name);
             self.refuse(client, reason);

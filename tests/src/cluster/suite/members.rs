@@ -65,6 +65,9 @@ fn coordinator_away(stage: &Stage) -> Result<(), Failure> {
     ckptd.start_coordinator()?;
     ckptd.wait_for_members(&[1, 2, 3])?;
     no_rollback(&job)?;
+    // By then the command that started it is attached again: what is written before is in the job's log.
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
     finish(&ckptd, &mut job)
 }
 
