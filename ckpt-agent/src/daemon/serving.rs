@@ -32,7 +32,8 @@ impl Server {
                 PeerMessage::Relay { .. }
                 | PeerMessage::RelayTaken { .. }
                 | PeerMessage::RelayEnd { .. }
-                | PeerMessage::RelayPaused { .. } => {
+                | PeerMessage::RelayPaused { .. }
+                | PeerMessage::RelayAsk { .. } => {
                     self.hub.deliver(&from, message, body);
                     Ok(())
                 }

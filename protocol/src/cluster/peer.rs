@@ -135,4 +135,14 @@ pub enum PeerMessage {
         /// Whether the end has been sent.
         ended: bool,
     },
+    /// This side has just begun, or misses something: send what follows after so many bytes, and the end, the
+    /// mark of the checkpoint in flight and what was passed on.
+    RelayAsk {
+        /// The receiver's instance.
+        to: InstanceKey,
+        /// The receiver's side.
+        side: RelaySide,
+        /// Bytes received in all.
+        received: u64,
+    },
 }

@@ -77,9 +77,9 @@ impl Sending {
         }
     }
 
-    /// What is not known to be passed on.
-    pub fn frames(&self) -> impl Iterator<Item = &Frame> {
-        self.frames.iter()
+    /// What is not known to be passed on, from the frame on that has the byte after `offset`.
+    pub fn frames(&self, offset: u64) -> impl Iterator<Item = &Frame> {
+        self.frames.iter().skip_while(move |frame| frame.end() <= offset)
     }
 
     /// Whether everything has been passed on.
@@ -203,6 +203,8 @@ impl Receiving {
 
     /// Nobody is there any more to whom it could be written.
     pub fn discard(&mut self) {
+        // What the other side no longer has will not come.
+        self.received = self.received.max(self.end.unwrap_or(0));
         self.waiting.clear();
         self.bytes = 0;
         self.taken = self.received;
@@ -272,13 +274,13 @@ mod tests {
         sending.push(false, b"abc".to_vec());
         sending.push(false, b"de".to_vec());
         sending.taken(2);
-        assert_eq!(sending.frames().count(), 2);
+        assert_eq!(sending.frames(0).count(), 2);
         sending.taken(3);
-        assert_eq!(sending.frames().next().unwrap().bytes, b"de");
+        assert_eq!(sending.frames(0).next().unwrap().bytes, b"de");
         sending.taken(99);
         assert!(!sending.is_clear());
         sending.taken(5);
-        assert!(sending.is_clear() && sending.frames().next().is_none());
+        assert!(sending.is_clear() && sending.frames(0).next().is_none());
         assert_eq!(sending.room() as u64, WINDOW);
     }
 

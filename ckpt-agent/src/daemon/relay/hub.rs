@@ -126,7 +126,7 @@ impl Hub {
         let (to, offset) = (last.link.peer.clone(), last.sent);
         let side = other(&last.link.side);
         let (node, none) = (&last.link.node, Vec::new);
-        if let PeerMessage::Relay { .. } = question {
+        if let PeerMessage::Relay { .. } | PeerMessage::RelayAsk { .. } = question {
             let message =
                 PeerMessage::RelayTaken { to: to.clone(), side: side.clone(), taken: last.taken };
             self.send(node, message, none());
@@ -160,7 +160,8 @@ fn address(message: &PeerMessage) -> Option<Address> {
         PeerMessage::Relay { to, side, .. }
         | PeerMessage::RelayTaken { to, side, .. }
         | PeerMessage::RelayEnd { to, side, .. }
-        | PeerMessage::RelayPaused { to, side, .. } => Some((to.clone(), side.clone())),
+        | PeerMessage::RelayPaused { to, side, .. }
+        | PeerMessage::RelayAsk { to, side, .. } => Some((to.clone(), side.clone())),
         _ => None,
     }
 }

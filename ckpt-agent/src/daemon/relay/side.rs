@@ -1,7 +1,7 @@
 //! One side of a relay at work.
 
 use std::io::{self, ErrorKind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use protocol::agent::CheckpointNumber;
@@ -27,6 +27,8 @@ const HUNG_UP_RETRY: Duration = Duration::from_millis(50);
 /// A terminal's output takes this long at most from the job's write to our read: the kernel hands it
 /// over in a work queue (drivers/tty/tty_buffer.c).
 const TERMINAL_DELAY: Duration = Duration::from_millis(1);
+/// A side that waits for the other one's mark, or misses bytes, asks no more often than this.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// How often.
 const HUNG_UP_LOOKS: u32 = 3;
 
@@ -39,6 +41,8 @@ struct Side<R> {
     pause: Option<Pause>,
     /// The other side's mark: checkpoint and offset. It may come before our own order.
     mark: Option<(CheckpointNumber, u64)>,
+    /// When this side last asked for what it misses.
+    asked: Option<Instant>,
     hung_up: u32,
     /// The job has the same open file description, and in it what was not read.
     shared: bool,
@@ -70,10 +74,14 @@ pub async fn carry(
         receiving,
         pause: None,
         mark: None,
+        asked: None,
         hung_up: 0,
         shared,
         report,
     };
+    if side.link().is_some() {
+        side.greet();
+    }
     let mut buffer = vec![0; if datagrams { LONGEST } else { PIECE }];
     loop {
         side.settle();
@@ -82,6 +90,7 @@ pub async fn carry(
         }
         let may_read = side.may_read();
         let room = if datagrams { buffer.len() } else { side.sending.room().min(buffer.len()) };
+        let waits = side.waits_for_mark();
         let (native, front) = (side.native.as_ref(), side.to_write());
         tokio::select! {
             biased;
@@ -98,6 +107,7 @@ pub async fn carry(
                 None => return,
             },
             _ = &mut death => return,
+            () = sleep(ASK_AGAIN), if waits => side.ask(),
             written = write(native, front), if front.is_some() => side.wrote(written),
             read = read(native, &mut buffer[..room], side.hung_up), if may_read => {
                 side.has_read(read, &buffer);
@@ -135,6 +145,10 @@ impl<R: Fn(RelayEvent)> Side<R> {
             && self.sending.room() > 0
             && self.pause.is_none()
             && self.link().is_some()
+    }
+
+    fn waits_for_mark(&self) -> bool {
+        self.pause.as_ref().is_some_and(|pause| pause.answer.is_some()) && self.link().is_some()
     }
 
     fn is_frozen(&self) -> bool {
@@ -217,9 +231,29 @@ impl<R: Fn(RelayEvent)> Side<R> {
         self.send(message, Vec::new());
     }
 
+    /// What this side misses, and what it may never have been sent: it was not here yet, or did not know
+    /// whom to believe.
+    fn ask(&mut self) {
+        self.asked = Some(Instant::now());
+        let received = self.receiving.received();
+        let message = |link: &RelayLink| PeerMessage::RelayAsk {
+            to: link.peer.clone(),
+            side: other(&link.side),
+            received,
+        };
+        self.send(message, Vec::new());
+    }
+
+    /// Something is missing before what has come.
+    fn miss(&mut self) {
+        if self.asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN) {
+            self.ask();
+        }
+    }
+
     /// Everything that may have been lost with a connection.
-    fn send_again(&self) {
-        for frame in self.sending.frames() {
+    fn send_again(&self, received: u64) {
+        for frame in self.sending.frames(received) {
             self.send_frame(frame);
         }
         self.send_taken(self.receiving.taken());
@@ -231,16 +265,29 @@ impl<R: Fn(RelayEvent)> Side<R> {
         }
     }
 
+    /// The first words to the other side: it may have spoken to this one in vain.
+    fn greet(&mut self) {
+        self.send_again(0);
+        self.ask();
+    }
+
+    /// Messages of one connection come in order: what was sent before this one and is not here was lost.
+    fn look_for_gap(&mut self, offset: u64) {
+        if self.receiving.received() < offset {
+            self.miss();
+        }
+    }
+
     fn obey(&mut self, order: Order) -> Result<(), String> {
         match order {
             Order::Message { from, message, body } => return self.hear(&from, message, body),
             Order::Link(link) => {
                 self.carried.link = Some(link);
-                self.send_again();
+                self.greet();
             }
             Order::LinkUp(node) => {
                 if self.link().is_some_and(|link| link.node == node) {
-                    self.send_again();
+                    self.send_again(0);
                 }
             }
             Order::Pause { checkpoint, answer } => {
@@ -248,8 +295,9 @@ impl<R: Fn(RelayEvent)> Side<R> {
                 self.send_mark(checkpoint);
             }
             Order::Resume => {
-                self.pause = None;
-                self.mark = None;
+                let paused = self.pause.take().map(|pause| pause.checkpoint);
+                // The other side may be at the next checkpoint already.
+                self.mark = self.mark.filter(|(checkpoint, _)| Some(*checkpoint) > paused);
             }
             Order::Deserted => self.lose_reader(),
             Order::Open => self.carried.gated = false,
@@ -266,7 +314,8 @@ impl<R: Fn(RelayEvent)> Side<R> {
             PeerMessage::Relay { offset, datagram, .. } => {
                 let datagram = datagram && self.carried.kind == RelayEndKind::Messages;
                 match self.receiving.accept(offset, datagram, body) {
-                    Arrival::New | Arrival::Early => {}
+                    Arrival::New => {}
+                    Arrival::Early => self.miss(),
                     Arrival::Known => self.send_taken(self.receiving.taken()),
                     Arrival::TooMuch => {
                         return Err("the other side sent more than it may".to_owned());
@@ -274,13 +323,18 @@ impl<R: Fn(RelayEvent)> Side<R> {
                 }
             }
             PeerMessage::RelayTaken { taken, .. } => self.sending.taken(taken),
-            PeerMessage::RelayEnd { offset, .. } => self.receiving.end_at(offset),
+            PeerMessage::RelayEnd { offset, .. } => {
+                self.receiving.end_at(offset);
+                self.look_for_gap(offset);
+            }
             PeerMessage::RelayPaused { checkpoint, offset, ended, .. } => {
                 self.mark = Some((checkpoint, offset));
                 if ended {
                     self.receiving.end_at(offset);
                 }
+                self.look_for_gap(offset);
             }
+            PeerMessage::RelayAsk { received, .. } => self.send_again(received),
             _ => {}
         }
         Ok(())
@@ -366,6 +420,8 @@ impl<R: Fn(RelayEvent)> Side<R> {
         let Some(pause) = &self.pause else { return };
         let complete = match (self.link(), self.mark) {
             (None, _) => true,
+            // Nothing can be passed on, so that nothing is to be recorded.
+            _ if self.native.is_none() => true,
             (Some(_), Some((checkpoint, offset))) => {
                 checkpoint == pause.checkpoint && self.receiving.received() >= offset
             }

@@ -213,6 +213,39 @@ async fn cut_connections_lose_nothing() {
 }
 
 #[tokio::test]
+async fn a_side_that_begins_late_misses_nothing() {
+    let pair = Pair::new();
+    let (first, mut a) = pair.side(0, RelayEndKind::Stream, RelayState::default());
+    a.write_all(b"too early").unwrap();
+    a.shutdown(std::net::Shutdown::Write).unwrap();
+    let paused = first.pause(3).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let (second, b) = pair.side(1, RelayEndKind::Stream, RelayState::default());
+    for state in [paused, second.pause(3).unwrap()] {
+        timeout(LIMIT, state).await.unwrap().unwrap();
+    }
+    first.order(Order::Resume);
+    second.order(Order::Resume);
+    assert_eq!(timeout(LIMIT, reading(b)).await.unwrap().unwrap(), b"too early");
+}
+
+#[tokio::test]
+async fn the_next_checkpoints_mark_may_come_before_this_ones_end() {
+    let pair = Pair::new();
+    let [(first, _a), (second, _b)] = pair.both(RelayEndKind::Stream);
+    for state in [first.pause(3).unwrap(), second.pause(3).unwrap()] {
+        timeout(LIMIT, state).await.unwrap().unwrap();
+    }
+    first.order(Order::Resume);
+    let next = first.pause(4).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    second.order(Order::Resume);
+    for state in [next, second.pause(4).unwrap()] {
+        timeout(LIMIT, state).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn messages_keep_their_bounds() {
     let pair = Pair::new();
     let [(_first, mut a), (_second, mut b)] = pair.both(RelayEndKind::Messages);
