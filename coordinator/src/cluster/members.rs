@@ -28,6 +28,8 @@ pub(super) struct Member {
     pub(super) heard: Time,
     /// Images on its disk when it last connected.
     pub(super) holdings: Vec<Holding>,
+    /// It was told that it is free to go, and has not been started again since.
+    pub(super) dismissed: bool,
 }
 
 impl Member {
@@ -39,6 +41,7 @@ impl Member {
             connection: None,
             heard: now,
             holdings: Vec::new(),
+            dismissed: false,
         }
     }
 
@@ -66,7 +69,7 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     table: BTreeMap<NodeName, Member>,
-    /// Turned out for ever.
+    /// Turned out, and not invited again.
     removed: BTreeSet<NodeName>,
 }
 
@@ -106,6 +109,11 @@ impl Members {
         self.removed.insert(node.clone());
     }
 
+    /// It is invited again. False where it had not been turned out.
+    pub(super) fn readmit(&mut self, node: &NodeName) -> bool {
+        self.removed.remove(node)
+    }
+
     pub(super) fn is_removed(&self, node: &NodeName) -> bool {
         self.removed.contains(node)
     }
@@ -127,6 +135,12 @@ impl Members {
     /// Those that may be given processes.
     pub(super) fn usable(&self) -> impl Iterator<Item = (&NodeName, &Member)> {
         self.iter().filter(|(_, member)| member.is_usable())
+    }
+
+    /// Those that are not gone.
+    pub(super) fn present(&self) -> BTreeSet<NodeName> {
+        let there = self.iter().filter(|(_, member)| member.presence != Presence::Gone);
+        there.map(|(node, _)| node.clone()).collect()
     }
 
     /// Those to whom messages can be sent.

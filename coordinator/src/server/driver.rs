@@ -25,6 +25,11 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 /// What the server's tasks report.
 #[derive(Debug)]
 pub enum Incoming {
+    /// A node has joined with a token.
+    Joined {
+        /// The node.
+        node: NodeName,
+    },
     /// A member's agent has connected; its first message follows.
     Connected {
         /// The node.
@@ -196,6 +201,7 @@ impl Driver {
                     self.links.insert(node, Link { connection, outbox, _closer: closer });
                 }
             }
+            Incoming::Joined { node } => self.feed(ClusterEvent::Invited { node }),
             Incoming::Message { node, connection, message, body } => {
                 if self.is_current(&node, connection) {
                     self.feed(ClusterEvent::Agent { node, connection, message: *message, body });

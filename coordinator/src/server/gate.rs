@@ -76,6 +76,10 @@ async fn take(
         }
         Ok(Admitted::Joined(node, certified)) => {
             tracing::info!("{node} has joined from {remote}");
+            // Before it can connect as what it is now.
+            if incoming.send(Incoming::Joined { node }).await.is_err() {
+                return Ok(());
+            }
             guest.hand_over(certified.certificate, authority).await
         }
         Err(error) => {

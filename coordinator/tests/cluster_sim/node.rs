@@ -342,7 +342,7 @@ impl Node {
                 self.instances.insert(order.key, instance);
             }
             ToAgent::Instance { key, command } => self.command(now, key, command, random, &mut out),
-            ToAgent::Drain { key, checkpoint } => {
+            ToAgent::Drain { key, checkpoint, .. } => {
                 if let Some(instance) = self.instances.get(&key) {
                     let offset = instance.console.len() as u64;
                     out.push(Out::Send(FromAgent::Drained { key, checkpoint, offset }, Vec::new()));

@@ -62,6 +62,7 @@ impl Node {
                 console.order(ConsoleOrder::SendAgain);
             }
         }
+        self.announce_leaving();
         // Before anything that is lost can be missed.
         self.report_lost_relays();
         self.release_all();

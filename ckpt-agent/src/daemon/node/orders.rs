@@ -35,7 +35,7 @@ impl Node {
             }
             ToAgent::Launch(order) => self.launch(*order),
             ToAgent::Instance { key, command } => self.command(&key, command),
-            ToAgent::Drain { key, checkpoint } => self.drain(&key, checkpoint),
+            ToAgent::Drain { key, checkpoint, parks } => self.drain(&key, checkpoint, parks),
             ToAgent::Partners { key, nodes } => {
                 if let Some(instance) = self.instances.get_mut(&key) {
                     instance.record.partners = nodes;
@@ -63,20 +63,27 @@ impl Node {
                 self.to_console(&key, ConsoleOrder::Resize(window));
             }
             ToAgent::Client { client, line } => self.clients.answer(client, line),
-            ToAgent::Farewell => return Verdict::End,
+            ToAgent::Copy { job, instance, checkpoint, holders } => {
+                self.fetch_copy(job, instance, checkpoint, holders);
+            }
+            ToAgent::Stay { reason } => self.stay(&reason),
+            ToAgent::Farewell => {
+                tracing::info!("free to go");
+                return Verdict::End;
+            }
         }
         Verdict::GoOn
     }
 
-    fn to_console(&self, key: &InstanceKey, order: ConsoleOrder) {
+    pub(super) fn to_console(&self, key: &InstanceKey, order: ConsoleOrder) {
         if let Some(console) = self.instances.get(key).and_then(|known| known.console.as_ref()) {
             console.order(order);
         }
     }
 
-    fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
+    fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber, parks: bool) {
         match self.instances.get(key).map(|instance| instance.console.as_ref()) {
-            Some(Some(console)) => console.order(ConsoleOrder::Drain(checkpoint)),
+            Some(Some(console)) => console.order(ConsoleOrder::Drain { checkpoint, parks }),
             _ => {
                 let reason = "the job's console is not here".to_owned();
                 self.fail(key, checkpoint, Step::Drain, reason);

@@ -65,6 +65,11 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) images: BTreeMap<CheckpointNumber, BTreeMap<AgentId, ImageRecord>>,
     pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
     pub(in crate::cluster) mark: Mark,
+    /// Why the job stands still behind its newest checkpoint.
+    pub(in crate::cluster) parked: Option<Cause>,
+    /// Machines that were there when the job began, and have been there since, or have had a part of it
+    /// since: the others are newcomers.
+    pub(in crate::cluster) familiar: BTreeSet<NodeName>,
     pub(in crate::cluster) over: Option<Over>,
 }
 
@@ -97,6 +102,8 @@ impl Ledger {
             images: BTreeMap::new(),
             rollbacks: Vec::new(),
             mark: Mark::default(),
+            parked: None,
+            familiar: BTreeSet::new(),
             over: None,
         })
     }
@@ -133,11 +140,13 @@ impl Ledger {
                 self.running = false;
                 self.in_flight = None;
                 self.mark = Mark::default();
+                self.parked = None;
                 self.over = None;
             }
             ClusterEntry::Instances { instances, .. } => {
                 for (instance, record) in instances {
                     self.next_instance = self.next_instance.max(instance.0.saturating_add(1));
+                    self.familiar.insert(record.node.clone());
                     self.instances.insert(*instance, record.clone());
                 }
             }
@@ -158,7 +167,8 @@ impl Ledger {
                 }
             }
             ClusterEntry::Job { entry, .. } => self.apply_job(entry),
-            ClusterEntry::Committed { record, images, .. } => {
+            ClusterEntry::Committed { record, images, parked, .. } => {
+                self.parked.clone_from(parked);
                 self.history.apply(&Entry::Committed(record.clone()));
                 self.images.insert(record.checkpoint, images.clone());
                 self.in_flight = None;
@@ -177,6 +187,7 @@ impl Ledger {
             }
             ClusterEntry::JobOver { status, reason, at_ms, .. } => {
                 self.running = false;
+                self.parked = None;
                 self.instances.clear();
                 self.over = Some(Over { status: *status, reason: reason.clone(), at_ms: *at_ms });
             }
@@ -184,6 +195,8 @@ impl Ledger {
             | ClusterEntry::NodeKnown { .. }
             | ClusterEntry::NodeGone { .. }
             | ClusterEntry::NodeRemoved { .. }
+            | ClusterEntry::NodeReadmitted { .. }
+            | ClusterEntry::NodeLeaves { .. }
             | ClusterEntry::JobCreated { .. }
             | ClusterEntry::JobRemoved { .. } => {}
         }

@@ -12,7 +12,7 @@
 
 mod making;
 mod pairing;
-mod plan;
+pub(super) mod plan;
 mod steps;
 
-pub(super) use making::{Beginning, Making};
+pub(super) use making::{Beginning, Making, moved_for};

@@ -6,6 +6,7 @@ use crate::cluster::members::{Member, Members};
 use crate::cluster::placement::{self, Image, Machine, NoMachine, Wishes};
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
+use protocol::cluster::agent::NodeProfile;
 use protocol::cluster::image::Requirements;
 use protocol::cluster::settings::Placement;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,17 @@ pub(super) struct Parts {
     pub(super) left_out: Vec<String>,
 }
 
-fn machine(name: &NodeName, member: &Member, busy: u32) -> Machine {
+/// What a machine offers, as a placement asks for it.
+pub(in crate::cluster) fn offer(profile: &NodeProfile) -> Requirements {
+    Requirements {
+        architecture: profile.architecture.clone(),
+        page_size: profile.page_size,
+        vdso: profile.vdso.clone(),
+        features: profile.features.clone(),
+    }
+}
+
+pub(in crate::cluster) fn machine(name: &NodeName, member: &Member, busy: u32) -> Machine {
     let profile = &member.profile;
     Machine {
         name: name.clone(),
@@ -29,18 +40,13 @@ fn machine(name: &NodeName, member: &Member, busy: u32) -> Machine {
         cores: profile.cores,
         speed: member.speed(),
         busy,
-        offer: Requirements {
-            architecture: profile.architecture.clone(),
-            page_size: profile.page_size,
-            vdso: profile.vdso.clone(),
-            features: profile.features.clone(),
-        },
+        offer: offer(profile),
     }
 }
 
 /// Machines that may be used: all that are there but those to be avoided, unless there are no
 /// others.
-pub(super) fn machines(
+pub(in crate::cluster) fn machines(
     members: &Members,
     busy: &BTreeMap<NodeName, u32>,
     avoid: &BTreeSet<NodeName>,
@@ -54,16 +60,15 @@ pub(super) fn machines(
     if good.is_empty() { all } else { good }
 }
 
-/// Plans the instances of an epoch that starts from these images.
-pub(super) fn parts(
-    ledger: &Ledger,
-    images: &BTreeMap<AgentId, ImageRecord>,
-    machines: &[Machine],
-) -> Result<Parts, NoMachine> {
+/// What a job's user wants.
+pub(in crate::cluster) fn wishes(ledger: &Ledger) -> Wishes {
     let settings = ledger.settings();
-    let wishes =
-        Wishes { whole_nodes: settings.placement == Placement::Node, pins: settings.place.clone() };
-    let inputs: Vec<Image> = images
+    Wishes { whole_nodes: settings.placement == Placement::Node, pins: settings.place.clone() }
+}
+
+/// A checkpoint's images, as a placement wants them.
+pub(in crate::cluster) fn inputs(images: &BTreeMap<AgentId, ImageRecord>) -> Vec<Image> {
+    images
         .iter()
         .map(|(instance, image)| Image {
             instance: *instance,
@@ -78,8 +83,18 @@ pub(super) fn parts(
                 .map(|process| (process.pid, process.parent))
                 .collect(),
         })
-        .collect();
-    let plan = placement::place(&inputs, machines, &wishes)?;
+        .collect()
+}
+
+/// Plans the instances of an epoch that starts from these images. Newcomers get a share of what could
+/// stay.
+pub(super) fn parts(
+    ledger: &Ledger,
+    images: &BTreeMap<AgentId, ImageRecord>,
+    machines: &[Machine],
+    newcomers: &BTreeSet<NodeName>,
+) -> Result<Parts, NoMachine> {
+    let plan = placement::place(&inputs(images), machines, &wishes(ledger), newcomers)?;
     let mut parts = Parts::default();
     let mut number = ledger.next_instance().0;
     for (instance, image) in images {

@@ -161,7 +161,11 @@ impl Job {
         }
         let State::Making(making) = &self.state else { return };
         let machines = plan::machines(&shared.members, &busy, &making.avoid);
-        let parts = match plan::parts(&self.ledger, &images, &machines) {
+        let newcomers = match &self.ledger.cause {
+            cause @ Cause::Join { .. } => cause.nodes().into_iter().collect(),
+            _ => BTreeSet::new(),
+        };
+        let parts = match plan::parts(&self.ledger, &images, &machines, &newcomers) {
             Ok(parts) => parts,
             Err(error) => {
                 self.wait_for(now, shared, error.to_string());
