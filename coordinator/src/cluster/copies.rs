@@ -43,10 +43,6 @@ struct Lack {
     holders: Vec<NodeName>,
 }
 
-fn stays(members: &Members, node: &NodeName) -> bool {
-    members.get(node).is_some_and(|member| member.presence == Presence::There)
-}
-
 impl Job {
     /// Whether it may be restarted or rolled back: the images of one that has come to a good end are of no
     /// more use.
@@ -66,16 +62,25 @@ impl Job {
         let wanted = usize::try_from(self.ledger.settings().copies).unwrap_or(usize::MAX);
         let wanted = wanted.max(1).min(able.count());
         let images = self.ledger.images.get(&checkpoint).into_iter().flatten();
-        images
-            .filter(|(_, image)| image.holders.contains(node))
-            .filter(|(_, image)| {
-                image.holders.iter().filter(|holder| stays(members, holder)).count() < wanted
-            })
-            .map(|(instance, image)| Lack {
-                name: (self.ledger.id.clone(), *instance, checkpoint),
-                holders: image.holders.clone(),
-            })
-            .collect()
+        let committed = self.ledger.history.record(checkpoint);
+        let committed_ms = committed.map_or(0, |record| record.committed_at_ms);
+        let id = &self.ledger.id;
+        let mut lacks = Vec::new();
+        for (instance, image) in images.filter(|(_, image)| image.holders.contains(node)) {
+            let has = |holder: &&NodeName| {
+                members.get(holder).filter(|member| member.presence != Presence::Gone).is_some_and(
+                    |member| member.has_image(id, *instance, checkpoint, committed_ms),
+                )
+            };
+            let holders: Vec<NodeName> = image.holders.iter().filter(has).cloned().collect();
+            let stays = |holder: &&NodeName| {
+                members.get(holder).is_some_and(|member| member.presence == Presence::There)
+            };
+            if holders.iter().filter(stays).count() < wanted {
+                lacks.push(Lack { name: (id.clone(), *instance, checkpoint), holders });
+            }
+        }
+        lacks
     }
 }
 
@@ -148,6 +153,7 @@ impl ClusterMachine {
         self.copying.orders.remove(&name);
         self.copying.failed = None;
         let (job, instance, checkpoint) = name;
+        self.shared.members.note_image(node, &job, instance, checkpoint);
         let Some(found) = self.jobs.get_mut(&job) else { return };
         let image = found.ledger.images.get(&checkpoint).and_then(|images| images.get(&instance));
         if image.is_some_and(|image| !image.holders.contains(node)) {

@@ -1,6 +1,7 @@
 //! Who is a member, and how each of them is.
 
 use crate::event::Time;
+use protocol::agent::{AgentId, CheckpointNumber};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, NodeProfile, Peer, Vitals};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ pub(super) struct Member {
     pub(super) holdings: Vec<Holding>,
     /// It was told that it is free to go, and has not been started again since.
     pub(super) dismissed: bool,
+    /// When it last connected, in milliseconds since 1970 UTC.
+    pub(super) connected_ms: u64,
 }
 
 impl Member {
@@ -42,7 +45,24 @@ impl Member {
             heard: now,
             holdings: Vec::new(),
             dismissed: false,
+            connected_ms: now.unix_ms,
         }
+    }
+
+    /// Whether an image, committed at that time, is on its disk: it may have come back with another one.
+    pub(super) fn has_image(
+        &self,
+        job: &str,
+        instance: AgentId,
+        checkpoint: CheckpointNumber,
+        committed_ms: u64,
+    ) -> bool {
+        committed_ms >= self.connected_ms
+            || self.holdings.iter().any(|holding| {
+                holding.job == job
+                    && holding.instance == instance
+                    && holding.checkpoints.contains(&checkpoint)
+            })
     }
 
     /// Whether messages reach it, as far as is known.
@@ -154,6 +174,20 @@ impl Members {
             .filter(|(_, member)| member.presence != Presence::Gone)
             .map(|(name, member)| Peer { name: name.clone(), address: member.profile.address })
             .collect()
+    }
+
+    /// An image has come to a node's disk.
+    pub(super) fn note_image(
+        &mut self,
+        node: &NodeName,
+        job: &str,
+        instance: AgentId,
+        checkpoint: CheckpointNumber,
+    ) {
+        if let Some(member) = self.table.get_mut(node) {
+            let job = job.to_owned();
+            member.holdings.push(Holding { job, instance, checkpoints: vec![checkpoint] });
+        }
     }
 
     /// Starts the grace anew for all.

@@ -65,6 +65,7 @@ impl ClusterMachine {
             member.connection = Some(connection);
             member.heard = now;
             member.holdings = holdings;
+            member.connected_ms = now.unix_ms;
         }
         let epochs = self
             .jobs

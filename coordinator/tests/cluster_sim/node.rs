@@ -101,6 +101,10 @@ pub struct Node {
     pub disk: BTreeMap<ImageName, Image>,
     pub port: u16,
     pub left: bool,
+    /// How often its agent was started.
+    pub life: u64,
+    /// Whether its agent was told to end, and has announced that.
+    pub leaves: bool,
     /// Told by a new agent about instances that it took over.
     pub adopted: BTreeSet<InstanceKey>,
 }
@@ -146,6 +150,8 @@ impl Node {
             disk: BTreeMap::new(),
             port: 1024,
             left: false,
+            life: 1,
+            leaves: false,
             adopted: BTreeSet::new(),
         }
     }
@@ -165,6 +171,7 @@ impl Node {
             memory: 1 << 30,
             kernel: "6".to_owned(),
             allow_root: true,
+            started_ms: self.life,
         }
     }
 
@@ -207,9 +214,13 @@ impl Node {
     /// The agent dies; what it traced and copied is let go or lost.
     pub fn kill_agent(&mut self) {
         self.agent = false;
+        self.life += 1;
+        self.leaves = false;
         self.connection = None;
         self.welcomed = false;
         self.sent_at.clear();
+        // Where it had its hands in the job, the init keeps that from running on.
+        self.instances.retain(|_, instance| instance.frozen.is_none() || !instance.quiesced);
         for instance in self.instances.values_mut() {
             instance.frozen = None;
             instance.quiesced = false;
@@ -269,6 +280,10 @@ impl Node {
                             out.push(Out::Send(shell, Vec::new()));
                         }
                     }
+                }
+                if self.leaves {
+                    let reason = "told to end".to_owned();
+                    out.push(Out::Send(FromAgent::Leaving { reason }, Vec::new()));
                 }
                 for key in std::mem::take(&mut self.adopted) {
                     if self.instances.contains_key(&key) && random.chance(300) {
@@ -492,6 +507,22 @@ impl Node {
                     instance.kept = instance.kept.max(offset);
                 }
             }
+            ToAgent::Copy { job, instance, checkpoint, holders } => {
+                let name = (job.clone(), instance, checkpoint);
+                let found = self.disk.get(&name).cloned();
+                let found =
+                    found.or_else(|| holders.iter().find_map(|holder| fetch(holder, &name)));
+                let failure = match found.filter(|_| !random.chance(30)) {
+                    Some(image) => {
+                        self.disk.insert(name, image);
+                        None
+                    }
+                    None => Some("nobody gives it".to_owned()),
+                };
+                let copied = FromAgent::Copied { job, instance, checkpoint, failure };
+                out.push(Out::Send(copied, Vec::new()));
+            }
+            ToAgent::Stay { .. } => self.leaves = false,
             ToAgent::Farewell => self.left = true,
             ToAgent::Refused { .. }
             | ToAgent::Peers { .. }

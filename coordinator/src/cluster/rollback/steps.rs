@@ -289,6 +289,7 @@ impl Job {
         let Origin::Image { instance: image, .. } = found.record.origin else { return };
         let Some(checkpoint) = self.ledger.checkpoint else { return };
         let node = found.record.node.clone();
+        shared.members.note_image(&node, &self.ledger.id, image, checkpoint);
         let known = self.ledger.images.get(&checkpoint).and_then(|images| images.get(&image));
         if known.is_some_and(|image| !image.holders.contains(&node)) {
             let job = self.ledger.id.clone();
