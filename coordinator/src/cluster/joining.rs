@@ -77,7 +77,10 @@ impl Job {
         let since = |at_ms: u64| now.unix_ms.saturating_sub(at_ms) as f64 / 1e3;
         Outlook {
             ran: since(self.ledger.created_at_ms),
-            settled: since(self.ledger.history.started_at_ms().unwrap_or(self.ledger.epoch_at_ms)),
+            settled: match self.ledger.rollbacks.last() {
+                Some(_) => since(self.ledger.epoch_at_ms),
+                None => f64::INFINITY,
+            },
             cost: self.cost_of_move(),
         }
     }

@@ -21,7 +21,7 @@ const REST: f64 = 10.0;
 pub struct Outlook {
     /// How long it has run.
     pub ran: f64,
-    /// How long it has run since it was last started, restored or moved.
+    /// How long it has run since it was last restored or moved; endless if it never was.
     pub settled: f64,
     /// How long it stands still for a move, as last measured or else estimated.
     pub cost: f64,

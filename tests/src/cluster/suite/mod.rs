@@ -2,6 +2,7 @@
 
 mod leaving;
 mod members;
+mod moving;
 mod open_mpi;
 mod rows;
 mod stage;
@@ -22,7 +23,7 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES]
+    [open_mpi::CASES, leaving::CASES, moving::CASES, rows::CASES, members::CASES]
         .into_iter()
         .flatten()
         .map(Case::copy)
