@@ -207,8 +207,12 @@ impl ClusterMachine {
 
     /// What keeps a node from going: for its clients, where there is something to be said.
     fn in_the_way(&self, node: &NodeName) -> Option<Option<String>> {
+        // While a job is being made elsewhere, it may yet have to go back to where it was.
         let here = |job: &&Job| {
-            (!job.is_over() && job.nodes().contains(node)) || job.haunted.contains(node)
+            (!job.is_over() && job.nodes().contains(node))
+                || job.haunted.contains(node)
+                || (matches!(job.state, State::Making(_))
+                    && job.leavers_needed(&self.shared.members).contains(node))
         };
         if let Some(job) = self.jobs.values().find(here) {
             let newest = job.ledger.history.newest().map_or(0, |record| record.checkpoint);

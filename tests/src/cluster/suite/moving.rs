@@ -95,7 +95,8 @@ fn moves(job: &ClusterJob<'_>, reason: &str, number: usize) -> Result<(), Failur
     let reasons: Vec<String> =
         job.status()?.rollbacks()?.into_iter().map(|rollback| rollback.reason).collect();
     check(reasons.iter().all(|found| found == reason) && reasons.len() == number, || {
-        format!("the job was moved or rolled back for {reasons:?}")
+        let text = format!("the job was moved or rolled back for {reasons:?}");
+        job.explain(&Failure(text)).0
     })
 }
 
