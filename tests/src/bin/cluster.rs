@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ckptd_tests::cluster::demo;
 use ckptd_tests::cluster::suite::{self, Case, Stage};
@@ -31,6 +31,12 @@ struct Options {
     /// passed already with this executable are left out
     #[arg(long)]
     faults: bool,
+    /// Let nodes leave, be lost and join at random instead, from this seed
+    #[arg(long, value_name = "SEED")]
+    history: Option<u64>,
+    /// How long a history is, in seconds
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
     /// Run each that often
     #[arg(long, default_value_t = 1)]
     times: usize,
@@ -73,6 +79,14 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let stage = Stage::new(&workspace)?;
     if options.demo {
         demo::run(&stage)?;
+        return Ok(true);
+    }
+    if let Some(first) = options.history {
+        for seed in first..first + options.times as u64 {
+            println!("history {seed}");
+            suite::history::run(&stage, seed, Duration::from_secs(options.seconds))?;
+            println!("pass history {seed}");
+        }
         return Ok(true);
     }
     if options.faults {

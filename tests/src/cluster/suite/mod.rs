@@ -1,6 +1,7 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
 pub mod faults;
+pub mod history;
 mod leaving;
 mod members;
 mod open_mpi;
