@@ -64,7 +64,9 @@ impl Stage {
     /// Whether the job stands still.
     fn stands(&self) -> bool {
         match self {
-            Self::Frozen(_) | Self::Quiesced(_) | Self::Sealed(_, Some(_)) | Self::Parked(_) => true,
+            Self::Frozen(_) | Self::Quiesced(_) | Self::Sealed(_, Some(_)) | Self::Parked(_) => {
+                true
+            }
             Self::Snapshot(snapshot) | Self::Writing(snapshot) => snapshot.stands(),
             Self::Sealed(_, None) => false,
         }
@@ -563,8 +565,8 @@ impl Worker {
     /// them.
     fn kill_instance(&mut self) {
         let Some(job) = self.job.as_ref().filter(|job| job.is_instance()) else { return };
-        let stands = self.held.is_some()
-            || self.flight.as_ref().is_some_and(|(_, stage)| stage.stands());
+        let stands =
+            self.held.is_some() || self.flight.as_ref().is_some_and(|(_, stage)| stage.stands());
         if stands {
             for pid in descendants(job.init()).unwrap_or_default() {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);

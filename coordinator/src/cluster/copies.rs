@@ -68,9 +68,10 @@ impl Job {
         let mut lacks = Vec::new();
         for (instance, image) in images.filter(|(_, image)| image.holders.contains(node)) {
             let has = |holder: &&NodeName| {
-                members.get(holder).filter(|member| member.presence != Presence::Gone).is_some_and(
-                    |member| member.has_image(id, *instance, checkpoint, committed_ms),
-                )
+                members
+                    .get(holder)
+                    .filter(|member| member.presence != Presence::Gone)
+                    .is_some_and(|member| member.has_image(id, *instance, checkpoint, committed_ms))
             };
             let holders: Vec<NodeName> = image.holders.iter().filter(has).cloned().collect();
             let stays = |holder: &&NodeName| {
@@ -87,9 +88,8 @@ impl Job {
 impl ClusterMachine {
     /// Whether images would be in too few places without this node; what is to be said about it.
     pub(super) fn lacks_copies(&self, node: &NodeName) -> Option<Option<String>> {
-        let lacking = self.jobs.values().any(|job| {
-            !job.lacks(&self.shared.members, node).is_empty()
-        });
+        let lacking =
+            self.jobs.values().any(|job| !job.lacks(&self.shared.members, node).is_empty());
         lacking.then(|| {
             let failed = self.copying.failed.as_ref();
             failed.map(|reason| format!("{node} can't go yet: its images are needed: {reason}"))
@@ -139,7 +139,13 @@ impl ClusterMachine {
     }
 
     /// A copy was made, or could not be.
-    pub(super) fn copied(&mut self, now: Now, node: &NodeName, name: Name, failure: Option<String>) {
+    pub(super) fn copied(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        name: Name,
+        failure: Option<String>,
+    ) {
         let Some(order) = self.copying.orders.get_mut(&name).filter(|order| order.node == *node)
         else {
             return;

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What a restore takes besides its bytes, in seconds, while none has been measured.
 const FIRST_RESTORE: f64 = 0.5;
 /// Bytes that are fetched and restored in a second, likewise.
-const FIRST_RATE: f64 = 200e6;
+const FIRST_RATE: f64 = 400e6;
 
 impl Job {
     /// A checkpoint is about to be taken: is it to be the beginning of a move?

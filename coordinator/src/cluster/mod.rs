@@ -37,8 +37,8 @@ pub use secrets::{Secrets, SeededSecrets};
 pub use settings::{ClusterSettings, RollbackLimits};
 
 use crate::event::Event;
-use job::{Job, State};
 use copies::Copying;
+use job::{Job, State};
 use leave::Leaving;
 use protocol::cluster::NodeName;
 use recover::Recovered;

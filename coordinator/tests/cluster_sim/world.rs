@@ -3,6 +3,7 @@
 
 use crate::node::{Life, Node, Out, launch_spec, written};
 use crate::random::Random;
+use base64::Engine;
 use coordinator::Time;
 use coordinator::cluster::entry::Cause;
 use coordinator::cluster::{
@@ -14,7 +15,6 @@ use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, JobUser, Stream, ToAgent};
 use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Interval, JobSettings};
-use base64::Engine;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
@@ -1039,7 +1039,8 @@ impl World {
 
     /// A job that goes on elsewhere has not done a thing since its checkpoint.
     fn judge_move(&self, epoch: u64, checkpoint: u64) {
-        let image = self.nodes.iter().flat_map(|node| &node.disk).find(|(name, _)| name.2 == checkpoint);
+        let image =
+            self.nodes.iter().flat_map(|node| &node.disk).find(|(name, _)| name.2 == checkpoint);
         let Some((_, image)) = image else { return };
         for instance in self.nodes.iter().flat_map(|node| node.instances.values()) {
             assert!(
@@ -1076,9 +1077,8 @@ impl World {
         for instance in images.keys() {
             let name = (record.job.clone(), *instance, record.checkpoint);
             let elsewhere = self.nodes.iter().enumerate();
-            let held = elsewhere.filter(|(index, other)| {
-                *index != leaver && other.disk.contains_key(&name)
-            });
+            let held = elsewhere
+                .filter(|(index, other)| *index != leaver && other.disk.contains_key(&name));
             assert!(
                 !node.disk.contains_key(&name) || held.count() > 0,
                 "{name:?} goes with {}",

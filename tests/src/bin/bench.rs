@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ckptd_tests::bench::figure::heading;
 use ckptd_tests::bench::subject::Setting;
-use ckptd_tests::bench::{chart, cluster, engine, timeline};
+use ckptd_tests::bench::{chart, cluster, engine, moving, timeline};
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
 use clap::{Parser, Subcommand};
@@ -98,7 +98,8 @@ fn run_cluster(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
     let stage = Stage::new(&workspace)?;
     let rounds = if quick { 2 } else { 5 };
     println!("medians of {rounds} losses; {}\n", machine());
-    let measured = cluster::measure(&stage, rounds)?;
+    let mut measured = cluster::measure(&stage, rounds)?;
+    measured.figures.extend(moving::measure(&stage, rounds)?);
     print!("{}", heading());
     measured.figures.iter().for_each(|figure| print!("{}", figure.text()));
     println!(

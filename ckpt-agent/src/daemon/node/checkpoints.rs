@@ -6,8 +6,8 @@ use std::time::Duration;
 use protocol::agent::{
     AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ImageSummary, Step,
 };
-use protocol::cluster::{InstanceKey, NodeName};
 use protocol::cluster::agent::{FromAgent, RelaySide};
+use protocol::cluster::{InstanceKey, NodeName};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -17,6 +17,7 @@ use crate::daemon::copies;
 use crate::daemon::event::{Copied, Event};
 use crate::daemon::folders::is_job_id;
 use crate::daemon::relay::Order;
+use crate::fault;
 
 /// How long relays may take to stand still.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
@@ -102,6 +103,7 @@ impl Node {
         let of = key.clone();
         let task = tokio::spawn(async move {
             let place = folder.clone();
+            fault::point("copy");
             let gather = move || {
                 let user = user.transpose()?.flatten();
                 copies::facts(&place, checkpoint, &features, user.as_ref())
@@ -119,6 +121,7 @@ impl Node {
                     Err(reason) => warnings.push(format!("no copy on {node}: {reason}")),
                 }
             }
+            fault::point("copied");
             let copied = Copied { key: of, checkpoint, summary, facts, holders, warnings };
             events.tell(Event::Copied(Box::new(copied)));
         });
@@ -181,8 +184,7 @@ impl Node {
                 let lock = busy.fetching(&folder);
                 let _alone = lock.lock().await;
                 if !copies::is_here(&folder, checkpoint).await {
-                    let holders: Vec<_> =
-                        holders.into_iter().filter(|node| *node != own).collect();
+                    let holders: Vec<_> = holders.into_iter().filter(|node| *node != own).collect();
                     copies::fetch(&peers, &holders, &job, instance, &folder, checkpoint).await?;
                 }
                 copies::complete(&folder, checkpoint).await
@@ -214,6 +216,7 @@ impl Node {
                     result = Err(format!("the copy on {node} lacks its commit mark: {reason}"));
                 }
             }
+            fault::point("marked");
             events.tell(Event::Marked(of, checkpoint, result));
         });
     }

@@ -171,8 +171,7 @@ impl Job {
                 };
                 let parks = matches!(&self.state, State::Running(r) if r.machine.is_parked());
                 let none = || Cause::Again { reason: "nothing to move for is left".to_owned() };
-                let parked =
-                    parks.then(|| self.moves_for(&shared.members).unwrap_or_else(none));
+                let parked = parks.then(|| self.moves_for(&shared.members).unwrap_or_else(none));
                 let entry = ClusterEntry::Committed { job: job.clone(), record, images, parked };
                 shared.append_for_checkpoint(entry, &job, epoch, checkpoint);
                 None

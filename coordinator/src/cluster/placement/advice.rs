@@ -89,8 +89,5 @@ pub fn advise(
 
 pub(super) fn targets(board: &Board<'_>, newcomers: &BTreeSet<NodeName>) -> BTreeSet<usize> {
     let named = board.machines.iter().enumerate();
-    named
-        .filter(|(_, machine)| newcomers.contains(&machine.name))
-        .map(|(index, _)| index)
-        .collect()
+    named.filter(|(_, machine)| newcomers.contains(&machine.name)).map(|(index, _)| index).collect()
 }

@@ -50,7 +50,7 @@ fn start<'a>(ckptd: &'a Ckptd, options: &[&str]) -> Result<ClusterJob<'a>, Failu
         "nqueens",
         "13",
         "--ballast",
-        "16",
+        "4",
         "--chat",
         "40",
         "--progress",
@@ -143,7 +143,8 @@ fn leave_copies(stage: &Stage) -> Result<(), Failure> {
     let left = ckptd.ckptd(0, &["leave", &partner])?;
     check(left.status == 0, || format!("leave: {}", left.stderr))?;
     let held: BTreeSet<String> = job.status()?.holders().into_iter().flatten().collect();
-    let others: Vec<&String> = held.iter().filter(|node| **node != home && **node != partner).collect();
+    let others: Vec<&String> =
+        held.iter().filter(|node| **node != home && **node != partner).collect();
     check(!others.is_empty(), || format!("{partner} has gone, its images are on {held:?}"))?;
     moves(&job, "leave", 0)?;
     let number = |node: &str| node.trim_start_matches("node").parse().unwrap_or(0);
@@ -163,9 +164,8 @@ fn leave_cut(stage: &Stage) -> Result<(), Failure> {
     std::thread::sleep(Duration::from_millis(600));
     ckptd.kill_coordinator()?;
     ckptd.start_coordinator()?;
-    let gone = until("the agent of node3 has ended", LIMIT, || {
-        Ok((!ckptd.agent_runs(3)?).then_some(()))
-    });
+    let gone =
+        until("the agent of node3 has ended", LIMIT, || Ok((!ckptd.agent_runs(3)?).then_some(())));
     gone.map_err(|failure| job.explain(&failure))?;
     let on = job.status()?.spread_of("nqueens");
     check(!on.contains_key("node3"), || format!("{on:?}"))?;
