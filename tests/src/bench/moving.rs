@@ -20,8 +20,8 @@ const WINDOW: Duration = Duration::from_secs(6);
 const GOAL: f64 = 0.3;
 /// How far a prediction may be from what is measured.
 const PREDICTION_GOAL: f64 = 0.2;
-/// Cores of each node where a newcomer is to be worth something: three nodes stay below two cores.
-const CORES: f64 = 0.5;
+/// Cores of each node where a newcomer is to be worth something: three nodes stay well below the machine.
+const CORES: f64 = 0.3;
 
 /// Measures both, so many times.
 ///
@@ -32,9 +32,11 @@ pub fn measure(stage: &Stage, rounds: usize) -> Result<Vec<Figure>, Failure> {
     let (mut predicted, mut measured, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=rounds {
         eprintln!("departure and newcomer {round} of {rounds}");
+        let (expected, found) = join(stage)?;
+        eprintln!("    faster: {expected:.2} expected, {found:.2} measured");
         announced.push(time_lost(stage, true)?);
         silent.push(time_lost(stage, false)?);
-        let (expected, found) = join(stage)?;
+        eprintln!("    lost: {:.2?} s announced, {:.2?} s silent", announced.last(), silent.last());
         predicted.push(expected);
         measured.push(found);
         errors.push((expected / found - 1.0).abs());
@@ -73,7 +75,7 @@ fn start<'a>(ckptd: &'a Ckptd, ballast: &str) -> Result<ClusterJob<'a>, Failure>
         "mpi_yield_when_idle",
         "1",
         "nqueens",
-        "12",
+        "14",
         "--ballast",
         ballast,
         "--progress",
@@ -132,7 +134,7 @@ fn time_lost(stage: &Stage, announced: bool) -> Result<f64, Failure> {
 fn join(stage: &Stage) -> Result<(f64, f64), Failure> {
     let spec = Spec { cores: Some(CORES), ..Spec::new(3) };
     let ckptd = stage.cluster_of(Setup { spec, agents: 2, ..Setup::new(3) })?;
-    let mut job = start(&ckptd, "16")?;
+    let mut job = start(&ckptd, "4")?;
     let before = speed(&job)?;
     let token = ckptd.new_token(&["--uses", "1"])?;
     let _agent = ckptd.join(3, &token, "node3")?;
