@@ -90,6 +90,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         memory: 1 << 30,
         kernel: "6.1".into(),
         allow_root: false,
+        started_ms: 1,
     };
     FromAgent::Hello { version: VERSION, profile, instances: Vec::new(), holdings: Vec::new() }
 }

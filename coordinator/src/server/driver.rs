@@ -12,7 +12,7 @@ use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::client::{Answer, Ask, MAX_ASK};
 use protocol::cluster::{NodeName, VERSION};
 use protocol::frame;
-use protocol::transport::{Outbox, OutboxError};
+use protocol::transport::{Fingerprint, Outbox, OutboxError};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{MutexGuard, PoisonError};
@@ -34,6 +34,8 @@ pub enum Incoming {
     Connected {
         /// The node.
         node: NodeName,
+        /// By which certificate.
+        certificate: Fingerprint,
         /// Number of the connection.
         connection: u64,
         /// The way to it.
@@ -193,10 +195,10 @@ impl Driver {
 
     fn take(&mut self, event: Incoming) {
         match event {
-            Incoming::Connected { node, connection, outbox, closer, remote } => {
+            Incoming::Connected { node, certificate, connection, outbox, closer, remote } => {
                 // It may have been turned out since it was let in.
                 let newest = self.links.get(&node).is_none_or(|link| link.connection < connection);
-                if newest && self.admission().is_member(&node) {
+                if newest && self.admission().is_member(&node, &certificate) {
                     tracing::info!("{node} is connected from {remote}");
                     self.links.insert(node, Link { connection, outbox, _closer: closer });
                 }

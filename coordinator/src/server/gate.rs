@@ -5,7 +5,9 @@ use super::driver::Incoming;
 use crate::server::wall_ms;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, ToAgent};
-use protocol::transport::{Acceptor, Connection, FrameReceiver, Guest, Outbox, TransportError};
+use protocol::transport::{
+    Acceptor, Connection, Fingerprint, FrameReceiver, Guest, Outbox, TransportError,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -69,10 +71,10 @@ async fn take(
         (admitted, admission.authority().pem().to_owned())
     };
     match admitted {
-        Ok(Admitted::Agent(node)) => {
+        Ok(Admitted::Agent(node, certificate)) => {
             // Rising in the order in which nodes are admitted: a newer one replaces an older one.
             let connection = connections.fetch_add(1, Ordering::Relaxed);
-            converse(guest, node, connection, incoming).await
+            converse(guest, node, certificate, connection, incoming).await
         }
         Ok(Admitted::Joined(node, certified)) => {
             tracing::info!("{node} has joined from {remote}");
@@ -96,6 +98,7 @@ async fn take(
 async fn converse(
     guest: Guest,
     node: NodeName,
+    certificate: Fingerprint,
     connection: u64,
     incoming: &mpsc::Sender<Incoming>,
 ) -> Result<(), TransportError> {
@@ -116,6 +119,7 @@ async fn converse(
     let (closer, mut closed) = mpsc::channel(1);
     let connected = Incoming::Connected {
         node: node.clone(),
+        certificate,
         connection,
         outbox: outbox.clone(),
         closer,
