@@ -811,7 +811,7 @@ impl World {
 
     fn answered(&mut self, answer: Answer) {
         match answer {
-            Answer::Started { job, .. } => {
+            Answer::Accepted { job } | Answer::Started { job, .. } => {
                 self.job = Some(job);
             }
             Answer::Ended { .. } => self.waiting_client = false,
