@@ -1,10 +1,12 @@
 //! The end-to-end tests of the cluster: nodes of namespaces, killed, cut off and brought back.
 
+use std::collections::VecDeque;
 use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ckptd_tests::cluster::demo;
-use ckptd_tests::cluster::suite::{self, Stage};
+use ckptd_tests::cluster::suite::{self, Case, Stage};
 use ckptd_tests::workspace::Workspace;
 use clap::Parser;
 
@@ -66,27 +68,59 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         demo::run(&stage)?;
         return Ok(true);
     }
-    let (mut passed, mut failed) = (0, 0);
     let began = Instant::now();
-    // One after the other: each keeps all cores busy, and time limits are part of what is tested.
-    for case in cases.iter().flat_map(|case| std::iter::repeat_n(case, options.times)) {
-        let started = Instant::now();
-        let outcome = (case.run)(&stage);
-        let took = started.elapsed().as_secs_f64();
-        match outcome {
-            Ok(()) => {
-                passed += 1;
-                println!("pass {} ({took:.1} s)", case.name);
-            }
-            Err(failure) => {
-                failed += 1;
-                println!("FAIL {} ({took:.1} s): {failure}", case.name);
-            }
-        }
-    }
+    let (light, heavy): (VecDeque<_>, VecDeque<_>) =
+        cases.iter().flat_map(|case| std::iter::repeat_n(case, options.times)).partition(light);
+    let score = Mutex::new(Score::default());
+    // Cases that mostly wait, two side by side, each with a cluster of its own; then one after the other
+    // those that keep all cores busy.
+    let light = Mutex::new(light);
+    std::thread::scope(|scope| {
+        scope.spawn(|| lane(&light, &stage, &score));
+        lane(&light, &stage, &score);
+    });
+    lane(&Mutex::new(heavy), &stage, &score);
+    let Score { passed, failed } = *held(&score);
     println!(
         "{passed} passed, {failed} failed; the cluster took {:.1} s",
         began.elapsed().as_secs_f64()
     );
     Ok(failed == 0)
+}
+
+#[derive(Default)]
+struct Score {
+    passed: usize,
+    failed: usize,
+}
+
+/// Whether a case may share the machine with another one.
+fn light(case: &&Case) -> bool {
+    suite::light(case.name)
+}
+
+/// Runs cases until none is left.
+fn lane(cases: &Mutex<VecDeque<&Case>>, stage: &Stage, score: &Mutex<Score>) {
+    loop {
+        let Some(case) = held(cases).pop_front() else { return };
+        let started = Instant::now();
+        let outcome = (case.run)(stage);
+        let took = started.elapsed().as_secs_f64();
+        let mut score = held(score);
+        match outcome {
+            Ok(()) => {
+                score.passed += 1;
+                println!("pass {} ({took:.1} s)", case.name);
+            }
+            Err(failure) => {
+                score.failed += 1;
+                println!("FAIL {} ({took:.1} s): {failure}", case.name);
+            }
+        }
+    }
+}
+
+/// What a lane that panicked left behind still counts.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

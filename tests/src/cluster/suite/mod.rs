@@ -34,6 +34,11 @@ pub fn open() -> Vec<Case> {
     rows::OPEN.iter().map(Case::copy).collect()
 }
 
+/// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
+pub fn light(name: &str) -> bool {
+    rows::CASES.iter().any(|case| case.name == name)
+}
+
 impl Case {
     fn copy(&self) -> Case {
         Case { name: self.name, about: self.about, run: self.run }
