@@ -148,7 +148,17 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         ("PMIX_MCA_gds", "ds21,ds12,hash"),
         ("OMPI_MCA_mpi_preconnect_mpi", "0"),
     ];
-    let mpich = real("mpich", queens("mpiexec.hydra -np 2", &mpich), "rank 1 of 2", QUEENS.1);
+    let mpich_command = queens("mpiexec.hydra -np 2", &mpich);
+    let mut mpich_separable =
+        real("mpich-separable", mpich_command.clone(), "rank 1 of 2", QUEENS.1);
+    mpich_separable.environment = vec![("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")];
+    let mut mpich_default = real("mpich-default", mpich_command, "rank 1 of 2", QUEENS.1);
+    mpich_default.environment = vec![("UCX_TLS", "all"), ("MPIR_CVAR_NOLOCAL", "0")];
+    let allreduce = format!(
+        "mpirun.openmpi --oversubscribe -np 3 /usr/bin/python3 {} {WORK_SECONDS}",
+        script("allreduce.py")
+    );
+    let allreduce = real("mpi4py", words(&allreduce), "rank 2 of 3", "allreduce: right");
     let python = vec!["python3".to_owned(), script("threads.py"), WORK_SECONDS.to_owned()];
     let redis = vec!["python3".to_owned(), script("redis.py"), WORK_SECONDS.to_owned()];
     let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
@@ -158,7 +168,9 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         real("redis", redis, "started", "redis: right"),
         real("bash-pipeline", pipeline, "started", "pipeline: right"),
         Real { named: true, ..default },
-        Real { named: true, ..mpich },
+        mpich_separable,
+        mpich_default,
+        allreduce,
     ])
 }
 

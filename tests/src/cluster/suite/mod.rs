@@ -4,10 +4,12 @@ mod leaving;
 mod members;
 mod open_mpi;
 mod rows;
+mod runtimes;
 mod stage;
 
 use crate::job::Failure;
 
+pub use runtimes::start_at;
 pub use stage::Stage;
 
 /// One test.
@@ -22,7 +24,7 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES]
+    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES, runtimes::CASES]
         .into_iter()
         .flatten()
         .map(Case::copy)
