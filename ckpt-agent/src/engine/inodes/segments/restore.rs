@@ -99,17 +99,22 @@ fn get(key: i32, size: u64) -> nix::Result<i32> {
 
 /// A segment tells for ever who made it.
 fn as_creator<T>(creator: (u32, u32), make: impl FnOnce() -> T) -> T {
-    use nix::unistd::{Gid, Uid, getegid, geteuid, setegid, seteuid};
+    use nix::unistd::{Gid, Uid, getegid, geteuid, setegid, seteuid, setfsgid, setfsuid};
     let (user, group) = (geteuid(), getegid());
     if !user.is_root() || creator == (user.as_raw(), group.as_raw()) {
         return make();
     }
+    // An impossible number changes nothing and tells what is: whose files are made meanwhile.
+    let (file_user, file_group) =
+        (setfsuid(Uid::from_raw(u32::MAX)), setfsgid(Gid::from_raw(u32::MAX)));
     // Whoever may not be this user makes it as himself.
     let _ = setegid(Gid::from_raw(creator.1));
     let _ = seteuid(Uid::from_raw(creator.0));
     let made = make();
     let _ = seteuid(user);
     let _ = setegid(group);
+    setfsgid(file_group);
+    setfsuid(file_user);
     made
 }
 
