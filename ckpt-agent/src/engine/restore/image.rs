@@ -67,6 +67,11 @@ impl Image {
             way_out: "bring them back together".into(),
         })?;
         self.processes.retain(|pid, _| part.members.contains(pid));
+        for file in &part.idle {
+            if let Some(file) = self.graph.files.get_mut(file.0 as usize) {
+                file.object.become_idle();
+            }
+        }
         Ok(part)
     }
 
