@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::engine::dump::process_file;
 use crate::engine::graph::{BlobId, FileId, Graph, ProcessImage, ProcessState};
 use crate::engine::objects::{OuterSocket as Outer, outer_sockets as find};
+use crate::engine::split::Holdings;
 use crate::rewire::{MOST_UNREAD, Role, Secret, WireOrder, WirePort};
 use crate::store::{Checkpoint, ChunkReader};
 
@@ -27,31 +28,17 @@ pub fn outer_sockets(
 ) -> Result<Vec<OuterSocket>, String> {
     let image = Checkpoint::open(folder, checkpoint).map_err(|damage| damage.to_string())?;
     let graph: Graph = image.read_json("graph.json").map_err(|damage| damage.to_string())?;
-    let files = files_of(&image, &graph, |pid| assignment.get(&pid) == Some(&part))?;
+    let living = graph.processes.iter().filter(|node| node.state == ProcessState::Alive);
+    let images = living.map(|node| image.read_json::<ProcessImage>(&process_file(node.pid)));
+    let images: Vec<ProcessImage> =
+        images.collect::<Result<_, _>>().map_err(|damage| damage.to_string())?;
+    let files = Holdings::of(&graph, &images).files_of(|pid| assignment.get(&pid) == Some(&part));
     Ok(find(&graph, &files)
         .into_iter()
         // Bytes that never arrived can't be had: it is found reset, as on one machine.
         .filter(|socket| !socket.in_flight)
         .map(|socket| OuterSocket { file: socket.file.0, local: socket.local, peer: socket.peer })
         .collect())
-}
-
-/// Descriptions that processes hold.
-fn files_of(
-    image: &Checkpoint,
-    graph: &Graph,
-    is_meant: impl Fn(i32) -> bool,
-) -> Result<BTreeSet<FileId>, String> {
-    let mut files = BTreeSet::new();
-    for node in graph.processes.iter().filter(|node| is_meant(node.pid)) {
-        if node.state != ProcessState::Alive {
-            continue;
-        }
-        let process: ProcessImage =
-            image.read_json(&process_file(node.pid)).map_err(|damage| damage.to_string())?;
-        files.extend(process.descriptors.iter().map(|descriptor| descriptor.file));
-    }
-    Ok(files)
 }
 
 /// Makes the connections of an instance, and lays into them what had not been read.

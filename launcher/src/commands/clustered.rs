@@ -29,7 +29,7 @@ pub struct Prepared {
 pub fn run(
     context: &Context,
     cluster: &Cluster,
-    arguments: RunArguments,
+    mut arguments: RunArguments,
     prepared: Prepared,
 ) -> Result<u8, Failure> {
     let Prepared { found, directory, mut environment } = prepared;
@@ -37,7 +37,7 @@ pub fn run(
     let what = format!("run {}", program.to_string_lossy());
     let settings = changed(JobSettings::default(), &arguments.options)?;
     let nodes = cluster.listing(&what, &Ask::Nodes)?;
-    cluster::mpi::prepare(&arguments.command, &found, &directory, &nodes, &mut environment);
+    cluster::mpi::prepare(&mut arguments.command, &found, &directory, &nodes, &mut environment);
     let (launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     let request = RunRequest { name: arguments.name, launch, settings, detach: arguments.detach };
     foreground(context, cluster, what, Ask::Run(Box::new(request)), input, &arguments.options)

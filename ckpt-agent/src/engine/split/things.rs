@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::graph::{FileId, Graph, InodeId, OpenFile, Origin, Pid, RelayEnd, RelayKind};
+use super::super::inodes::segments;
 use super::super::objects::{
     Object, Pipe, TcpPeer, Terminal, TerminalSide, UnixKind, UnixLink, UnixSocket,
 };
@@ -82,7 +83,17 @@ pub(super) fn inodes(
             needed.insert(InodeId(index as u32));
         }
     }
+    let mapped = all_mapped(holdings);
+    if holdings.by_process.keys().next().is_some_and(|first| members.contains(first)) {
+        needed.extend(segments::unattached(&graph.inodes, &mapped));
+    }
     needed
+}
+
+/// Carried inodes that any process maps.
+pub(super) fn all_mapped(holdings: &Holdings) -> BTreeSet<InodeId> {
+    let all = holdings.by_process.values();
+    all.flat_map(|possessions| possessions.mapped.keys().copied()).collect()
 }
 
 struct Divider<'a> {

@@ -6,10 +6,12 @@ mod leaving;
 mod members;
 mod open_mpi;
 mod rows;
+mod runtimes;
 mod stage;
 
 use crate::job::Failure;
 
+pub use runtimes::start_at;
 pub use stage::Stage;
 
 /// One test.
@@ -24,7 +26,14 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES, faults::CASES]
+    [
+        open_mpi::CASES,
+        leaving::CASES,
+        rows::CASES,
+        members::CASES,
+        faults::CASES,
+        runtimes::CASES,
+    ]
         .into_iter()
         .flatten()
         .map(Case::copy)
