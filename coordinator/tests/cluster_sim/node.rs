@@ -402,7 +402,7 @@ impl Node {
                 );
                 out.push(Out::Send(FromAgent::Prepared { key, sockets }, Vec::new()));
             }
-            ToAgent::Restore { key, connections } => {
+            ToAgent::Restore { key, connections, .. } => {
                 let Some(instance) = self.instances.get_mut(&key) else { return out };
                 if random.chance(30) {
                     self.instances.remove(&key);
@@ -417,13 +417,14 @@ impl Node {
                     FromAgent::Restored {
                         key,
                         relays,
+                        outputs: Vec::new(),
                         listeners: Vec::new(),
                         warnings: Vec::new(),
                     },
                     Vec::new(),
                 ));
             }
-            ToAgent::Go { key, links } => {
+            ToAgent::Go { key, links, .. } => {
                 let Some(instance) = self.instances.get_mut(&key) else { return out };
                 instance.life = Life::Running;
                 instance.links = links.into_iter().map(|link| (link.side.clone(), link)).collect();

@@ -402,7 +402,7 @@ impl World {
             eprintln!("{:>7} -> {}: {}", self.now / MILLI, self.nodes[node].name, brief(&message));
         }
         match &message {
-            ToAgent::Go { key, links } => self.judge_go(key, links),
+            ToAgent::Go { key, links, .. } => self.judge_go(key, links),
             ToAgent::Keep { images, .. } => self.judge_keep(images),
             ToAgent::Launch(order) => self.judge_alone(order.key.epoch),
             _ => {}
