@@ -136,13 +136,14 @@ impl Job {
             *part = wanted;
         }
         order.cluster = Some(cluster);
-        let connections: Vec<(Connection, OwnedFd)> = connections
-            .into_iter()
-            .map(|(file, fd)| (Connection { file, absent: None }, fd))
-            .chain(absent.into_iter().map(|(end, fd)| {
-                (Connection { file: FileId(u32::MAX), absent: Some(end) }, fd)
-            }))
-            .collect();
+        let connections: Vec<(Connection, OwnedFd)> =
+            connections
+                .into_iter()
+                .map(|(file, fd)| (Connection { file, absent: None }, fd))
+                .chain(absent.into_iter().map(|(end, fd)| {
+                    (Connection { file: FileId(u32::MAX), absent: Some(end) }, fd)
+                }))
+                .collect();
         order.connections = u32::try_from(connections.len()).unwrap_or(u32::MAX);
         let (job, started) = Self::start(order, connections, requests)?;
         let restored = Restored {

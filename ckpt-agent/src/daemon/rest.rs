@@ -123,7 +123,8 @@ pub fn look(init: i32) -> Result<Look, String> {
         .collect();
     let mut states = BTreeMap::new();
     for pid in pids {
-        let status = read_text(&format!("/proc/{pid}/status")).map_err(|error| error.to_string())?;
+        let status =
+            read_text(&format!("/proc/{pid}/status")).map_err(|error| error.to_string())?;
         if let Some(status) = status {
             states.insert(pid, status);
         }
@@ -186,7 +187,8 @@ fn used(pid: i32) -> Result<u64, String> {
     for thread in thread_numbers(pid).map_err(|error| error.to_string())? {
         let path = format!("/proc/{pid}/task/{thread}/schedstat");
         let text = read_text(&path).map_err(|error| error.to_string())?.unwrap_or_default();
-        let times = text.split_ascii_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
+        let times =
+            text.split_ascii_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
         sum = times.fold(sum, u64::saturating_add);
     }
     Ok(sum)

@@ -46,9 +46,10 @@ impl Node {
         for link in fallen.outputs {
             let side = link.side.clone();
             // It may be here from before.
-            let known = self.instances.get(key).is_some_and(|instance| {
-                instance.relays.iter().any(|relay| relay.side == side)
-            });
+            let known = self
+                .instances
+                .get(key)
+                .is_some_and(|instance| instance.relays.iter().any(|relay| relay.side == side));
             if !known {
                 if let Err(error) = self.sink(key, side, RelayState::default(), Some(link)) {
                     self.warn(key, format!("output of a process is lost: {error}"));
@@ -127,9 +128,8 @@ impl Node {
 
     /// Inits of the job's other instances on this machine.
     pub(super) fn other_inits(&self, key: &InstanceKey) -> Vec<i32> {
-        let same = |other: &InstanceKey| {
-            other != key && other.job == key.job && other.epoch == key.epoch
-        };
+        let same =
+            |other: &InstanceKey| other != key && other.job == key.job && other.epoch == key.epoch;
         let others = self.instances.iter().filter(|(other, _)| same(other));
         let alive = others.filter(|(_, instance)| instance.lives() && instance.init != 0);
         alive.map(|(_, instance)| instance.init).collect()

@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::{
-    InstanceSettings, JobUser, LaunchOrder, PrepareOrder, RelayLink, RelaySide, ShellCall,
-    Skipped,
+    InstanceSettings, JobUser, LaunchOrder, PrepareOrder, RelayLink, RelaySide, ShellCall, Skipped,
 };
 use protocol::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
 
+use crate::daemon::absent::Absent;
 use crate::daemon::console::ConsoleHandle;
 use crate::daemon::control::Control;
-use crate::daemon::absent::Absent;
 use crate::daemon::node::fallen::Resting;
 use crate::daemon::node::shell_calls::ShellEnd;
 use crate::daemon::relay::RelayHandle;

@@ -166,13 +166,7 @@ impl Node {
         }
         if is_restored {
             let (key, listeners) = (key.clone(), moved);
-            self.tell(FromAgent::Restored {
-                key,
-                relays: sides,
-                outputs,
-                listeners,
-                warnings,
-            });
+            self.tell(FromAgent::Restored { key, relays: sides, outputs, listeners, warnings });
         } else {
             self.tell(FromAgent::Launched { key: key.clone(), root });
             warnings.into_iter().for_each(|text| self.warn(key, text));

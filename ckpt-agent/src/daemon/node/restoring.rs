@@ -133,9 +133,8 @@ impl Node {
                 let mut made =
                     wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;
                 let (folder, checkpoint) = (image.clone(), order.checkpoint);
-                let alone = spawn_blocking(move || {
-                    wiring::without_peers(&folder, checkpoint, &skipped)
-                });
+                let alone =
+                    spawn_blocking(move || wiring::without_peers(&folder, checkpoint, &skipped));
                 let alone = alone.await.unwrap_or_else(|error| Err(error.to_string()))?;
                 made.extend(alone.natives);
                 let restore = RestoreSetup {

@@ -39,10 +39,7 @@ impl Departing {
     }
 
     /// For the log.
-    pub(super) fn daemons(
-        &self,
-        images: &BTreeMap<AgentId, ImageRecord>,
-    ) -> Vec<DepartedDaemon> {
+    pub(super) fn daemons(&self, images: &BTreeMap<AgentId, ImageRecord>) -> Vec<DepartedDaemon> {
         let mut daemons = Vec::new();
         for (instance, pids) in &self.pids {
             let Some(image) = images.get(instance) else { continue };
@@ -67,10 +64,7 @@ fn root_image(images: &BTreeMap<AgentId, ImageRecord>) -> Option<AgentId> {
 }
 
 /// Whether an image has nothing in it but daemons, and not the job's first process.
-pub(super) fn is_daemons_only(
-    instance: AgentId,
-    images: &BTreeMap<AgentId, ImageRecord>,
-) -> bool {
+pub(super) fn is_daemons_only(instance: AgentId, images: &BTreeMap<AgentId, ImageRecord>) -> bool {
     let Some(image) = images.get(&instance) else { return false };
     let idle = image.facts.units.iter().all(|unit| unit.load == 0);
     idle && !image.facts.units.is_empty() && root_image(images) != Some(instance)
@@ -198,7 +192,10 @@ mod tests {
         assert_eq!(gone(&departing), [(2, vec![2, 3]), (3, vec![9])]);
         assert!(departing.kept.is_empty());
         let daemons = departing.daemons(&mpi());
-        assert_eq!(text::daemons(&daemons), "sh (2) of node2, orted (3) of node2 and orted (9) of node3");
+        assert_eq!(
+            text::daemons(&daemons),
+            "sh (2) of node2, orted (3) of node2 and orted (9) of node3"
+        );
     }
 
     #[test]

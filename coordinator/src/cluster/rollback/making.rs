@@ -391,8 +391,7 @@ impl Job {
         let moved = plan::describe(&record.moves);
         let moved = if moved.is_empty() { moved } else { format!("; {moved}") };
         let without = text::daemons(&self.ledger.departed);
-        let without =
-            if without.is_empty() { without } else { format!("; without {without}") };
+        let without = if without.is_empty() { without } else { format!("; without {without}") };
         format!("{from}{why}{moved}{without}")
     }
 }

@@ -81,10 +81,8 @@ pub(super) fn lonely(
     sides: &BTreeMap<AgentId, Vec<RelaySide>>,
     pairs: &[((AgentId, RelaySide), (AgentId, RelaySide))],
 ) -> Vec<(AgentId, RelaySide)> {
-    let paired: BTreeSet<(AgentId, &RelaySide)> = pairs
-        .iter()
-        .flat_map(|(one, other)| [(one.0, &one.1), (other.0, &other.1)])
-        .collect();
+    let paired: BTreeSet<(AgentId, &RelaySide)> =
+        pairs.iter().flat_map(|(one, other)| [(one.0, &one.1), (other.0, &other.1)]).collect();
     sides
         .iter()
         .flat_map(|(instance, of)| of.iter().map(|side| (*instance, side)))

@@ -214,9 +214,7 @@ impl Job {
     /// Daemons that are not to be brought back.
     fn departing(&self, shared: &Shared, images: &BTreeMap<AgentId, ImageRecord>) -> Departing {
         let mut departing = match self.ledger.settings().daemons {
-            Daemons::Fallback => {
-                departed::fallback(images, |node| shared.members.is_usable(node))
-            }
+            Daemons::Fallback => departed::fallback(images, |node| shared.members.is_usable(node)),
             Daemons::Restore => Departing::default(),
         };
         for (instance, image) in images {
@@ -419,10 +417,11 @@ impl Job {
             let mut daemons = self.ledger.departed.iter().rev();
             let parent = daemons.find(|daemon| daemon.logical_node == *home && !found.record.root);
             let daemon = parent.map(|daemon| daemon.name.clone());
-            skipped
-                .entry(end.instance)
-                .or_default()
-                .push(Skipped { file: end.socket.file, daemon, loopback: peer.is_loopback() });
+            skipped.entry(end.instance).or_default().push(Skipped {
+                file: end.socket.file,
+                daemon,
+                loopback: peer.is_loopback(),
+            });
         }
         skipped
     }
