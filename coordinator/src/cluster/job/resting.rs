@@ -42,8 +42,8 @@ impl Job {
     /// Ends the job if it has come to where it can only wait.
     pub(in crate::cluster) fn check_rest(&mut self, now: Now, shared: &mut Shared) {
         let State::Running(running) = &self.state else { return };
+        let pausing = running.machine.is_pausing();
         let changing = running.machine.is_ending()
-            || running.machine.is_pausing()
             || self.live.root_end.is_some()
             || !self.live.delayed.is_empty();
         let rest = &self.live.rest;
@@ -53,7 +53,7 @@ impl Job {
             return;
         }
         let at = *self.live.rest.over_at.get_or_insert(now.nanos.saturating_add(SETTLE));
-        if now.nanos < at {
+        if now.nanos < at || pausing {
             return;
         }
         self.live.rest.over_at = None;
