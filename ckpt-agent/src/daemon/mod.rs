@@ -5,6 +5,7 @@
 //! connection to the coordinator, consoles, relays, copies of images, local clients) is a task of
 //! its own that talks to it through channels.
 
+mod absent;
 mod busy;
 mod carrier;
 mod clients;
@@ -22,6 +23,7 @@ mod native;
 mod node;
 mod peers;
 mod relay;
+mod rest;
 mod rsh;
 mod serving;
 mod shell_call;

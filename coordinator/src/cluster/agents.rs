@@ -71,6 +71,8 @@ impl ClusterMachine {
             | FromAgent::Running { key }
             | FromAgent::Console { key, .. }
             | FromAgent::Drained { key, .. }
+            | FromAgent::Rest { key, .. }
+            | FromAgent::OrphanEnded { key, .. }
             | FromAgent::RelaysLost { key, .. } => key.clone(),
             FromAgent::Shell { call, .. } => call.caller.clone(),
             _ => return,
@@ -93,8 +95,12 @@ impl ClusterMachine {
                 job.image(shared, instance, checkpoint, facts, holders);
             }
             FromAgent::Prepared { sockets, .. } => job.prepared(now, shared, instance, sockets),
-            FromAgent::Restored { relays, listeners, warnings, .. } => {
-                job.restored(now, shared, instance, relays, listeners, warnings);
+            FromAgent::Restored { relays, outputs, listeners, warnings, .. } => {
+                job.restored(now, shared, instance, relays, outputs, listeners, warnings);
+            }
+            FromAgent::Rest { waits, .. } => job.rests(now, shared, instance, waits),
+            FromAgent::OrphanEnded { pid, status, .. } => {
+                job.orphan_ended(now, shared, instance, pid, status);
             }
             FromAgent::Running { .. } => job.runs(now, shared, instance),
             FromAgent::Console { key, offset, stream } => {

@@ -85,6 +85,13 @@ pub enum ClusterEntry {
         /// They, all of the job's epoch.
         instances: BTreeMap<AgentId, InstanceRecord>,
     },
+    /// Daemons of the job are not brought back in this epoch, nor in those that start from its checkpoints.
+    Departed {
+        /// The job.
+        job: String,
+        /// They.
+        daemons: Vec<DepartedDaemon>,
+    },
     /// An instance that a shell called for runs; its caller is about to be told.
     InstanceRuns {
         /// The job.
@@ -290,6 +297,20 @@ pub struct ImageRecord {
     pub holders: Vec<NodeName>,
     /// What is in it.
     pub facts: ImageFacts,
+}
+
+/// A daemon that is not brought back: its children fall back to the daemons of the machines where they
+/// are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DepartedDaemon {
+    /// The machine where it was when the checkpoint was taken.
+    pub node: NodeName,
+    /// Its logical node.
+    pub logical_node: NodeName,
+    /// Its number there.
+    pub pid: i32,
+    /// Its name.
+    pub name: String,
 }
 
 /// A process that came to another machine.

@@ -165,6 +165,7 @@ impl ClusterMachine {
             if matches!(job.state, State::Running(_)) {
                 job.tick(now, &mut self.shared);
                 job.check_launches(now, &mut self.shared);
+                job.check_rest(now, &mut self.shared);
             }
             job.check_making(now, &mut self.shared);
         }

@@ -61,6 +61,7 @@ impl Recovered {
             ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
             | ClusterEntry::Instances { job, .. }
+            | ClusterEntry::Departed { job, .. }
             | ClusterEntry::InstanceRuns { job, .. }
             | ClusterEntry::InstanceEnded { job, .. }
             | ClusterEntry::Running { job, .. }

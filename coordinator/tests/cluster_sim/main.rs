@@ -53,12 +53,14 @@ fn every_history_ends_well() {
         outcomes.iter().filter_map(|(_, run)| run.as_ref()).map(|run| u64::from(field(run))).sum()
     };
     eprintln!(
-        "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries, {} given up",
+        "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries, {} given up, \
+         {} came to rest",
         sum(|run| run.commits),
         sum(|run| run.rollbacks),
         sum(|run| run.restarts),
         sum(|run| run.recoveries),
         sum(|run| run.given_up),
+        sum(|run| run.rests),
     );
     assert!(
         failed.is_empty(),
@@ -69,5 +71,6 @@ fn every_history_ends_well() {
     // A simulation in which nothing happens proves nothing.
     assert!(sum(|run| run.rollbacks) > seeds / 2);
     assert!(sum(|run| run.commits) > seeds);
+    assert!(sum(|run| run.rests) > seeds / 50);
     assert!(sum(|run| run.given_up) + sum(|run| run.superseded) <= seeds / 50);
 }

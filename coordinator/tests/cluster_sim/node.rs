@@ -7,8 +7,8 @@ use protocol::agent::{
     AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind, ImageSummary, Step,
 };
 use protocol::cluster::agent::{
-    FromAgent, HeldInstance, Holding, NodeProfile, OuterSocket, RelayLink, RelaySide, Rewire,
-    ShellCall, Stream, ToAgent, Vitals,
+    DEPARTED, FromAgent, HeldInstance, Holding, NodeProfile, OuterSocket, RelayLink, RelaySide,
+    Rewire, ShellCall, Stream, ToAgent, Vitals,
 };
 use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 use protocol::cluster::{InstanceKey, NodeName, VERSION};
@@ -45,6 +45,8 @@ pub struct AppState {
     /// Calls of remote shells: answered or not.
     pub calls: BTreeMap<u64, (NodeName, bool)>,
     pub next_call: u64,
+    /// Its daemon has departed.
+    pub orphaned: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +72,10 @@ pub struct Instance {
     pub console: Vec<u8>,
     pub kept: u64,
     pub ended: Option<ExitKind>,
+    /// Sides of relays that lead nowhere any more.
+    pub silent: BTreeSet<RelaySide>,
+    /// It has come to its end, and only waits.
+    pub rests: bool,
 }
 
 impl Instance {
@@ -270,6 +276,10 @@ impl Node {
                         }
                     }
                 }
+                for instance in self.instances.values().filter(|instance| instance.rests) {
+                    let rest = FromAgent::Rest { key: instance.key.clone(), waits: true };
+                    out.push(Out::Send(rest, Vec::new()));
+                }
                 for key in std::mem::take(&mut self.adopted) {
                     if self.instances.contains_key(&key) && random.chance(300) {
                         let reason = "its agent died".to_owned();
@@ -324,6 +334,8 @@ impl Node {
                     console: Vec::new(),
                     kept: 0,
                     ended: None,
+                    silent: BTreeSet::new(),
+                    rests: false,
                 };
                 out.push(Out::Send(
                     FromAgent::Launched { key: order.key.clone(), root: 2 },
@@ -373,6 +385,15 @@ impl Node {
                     app.sockets.clear();
                     app.calls.clear();
                 }
+                assert_ne!(order.part, DEPARTED);
+                if order.assignment.get(&2) == Some(&DEPARTED) {
+                    // The link to the remote shell was the daemon's; what a child writes for it to read
+                    // leads nowhere.
+                    app.orphaned = true;
+                    app.relays.retain(|side| side.side == 0 || !side.relay.ends_with("#link"));
+                    let relay = format!("{}@{}#pipe", order.key, order.checkpoint);
+                    app.relays.push(RelaySide { relay, side: 1 });
+                }
                 let sockets = app
                     .sockets
                     .iter()
@@ -398,11 +419,13 @@ impl Node {
                         console: Vec::new(),
                         kept: 0,
                         ended: None,
+                        silent: BTreeSet::new(),
+                        rests: false,
                     },
                 );
                 out.push(Out::Send(FromAgent::Prepared { key, sockets }, Vec::new()));
             }
-            ToAgent::Restore { key, connections } => {
+            ToAgent::Restore { key, connections, .. } => {
                 let Some(instance) = self.instances.get_mut(&key) else { return out };
                 if random.chance(30) {
                     self.instances.remove(&key);
@@ -413,20 +436,31 @@ impl Node {
                 instance.rewired = connections;
                 instance.life = Life::Restored;
                 let relays = instance.app.relays.clone();
+                let mut outputs = relays.clone();
+                outputs.retain(|side| side.side == 1 && side.relay.ends_with("#pipe"));
                 out.push(Out::Send(
                     FromAgent::Restored {
                         key,
                         relays,
+                        outputs,
                         listeners: Vec::new(),
                         warnings: Vec::new(),
                     },
                     Vec::new(),
                 ));
             }
-            ToAgent::Go { key, links } => {
+            ToAgent::Go { key, links, fallen } => {
                 let Some(instance) = self.instances.get_mut(&key) else { return out };
                 instance.life = Life::Running;
-                instance.links = links.into_iter().map(|link| (link.side.clone(), link)).collect();
+                let fallen = fallen.unwrap_or_default();
+                for link in &fallen.outputs {
+                    assert!(instance.app.root, "output at an instance without a console");
+                    assert!(!instance.app.relays.contains(&link.side), "output twice");
+                    instance.app.relays.push(link.side.clone());
+                }
+                let links = links.into_iter().chain(fallen.outputs);
+                instance.links = links.map(|link| (link.side.clone(), link)).collect();
+                instance.silent = fallen.silent.into_iter().collect();
                 let calls = instance.app.calls.clone();
                 out.push(Out::Send(FromAgent::Running { key: key.clone() }, Vec::new()));
                 for (call, (logical_node, answered)) in calls {

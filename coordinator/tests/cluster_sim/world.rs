@@ -11,9 +11,9 @@ use coordinator::cluster::{
 };
 use protocol::agent::{AgentId, ExitKind};
 use protocol::cluster::NodeName;
-use protocol::cluster::agent::{FromAgent, JobUser, Stream, ToAgent};
+use protocol::cluster::agent::{FromAgent, JobUser, RelaySide, Stream, ToAgent};
 use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
-use protocol::cluster::settings::{Interval, JobSettings};
+use protocol::cluster::settings::{Daemons, Interval, JobSettings};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
@@ -54,6 +54,8 @@ pub struct Outcome {
     pub recoveries: u32,
     pub given_up: u32,
     pub superseded: u32,
+    /// Whether it came to where it could only wait.
+    pub rests: u32,
     pub ended_at_ms: u64,
 }
 
@@ -86,6 +88,8 @@ pub struct World {
     target: u64,
     status: u8,
     copies: u32,
+    /// Daemons are not restored: the job's end is known by its rest alone, once one has departed.
+    fallback: bool,
     over: Option<ExitKind>,
     committed: BTreeSet<u64>,
     /// What was committed when an epoch last began to run, and the checkpoint that it began from.
@@ -115,7 +119,8 @@ impl World {
         let settings = ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() };
         let machine = ClusterMachine::new(settings.clone(), Self::secrets(seed));
         let target = 20 + random.below(100);
-        let status = if random.chance(300) { 3 } else { 0 };
+        let fallback = random.chance(250);
+        let status = if !fallback && random.chance(300) { 3 } else { 0 };
         let copies = u32::try_from(1 + random.below(3)).unwrap();
         let mut world = Self {
             random,
@@ -145,6 +150,7 @@ impl World {
             target,
             status,
             copies,
+            fallback,
             over: None,
             committed: BTreeSet::new(),
             last_run: None,
@@ -402,7 +408,7 @@ impl World {
             eprintln!("{:>7} -> {}: {}", self.now / MILLI, self.nodes[node].name, brief(&message));
         }
         match &message {
-            ToAgent::Go { key, links } => self.judge_go(key, links),
+            ToAgent::Go { key, links, .. } => self.judge_go(key, links),
             ToAgent::Keep { images, .. } => self.judge_keep(images),
             ToAgent::Launch(order) => self.judge_alone(order.key.epoch),
             _ => {}
@@ -556,6 +562,15 @@ impl World {
         if !self.is_wired(&members) {
             return;
         }
+        let departed = members.iter().any(|(index, key)| {
+            let instance = &self.nodes[*index].instances[key];
+            instance.app.orphaned || !instance.silent.is_empty()
+        });
+        let reached = counters.iter().max().is_some_and(|counter| *counter >= self.target);
+        if self.fallback && departed && reached {
+            self.rest(&members);
+            return;
+        }
         let counter = counters.iter().max().unwrap() + 1;
         for (index, key) in &members {
             self.nodes[*index].instances.get_mut(key).unwrap().app.counter = counter;
@@ -567,8 +582,20 @@ impl World {
         let (target, status) = (root.app.target, root.app.status);
         let console = FromAgent::Console { key: root_key.clone(), offset, stream: Stream::Output };
         self.send(root_node, console, line);
-        if counter >= target {
+        if counter >= target && !(self.fallback && departed) {
             self.end_root(root_node, &root_key, status);
+        }
+    }
+
+    /// Everybody waits for somebody who will not answer.
+    fn rest(&mut self, members: &[(usize, protocol::cluster::InstanceKey)]) {
+        for (node, key) in members {
+            let instance = self.nodes[*node].instances.get_mut(key).unwrap();
+            if !std::mem::replace(&mut instance.rests, true) {
+                self.outcome.rests = 1;
+                let rest = FromAgent::Rest { key: key.clone(), waits: true };
+                self.send(*node, rest, Vec::new());
+            }
         }
     }
 
@@ -804,6 +831,7 @@ impl World {
             interval: Interval::Seconds(0.7),
             copies: self.copies,
             max_restarts: 1000,
+            daemons: if self.fallback { Daemons::Fallback } else { Daemons::Restore },
             ..JobSettings::default()
         };
         RunRequest { name: None, launch, settings, detach: false }
@@ -1001,7 +1029,8 @@ impl World {
         links: &[protocol::cluster::agent::RelayLink],
     ) {
         self.judge_alone(key.epoch);
-        for link in links {
+        // The other side of new output is made at the same moment.
+        for link in links.iter().filter(|link| !link.side.relay.ends_with("#pipe")) {
             let there = &self.nodes[self.index(&link.node)];
             if let Some(peer) = there.instances.get(&link.peer) {
                 let other = 1 - link.side.side;
@@ -1040,7 +1069,8 @@ impl World {
         let mut sides: BTreeMap<&str, usize> = BTreeMap::new();
         for (index, key) in members {
             let instance = &self.nodes[*index].instances[key];
-            for side in &instance.app.relays {
+            let leads = |side: &&RelaySide| !instance.silent.contains(*side);
+            for side in instance.app.relays.iter().filter(leads) {
                 if !instance.links.contains_key(side) {
                     return false;
                 }

@@ -159,11 +159,6 @@ fn is_changed(options: &JobOptions) -> bool {
 }
 
 fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, Failure> {
-    if options.daemons == Some(DaemonsSetting::Fallback) {
-        return Err(Failure::Usage(
-            "wrong usage: '--daemons fallback' is not built yet: daemons are restored".to_owned(),
-        ));
-    }
     Ok(JobSettings {
         interval: match options.interval {
             Some(IntervalSetting::Auto) => Interval::Auto,
@@ -178,7 +173,11 @@ fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, F
             Some(PlacementOption::Node) => Placement::Node,
             None => settings.placement,
         },
-        daemons: options.daemons.map_or(settings.daemons, |_| Daemons::Restore),
+        daemons: match options.daemons {
+            Some(DaemonsSetting::Restore) => Daemons::Restore,
+            Some(DaemonsSetting::Fallback) => Daemons::Fallback,
+            None => settings.daemons,
+        },
         max_restarts: options.max_restarts.unwrap_or(settings.max_restarts),
         place: if options.place.is_empty() {
             settings.place

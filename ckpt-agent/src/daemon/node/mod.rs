@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod ending;
+mod fallen;
 mod hello;
 mod instance;
 mod launching;
@@ -158,6 +159,11 @@ impl Node {
             Event::AllFound => self.all_found(),
             Event::Console(key, report) => self.console(&key, report),
             Event::Relay(key, event) => self.relay(&key, event),
+            Event::OtherInits(key, answer) => {
+                // Whoever asked may have gone with its instance.
+                let _ = answer.send(self.other_inits(&key));
+            }
+            Event::Rest(key, waits) => self.rests(&key, waits),
             Event::RelaysPaused(key, number, result) => self.relays_paused(&key, number, result),
             Event::Client(event) => self.client(event),
             Event::Shell(caller) => self.called(*caller),

@@ -45,9 +45,14 @@ impl Node {
                 }
             }
             ToAgent::Prepare(order) => self.prepare(*order),
-            ToAgent::Restore { key, connections } => self.restore(&key, connections),
-            ToAgent::Go { key, links } => {
+            ToAgent::Restore { key, connections, skipped } => {
+                self.restore(&key, connections, skipped);
+            }
+            ToAgent::Go { key, links, fallen } => {
                 self.links(&key, links);
+                if let Some(fallen) = fallen {
+                    self.fall_back(&key, fallen);
+                }
                 self.go(&key);
             }
             ToAgent::Links { key, links } => self.links(&key, links),
@@ -78,8 +83,14 @@ impl Node {
     }
 
     fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
+        let withheld = self.withhold_outputs(key);
         match self.instances.get(key).map(|instance| instance.console.as_ref()) {
-            Some(Some(console)) => console.order(ConsoleOrder::Drain(checkpoint)),
+            Some(Some(console)) => match withheld {
+                Some(withheld) => {
+                    console.order_after(withheld, ConsoleOrder::Drain(checkpoint));
+                }
+                None => console.order(ConsoleOrder::Drain(checkpoint)),
+            },
             _ => {
                 let reason = "the job's console is not here".to_owned();
                 self.fail(key, checkpoint, Step::Drain, reason);

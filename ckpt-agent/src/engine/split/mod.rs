@@ -24,13 +24,15 @@ use serde::{Deserialize, Serialize};
 
 use super::graph::{FileId, Graph, InodeId, Pid, ProcessNode, RelayEnd};
 
+pub use protocol::cluster::agent::DEPARTED;
+
 pub use holdings::{Holdings, Possessions};
 pub use units::{Unit, units};
 
 /// Which part of an instance is to be brought back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartOrder {
-    /// The part of every living process; zombies and stand-ins follow their parents and children.
+    /// The part of every living process, [`DEPARTED`] for one that is not brought back anywhere; zombies and stand-ins follow their parents and children.
     pub assignment: BTreeMap<Pid, u32>,
     /// Which part is wanted.
     pub part: u32,

@@ -9,7 +9,7 @@ use super::super::objects::{
 };
 use super::holdings::Holdings;
 use super::units::is_written_file;
-use super::{Leg, PartOrder, Realisation, SplitError};
+use super::{DEPARTED, Leg, PartOrder, Realisation, SplitError};
 
 /// What can be done with a description that processes of several parts hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +123,10 @@ impl Divider<'_> {
         Ok(parts.first().copied())
     }
 
+    fn departs(&self, pid: Pid) -> bool {
+        self.order.part_of(pid).is_ok_and(|part| part == DEPARTED)
+    }
+
     fn give(&mut self, files: impl IntoIterator<Item = FileId>, how: &Realisation) {
         for file in files {
             let parts = self.parts([file]).unwrap_or_default();
@@ -228,7 +232,9 @@ impl Divider<'_> {
             self.give(all, &Realisation::Native);
             return Ok(());
         }
-        let reader_pids = readers.iter().flat_map(|file| self.holdings.holders(*file)).min();
+        // A reader that departs is no home while another one is left.
+        let reader_pids = readers.iter().flat_map(|file| self.holdings.holders(*file));
+        let reader_pids = reader_pids.min_by_key(|pid| (self.departs(*pid), *pid));
         let home = match reader_pids {
             Some(pid) => {
                 let alone = first.is_one_sided();

@@ -1,7 +1,7 @@
 //! What the log says of one job. Live and recovered jobs come to be by the same entries.
 
 use crate::cluster::entry::{
-    Cause, ClusterEntry, ImageRecord, InstanceRecord, Origin, RollbackRecord,
+    Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, Origin, RollbackRecord,
 };
 use crate::history::{Entry, History};
 use protocol::agent::{AgentId, CheckpointNumber, ExitKind};
@@ -57,6 +57,10 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) launched: BTreeSet<AgentId>,
     /// Where the other sides of its relays were when it began to run.
     pub(in crate::cluster) links: BTreeMap<AgentId, Vec<RelayLink>>,
+    /// Daemons that this epoch does without.
+    pub(in crate::cluster) departed: Vec<DepartedDaemon>,
+    /// The same of the epochs in which checkpoints were taken, where there were any.
+    departed_at: BTreeMap<CheckpointNumber, Vec<DepartedDaemon>>,
     /// Whether this epoch runs.
     pub(in crate::cluster) running: bool,
     pub(in crate::cluster) history: History,
@@ -91,6 +95,8 @@ impl Ledger {
             next_instance: 1,
             launched: BTreeSet::new(),
             links: BTreeMap::new(),
+            departed: Vec::new(),
+            departed_at: BTreeMap::new(),
             running: false,
             history: History::default(),
             in_flight: None,
@@ -130,6 +136,9 @@ impl Ledger {
                 self.instances.clear();
                 self.links.clear();
                 self.launched.clear();
+                self.departed = checkpoint
+                    .and_then(|number| self.departed_at.get(&number).cloned())
+                    .unwrap_or_default();
                 self.running = false;
                 self.in_flight = None;
                 self.mark = Mark::default();
@@ -141,6 +150,7 @@ impl Ledger {
                     self.instances.insert(*instance, record.clone());
                 }
             }
+            ClusterEntry::Departed { daemons, .. } => self.departed.extend_from_slice(daemons),
             ClusterEntry::InstanceRuns { instance, .. } => {
                 self.launched.insert(*instance);
             }
@@ -161,6 +171,9 @@ impl Ledger {
             ClusterEntry::Committed { record, images, .. } => {
                 self.history.apply(&Entry::Committed(record.clone()));
                 self.images.insert(record.checkpoint, images.clone());
+                if !self.departed.is_empty() {
+                    self.departed_at.insert(record.checkpoint, self.departed.clone());
+                }
                 self.in_flight = None;
                 self.failures = 0;
             }
@@ -198,6 +211,7 @@ impl Ledger {
             }
             Entry::Collected { kept } => {
                 self.images.retain(|checkpoint, _| kept.contains(checkpoint));
+                self.departed_at.retain(|checkpoint, _| kept.contains(checkpoint));
             }
             _ => {}
         }

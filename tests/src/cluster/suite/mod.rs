@@ -1,5 +1,6 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod fallback;
 pub mod faults;
 pub mod history;
 mod leaving;
@@ -33,11 +34,12 @@ pub fn all() -> Vec<Case> {
         members::CASES,
         faults::CASES,
         runtimes::CASES,
+        fallback::CASES,
     ]
-        .into_iter()
-        .flatten()
-        .map(Case::copy)
-        .collect()
+    .into_iter()
+    .flatten()
+    .map(Case::copy)
+    .collect()
 }
 
 /// Tests of what is not built yet: they fail, and run only when they are named by --only.
