@@ -6,6 +6,7 @@ use std::sync::Arc;
 use protocol::agent::{CheckpointNumber, ImageSummary};
 use protocol::cluster::agent::{FromAgent, OuterSocket, RelaySide, ToAgent};
 use protocol::cluster::image::ImageFacts;
+use protocol::cluster::replica::ReplicaReport;
 use protocol::cluster::{InstanceKey, NodeName};
 use tokio::sync::mpsc::{Sender, UnboundedSender};
 
@@ -15,6 +16,7 @@ use super::control::{Adopted, Control, ControlEvent, End, RelayState, Started};
 use super::link::Message;
 use super::node::Record;
 use super::shells::Caller;
+use super::succession::Question;
 
 /// What happened.
 pub enum Event {
@@ -67,6 +69,10 @@ pub enum Event {
     Relay(InstanceKey, RelayEvent),
     /// All relays of an instance stand still for a checkpoint, or could not.
     RelaysPaused(InstanceKey, CheckpointNumber, Result<Vec<(RelaySide, RelayState)>, String>),
+    /// Of this node's copy of the coordinator's folder.
+    Replica(ReplicaReport),
+    /// A coordinator that carries on for a lost one asks.
+    Successor(Question),
     /// Of local clients.
     Client(ClientEvent),
     /// `ckptd rsh` was called.

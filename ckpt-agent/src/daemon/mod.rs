@@ -22,11 +22,13 @@ mod native;
 mod node;
 mod peers;
 mod relay;
+mod replica;
 mod rsh;
 mod serving;
 mod shell_call;
 mod shells;
 mod start;
+mod succession;
 mod wiring;
 
 use std::net::IpAddr;
