@@ -80,11 +80,6 @@ impl Keeper {
         self.state != State::Failed && !self.stalled
     }
 
-    /// Whether another coordinator could carry on from it.
-    pub fn is_whole(&self) -> bool {
-        self.whole
-    }
-
     /// Nothing more is sent to it over this connection.
     pub fn fail(&mut self) {
         self.state = State::Failed;

@@ -11,7 +11,7 @@ mod source;
 use keeper::Keeper;
 use protocol::cluster::NodeName;
 use protocol::cluster::replica::{ReplicaNote, ReplicaOrder, ReplicaReport};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub use source::Source;
 
@@ -78,12 +78,6 @@ impl Replication {
     /// A connection is gone.
     pub fn gone(&mut self, node: &NodeName) {
         self.keepers.remove(node);
-    }
-
-    /// Nodes that keep one that is whole.
-    pub fn whole(&self) -> BTreeSet<NodeName> {
-        let whole = self.keepers.iter().filter(|(_, keeper)| keeper.is_whole());
-        whole.map(|(node, _)| node.clone()).collect()
     }
 
     /// An agent has said something about its copy.
@@ -155,5 +149,5 @@ impl Replication {
     }
 }
 
-
-
+#[cfg(test)]
+mod tests;

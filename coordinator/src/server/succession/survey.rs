@@ -93,18 +93,15 @@ pub async fn survey(
     let began = Instant::now();
     loop {
         let survey = ask_all(successor, members).await;
-        let heard = survey.0.iter().find(|(_, seen)| seen.answers);
-        let Some((node, seen)) = heard else {
-            for address in survey.addresses(addresses) {
-                if timeout(LIMIT, successor.tell_coordinator(&address)).await.is_ok_and(|it| it.is_ok())
-                {
-                    return Err(ServeError::Recovery(format!(
-                        "the coordinator at {address} still answers: end it first"
-                    )));
-                }
+        for address in survey.addresses(addresses) {
+            if timeout(LIMIT, successor.tell_coordinator(&address)).await.is_ok_and(|it| it.is_ok()) {
+                return Err(ServeError::Recovery(format!(
+                    "the coordinator at {address} still answers: end it first"
+                )));
             }
-            return Ok(survey);
-        };
+        }
+        let heard = survey.0.iter().find(|(_, seen)| seen.answers);
+        let Some((node, seen)) = heard else { return Ok(survey) };
         if began.elapsed() > DOUBT {
             let at = survey.addresses(addresses);
             let at = if seen.followed.addresses.is_empty() { &at } else { &seen.followed.addresses };

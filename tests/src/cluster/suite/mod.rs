@@ -4,6 +4,7 @@ pub mod faults;
 mod leaving;
 mod members;
 mod open_mpi;
+mod recovery;
 mod rows;
 mod stage;
 
@@ -23,7 +24,7 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES, faults::CASES]
+    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES, recovery::CASES, faults::CASES]
         .into_iter()
         .flatten()
         .map(Case::copy)
