@@ -177,8 +177,8 @@ impl Driver {
         first.into_iter().chain(self.kept.front().map(|kept| kept.until)).min()
     }
 
-    /// Output is forgotten by its agent once a copy of the job's log has it, too: else it would be lost
-    /// with this machine.
+    /// Output is forgotten by its agent once all copies of the job's log have it, too: else it would be
+    /// lost with this machine, or with one that has the newest copy.
     pub(super) fn console_kept(&mut self, node: NodeName, key: InstanceKey, offset: u64) {
         let Some(link) = self.links.get(&node) else { return };
         let length = self.logs.lengths().get(&key.job).copied().unwrap_or(0);
@@ -196,7 +196,7 @@ impl Driver {
     fn tell_kept(&mut self) {
         let now = self.clock.now().nanos;
         while let Some(kept) = self.kept.front() {
-            if now < kept.until && !self.replication.has(&kept.need) {
+            if now < kept.until && !self.replication.all_have(&kept.need) {
                 return;
             }
             let Some(kept) = self.kept.pop_front() else { return };

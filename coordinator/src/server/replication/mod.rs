@@ -136,6 +136,11 @@ impl Replication {
         nobody
     }
 
+    /// Whether all copies that are waited for have that much.
+    pub fn all_have(&self, need: &Need) -> bool {
+        self.keepers.values().all(|keeper| !keeper.is_live() || keeper.has(need))
+    }
+
     /// Waits no longer for those that do not have that much. Who they are.
     pub fn give_up(&mut self, need: &Need) -> Vec<NodeName> {
         let mut slow = Vec::new();
