@@ -6,6 +6,7 @@ use std::sync::Arc;
 use protocol::agent::{CheckpointNumber, ExitKind, ImageSummary};
 use protocol::cluster::agent::{FromAgent, OuterSocket, RelaySide, ToAgent};
 use protocol::cluster::image::ImageFacts;
+use protocol::cluster::replica::ReplicaReport;
 use protocol::cluster::{InstanceKey, NodeName};
 use tokio::sync::mpsc::{Sender, UnboundedSender};
 use tokio::sync::oneshot;
@@ -16,6 +17,7 @@ use super::control::{Adopted, Control, ControlEvent, End, RelayState, Started};
 use super::link::Message;
 use super::node::Record;
 use super::shells::Caller;
+use super::succession::Question;
 
 /// What happened.
 pub enum Event {
@@ -73,6 +75,10 @@ pub enum Event {
     OtherInits(InstanceKey, oneshot::Sender<Vec<i32>>),
     /// Whether an instance only waits has changed.
     Rest(InstanceKey, bool),
+    /// Of this node's copy of the coordinator's folder.
+    Replica(ReplicaReport),
+    /// A coordinator that carries on for a lost one asks.
+    Successor(Question),
     /// Of local clients.
     Client(ClientEvent),
     /// `ckptd rsh` was called.

@@ -23,12 +23,14 @@ mod native;
 mod node;
 mod peers;
 mod relay;
+mod replica;
 mod rest;
 mod rsh;
 mod serving;
 mod shell_call;
 mod shells;
 mod start;
+mod succession;
 mod wiring;
 
 use std::net::IpAddr;

@@ -2,7 +2,7 @@
 
 use super::ClusterMachine;
 use super::entry::Cause;
-use super::event::{ClientId, Now};
+use super::event::{ClientId, ClusterAction, Now};
 use super::job::Job;
 use super::job::instances::Delayed;
 use protocol::cluster::agent::FromAgent;
@@ -17,7 +17,12 @@ impl ClusterMachine {
         message: FromAgent,
         body: Vec<u8>,
     ) {
-        if let FromAgent::Hello { version, profile, instances, holdings } = message {
+        if let FromAgent::Hello { version, term, profile, instances, holdings } = message {
+            if term > self.shared.coordinator.term {
+                let by = node.clone();
+                self.shared.act(ClusterAction::Superseded { term, by });
+                return;
+            }
             self.hello(now, node, connection, version, profile, instances, holdings);
             return;
         }

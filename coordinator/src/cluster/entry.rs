@@ -6,7 +6,7 @@ use protocol::cluster::agent::{JobUser, NodeProfile, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::settings::JobSettings;
-use protocol::cluster::{Epoch, NodeName};
+use protocol::cluster::{Epoch, NodeName, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,6 +21,20 @@ pub enum ClusterEntry {
     Opened {
         /// [`FORMAT`].
         format: u32,
+    },
+    /// Another coordinator carries on for a lost one, from a copy of its log: what that one decided
+    /// and is not in here never was.
+    TermBegun {
+        /// Higher than any before.
+        term: Term,
+        /// Drawn at random.
+        claim: String,
+        /// The machine whose copy this log is.
+        from: NodeName,
+        /// Where the lost one was.
+        lost: Vec<String>,
+        /// When, in milliseconds since 1970 UTC.
+        at_ms: u64,
     },
     /// A node has joined, come back, or come with another profile.
     NodeKnown {
@@ -187,6 +201,48 @@ impl ClusterEntry {
             ClusterEntry::Committed { .. }
                 | ClusterEntry::Job { entry: Entry::Begun { .. } | Entry::Abandoned { .. }, .. }
         )
+    }
+
+    /// Whether nobody is told of it, and nothing is done that follows from it, before an agent has a
+    /// copy, if any agent that should have one can be reached: what another coordinator must know
+    /// if this one's machine is lost in the next moment. Without the others it decides anew.
+    #[must_use]
+    pub fn waits_for_copy(&self) -> bool {
+        !matches!(
+            self,
+            ClusterEntry::Opened { .. }
+                | ClusterEntry::NodeKnown { .. }
+                | ClusterEntry::NodeGone { .. }
+                | ClusterEntry::Held { .. }
+                // Written while the job stands still, some of them.
+                | ClusterEntry::Mark { .. }
+                | ClusterEntry::Job { entry: Entry::Abandoned { .. }, .. }
+        )
+    }
+
+    /// The job that it is about.
+    #[must_use]
+    pub fn job(&self) -> Option<&str> {
+        match self {
+            ClusterEntry::Opened { .. }
+            | ClusterEntry::TermBegun { .. }
+            | ClusterEntry::NodeKnown { .. }
+            | ClusterEntry::NodeGone { .. }
+            | ClusterEntry::NodeRemoved { .. } => None,
+            ClusterEntry::JobCreated { job, .. }
+            | ClusterEntry::Settings { job, .. }
+            | ClusterEntry::EpochBegun { job, .. }
+            | ClusterEntry::Instances { job, .. }
+            | ClusterEntry::InstanceRuns { job, .. }
+            | ClusterEntry::InstanceEnded { job, .. }
+            | ClusterEntry::Running { job, .. }
+            | ClusterEntry::Job { job, .. }
+            | ClusterEntry::Committed { job, .. }
+            | ClusterEntry::Held { job, .. }
+            | ClusterEntry::Mark { job, .. }
+            | ClusterEntry::JobOver { job, .. }
+            | ClusterEntry::JobRemoved { job } => Some(job),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! The job is a counter that all its instances share, as ranks share the progress of an MPI job:
 //! it grows only while all of them run, and the root prints a line for each number.
 
+use coordinator::cluster::ClusterEntry;
 use protocol::agent::{
     AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind, ImageSummary, Step,
 };
@@ -84,6 +85,29 @@ impl Instance {
     }
 }
 
+/// A node's copy of the coordinator's folder.
+#[derive(Debug, Clone, Default)]
+pub struct Copy {
+    pub log: Vec<ClusterEntry>,
+    pub output: BTreeMap<String, Vec<u8>>,
+}
+
+impl Copy {
+    pub fn cut(&mut self, length: usize) {
+        self.output.values_mut().for_each(|log| log.truncate(length));
+    }
+
+    /// It has what has not been cut off meanwhile.
+    pub fn shorten(&mut self, logs: &BTreeMap<String, Vec<u8>>) {
+        for (job, log) in &mut self.output {
+            let alike = logs.get(job).map_or(0, |now| {
+                now.iter().zip(log.iter()).take_while(|(now, then)| now == then).count()
+            });
+            log.truncate(alike);
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Node {
     pub name: NodeName,
@@ -107,6 +131,9 @@ pub struct Node {
     pub disk: BTreeMap<ImageName, Image>,
     pub port: u16,
     pub left: bool,
+    /// The highest term that it has heard of.
+    pub term: u64,
+    pub copy: Option<Copy>,
     /// Told by a new agent about instances that it took over.
     pub adopted: BTreeSet<InstanceKey>,
 }
@@ -142,6 +169,8 @@ impl Node {
             connection: None,
             welcomed: false,
             sequence: 0,
+            term: 1,
+            copy: None,
             sent_at: BTreeMap::new(),
             lease_until: 0,
             lease: 0,
@@ -194,7 +223,8 @@ impl Node {
             .into_iter()
             .map(|((job, instance), checkpoints)| Holding { job, instance, checkpoints })
             .collect();
-        FromAgent::Hello { version: VERSION, profile: self.profile(), instances, holdings }
+        let (version, term) = (VERSION, self.term);
+        FromAgent::Hello { version, term, profile: self.profile(), instances, holdings }
     }
 
     pub fn beat(&mut self, now: u64) -> FromAgent {
@@ -241,7 +271,9 @@ impl Node {
     ) -> Vec<Out> {
         let mut out = Vec::new();
         match message {
-            ToAgent::Welcome { heartbeat_ms, lease_ms, epochs } => {
+            ToAgent::Welcome { coordinator, heartbeat_ms, lease_ms, epochs } => {
+                assert!(coordinator.term >= self.term, "a lost coordinator is obeyed");
+                self.term = coordinator.term;
                 self.welcomed = true;
                 self.heartbeat = heartbeat_ms * 1_000_000;
                 self.lease = lease_ms * 1_000_000;
@@ -528,6 +560,7 @@ impl Node {
             }
             ToAgent::Farewell => self.left = true,
             ToAgent::Refused { .. }
+            | ToAgent::Replica(_)
             | ToAgent::Peers { .. }
             | ToAgent::Input { .. }
             | ToAgent::Resize { .. }

@@ -2,7 +2,9 @@
 //! these, as JSON) and a body of raw bytes, empty unless the message says what it is.
 
 use super::image::ImageFacts;
-use super::{Epoch, InstanceKey, NodeName};
+use super::replica::{ReplicaOrder, ReplicaReport};
+use super::succession::Followed;
+use super::{Epoch, InstanceKey, NodeName, Term};
 use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
@@ -258,6 +260,8 @@ pub struct Peer {
 pub enum ToAgent {
     /// Answer to [`FromAgent::Hello`].
     Welcome {
+        /// The coordinator: its term, and where it is.
+        coordinator: Followed,
         /// Milliseconds between heartbeats.
         heartbeat_ms: u64,
         /// Milliseconds from the sending of an acknowledged heartbeat until its lease runs out.
@@ -393,6 +397,8 @@ pub enum ToAgent {
         /// The line; None: close the connection.
         line: Option<String>,
     },
+    /// About this node's copy of the coordinator's folder.
+    Replica(ReplicaOrder),
     /// The node is free to go: the agent may end.
     Farewell,
 }
@@ -415,6 +421,8 @@ pub enum FromAgent {
     Hello {
         /// [`super::VERSION`].
         version: u32,
+        /// The highest term that it has heard of.
+        term: Term,
         /// What the machine offers.
         profile: NodeProfile,
         /// What runs on it.
@@ -577,6 +585,8 @@ pub enum FromAgent {
         /// Which client.
         client: u64,
     },
+    /// About this node's copy of the coordinator's folder.
+    Replica(ReplicaReport),
     /// The machine is about to go: `ckptd leave`, SIGTERM, a low battery.
     Leaving {
         /// Why.

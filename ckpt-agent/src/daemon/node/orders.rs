@@ -23,9 +23,9 @@ impl Node {
             return Verdict::GoOn;
         }
         match message {
-            ToAgent::Welcome { heartbeat_ms, lease_ms, epochs } => {
+            ToAgent::Welcome { coordinator, heartbeat_ms, lease_ms, epochs } => {
                 let millis = Duration::from_millis;
-                self.welcome(millis(heartbeat_ms), millis(lease_ms), &epochs);
+                self.welcome(&coordinator, millis(heartbeat_ms), millis(lease_ms), &epochs);
             }
             ToAgent::Refused { reason } => return Verdict::Refused(reason),
             ToAgent::Heard { sequence } => self.heard(sequence),
@@ -71,6 +71,7 @@ impl Node {
                 self.to_console(&key, ConsoleOrder::Resize(window));
             }
             ToAgent::Client { client, line } => self.clients.answer(client, line),
+            ToAgent::Replica(order) => self.parts.replica.order(order, body),
             ToAgent::Farewell => return Verdict::End,
         }
         Verdict::GoOn

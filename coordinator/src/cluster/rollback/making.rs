@@ -93,7 +93,7 @@ impl Job {
         let nodes = self.nodes();
         self.haunted.extend(nodes);
         self.haunted.retain(|node| !shared.members.is_gone(node));
-        let epoch = self.ledger.epoch.saturating_add(1);
+        let epoch = self.ledger.next_epoch();
         self.record(
             shared,
             ClusterEntry::EpochBegun {

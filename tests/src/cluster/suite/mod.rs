@@ -6,6 +6,7 @@ pub mod history;
 mod leaving;
 mod members;
 mod open_mpi;
+mod recovery;
 mod rows;
 mod runtimes;
 mod stage;
@@ -35,11 +36,8 @@ pub fn all() -> Vec<Case> {
         faults::CASES,
         runtimes::CASES,
         fallback::CASES,
+        recovery::CASES,
     ]
-    .into_iter()
-    .flatten()
-    .map(Case::copy)
-    .collect()
 }
 
 /// Tests of what is not built yet: they fail, and run only when they are named by --only.
