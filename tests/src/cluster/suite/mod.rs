@@ -38,6 +38,10 @@ pub fn all() -> Vec<Case> {
         fallback::CASES,
         recovery::CASES,
     ]
+    .into_iter()
+    .flatten()
+    .map(Case::copy)
+    .collect()
 }
 
 /// Tests of what is not built yet: they fail, and run only when they are named by --only.
