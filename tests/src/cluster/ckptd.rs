@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ impl Setup {
 pub struct Ckptd {
     // The daemons go before their machines.
     coordinator: Mutex<Option<Background>>,
+    /// The node that it is on.
+    head: AtomicUsize,
     agents: Mutex<BTreeMap<usize, Background>>,
     token: String,
     setup: Setup,
@@ -62,6 +65,7 @@ impl Ckptd {
         cluster.share(ckptd)?;
         let mut all = Ckptd {
             coordinator: Mutex::default(),
+            head: AtomicUsize::new(usize::from(!setup.spec.head)),
             agents: Mutex::default(),
             token: String::new(),
             setup,
@@ -97,7 +101,7 @@ impl Ckptd {
 
     /// The coordinator's machine.
     pub fn coordinator_node(&self) -> &Node {
-        self.node(usize::from(!self.setup.spec.head))
+        self.node(self.head.load(Ordering::Relaxed))
     }
 
     /// The coordinator's address and port.
@@ -110,8 +114,26 @@ impl Ckptd {
     /// # Errors
     /// When it does not.
     pub fn start_coordinator(&self) -> Result<(), Failure> {
-        let (address, grace) = (self.coordinator_address(), self.setup.grace.to_string());
-        let words = ["ckptd", "coordinator", "--listen", &address, "--grace", &grace];
+        let grace = self.setup.grace.to_string();
+        *lock(&self.coordinator) = Some(self.begin_coordinator(&["--grace", &grace])?);
+        Ok(())
+    }
+
+    /// Carries on for the coordinator on another node, from a copy of its log; the coordinator before
+    /// is handed back, whatever has become of it.
+    ///
+    /// # Errors
+    /// When it is refused, or does not answer.
+    pub fn recover_coordinator(&self, number: usize) -> Result<Background, Failure> {
+        let lost = lock(&self.coordinator).take().ok_or(Failure("no coordinator runs".into()))?;
+        self.head.store(number, Ordering::Relaxed);
+        *lock(&self.coordinator) = Some(self.begin_coordinator(&["--recover"])?);
+        Ok(lost)
+    }
+
+    fn begin_coordinator(&self, options: &[&str]) -> Result<Background, Failure> {
+        let address = self.coordinator_address();
+        let words = [&["ckptd", "coordinator", "--listen", &address], options].concat();
         let mut running = self.coordinator_node().spawn(&words, &[])?;
         let answers = until("the coordinator answers", UP_LIMIT, || {
             if let Some(status) = running.ended()? {
@@ -121,8 +143,7 @@ impl Ckptd {
             Ok((asked.status == 0).then_some(()))
         });
         answers.map_err(|failure| running.explain(&failure))?;
-        *lock(&self.coordinator) = Some(running);
-        Ok(())
+        Ok(running)
     }
 
     /// Kills the coordinator with SIGKILL.

@@ -80,7 +80,8 @@ impl Node {
 
     pub(super) fn resume_relays(&mut self, key: &InstanceKey) {
         let Some(instance) = self.instances.get_mut(key) else { return };
-        if instance.paused.take().is_some() {
+        let withheld = std::mem::take(&mut instance.withheld);
+        if instance.paused.take().is_some() || withheld {
             for relay in &instance.relays {
                 relay.order(Order::Resume);
             }

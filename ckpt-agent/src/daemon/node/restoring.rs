@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::{FromAgent, OuterSocket, PrepareOrder, Rewire};
+use protocol::cluster::agent::{FromAgent, OuterSocket, PrepareOrder, Rewire, Skipped};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
@@ -95,7 +95,12 @@ impl Node {
         }
     }
 
-    pub(super) fn restore(&mut self, key: &InstanceKey, connections: Vec<Rewire>) {
+    pub(super) fn restore(
+        &mut self,
+        key: &InstanceKey,
+        connections: Vec<Rewire>,
+        skipped: Vec<Skipped>,
+    ) {
         let user = match self.instances.get(key).map(|known| self.user_for(&known.record.user)) {
             Some(Ok(user)) => user,
             Some(Err(reason)) => return self.tell(FromAgent::NotMade { key: key.clone(), reason }),
@@ -111,6 +116,7 @@ impl Node {
         };
         instance.state = State::Starting;
         fault::point("rewire");
+        instance.skipped.clone_from(&skipped);
         let setup = Setup {
             key: key.clone(),
             host_name: order.logical_node.to_string(),
@@ -128,9 +134,14 @@ impl Node {
         tokio::spawn(async move {
             let result = async {
                 let deadline = Instant::now() + WIRE_LIMIT;
-                let made =
+                let mut made =
                     wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;
                 fault::point("rewired");
+                let (folder, checkpoint) = (image.clone(), order.checkpoint);
+                let alone =
+                    spawn_blocking(move || wiring::without_peers(&folder, checkpoint, &skipped));
+                let alone = alone.await.unwrap_or_else(|error| Err(error.to_string()))?;
+                made.extend(alone.natives);
                 let restore = RestoreSetup {
                     setup,
                     image,
@@ -145,6 +156,7 @@ impl Node {
                         of.job, order.image.0, order.checkpoint, of.epoch
                     ),
                     connections: made,
+                    absent: alone.fars,
                 };
                 spawn_blocking(move || control.restore(restore))
                     .await

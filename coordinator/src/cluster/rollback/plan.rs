@@ -1,13 +1,14 @@
 //! From images and machines to the instances of a new epoch.
 
+use super::departed::Departing;
 use crate::cluster::entry::{ImageRecord, InstanceRecord, Move, Origin};
 use crate::cluster::job::ledger::Ledger;
 use crate::cluster::members::{Member, Members};
 use crate::cluster::placement::{self, Image, Machine, NoMachine, Wishes};
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
-use protocol::cluster::agent::NodeProfile;
-use protocol::cluster::image::Requirements;
+use protocol::cluster::agent::{DEPARTED, NodeProfile};
+use protocol::cluster::image::{Requirements, Unit};
 use protocol::cluster::settings::Placement;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,38 +71,55 @@ pub(in crate::cluster) fn wishes(ledger: &Ledger) -> Wishes {
 pub(in crate::cluster) fn inputs(images: &BTreeMap<AgentId, ImageRecord>) -> Vec<Image> {
     images
         .iter()
-        .map(|(instance, image)| Image {
-            instance: *instance,
-            node: image.node.clone(),
-            holders: image.holders.iter().cloned().collect(),
-            requirements: image.facts.requirements.clone(),
-            units: image.facts.units.clone(),
-            parents: image
-                .facts
-                .processes
-                .iter()
-                .map(|process| (process.pid, process.parent))
-                .collect(),
-        })
+        .map(|(instance, image)| input(*instance, image, image.facts.units.clone()))
         .collect()
 }
 
-/// Plans the instances of an epoch that starts from these images. Newcomers get a share of what could
-/// stay.
+fn input(instance: AgentId, image: &ImageRecord, units: Vec<Unit>) -> Image {
+    let processes = image.facts.processes.iter();
+    Image {
+        instance,
+        node: image.node.clone(),
+        holders: image.holders.iter().cloned().collect(),
+        requirements: image.facts.requirements.clone(),
+        units,
+        parents: processes.map(|process| (process.pid, process.parent)).collect(),
+    }
+}
+
+/// Plans the instances of an epoch that starts from these images, without those that depart. Newcomers get a
+/// share of what could stay.
 pub(super) fn parts(
     ledger: &Ledger,
     images: &BTreeMap<AgentId, ImageRecord>,
     machines: &[Machine],
+    departing: &Departing,
     newcomers: &BTreeSet<NodeName>,
 ) -> Result<Parts, NoMachine> {
-    let plan = placement::place(&inputs(images), machines, &wishes(ledger), newcomers)?;
+    let images: BTreeMap<AgentId, &ImageRecord> = images
+        .iter()
+        .filter(|(instance, image)| !departing.is_whole(**instance, image))
+        .map(|(instance, image)| (*instance, image))
+        .collect();
+    let departs = |instance: &AgentId, pid: i32| {
+        departing.pids.get(instance).is_some_and(|pids| pids.contains(&pid))
+    };
+    let stay = |instance: &AgentId, image: &ImageRecord| -> Vec<Unit> {
+        let units = image.facts.units.iter();
+        units.filter(|unit| !unit.pids.iter().all(|pid| departs(instance, *pid))).cloned().collect()
+    };
+    let inputs: Vec<Image> = images
+        .iter()
+        .map(|(instance, image)| input(*instance, image, stay(instance, image)))
+        .collect();
+    let plan = placement::place(&inputs, machines, &wishes(ledger), newcomers)?;
     let mut parts = Parts::default();
     let mut number = ledger.next_instance().0;
-    for (instance, image) in images {
+    for (instance, image) in &images {
         let homes = plan.homes.get(instance).map_or(&[][..], Vec::as_slice);
         let mut by_pid: BTreeMap<i32, &NodeName> = BTreeMap::new();
         let mut load: BTreeMap<&NodeName, u32> = BTreeMap::new();
-        for (unit, (home, _)) in image.facts.units.iter().zip(homes) {
+        for (unit, (home, _)) in stay(instance, image).iter().zip(homes) {
             *load.entry(home).or_default() += unit.load;
             by_pid.extend(unit.pids.iter().map(|pid| (*pid, home)));
         }
@@ -118,13 +136,16 @@ pub(super) fn parts(
             .processes
             .iter()
             .map(|process| {
+                if departs(instance, process.pid) {
+                    return (process.pid, DEPARTED);
+                }
                 // One that no unit names stays with the first part.
                 let part = by_pid.get(&process.pid).map_or(0, |home| part_of(home));
-                (process.pid, u32::try_from(part).unwrap_or(u32::MAX))
+                (process.pid, u32::try_from(part).unwrap_or(DEPARTED))
             })
             .collect();
         for (part, home) in order.iter().enumerate() {
-            let part = u32::try_from(part).unwrap_or(u32::MAX);
+            let part = u32::try_from(part).unwrap_or(DEPARTED);
             let root = image.facts.root.is_some_and(|pid| assignment.get(&pid) == Some(&part));
             parts.load.insert(AgentId(number), load.get(*home).copied().unwrap_or(0));
             parts.instances.insert(
