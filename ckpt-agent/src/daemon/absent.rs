@@ -189,14 +189,13 @@ mod tests {
     use crate::rewire::{AbsentOrder, without_peer};
     use std::io::{Read, Write};
 
-    fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    /// The job's side, on a thread of its own.
+    async fn apart<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> T {
+        tokio::task::spawn_blocking(job).await.unwrap()
     }
 
-    #[test]
-    fn a_departed_peer_takes_everything_and_never_answers() {
-        let runtime = runtime();
-        let _inside = runtime.enter();
+    #[tokio::test]
+    async fn a_departed_peer_takes_everything_and_never_answers() {
         let (native, far) = without_peer(&AbsentOrder::default()).unwrap();
         let mut absent = Absent::default();
         // A daemon that is nowhere to be found.
@@ -204,23 +203,24 @@ mod tests {
         let daemon = LocalDaemon { name: "none".to_owned(), loopback: true, ask };
         absent.hold(far, Some(daemon)).unwrap();
         let mut native = std::net::TcpStream::from(native);
-        native.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-        // More than any buffer holds.
-        for _ in 0..200 {
-            native.write_all(&[7; 64 * 1024]).unwrap();
-        }
-        native.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        assert_eq!(native.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        apart(move || {
+            native.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+            // More than any buffer holds.
+            for _ in 0..200 {
+                native.write_all(&[7; 64 * 1024]).unwrap();
+            }
+            native.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            assert_eq!(native.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+            // Not even to somebody who has said the last word.
+            native.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(native.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        })
+        .await;
         assert_eq!(absent.spoken.load(Ordering::Relaxed), 1);
-        // Not even to somebody who has said the last word.
-        native.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(native.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     }
 
-    #[test]
-    fn a_daemon_that_hangs_up_is_not_heard_to_do_so() {
-        let runtime = runtime();
-        let _inside = runtime.enter();
+    #[tokio::test]
+    async fn a_daemon_that_hangs_up_is_not_heard_to_do_so() {
         let (native, far) = without_peer(&AbsentOrder::default()).unwrap();
         let daemon = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = daemon.local_addr().unwrap();
@@ -233,7 +233,7 @@ mod tests {
         let far = std::net::TcpStream::from(far);
         far.set_nonblocking(true).unwrap();
         let mut far = TcpStream::from_std(far).unwrap();
-        let carried = runtime.spawn(async move {
+        let carried = tokio::spawn(async move {
             let mut stream = TcpStream::connect(address).await.unwrap();
             let mut first = vec![0; PIECE];
             let length = far.read(&mut first).await.unwrap();
@@ -241,12 +241,16 @@ mod tests {
             far
         });
         let mut native = std::net::TcpStream::from(native);
-        native.write_all(b"hello").unwrap();
-        let mut answer = [0; 5];
-        native.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"hello");
-        served.join().unwrap();
-        let _far = runtime.block_on(carried).unwrap();
+        let mut native = apart(move || {
+            native.write_all(b"hello").unwrap();
+            let mut answer = [0; 5];
+            native.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"hello");
+            native
+        })
+        .await;
+        apart(move || served.join().unwrap()).await;
+        let _far = carried.await.unwrap();
         native.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         assert_eq!(native.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     }
