@@ -9,8 +9,7 @@ use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
     Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerListener, RefusalKind, Role,
-    Successor, Token,
-    TransportError,
+    Successor, Token, TransportError,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

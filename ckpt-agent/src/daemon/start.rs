@@ -25,7 +25,9 @@ use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
 use super::serving::Server;
-use super::{DaemonError, DaemonOptions, clients, coordinator, engine, machine, shells, succession};
+use super::{
+    DaemonError, DaemonOptions, clients, coordinator, engine, machine, shells, succession,
+};
 use crate::rewire::WirePort;
 
 /// Where the identity is kept in the agent's folder.

@@ -2,9 +2,9 @@
 
 use super::entry::ClusterEntry;
 use crate::event::Time;
-use protocol::cluster::{NodeName, Term};
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::{NodeName, Term};
 
 /// Names a local client: one of the coordinator's own socket, or of a node's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -180,7 +180,8 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let _lock = lock(state)?;
     let prepared = match &options.recover {
         None => {
-            let marker = Marker::of(state).map_err(io_error(format!("read {}", state.display())))?;
+            let marker =
+                Marker::of(state).map_err(io_error(format!("read {}", state.display())))?;
             if let Some(marker) = marker {
                 return Err(superseded(marker));
             }
@@ -224,8 +225,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let (journal, entries) = Journal::open(&source.log(), opened)?;
     let clock = Clock::new();
     let secrets = Box::new(SeededSecrets::new(seed));
-    let machine =
-        ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
+    let machine = ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
     let own = machine.coordinator().clone();
     let note = ReplicaNote { term: own.term, addresses: addresses.clone(), grace_s: grace };
     let replication = Replication::new(source, note);

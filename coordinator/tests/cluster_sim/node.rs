@@ -526,7 +526,9 @@ impl Node {
             }
             ToAgent::Farewell => self.left = true,
             ToAgent::Refused { .. }
-            | ToAgent::Replica(_) | ToAgent::Peers { .. }
+            | ToAgent::Replica(_)
+            | ToAgent::Mark { .. }
+            | ToAgent::Peers { .. }
             | ToAgent::Input { .. }
             | ToAgent::Resize { .. }
             | ToAgent::Client { .. } => {}

@@ -28,17 +28,40 @@ const FREEZE_LIMIT: u64 = 40 * SECOND;
 
 #[derive(Debug, Clone)]
 enum Happening {
-    ToCoordinator { node: usize, connection: u64, message: FromAgent, body: Vec<u8> },
-    ToNode { node: usize, connection: u64, message: ToAgent },
-    Disconnected { node: usize, connection: u64 },
-    Reconnect { node: usize },
-    Beat { node: usize },
+    ToCoordinator {
+        node: usize,
+        connection: u64,
+        message: FromAgent,
+        body: Vec<u8>,
+    },
+    ToNode {
+        node: usize,
+        connection: u64,
+        message: ToAgent,
+    },
+    Disconnected {
+        node: usize,
+        connection: u64,
+    },
+    Reconnect {
+        node: usize,
+    },
+    Beat {
+        node: usize,
+    },
     Progress,
     Clock,
     Fault,
-    Heal { node: usize, reset: bool },
-    Reboot { node: usize },
-    AgentStarts { node: usize },
+    Heal {
+        node: usize,
+        reset: bool,
+    },
+    Reboot {
+        node: usize,
+    },
+    AgentStarts {
+        node: usize,
+    },
     CoordinatorStarts,
     /// Somebody carries on from a copy.
     TakeOver,
@@ -809,11 +832,14 @@ impl World {
         if !self.machine_lost {
             return;
         }
-        let copies = self.nodes.iter().enumerate().filter(|(index, node)| {
-            node.up && !self.cut[*index] && node.copy.is_some()
-        });
+        let copies = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(index, node)| node.up && !self.cut[*index] && node.copy.is_some());
         let newest = copies.max_by_key(|(_, node)| node.copy.as_ref().map(|copy| copy.log.len()));
-        let Some((index, copy)) = newest.and_then(|(index, node)| Some((index, node.copy.clone()?)))
+        let Some((index, copy)) =
+            newest.and_then(|(index, node)| Some((index, node.copy.clone()?)))
         else {
             return self.later(100, 1000, Happening::TakeOver);
         };
@@ -824,7 +850,10 @@ impl World {
         if self.trace {
             let (had, lost) = (copy.log.len(), self.log.len() - copy.log.len());
             let from = &self.nodes[index].name;
-            eprintln!("{:>7} term {term} from {from}: {had} entries, {lost} lost", self.now / MILLI);
+            eprintln!(
+                "{:>7} term {term} from {from}: {had} entries, {lost} lost",
+                self.now / MILLI
+            );
         }
         self.machine_lost = false;
         self.job_logs = copy.output;

@@ -87,7 +87,10 @@ fn a_copy_is_whole_when_it_is_said_to_be_and_open_to_nobody_else() {
     rig.durable();
     let copy = rig.replica.copy().unwrap();
     assert_eq!((copy.note, copy.length), (note, 7));
-    assert_eq!((rig.read("cluster.log"), rig.read("jobs/j-1/log")), (b"one two".into(), b"hello".into()));
+    assert_eq!(
+        (rig.read("cluster.log"), rig.read("jobs/j-1/log")),
+        (b"one two".into(), b"hello".into())
+    );
     let mode = |name: &str| {
         let found = fs::metadata(rig.dir.path().join("replica").join(name)).unwrap();
         found.permissions().mode() & 0o777

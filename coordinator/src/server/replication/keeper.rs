@@ -211,7 +211,8 @@ impl Keeper {
         if self.sent.register != Some(extent.register) {
             // The authority never changes.
             let first = self.sent.register.is_none();
-            for file in SmallFile::ALL.into_iter().filter(|it| first || *it == SmallFile::Register) {
+            for file in SmallFile::ALL.into_iter().filter(|it| first || *it == SmallFile::Register)
+            {
                 let body = match source.small(file) {
                     // There is none before the first token.
                     Err(error)

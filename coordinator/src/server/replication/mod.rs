@@ -93,7 +93,9 @@ impl Replication {
                 }
             }
             ReplicaReport::Failed { reason } => {
-                tracing::warn!("{node} keeps no copy of this coordinator's log: failed to {reason}");
+                tracing::warn!(
+                    "{node} keeps no copy of this coordinator's log: failed to {reason}"
+                );
                 keeper.fail();
             }
         }

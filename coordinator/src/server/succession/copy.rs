@@ -132,7 +132,8 @@ pub fn lay_down(source: &Path, state: &Path, chosen: &Copy) -> Result<Copied, Se
             )));
         }
         let ours = Source::new(state).small(SmallFile::Authority);
-        if ours.is_ok_and(|ours| Source::new(source).small(SmallFile::Authority).ok() != Some(ours)) {
+        if ours.is_ok_and(|ours| Source::new(source).small(SmallFile::Authority).ok() != Some(ours))
+        {
             return Err(ServeError::Recovery(format!(
                 "{} belongs to another cluster: give another --state",
                 state.display()

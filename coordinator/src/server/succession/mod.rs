@@ -72,8 +72,7 @@ pub async fn prepare(agent: &Path, state: &Path) -> Result<Prepared, ServeError>
         )));
     }
     let authority = copy::authority(&folder)?;
-    let successor =
-        Successor::new(&authority.issue(&Role::Coordinator)?, Followed::default())?;
+    let successor = Successor::new(&authority.issue(&Role::Coordinator)?, Followed::default())?;
     let survey = survey::survey(&successor, &known, &own.note.addresses).await?;
     let best = survey.newest().filter(|(_, copy)| copy::is_newer(copy, &own));
     let (from, source, chosen): (NodeName, PathBuf, _) = match best {

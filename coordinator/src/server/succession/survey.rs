@@ -94,7 +94,8 @@ pub async fn survey(
     loop {
         let survey = ask_all(successor, members).await;
         for address in survey.addresses(addresses) {
-            if timeout(LIMIT, successor.tell_coordinator(&address)).await.is_ok_and(|it| it.is_ok()) {
+            if timeout(LIMIT, successor.tell_coordinator(&address)).await.is_ok_and(|it| it.is_ok())
+            {
                 return Err(ServeError::Recovery(format!(
                     "the coordinator at {address} still answers: end it first"
                 )));
@@ -104,7 +105,8 @@ pub async fn survey(
         let Some((node, seen)) = heard else { return Ok(survey) };
         if began.elapsed() > DOUBT {
             let at = survey.addresses(addresses);
-            let at = if seen.followed.addresses.is_empty() { &at } else { &seen.followed.addresses };
+            let at =
+                if seen.followed.addresses.is_empty() { &at } else { &seen.followed.addresses };
             return Err(ServeError::Recovery(format!(
                 "the coordinator at {} still answers {node}: end it first",
                 at.join(", ")
@@ -203,7 +205,8 @@ pub async fn fetch(
     address: Option<SocketAddr>,
     folder: &Path,
 ) -> Result<(), ServeError> {
-    let failed = |reason: String| ServeError::Recovery(format!("fetch the copy of {node}: {reason}"));
+    let failed =
+        |reason: String| ServeError::Recovery(format!("fetch the copy of {node}: {reason}"));
     let address = address.ok_or_else(|| failed("it is no member".to_owned()))?;
     let connection = timeout(LIMIT, successor.connect_agent(node, address));
     let mut link = connection.await.map_err(|_| failed("it does not answer".to_owned()))??;
