@@ -561,6 +561,7 @@ impl Node {
             ToAgent::Farewell => self.left = true,
             ToAgent::Refused { .. }
             | ToAgent::Replica(_)
+            | ToAgent::Mark { .. }
             | ToAgent::Peers { .. }
             | ToAgent::Input { .. }
             | ToAgent::Resize { .. }

@@ -5,7 +5,7 @@ use super::image::ImageFacts;
 use super::replica::{ReplicaOrder, ReplicaReport};
 use super::succession::Followed;
 use super::{Epoch, InstanceKey, NodeName, Term};
-use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
+use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ExitKind};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -347,6 +347,16 @@ pub enum ToAgent {
         job: String,
         /// The first epoch that is spared.
         below: Epoch,
+    },
+    /// An image that this node holds is committed by the coordinator's log, and has no mark yet as far as
+    /// [`FromAgent::Hello`] told: it gets one, before anything takes it for unfinished.
+    Mark {
+        /// The job.
+        job: String,
+        /// Whose image.
+        instance: AgentId,
+        /// The record of the commit.
+        record: CommitRecord,
     },
     /// Remove all images of the job but these; with none, everything of the job.
     Keep {

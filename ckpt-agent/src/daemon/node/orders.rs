@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, Step};
+use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, Step};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, RelayLink, ToAgent};
 
@@ -60,6 +60,7 @@ impl Node {
                 crate::fault::point("kill");
                 self.kill_below(job, below);
             }
+            ToAgent::Mark { job, instance, record } => self.mark(&job, instance, &record),
             ToAgent::Keep { job, images } => self.keep(&job, &images),
             ToAgent::ShellRuns { call, instance, node } => self.shell_runs(&call, instance, node),
             ToAgent::ShellFailed { call, reason } => self.shell_failed(&call, reason),
@@ -167,6 +168,33 @@ impl Node {
             match instance.relays.iter().find(|relay| relay.side == link.side) {
                 Some(relay) => relay.order(Order::Link(link)),
                 None => instance.links.push(link),
+            }
+        }
+    }
+
+    /// An image is committed, and nobody has said so here. At once: what comes next may take it for an
+    /// unfinished one.
+    fn mark(&mut self, job: &str, number: AgentId, record: &CommitRecord) {
+        if !is_job_id(job) {
+            return;
+        }
+        let checkpoint = record.checkpoint;
+        let here = self
+            .instances
+            .iter()
+            .find(|(key, instance)| key.job == job && key.instance == number && instance.lives());
+        if let Some((key, _)) = here {
+            // It may be the one that has it open.
+            let key = key.clone();
+            self.command(&key, AgentCommand::Commit { checkpoint, record: record.clone() });
+            return;
+        }
+        let folder = self.parts.folders.instance(job, number);
+        match crate::store::commit_copy(&folder, checkpoint, record) {
+            Ok(()) => self.parts.busy.settle(&folder, checkpoint),
+            // As of a disk that was lost.
+            Err(error) => {
+                tracing::warn!(%error, folder = %folder.display(), checkpoint, "no mark");
             }
         }
     }
