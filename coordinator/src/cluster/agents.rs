@@ -68,6 +68,7 @@ impl ClusterMachine {
             | FromAgent::Image { key, .. }
             | FromAgent::Prepared { key, .. }
             | FromAgent::Restored { key, .. }
+            | FromAgent::Listens { key, .. }
             | FromAgent::Running { key }
             | FromAgent::Console { key, .. }
             | FromAgent::Drained { key, .. }
@@ -96,6 +97,7 @@ impl ClusterMachine {
             FromAgent::Restored { relays, listeners, warnings, .. } => {
                 job.restored(now, shared, instance, relays, listeners, warnings);
             }
+            FromAgent::Listens { listeners, .. } => job.listens(shared, instance, listeners),
             FromAgent::Running { .. } => job.runs(now, shared, instance),
             FromAgent::Console { key, offset, stream } => {
                 job.output(shared, key, offset, stream, body);

@@ -154,6 +154,7 @@ impl Node {
         NodeProfile {
             address: format!("10.0.0.{}:7000", self.index).parse().unwrap(),
             wire: format!("10.0.0.{}:7001", self.index).parse().unwrap(),
+            addresses: Vec::new(),
             slots: 2,
             cores: 2,
             speed: None,

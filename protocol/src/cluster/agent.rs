@@ -1,13 +1,14 @@
 //! What coordinator and agent say to each other. Every message is a frame of a header (one of
 //! these, as JSON) and a body of raw bytes, empty unless the message says what it is.
 
+use super::addresses::AddressBook;
 use super::image::ImageFacts;
 use super::{Epoch, InstanceKey, NodeName};
 use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What a machine offers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,6 +17,9 @@ pub struct NodeProfile {
     pub address: SocketAddr,
     /// Where its agent makes connections of jobs.
     pub wire: SocketAddr,
+    /// All addresses by which others may know it, but those of the loopback and of single links.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
     /// Processes of jobs that it takes.
     pub slots: u32,
     /// Cores that this agent may use.
@@ -122,7 +126,7 @@ pub struct Rewire {
     pub connect_to: Option<SocketAddr>,
 }
 
-/// A listening socket that is not where the job believes it to be.
+/// A listening socket, which may not be where the job believes it to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedListener {
     /// As the job knows it.
@@ -147,6 +151,9 @@ pub struct InstanceSettings {
     pub external: External,
     /// Places in which an image is to be durable, the agent's own disk included.
     pub copies: u32,
+    /// Whether calls of bind, connect, listen and their like are answered as if nothing had moved.
+    #[serde(default)]
+    pub rewire_connect: bool,
 }
 
 /// An instance to be started.
@@ -170,6 +177,9 @@ pub struct LaunchOrder {
     pub partners: Vec<NodeName>,
     /// For one started by a remote shell: which call of which instance.
     pub shell: Option<ShellCall>,
+    /// What has moved in the job.
+    #[serde(default)]
+    pub book: AddressBook,
 }
 
 /// A call of `ckptd rsh`.
@@ -301,6 +311,14 @@ pub enum ToAgent {
         key: InstanceKey,
         /// They.
         links: Vec<RelayLink>,
+    },
+    /// What has moved in the job; replaces what was said before. Comes before [`ToAgent::Go`], and again when it
+    /// changes.
+    Addresses {
+        /// Which instance.
+        key: InstanceKey,
+        /// What has moved.
+        book: AddressBook,
     },
     /// Freeze all instances of the job below this epoch, then kill them. Answer:
     /// [`FromAgent::Killed`].
@@ -453,10 +471,17 @@ pub enum FromAgent {
         key: InstanceKey,
         /// Its sides of relays.
         relays: Vec<RelaySide>,
-        /// Its listeners that had to move.
+        /// Its listening TCP sockets.
         listeners: Vec<MovedListener>,
         /// Lines for the user.
         warnings: Vec<String>,
+    },
+    /// Its listening TCP sockets, as far as they are known: all of them, whenever there is one more.
+    Listens {
+        /// Which instance.
+        key: InstanceKey,
+        /// They.
+        listeners: Vec<MovedListener>,
     },
     /// It runs.
     Running {

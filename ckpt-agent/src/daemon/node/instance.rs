@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::{
-    InstanceSettings, JobUser, LaunchOrder, PrepareOrder, RelayLink, ShellCall,
+    InstanceSettings, JobUser, LaunchOrder, MovedListener, PrepareOrder, RelayLink, ShellCall,
 };
 use protocol::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,8 @@ pub struct Instance {
     pub shell: Option<ShellEnd>,
     /// Links that came before their relays.
     pub links: Vec<RelayLink>,
+    /// Its listening TCP sockets, as far as they are known.
+    pub listeners: Vec<MovedListener>,
     /// Taken over from an agent that died.
     pub adopted: bool,
     /// Why what it has on its way to other instances is lost; the coordinator is told.
@@ -152,6 +154,7 @@ impl Instance {
             relays: Vec::new(),
             shell: None,
             links: Vec::new(),
+            listeners: Vec::new(),
             adopted: false,
             relays_lost: None,
             held: false,

@@ -51,6 +51,11 @@ impl Node {
                 self.go(&key);
             }
             ToAgent::Links { key, links } => self.links(&key, links),
+            ToAgent::Addresses { key, book } => {
+                if let Some(instance) = self.instances.get(&key) {
+                    instance.control.book(book);
+                }
+            }
             ToAgent::Kill { job, below } => self.kill_below(job, below),
             ToAgent::Keep { job, images } => self.keep(&job, &images),
             ToAgent::ShellRuns { call, instance, node } => self.shell_runs(&call, instance, node),
@@ -211,6 +216,12 @@ impl Node {
             ControlEvent::Agent(event) => self.agent_event(key, event),
             ControlEvent::RootEnded(status) => self.root_ended(key, status),
             ControlEvent::Empty => self.emptied(key),
+            ControlEvent::Listens(listeners) => {
+                if let Some(instance) = self.instances.get_mut(key) {
+                    instance.listeners.clone_from(&listeners);
+                    self.tell(FromAgent::Listens { key: key.clone(), listeners });
+                }
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use protocol::launch::{RestoreSpec, WindowSize};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, OuterEnd, Pid};
+use super::super::late::{Installed, NamedSocket};
 use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, Standing, restore};
 use super::super::split::PartOrder;
@@ -26,13 +27,18 @@ pub struct Begun {
     pub console: Vec<(StdioRole, OwnedFd)>,
     /// The agent's ends of relays.
     pub outer: Vec<(OuterEnd, OwnedFd)>,
-    /// Listeners that could not have their old addresses.
+    /// Its listening TCP sockets.
     pub moved: Vec<MovedListener>,
+    /// What single sockets are called.
+    pub names: Vec<NamedSocket>,
+    /// Its calls for late connections wait for answers.
+    pub watched: Option<Installed>,
     /// It stands still.
     pub standing: Option<Standing>,
 }
 
-/// Rebuilds it up to the moment before it runs.
+/// Rebuilds it up to the moment before it runs. `cluster`: there are other instances; `watch`: late connections are
+/// to be watched.
 ///
 /// # Errors
 /// As [`restore`].
@@ -41,6 +47,7 @@ pub fn bring_back(
     spec: &RestoreSpec,
     part: Option<&PartOrder>,
     connections: BTreeMap<FileId, OwnedFd>,
+    (cluster, watch): (bool, bool),
     user: Option<&UserOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
@@ -57,6 +64,8 @@ pub fn bring_back(
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
     context.part = Some(part);
     context.user = user.cloned();
+    context.cluster = cluster;
+    context.watch = watch;
     for (file, connection) in connections {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);
@@ -81,6 +90,8 @@ pub fn bring_back(
         console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),
+        names: std::mem::take(&mut context.names),
+        watched: context.watched.take(),
         standing: Some(standing),
     })
 }

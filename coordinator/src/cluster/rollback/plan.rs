@@ -123,6 +123,7 @@ pub(super) fn parts(
                         assignment: assignment.clone(),
                         part,
                     },
+                    addresses: Vec::new(),
                 },
             );
             number = number.saturating_add(1);

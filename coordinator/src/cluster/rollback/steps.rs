@@ -5,11 +5,12 @@ use super::{pairing, plan};
 use crate::cluster::entry::{Cause, ClusterEntry, InstanceRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::job::instances::Stage as InstanceStage;
-use crate::cluster::job::{Job, State, hosts};
+use crate::cluster::job::{Job, State, addresses, hosts};
 use crate::cluster::rollback::Beginning;
 use crate::cluster::shared::Shared;
 use protocol::agent::{AgentId, CheckpointNumber};
 use protocol::cluster::NodeName;
+use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{
     LaunchOrder, MovedListener, OuterSocket, PrepareOrder, RelayLink, RelaySide, Rewire, ToAgent,
 };
@@ -49,6 +50,7 @@ impl Job {
             logical_node: node.clone(),
             root: true,
             origin: Origin::Run,
+            addresses: addresses::of_machine(&shared.members, &node),
         };
         let instances = BTreeMap::from([(instance, record.clone())]);
         let job = self.ledger.id.clone();
@@ -70,6 +72,7 @@ impl Job {
             settings: self.instance_settings(),
             partners,
             shell: None,
+            book: AddressBook::default(),
         };
         self.enter(Stage::Launching, Some(deadline));
         self.cut_log_back(shared);
@@ -354,7 +357,7 @@ impl Job {
         }
         making.sides.insert(instance, sides);
         let complete = awaited.is_empty();
-        self.live.listeners.extend(listeners.into_iter().map(|listener| (instance, listener)));
+        self.note_listeners(instance, listeners);
         for warning in warnings {
             self.say(shared, &format!("warning: {warning}"));
         }
@@ -382,6 +385,7 @@ impl Job {
             }
         }
         self.cut_log_back(shared);
+        self.tell_addresses(shared);
         let awaited = self.live.instances.keys().copied().collect();
         let deadline = now.nanos.saturating_add(shared.settings.rollback.start);
         self.enter(Stage::Starting { awaited }, Some(deadline));
