@@ -1,6 +1,6 @@
 //! Brings a job, or a part of it, back from its image.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -16,6 +16,8 @@ use super::super::split::PartOrder;
 use super::super::sys::tty;
 use super::UserOrder;
 
+/// Where the stack begins among the fields of struct prctl_mm_map (prctl(2)).
+const START_STACK: usize = 6;
 /// Room for descriptors of the init itself above those of the job.
 const OWN_DESCRIPTORS: u64 = 64;
 
@@ -31,6 +33,8 @@ pub struct Begun {
     pub moved: Vec<MovedListener>,
     /// What single sockets are called.
     pub names: Vec<NamedSocket>,
+    /// Where its processes' stacks begin.
+    pub stacks: HashSet<u64>,
     /// Its calls for late connections wait for answers.
     pub watched: Option<Installed>,
     /// It stands still.
@@ -91,6 +95,7 @@ pub fn bring_back(
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),
         names: std::mem::take(&mut context.names),
+        stacks: image.processes.values().map(|process| process.memory_map[START_STACK]).collect(),
         watched: context.watched.take(),
         standing: Some(standing),
     })

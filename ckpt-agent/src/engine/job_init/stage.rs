@@ -1,6 +1,6 @@
 //! From the fresh execution of this program to process 1, and process 1's life.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -244,6 +244,7 @@ fn begin(
                 outer: Vec::new(),
                 moved: Vec::new(),
                 names: Vec::new(),
+                stacks: HashSet::new(),
                 watched,
                 standing: None,
             })
@@ -259,9 +260,13 @@ fn begin(
 fn answer_late(order: &ClusterOrder, begun: &mut Begun) -> Result<Option<Late>> {
     let watched: Option<Installed> = begun.watched.take();
     let (Some(installed), Some(watch)) = (watched, &order.watch) else { return Ok(None) };
-    let (names, listeners) = (std::mem::take(&mut begun.names), begun.moved.clone());
+    let restored = late::Restored {
+        names: std::mem::take(&mut begun.names),
+        listeners: begun.moved.clone(),
+        stacks: std::mem::take(&mut begun.stacks),
+    };
     let who = (order.host_name.as_str(), &watch.machine);
-    Late::start(installed, who, watch.book.clone(), names, listeners).map(Some)
+    Late::start(installed, who, watch.book.clone(), restored).map(Some)
 }
 
 /// The streams of a program that a remote shell has launched, as sides of the shell's relays.

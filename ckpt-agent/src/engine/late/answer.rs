@@ -1,6 +1,6 @@
 //! What is done about each call.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use super::sockaddr::{self, canonical};
 
 /// TCP_CLOSE (include/net/tcp_states.h): neither connected nor listening.
 const CLOSED: u8 = 7;
+/// TCP_LISTEN, as /proc/net/tcp shows it.
+const LISTENING: &str = "0A";
 /// Ports below this one are for those who have a right to them (ip(7)): the init must not lend its own.
 const FIRST_FREE_PORT: u16 = 1024;
 /// How long a call waits for news that must be on their way.
@@ -77,10 +79,18 @@ pub struct Answerer {
     unheard_connections: Vec<(u64, OwnedFd)>,
     /// For the next search of a port.
     next_port: u16,
+    /// Where the stacks begin of processes that were restored: their children have the same until they execute
+    /// another program.
+    stacks: HashSet<u64>,
 }
 
 impl Answerer {
-    pub(super) fn new(listener: Arc<Listener>, pass: Pass, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(
+        listener: Arc<Listener>,
+        pass: Pass,
+        shared: Arc<Shared>,
+        stacks: HashSet<u64>,
+    ) -> Self {
         Self {
             listener,
             pass,
@@ -88,6 +98,7 @@ impl Answerer {
             unheard: HashMap::new(),
             unheard_connections: Vec::new(),
             next_port: 0,
+            stacks,
         }
     }
 
@@ -144,52 +155,61 @@ impl Answerer {
         if port != 0 && port < FIRST_FREE_PORT {
             return None;
         }
-        if port != 0 && book.is_taken(asked) {
+        let is_held = |here: Option<u16>| here.is_none_or(is_listening);
+        if port != 0 && book.holders(asked).any(is_held) {
             return Some(Verdict::Done(Err(Errno::EADDRINUSE)));
         }
-        let away = book.away();
-        if away.is_some_and(|away| away.is_machines_own(asked.ip())) {
+        let Some(away) = book.away() else {
+            return self.bind_at_home(&raw, asked, target, book);
+        };
+        let here = away.here(asked.ip());
+        if here.is_none() && (away.is_machines_own(asked.ip()) || !self.has_moved(call.tid)) {
             self.shared.rename(target.cookie, |name| name.plain = true);
             return None;
         }
-        let here = away.and_then(|away| away.here(asked.ip()));
-        let logical = here.is_some() || asked.ip().is_unspecified();
-        let source = away.map(|away| away.source).filter(|_| logical);
-        let at = |port| {
-            let ip = here.unwrap_or(asked.ip());
-            sockaddr::rewrite(&raw, SocketAddr::new(ip, port))
-        };
-        let bound = match (port, source) {
-            (0, None) => return None,
-            (0, Some(source)) => self.bind_in(fd, source, at),
-            (port, _) => self.pass.bind(fd, &at(port)?),
-        };
-        let bound = match bound {
-            // Somebody of another logical node has that port here: it was free where this process believes to be.
-            Err(Errno::EADDRINUSE)
-                if port != 0
-                    && (away.is_some() || book.is_guests_port(port))
-                    && !is_own_port(port) =>
-            {
-                let again = match source {
-                    Some(source) => self.bind_in(fd, source, at),
-                    None => self.pass.bind(fd, &at(0)?),
-                };
-                if again.is_ok() {
-                    self.shared.rename(target.cookie, |name| name.local = Some(asked));
-                }
-                again
-            }
-            other => other,
-        };
-        if bound.is_ok() && here.is_some() && port == 0 {
+        if here.is_none() && !asked.ip().is_unspecified() {
+            return None;
+        }
+        // Any port of the logical node's may be somebody else's on this machine, or become so: it is only a name.
+        let ip = here.unwrap_or(asked.ip());
+        let at = |port| sockaddr::rewrite(&raw, SocketAddr::new(ip, port));
+        let bound = self.bind_in(fd, away.source, at);
+        if bound.is_ok() && (port != 0 || here.is_some()) {
             let got = self.pass.local(fd).map_or(0, |local| local.port());
-            let local = SocketAddr::new(asked.ip(), got);
+            let local = SocketAddr::new(asked.ip(), if port == 0 { got } else { port });
             self.shared.rename(target.cookie, |name| name.local = Some(local));
-        } else if bound.is_ok() && here.is_some() {
-            self.shared.rename(target.cookie, |name| name.local = Some(asked));
         }
         Some(Verdict::Done(bound.map(|()| 0)))
+    }
+
+    /// A port that a logical node has which was brought here is free for the one whose machine this is.
+    fn bind_at_home(
+        &self,
+        raw: &[u8],
+        asked: SocketAddr,
+        target: &Target,
+        book: &Book,
+    ) -> Option<Verdict> {
+        if asked.port() == 0 || !book.is_guests_port(asked.port()) {
+            return None;
+        }
+        let fd = target.copy.as_fd();
+        let mut bound = self.pass.bind(fd, raw);
+        if bound == Err(Errno::EADDRINUSE) && !is_own_port(asked.port()) {
+            let any = sockaddr::rewrite(raw, SocketAddr::new(asked.ip(), 0))?;
+            bound = self.pass.bind(fd, &any);
+            if bound.is_ok() {
+                self.shared.rename(target.cookie, |name| name.local = Some(asked));
+            }
+        }
+        Some(Verdict::Done(bound.map(|()| 0)))
+    }
+
+    /// Whether a thread's process has come from another machine, or descends from one that has: it knows the addresses
+    /// of its logical node. One that has executed a program since sees those of the machine.
+    fn has_moved(&self, tid: i32) -> bool {
+        let text = read_text(&format!("/proc/{tid}/stat")).ok().flatten();
+        text.as_deref().and_then(start_of_stack).is_some_and(|stack| self.stacks.contains(&stack))
     }
 
     /// Binds to a port that tells whose connections come from there; where none is left, to any.
@@ -235,7 +255,7 @@ impl Answerer {
         };
         self.shared.forget_peer(target.cookie);
         if !asked.ip().to_canonical().is_loopback() {
-            self.say_who_calls(target, book);
+            self.say_who_calls(call, target, book);
         }
         let to = to?;
         let address = sockaddr::rewrite(&raw, to)?;
@@ -251,10 +271,14 @@ impl Answerer {
     }
 
     /// A process that has moved connects from a port by which it is known.
-    fn say_who_calls(&mut self, target: &Target, book: &Book) {
+    fn say_who_calls(&mut self, call: &Notification, target: &Target, book: &Book) {
         let Some(source) = book.away().map(|away| away.source) else { return };
         let fd = target.copy.as_fd();
         if !self.pass.local(fd).is_ok_and(|local| local.port() == 0) {
+            return;
+        }
+        if !self.has_moved(call.tid) {
+            self.shared.rename(target.cookie, |name| name.plain = true);
             return;
         }
         let any: IpAddr = match target.v6 {
@@ -385,6 +409,18 @@ fn target_of(call: &Notification) -> Option<Target> {
     Some(Target { copy, cookie, v6 })
 }
 
+/// Field 28 of /proc/PID/stat (proc(5)).
+fn start_of_stack(stat: &str) -> Option<u64> {
+    let stack = stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(25)?.parse().ok()?;
+    // 0 and 1 are told to those who may not know.
+    Some(stack).filter(|stack| *stack > 1)
+}
+
+/// Whether anybody on this machine listens at that port.
+fn is_listening(port: u16) -> bool {
+    sockets_at(port).iter().any(|(state, _)| state == LISTENING)
+}
+
 fn thread_group(status: &str) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
@@ -415,14 +451,8 @@ fn read_address(call: &Notification) -> Option<Vec<u8>> {
 
 /// Whether a process of this instance has a socket bound to that port.
 fn is_own_port(port: u16) -> bool {
-    let inodes: Vec<String> = ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
-        .iter()
-        .filter_map(|path| read_text(path).ok().flatten())
-        .flat_map(|text| {
-            let inodes = text.lines().filter_map(|line| inode_at(line, port));
-            inodes.map(|inode| format!("socket:[{inode}]")).collect::<Vec<_>>()
-        })
-        .collect();
+    let inodes: Vec<String> =
+        sockets_at(port).into_iter().map(|(_, inode)| format!("socket:[{inode}]")).collect();
     let numbers = |path: &str| -> Vec<String> {
         std::fs::read_dir(path)
             .into_iter()
@@ -442,12 +472,23 @@ fn is_own_port(port: u16) -> bool {
         })
 }
 
-/// The inode in a line of /proc/net/tcp whose socket has that port (proc(5)).
-fn inode_at(line: &str, port: u16) -> Option<&str> {
+/// State and inode of all sockets at a port of this machine.
+fn sockets_at(port: u16) -> Vec<(String, String)> {
+    ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
+        .iter()
+        .filter_map(|path| read_text(path).ok().flatten())
+        .flat_map(|text| text.lines().filter_map(|line| socket_at(line, port)).collect::<Vec<_>>())
+        .collect()
+}
+
+/// State and inode in a line of /proc/net/tcp whose socket has that port (proc(5)).
+fn socket_at(line: &str, port: u16) -> Option<(String, String)> {
     let mut words = line.split_ascii_whitespace();
     let (_, local) = words.nth(1)?.rsplit_once(':')?;
     let at = u16::from_str_radix(local, 16).ok()?;
-    words.nth(7).filter(|inode| at == port && *inode != "0")
+    let state = words.nth(1)?;
+    let inode = words.nth(5)?;
+    (at == port && inode != "0").then(|| (state.to_owned(), inode.to_owned()))
 }
 
 #[cfg(test)]
@@ -457,9 +498,26 @@ mod tests {
     #[test]
     fn finds_a_socket_in_the_kernels_list() {
         let line = "   0: 0100007F:1DB0 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000000000 100 0 0 10 0";
-        assert_eq!(inode_at(line, 7600), Some("12345"));
-        assert_eq!(inode_at(line, 7601), None);
-        assert_eq!(inode_at("  sl  local_address rem_address   st", 7600), None);
+        assert_eq!(socket_at(line, 7600), Some((LISTENING.to_owned(), "12345".to_owned())));
+        assert_eq!(socket_at(line, 7601), None);
+        assert_eq!(socket_at("  sl  local_address rem_address   st", 7600), None);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(is_listening(port));
+        drop(listener);
+        assert!(!is_listening(port));
+    }
+
+    #[test]
+    fn finds_the_start_of_the_stack() {
+        let own = read_text("/proc/self/stat").unwrap().unwrap();
+        let stack = start_of_stack(&own).unwrap();
+        let maps = read_text("/proc/self/maps").unwrap().unwrap();
+        let line = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
+        let (from, rest) = line.split_once('-').unwrap();
+        let to = rest.split_once(' ').unwrap().0;
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        assert!((number(from)..number(to)).contains(&stack));
     }
 
     #[test]

@@ -71,32 +71,30 @@ impl Book {
         if asked.ip().is_loopback() || asked.ip().is_unspecified() {
             return self.dial_loopback(asked);
         }
-        for node in self.nodes.iter().filter(|node| knows(&node.addresses, asked.ip())) {
-            let found = node.listeners.iter().rev().find_map(|listener| {
-                reaches(listener.logical, asked).then(|| reach(node, listener, asked))?
-            });
-            if let Some(to) = found {
-                return as_asked_or(asked, to);
+        for family in [Family::Same, Family::Either] {
+            for node in self.nodes.iter().filter(|node| knows(&node.addresses, asked.ip())) {
+                let found = node.listeners.iter().rev().find_map(|listener| {
+                    reaches(listener.logical, asked, family).then(|| reach(node, listener, asked))?
+                });
+                if let Some(to) = found {
+                    return as_asked_or(asked, to);
+                }
             }
         }
         // A process that began after a move may have published the machine's own address.
-        for node in &self.nodes {
-            let places = || node.places.iter().filter(|place| knows(&place.addresses, asked.ip()));
-            for place in places() {
-                let found = node.listeners.iter().rev().find(|listener| {
-                    listener.machine == place.machine
-                        && listener.logical.port() == asked.port()
-                        && listener.actual.port() != asked.port()
-                });
-                if let Some(listener) = found {
-                    return Dial::To(SocketAddr::new(asked.ip(), listener.actual.port()));
-                }
-                if node.listeners.iter().any(|listener| {
-                    listener.machine == place.machine && reaches(listener.actual, asked)
-                }) {
-                    return Dial::AsAsked;
-                }
-            }
+        let has_plain = self.nodes.iter().any(|node| {
+            let here = |listener: &&KnownListener| {
+                node.places.iter().any(|place| {
+                    place.machine == listener.machine && knows(&place.addresses, asked.ip())
+                })
+            };
+            node.listeners.iter().filter(here).any(|listener| {
+                listener.logical.port() == listener.actual.port()
+                    && reaches(listener.actual, asked, Family::Either)
+            })
+        });
+        if has_plain {
+            return Dial::AsAsked;
         }
         let Some(node) = self.nodes.iter().find(|node| knows(&node.addresses, asked.ip())) else {
             return Dial::AsAsked;
@@ -160,21 +158,21 @@ impl Book {
         (known != local).then_some(known)
     }
 
-    /// Whether another machine, or another port of this one, has a listener of the own logical node at this
-    /// address: it is taken, although it can be had here.
-    pub fn is_taken(&self, asked: SocketAddr) -> bool {
+    /// Where the own logical node has a listener at this address: it is taken, although it may be free here. Of
+    /// another machine's `None`, of this one's the port that it has here.
+    pub fn holders(&self, asked: SocketAddr) -> impl Iterator<Item = Option<u16>> {
         let asked = canonical(asked);
-        self.own().is_some_and(|node| {
-            node.listeners.iter().any(|listener| {
-                let logical = canonical(listener.logical);
-                logical.port() == asked.port()
-                    && listener.machine.as_str() != self.machine
-                    && !logical.ip().is_loopback()
-                    && !asked.ip().is_loopback()
-                    && (logical.ip() == asked.ip()
-                        || logical.ip().is_unspecified()
-                        || asked.ip().is_unspecified())
-            })
+        let listeners = self.own().map_or(&[][..], |node| node.listeners.as_slice());
+        listeners.iter().filter_map(move |listener| {
+            let logical = canonical(listener.logical);
+            let same = logical.port() == asked.port()
+                && logical.is_ipv4() == asked.is_ipv4()
+                && (logical.ip() == asked.ip()
+                    || logical.ip().is_unspecified()
+                    || asked.ip().is_unspecified());
+            let here = listener.machine.as_str() == self.machine;
+            let loopback = logical.ip().is_loopback() || asked.ip().is_loopback();
+            (same && (here || !loopback)).then_some(here.then_some(listener.actual.port()))
         })
     }
 
@@ -222,14 +220,20 @@ fn knows(addresses: &[IpAddr], ip: IpAddr) -> bool {
     addresses.iter().any(|known| known.to_canonical() == ip)
 }
 
+/// For which addresses a listener is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// Those of its own family.
+    Same,
+    /// IPv4 for listeners of IPv6, too. One may be for IPv6 alone; then the kernel refuses, as it would have before.
+    Either,
+}
+
 /// Whether a listener at `at` accepts connections to `asked`, an address of its machine or logical node.
-fn reaches(at: SocketAddr, asked: SocketAddr) -> bool {
+fn reaches(at: SocketAddr, asked: SocketAddr, family: Family) -> bool {
     let at = canonical(at);
-    let any = match at.ip() {
-        IpAddr::V4(ip) => ip.is_unspecified() && asked.is_ipv4(),
-        // It may be for IPv6 alone; then the kernel refuses, as it would have before.
-        IpAddr::V6(ip) => ip.is_unspecified(),
-    };
+    let any = at.ip().is_unspecified()
+        && (at.is_ipv4() == asked.is_ipv4() || at.is_ipv6() && family == Family::Either);
     at.port() == asked.port() && (any || at.ip() == asked.ip())
 }
 
@@ -303,6 +307,8 @@ mod tests {
                 listener("0.0.0.0:7600", "node1", "0.0.0.0:40000"),
                 listener("[::]:7700", "node2", "[::]:7700"),
                 listener("10.0.0.3:7800", "node2", "0.0.0.0:7800"),
+                listener("0.0.0.0:7850", "node2", "0.0.0.0:42000"),
+                listener("[::]:7850", "node2", "[::]:43000"),
                 listener("127.0.0.1:7900", "node1", "127.0.0.1:41000"),
             ],
         };
@@ -327,7 +333,9 @@ mod tests {
             ("10.0.0.3:1", Dial::Unsure(at("10.0.0.1:1"))),
             ("[fd00::4]:1", Dial::To(at("[fd00::1]:1"))),
             ("10.0.0.2:7600", Dial::AsAsked),
-            ("10.0.0.1:7600", Dial::To(at("10.0.0.1:40000"))),
+            ("10.0.0.3:7850", Dial::To(at("10.0.0.2:42000"))),
+            ("[fd00::3]:7850", Dial::To(at("[fd00::2]:43000"))),
+            ("10.0.0.1:7600", Dial::AsAsked),
             ("10.0.0.1:8000", Dial::AsAsked),
             ("192.0.2.1:7600", Dial::AsAsked),
             ("127.0.0.1:7900", Dial::AsAsked),
@@ -372,12 +380,13 @@ mod tests {
     #[test]
     fn a_port_that_another_part_has_is_taken() {
         let moved = book("node3", "node1");
-        assert!(moved.is_taken(at("0.0.0.0:7700")));
-        assert!(moved.is_taken(at("10.0.0.3:7800")));
-        // The kernel decides what is on this machine.
-        assert!(!moved.is_taken(at("0.0.0.0:7600")));
-        assert!(!moved.is_taken(at("127.0.0.1:7700")));
-        assert!(!moved.is_taken(at("0.0.0.0:8000")));
+        let holders = |asked| moved.holders(at(asked)).collect::<Vec<_>>();
+        assert_eq!(holders("[::]:7700"), [None]);
+        assert_eq!(holders("10.0.0.3:7800"), [None]);
+        assert_eq!(holders("0.0.0.0:7600"), [Some(40000)]);
+        for free in ["0.0.0.0:7700", "127.0.0.1:7850", "0.0.0.0:8000", "0.0.0.0:1"] {
+            assert_eq!(holders(free), [], "{free}");
+        }
         assert!(moved.is_guests_port(8000) && !moved.is_guests_port(40000));
     }
 }

@@ -35,7 +35,7 @@ pub use answer::cookie_of;
 pub use book::Book;
 pub use filter::{Installed, filters_of, install_or_say};
 pub use names::{Name, NamedSocket, Names};
-pub use serve::Late;
+pub use serve::{Late, Restored};
 
 use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressBook;

@@ -1,5 +1,6 @@
 //! The thread that answers.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -89,6 +90,17 @@ impl Shared {
     }
 }
 
+/// What is known of processes and sockets that were restored.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// What single sockets are called.
+    pub names: Vec<NamedSocket>,
+    /// The listening sockets.
+    pub listeners: Vec<MovedListener>,
+    /// Where the processes' stacks begin.
+    pub stacks: HashSet<u64>,
+}
+
 /// The init's hand on it.
 #[derive(Debug)]
 pub struct Late {
@@ -98,7 +110,7 @@ pub struct Late {
 }
 
 impl Late {
-    /// Starts the thread. `names`, `listeners`: of sockets that were restored.
+    /// Starts the thread.
     ///
     /// # Errors
     /// No threads, no descriptors left.
@@ -106,9 +118,9 @@ impl Late {
         installed: Installed,
         (logical, machine): (&str, &NodeName),
         book: AddressBook,
-        names: Vec<NamedSocket>,
-        listeners: Vec<MovedListener>,
+        restored: Restored,
     ) -> Result<Self> {
+        let Restored { names, listeners, stacks } = restored;
         let event = || {
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
                 .map_err(|errno| EngineError::system("eventfd", "late connections", errno))
@@ -129,7 +141,7 @@ impl Late {
             .spawn(move || {
                 // They are the init's.
                 let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), None);
-                let answerer = Answerer::new(listener.clone(), pass, of.clone());
+                let answerer = Answerer::new(listener.clone(), pass, of.clone(), stacks);
                 serve(&listener, answerer, &of);
             })
             .map_err(|error| EngineError::system("start", "the thread for late connections", error))?;

@@ -161,8 +161,10 @@ impl Job {
         let nodes = instance.partners.clone();
         let links = instance.links.clone();
         shared.send(&node, ToAgent::Partners { key: key.clone(), nodes });
-        if self.live.book != AddressBook::default() {
-            let book = self.live.book.clone();
+        // One that has been started again knows where things are, and learns of listeners anew.
+        let book = self.book(shared);
+        if book != AddressBook::default() {
+            self.live.book.clone_from(&book);
             shared.send(&node, ToAgent::Addresses { key: key.clone(), book });
         }
         if !links.is_empty() {

@@ -1,5 +1,6 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod late;
 mod leaving;
 mod members;
 mod open_mpi;
@@ -22,16 +23,11 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES]
+    [open_mpi::CASES, leaving::CASES, rows::CASES, late::CASES, members::CASES]
         .into_iter()
         .flatten()
         .map(Case::copy)
         .collect()
-}
-
-/// Tests of what is not built yet: they fail, and run only when they are named by --only.
-pub fn open() -> Vec<Case> {
-    rows::OPEN.iter().map(Case::copy).collect()
 }
 
 impl Case {

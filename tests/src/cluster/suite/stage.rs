@@ -42,11 +42,13 @@ impl Stage {
                 programs.push(program);
             }
         }
-        let program = workspace.programs.join("nqueens");
-        let source = tests.join("nqueens/nqueens.c");
-        build::compile("mpicc.openmpi", &["-O2"], &[&source], &program)
-            .map_err(|e| Failure(e.to_string()))?;
-        programs.push(program);
+        for name in ["nqueens", "exchange"] {
+            let program = workspace.programs.join(name);
+            let source = tests.join(name).join(format!("{name}.c"));
+            build::compile("mpicc.openmpi", &["-O2"], &[&source], &program)
+                .map_err(|e| Failure(e.to_string()))?;
+            programs.push(program);
+        }
         Ok(Stage { ckptd: workspace.ckptd.clone(), programs })
     }
 
