@@ -149,7 +149,7 @@ impl Answerer {
     // --- bind ---
 
     fn bind(&mut self, call: &Notification, target: &Target, book: &Book) -> Option<Verdict> {
-        let raw = read_address(call)?;
+        let raw = sockaddr::with_family(read_address(call)?, target.v6);
         let asked = sockaddr::parse(&raw)?;
         let (fd, port) = (target.copy.as_fd(), asked.port());
         if port != 0 && port < FIRST_FREE_PORT {

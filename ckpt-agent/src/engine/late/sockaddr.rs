@@ -26,6 +26,16 @@ pub fn parse(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
+/// What bind(2) makes of an address without a family: that of an IPv4 socket is any (net/ipv4/af_inet.c,
+/// __inet_bind). Open MPI binds so.
+pub fn with_family(mut bytes: Vec<u8>, v6: bool) -> Vec<u8> {
+    let unspecified = bytes.get(..2) == Some(&[0; 2]) && bytes.get(4..8) == Some(&[0; 4]);
+    if unspecified && !v6 && bytes.len() >= V4 {
+        bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    }
+    bytes
+}
+
 /// The same with another address and port: family, flow and scope stay. `None`: the family can't hold it.
 pub fn rewrite(bytes: &[u8], to: SocketAddr) -> Option<Vec<u8>> {
     let mut new = bytes.to_vec();
@@ -86,6 +96,13 @@ mod tests {
         assert_eq!(encode(false, at("[fd00::1]:1")), None);
         assert_eq!(parse(&[1, 0, b'/', b'x']), None);
         assert_eq!(parse(&encode(true, at("[::1]:1")).unwrap()[..20]), None);
+    }
+
+    #[test]
+    fn an_address_without_a_family_is_any() {
+        assert_eq!(parse(&with_family(vec![0; 16], false)), Some(at("0.0.0.0:0")));
+        assert_eq!(parse(&with_family(vec![0; 16], true)), None);
+        assert_eq!(parse(&with_family([vec![0; 4], vec![1; 12]].concat(), false)), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Case;
 use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
+use crate::cluster::job::ClusterJob;
 use crate::job::Failure;
 
 pub(super) const CASES: &[Case] = &[
@@ -45,15 +46,17 @@ fn late(stage: &Stage) -> Result<(), Failure> {
     let hosts = "node1 node2 node3 node3";
     // The two processes of node3 go to different machines.
     let script = format!(
-        "ckptd rsh node1 late 0 7600 {GO} {hosts} & ckptd rsh node2 late 1 7600 {GO} {hosts} & \
-         ckptd rsh node3 'late 2 7600 {GO} {hosts} & late 3 7600 {GO} {hosts} && wait %1' & \
-         for job in %1 %2 %3; do wait $job || exit 1; done; echo all are right"
+        "pids=; run() {{ ckptd rsh \"$@\" & pids=\"$pids $!\"; }}; \
+         run node1 late 0 7600 {GO} {hosts}; run node2 late 1 7600 {GO} {hosts}; \
+         run node3 'late 2 7600 {GO} {hosts} & pid=$!; late 3 7600 {GO} {hosts} && wait $pid'; \
+         for pid in $pids; do wait $pid || exit 1; done; echo all are right"
     );
     let mut job = start(&ckptd, "late", &[], &["bash", "-c", &script])?;
     ckptd.kill_node(3)?;
     job.wait_for_rollback(1, LIMIT)?;
     let found = job.status()?.machines_of("node3", "late");
     super::check(found.len() == 2, || format!("its processes are on {found:?}"))?;
+    wait_for_another_checkpoint(&mut job)?;
     ckptd.cluster().share_script("go", "")?;
     job.must_end_with("all are right", JOB_LIMIT)
 }
@@ -65,6 +68,13 @@ fn open_mpi(stage: &Stage) -> Result<(), Failure> {
     let mut job = start(&ckptd, "exchange", &[], &command)?;
     ckptd.kill_node(3)?;
     job.wait_for_rollback(1, LIMIT)?;
+    wait_for_another_checkpoint(&mut job)?;
     ckptd.cluster().share_script("go", "")?;
     job.must_end_with("exchange: right", JOB_LIMIT)
+}
+
+/// What has moved can be checkpointed again.
+fn wait_for_another_checkpoint(job: &mut ClusterJob<'_>) -> Result<(), Failure> {
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 1, LIMIT).map(drop)
 }
