@@ -16,6 +16,8 @@ pub struct ClusterSettings {
     pub rollback: RollbackLimits,
     /// The user, besides root, who may turn nodes out: the coordinator's own.
     pub operator: u32,
+    /// Where agents reach this coordinator, HOST:PORT.
+    pub addresses: Vec<String>,
     /// The folder with a folder for each job, for listings.
     pub jobs_folder: String,
 }
@@ -58,6 +60,7 @@ impl Default for ClusterSettings {
             limits: Limits::default(),
             rollback: RollbackLimits::default(),
             operator: 0,
+            addresses: Vec::new(),
             jobs_folder: String::new(),
         }
     }

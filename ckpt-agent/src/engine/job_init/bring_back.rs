@@ -1,6 +1,6 @@
 //! Brings a job, or a part of it, back from its image.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -8,13 +8,14 @@ use protocol::cluster::agent::MovedListener;
 use protocol::launch::{RestoreSpec, WindowSize};
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{FileId, OuterEnd, Pid};
+use super::super::graph::{OuterEnd, Pid};
 use super::super::late::{Installed, NamedSocket};
 use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, Standing, restore};
 use super::super::split::PartOrder;
 use super::super::sys::tty;
 use super::UserOrder;
+use super::stage::Connections;
 
 /// Where the stack begins among the fields of struct prctl_mm_map (prctl(2)).
 const START_STACK: usize = 6;
@@ -50,7 +51,7 @@ pub fn bring_back(
     job_dir: &Path,
     spec: &RestoreSpec,
     part: Option<&PartOrder>,
-    connections: BTreeMap<FileId, OwnedFd>,
+    connections: Connections,
     (cluster, watch): (bool, bool),
     user: Option<&UserOrder>,
     warnings: &mut Vec<String>,
@@ -70,9 +71,12 @@ pub fn bring_back(
     context.user = user.cloned();
     context.cluster = cluster;
     context.watch = watch;
-    for (file, connection) in connections {
+    for (file, connection) in connections.made {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);
+    }
+    for (end, far) in connections.absent {
+        context.hand_out(end, far)?;
     }
     let standing = restore(&image, &mut context)?;
     warnings.append(&mut context.warnings);

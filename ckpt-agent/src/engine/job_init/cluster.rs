@@ -10,7 +10,7 @@ use protocol::cluster::agent::MovedListener;
 use protocol::launch::External;
 use serde::{Deserialize, Serialize};
 
-use super::super::graph::{FileId, OuterEnd, Pid};
+use super::super::graph::{FileId, OuterEnd, Pid, RelayEnd};
 use super::super::late::Watch;
 use super::super::objects::StdioRole;
 
@@ -71,10 +71,14 @@ pub struct Keepsake {
 }
 
 /// A connection that an agent has made for a restore, sent with its descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     /// The open file of the image that it is to be.
     pub file: FileId,
+    /// It is the other end of that connection instead, whose peer has departed: kept as this relay, so
+    /// that it outlives the agent.
+    #[serde(default)]
+    pub absent: Option<RelayEnd>,
 }
 
 /// What an agent tells an init while the instance lives.

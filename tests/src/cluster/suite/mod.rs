@@ -1,14 +1,20 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod fallback;
+pub mod faults;
+pub mod history;
 mod late;
 mod leaving;
 mod members;
 mod open_mpi;
+mod recovery;
 mod rows;
+mod runtimes;
 mod stage;
 
 use crate::job::Failure;
 
+pub use runtimes::start_at;
 pub use stage::Stage;
 
 /// One test.
@@ -23,11 +29,26 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, late::CASES, members::CASES]
-        .into_iter()
-        .flatten()
-        .map(Case::copy)
-        .collect()
+    [
+        open_mpi::CASES,
+        leaving::CASES,
+        rows::CASES,
+        late::CASES,
+        members::CASES,
+        faults::CASES,
+        runtimes::CASES,
+        fallback::CASES,
+        recovery::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .map(Case::copy)
+    .collect()
+}
+
+/// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
+pub fn light(name: &str) -> bool {
+    rows::CASES.iter().any(|case| case.name == name)
 }
 
 impl Case {

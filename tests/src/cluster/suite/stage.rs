@@ -21,6 +21,7 @@ pub struct Stage {
     /// The command under test.
     pub ckptd: PathBuf,
     programs: Vec<PathBuf>,
+    scripts: PathBuf,
 }
 
 impl Stage {
@@ -42,14 +43,24 @@ impl Stage {
                 programs.push(program);
             }
         }
-        for name in ["nqueens", "exchange"] {
+        let queens = tests.join("nqueens/nqueens.c");
+        let exchange = tests.join("exchange/exchange.c");
+        for (compiler, source, name) in [
+            ("mpicc.openmpi", &queens, "nqueens"),
+            ("mpicc.mpich", &queens, "nqueens.mpich"),
+            ("mpicc.openmpi", &exchange, "exchange"),
+        ] {
             let program = workspace.programs.join(name);
-            let source = tests.join(name).join(format!("{name}.c"));
-            build::compile("mpicc.openmpi", &["-O2"], &[&source], &program)
+            build::compile(compiler, &["-O2"], &[source], &program)
                 .map_err(|e| Failure(e.to_string()))?;
             programs.push(program);
         }
-        Ok(Stage { ckptd: workspace.ckptd.clone(), programs })
+        Ok(Stage { ckptd: workspace.ckptd.clone(), programs, scripts: tests.join("real") })
+    }
+
+    /// A script of tests/real.
+    pub fn script(&self, name: &str) -> PathBuf {
+        self.scripts.join(name)
     }
 
     /// A cluster with ckptd and all programs on all nodes.
