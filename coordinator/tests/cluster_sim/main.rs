@@ -54,10 +54,8 @@ fn every_history_ends_well() {
         outcomes.iter().filter_map(|(_, run)| run.as_ref()).map(|run| u64::from(field(run))).sum()
     };
     eprintln!(
-        "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries, {} given up, \
-         {} came to rest",
         "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries, {} machines of a \
-         coordinator lost, {} lacking output, {} given up",
+         coordinator lost, {} lacking output, {} given up, {} came to rest",
         sum(|run| run.commits),
         sum(|run| run.rollbacks),
         sum(|run| run.restarts),
