@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 
 use protocol::agent::ExitKind;
-use protocol::cluster::{InstanceKey, NodeName};
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::MovedListener;
+use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::External;
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use protocol::cluster::agent::MovedListener;
 use protocol::cluster::addresses::PortRange;
+use protocol::cluster::agent::MovedListener;
 
 use super::super::proc::read_text;
 use super::super::sys::pidfd::PidFd;
@@ -286,9 +286,8 @@ impl Answerer {
             false => Ipv4Addr::UNSPECIFIED.into(),
         };
         // Where it fails it connects from where it can.
-        let _ = self.bind_in(fd, source, |port| {
-            sockaddr::encode(target.v6, SocketAddr::new(any, port))
-        });
+        let _ = self
+            .bind_in(fd, source, |port| sockaddr::encode(target.v6, SocketAddr::new(any, port)));
     }
 
     // --- listen ---
@@ -368,7 +367,9 @@ impl Answerer {
                     Err(Errno::EAGAIN) if is_non_blocking(fd)? => {
                         return Some(Verdict::Done(Err(Errno::EAGAIN)));
                     }
-                    Err(Errno::EAGAIN) => return Some(Verdict::Later(Later::Readable(target.copy))),
+                    Err(Errno::EAGAIN) => {
+                        return Some(Verdict::Later(Later::Readable(target.copy)));
+                    }
                     Err(errno) => return Some(Verdict::Done(Err(errno))),
                 }
             }
@@ -381,7 +382,9 @@ impl Answerer {
             self.shared.rename(cookie, |name| name.plain = true);
         }
         // A peer that has gone again has no address any more: the kernel would tell its old one.
-        if let (Ok(peer), Some(cookie)) = (self.pass.peer(socket.as_fd()), cookie_of(socket.as_fd())) {
+        if let (Ok(peer), Some(cookie)) =
+            (self.pass.peer(socket.as_fd()), cookie_of(socket.as_fd()))
+        {
             let name = self.shared.name(cookie, None, Some(peer));
             self.write_address(call, [1, 2], target.v6, name.peer.unwrap_or(peer));
         }

@@ -41,7 +41,11 @@ pub struct Away<'b> {
 impl Book {
     /// As an instance of that logical node on that machine sees it.
     pub fn new(book: AddressBook, logical: &str, machine: &NodeName) -> Self {
-        Self { nodes: book.nodes, logical: logical.to_owned(), machine: machine.as_str().to_owned() }
+        Self {
+            nodes: book.nodes,
+            logical: logical.to_owned(),
+            machine: machine.as_str().to_owned(),
+        }
     }
 
     /// Whether every address is what it says.
@@ -74,7 +78,8 @@ impl Book {
         for family in [Family::Same, Family::Either] {
             for node in self.nodes.iter().filter(|node| knows(&node.addresses, asked.ip())) {
                 let found = node.listeners.iter().rev().find_map(|listener| {
-                    reaches(listener.logical, asked, family).then(|| reach(node, listener, asked))?
+                    reaches(listener.logical, asked, family)
+                        .then(|| reach(node, listener, asked))?
                 });
                 if let Some(to) = found {
                     return as_asked_or(asked, to);

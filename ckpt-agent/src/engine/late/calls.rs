@@ -32,15 +32,7 @@ impl Pass {
     ) -> Result<(), Errno> {
         // SAFETY: the kernel reads `address.len()` bytes of a live slice.
         let answer = unsafe {
-            libc::syscall(
-                call,
-                fd.as_raw_fd(),
-                address.as_ptr(),
-                address.len(),
-                0,
-                0,
-                self.word(),
-            )
+            libc::syscall(call, fd.as_raw_fd(), address.as_ptr(), address.len(), 0, 0, self.word())
         };
         Errno::result(answer).map(drop)
     }

@@ -12,12 +12,12 @@ use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::MovedListener;
 
+use super::super::error::{EngineError, Result};
 use super::Installed;
 use super::answer::{Answerer, Later, Verdict};
 use super::book::Book;
 use super::names::{Name, NamedSocket, Names};
 use super::notify::{Listener, Notification};
-use super::super::error::{EngineError, Result};
 
 /// How often calls that wait are looked at: whose thread waits no more keeps a socket open.
 const LOOK: Duration = Duration::from_millis(250);
@@ -132,8 +132,7 @@ impl Late {
             listeners,
             unheard: 0,
         };
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), wake: event()?, news: event()? });
+        let shared = Arc::new(Shared { state: Mutex::new(state), wake: event()?, news: event()? });
         let Installed { listener, pass } = installed;
         let (listener, of) = (Arc::new(listener), shared.clone());
         std::thread::Builder::new()
@@ -144,7 +143,9 @@ impl Late {
                 let answerer = Answerer::new(listener.clone(), pass, of.clone(), stacks);
                 serve(&listener, answerer, &of);
             })
-            .map_err(|error| EngineError::system("start", "the thread for late connections", error))?;
+            .map_err(|error| {
+                EngineError::system("start", "the thread for late connections", error)
+            })?;
         Ok(Self { shared, logical: logical.to_owned(), machine: machine.clone() })
     }
 

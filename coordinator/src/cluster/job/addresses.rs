@@ -114,9 +114,8 @@ impl Job {
             let record = &instance.record;
             places.entry(&record.logical_node).or_default().insert(&record.node);
         }
-        let record = |instance: &AgentId| {
-            self.live.instances.get(instance).map(|instance| &instance.record)
-        };
+        let record =
+            |instance: &AgentId| self.live.instances.get(instance).map(|instance| &instance.record);
         let listeners = self
             .live
             .listeners
@@ -192,17 +191,17 @@ mod tests {
     }
 
     fn at(number: usize) -> Vec<IpAddr> {
-        vec![format!("10.0.0.{number}").parse().unwrap(), format!("fd00::{number}").parse().unwrap()]
+        vec![
+            format!("10.0.0.{number}").parse().unwrap(),
+            format!("fd00::{number}").parse().unwrap(),
+        ]
     }
 
     fn listener(logical: &str, actual: &str) -> MovedListener {
         MovedListener { logical: logical.parse().unwrap(), actual: actual.parse().unwrap() }
     }
 
-    fn whereabouts<'a>(
-        names: &'a [NodeName; 4],
-        places: &[(usize, &[usize])],
-    ) -> Whereabouts<'a> {
+    fn whereabouts<'a>(names: &'a [NodeName; 4], places: &[(usize, &[usize])]) -> Whereabouts<'a> {
         let all = || names.iter().enumerate().map(|(index, name)| (name, at(index + 1)));
         Whereabouts {
             places: places
