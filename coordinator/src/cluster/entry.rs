@@ -233,6 +233,7 @@ impl ClusterEntry {
             ClusterEntry::JobCreated { job, .. }
             | ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
+            | ClusterEntry::Departed { job, .. }
             | ClusterEntry::Instances { job, .. }
             | ClusterEntry::InstanceRuns { job, .. }
             | ClusterEntry::InstanceEnded { job, .. }
