@@ -514,6 +514,8 @@ impl Node {
                     }
                 }
             }
+            // Its processes connect to nobody anew.
+            ToAgent::Addresses { .. } => {}
             ToAgent::Kill { job, below } => {
                 self.instances.retain(|key, _| key.job != job || key.epoch >= below);
                 out.push(Out::Send(FromAgent::Killed { job, below }, Vec::new()));
