@@ -56,6 +56,11 @@ impl Node {
                 self.go(&key);
             }
             ToAgent::Links { key, links } => self.links(&key, links),
+            ToAgent::Addresses { key, book } => {
+                if let Some(instance) = self.instances.get(&key) {
+                    instance.control.book(book);
+                }
+            }
             ToAgent::Kill { job, below } => {
                 crate::fault::point("kill");
                 self.kill_below(job, below);
@@ -254,6 +259,12 @@ impl Node {
             ControlEvent::Agent(event) => self.agent_event(key, event),
             ControlEvent::RootEnded(status) => self.root_ended(key, status),
             ControlEvent::Empty => self.emptied(key),
+            ControlEvent::Listens(listeners) => {
+                if let Some(instance) = self.instances.get_mut(key) {
+                    instance.listeners.clone_from(&listeners);
+                    self.tell(FromAgent::Listens { key: key.clone(), listeners });
+                }
+            }
         }
     }
 }
