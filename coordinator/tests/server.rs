@@ -94,6 +94,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         memory: 1 << 30,
         kernel: "6.1".into(),
         allow_root: false,
+        started_ms: 1,
     };
     let (instances, holdings) = (Vec::new(), Vec::new());
     FromAgent::Hello { version: VERSION, term: 0, profile, instances, holdings }

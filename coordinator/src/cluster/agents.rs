@@ -44,6 +44,9 @@ impl ClusterMachine {
             }
             FromAgent::ClientClosed { client: number } => self.client_gone(&client(number)),
             FromAgent::Leaving { reason } => self.announces_leave(now, node, &reason),
+            FromAgent::Copied { job, instance, checkpoint, failure } => {
+                self.copied(now, node, (job, instance, checkpoint), failure);
+            }
             FromAgent::Killed { job, below } => {
                 if let Some(job) = self.jobs.get_mut(&job) {
                     job.killed(now, &mut self.shared, node, below);
@@ -77,6 +80,7 @@ impl ClusterMachine {
             | FromAgent::Running { key }
             | FromAgent::Console { key, .. }
             | FromAgent::Drained { key, .. }
+            | FromAgent::InputLeft { key, .. }
             | FromAgent::Rest { key, .. }
             | FromAgent::OrphanEnded { key, .. }
             | FromAgent::RelaysLost { key, .. } => key.clone(),
@@ -115,6 +119,9 @@ impl ClusterMachine {
             }
             FromAgent::Drained { checkpoint, offset, .. } => {
                 job.drained(now, shared, checkpoint, offset);
+            }
+            FromAgent::InputLeft { checkpoint, ended, .. } => {
+                job.input_left(checkpoint, body, ended);
             }
             FromAgent::RelaysLost { reason, .. } => {
                 job.roll_back(now, shared, Cause::Broken { node: node.clone(), reason });

@@ -139,10 +139,15 @@ fn job(value: &Value) -> String {
             (None, None) => NONE.to_owned(),
         },
     );
-    let rollbacks = list(value, "rollbacks").len();
-    if rollbacks > 0 {
-        line("rollbacks", rollbacks.to_string());
+    let is_move = |record: &&Value| matches!(word(record, "reason").as_str(), "leave" | "join");
+    let all = list(value, "rollbacks");
+    let moves = all.iter().filter(is_move).count();
+    for (label, count) in [("rollbacks", all.len() - moves), ("moves", moves)] {
+        if count > 0 {
+            line(label, count.to_string());
+        }
     }
+    line("newcomers", word(value, "newcomers"));
     line("failure", word(value, "failure"));
     line("log", word(value, "log"));
     if let Some(abandoned) = value.get("last_abandoned").filter(|found| !found.is_null()) {

@@ -229,6 +229,23 @@ impl Ckptd {
         agents.get_mut(&number).map_or(Ok(false), |agent| Ok(agent.ended()?.is_none()))
     }
 
+    /// Sends an agent SIGTERM.
+    ///
+    /// # Errors
+    /// When none runs.
+    pub fn tell_agent_to_end(&self, number: usize) -> Result<(), Failure> {
+        let agents = lock(&self.agents);
+        let agent = agents.get(&number);
+        agent
+            .ok_or_else(|| Failure(format!("no agent runs on node{number}")))?
+            .signal(Signal::SIGTERM)
+    }
+
+    /// What the agent of a node has written to standard error.
+    pub fn agent_errors(&self, number: usize) -> String {
+        lock(&self.agents).get(&number).map(Background::errors).unwrap_or_default()
+    }
+
     /// Ends an agent in order, by SIGTERM.
     ///
     /// # Errors

@@ -35,7 +35,7 @@ impl Node {
             }
             ToAgent::Launch(order) => self.launch(*order),
             ToAgent::Instance { key, command } => self.command(&key, command),
-            ToAgent::Drain { key, checkpoint } => self.drain(&key, checkpoint),
+            ToAgent::Drain { key, checkpoint, parks } => self.drain(&key, checkpoint, parks),
             ToAgent::Partners { key, nodes } => {
                 if let Some(instance) = self.instances.get_mut(&key) {
                     instance.record.partners = nodes;
@@ -78,25 +78,31 @@ impl Node {
             }
             ToAgent::Client { client, line } => self.clients.answer(client, line),
             ToAgent::Replica(order) => self.parts.replica.order(order, body),
-            ToAgent::Farewell => return Verdict::End,
+            ToAgent::Copy { job, instance, checkpoint, holders } => {
+                self.fetch_copy(job, instance, checkpoint, holders);
+            }
+            ToAgent::Stay { reason } => self.stay(&reason),
+            ToAgent::Farewell => {
+                tracing::info!("free to go");
+                return Verdict::End;
+            }
         }
         Verdict::GoOn
     }
 
-    fn to_console(&self, key: &InstanceKey, order: ConsoleOrder) {
+    pub(super) fn to_console(&self, key: &InstanceKey, order: ConsoleOrder) {
         if let Some(console) = self.instances.get(key).and_then(|known| known.console.as_ref()) {
             console.order(order);
         }
     }
 
-    fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
+    fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber, parks: bool) {
         let withheld = self.withhold_outputs(key);
+        let order = ConsoleOrder::Drain { checkpoint, parks };
         match self.instances.get(key).map(|instance| instance.console.as_ref()) {
             Some(Some(console)) => match withheld {
-                Some(withheld) => {
-                    console.order_after(withheld, ConsoleOrder::Drain(checkpoint));
-                }
-                None => console.order(ConsoleOrder::Drain(checkpoint)),
+                Some(withheld) => console.order_after(withheld, order),
+                None => console.order(order),
             },
             _ => {
                 let reason = "the job's console is not here".to_owned();

@@ -172,8 +172,12 @@ impl Job {
         }
         let State::Making(making) = &self.state else { return };
         let machines = plan::machines(&shared.members, &busy, &making.avoid);
+        let newcomers = match &self.ledger.cause {
+            cause @ Cause::Join { .. } => cause.nodes().into_iter().collect(),
+            _ => BTreeSet::new(),
+        };
         let parts = loop {
-            match plan::parts(&self.ledger, &images, &machines, &departing) {
+            match plan::parts(&self.ledger, &images, &machines, &departing, &newcomers) {
                 Ok(parts) => break parts,
                 // Without daemons that run nowhere the others can go on.
                 Err(error) if departed::is_daemons_only(error.instance, &images) => {
@@ -335,6 +339,7 @@ impl Job {
         let Origin::Image { instance: image, .. } = found.record.origin else { return };
         let Some(checkpoint) = self.ledger.checkpoint else { return };
         let node = found.record.node.clone();
+        shared.members.note_image(&node, &self.ledger.id, image, checkpoint);
         let known = self.ledger.images.get(&checkpoint).and_then(|images| images.get(&image));
         if known.is_some_and(|image| !image.holders.contains(&node)) {
             let job = self.ledger.id.clone();

@@ -17,7 +17,7 @@ use crate::journal::Journal;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
-use protocol::transport::{Outbox, OutboxError};
+use protocol::transport::{Fingerprint, Outbox, OutboxError};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{MutexGuard, PoisonError};
@@ -30,10 +30,17 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 /// What the server's tasks report.
 #[derive(Debug)]
 pub enum Incoming {
+    /// A node has joined with a token.
+    Joined {
+        /// The node.
+        node: NodeName,
+    },
     /// A member's agent has connected; its first message follows.
     Connected {
         /// The node.
         node: NodeName,
+        /// By which certificate.
+        certificate: Fingerprint,
         /// Number of the connection.
         connection: u64,
         /// The way to it.
@@ -225,10 +232,18 @@ impl Driver {
 
     fn take(&mut self, event: Incoming) {
         match event {
-            Incoming::Connected { node, connection, outbox, closer, remote, is_here } => {
+            Incoming::Connected {
+                node,
+                certificate,
+                connection,
+                outbox,
+                closer,
+                remote,
+                is_here,
+            } => {
                 // It may have been turned out since it was let in.
                 let newest = self.links.get(&node).is_none_or(|link| link.connection < connection);
-                if newest && self.admission().is_member(&node) {
+                if newest && self.admission().is_member(&node, &certificate) {
                     tracing::info!("{node} is connected from {remote}");
                     self.replication.gone(&node);
                     self.keepers_changed = true;
@@ -237,6 +252,7 @@ impl Driver {
                     self.links.insert(node, link);
                 }
             }
+            Incoming::Joined { node } => self.feed(ClusterEvent::Invited { node }),
             Incoming::Message { node, connection, message, body } => {
                 if !self.is_current(&node, connection) {
                     return;

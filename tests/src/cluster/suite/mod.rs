@@ -6,6 +6,7 @@ pub mod history;
 mod late;
 mod leaving;
 mod members;
+mod moving;
 mod open_mpi;
 mod recovery;
 mod rows;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<Case> {
     [
         open_mpi::CASES,
         leaving::CASES,
+        moving::CASES,
         rows::CASES,
         late::CASES,
         members::CASES,
