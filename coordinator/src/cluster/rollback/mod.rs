@@ -17,4 +17,4 @@ mod pairing;
 mod plan;
 mod steps;
 
-pub(super) use making::{Beginning, Making};
+pub(super) use making::{Beginning, Making, RelayEnds};
