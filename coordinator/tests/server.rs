@@ -82,6 +82,7 @@ fn hello(address: SocketAddr) -> FromAgent {
     let profile = NodeProfile {
         address,
         wire: address,
+        addresses: Vec::new(),
         slots: 2,
         cores: 2,
         speed: None,

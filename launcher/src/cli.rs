@@ -388,7 +388,8 @@ pub struct JobOptions {
     /// ranks fall back to the daemon of the node where they are [default: restore].
     #[arg(long, value_enum)]
     pub daemons: Option<DaemonsSetting>,
-    /// Leave connections that are made after a move alone. (They are not rewired yet either way.)
+    /// On a cluster: leave connections alone that are made after a move. Without it, bind, connect, listen and
+    /// their like are watched by a seccomp filter, with no_new_privs.
     #[arg(long)]
     pub no_rewire_connect: bool,
     /// What takes the checkpoints. (DMTCP's processes are not driven yet.)

@@ -74,6 +74,7 @@ impl ClusterMachine {
             | FromAgent::Image { key, .. }
             | FromAgent::Prepared { key, .. }
             | FromAgent::Restored { key, .. }
+            | FromAgent::Listens { key, .. }
             | FromAgent::Running { key }
             | FromAgent::Console { key, .. }
             | FromAgent::Drained { key, .. }
@@ -109,6 +110,7 @@ impl ClusterMachine {
             FromAgent::OrphanEnded { pid, status, .. } => {
                 job.orphan_ended(now, shared, instance, pid, status);
             }
+            FromAgent::Listens { listeners, .. } => job.listens(shared, instance, listeners),
             FromAgent::Running { .. } => job.runs(now, shared, instance),
             FromAgent::Console { key, offset, stream } => {
                 job.output(shared, key, offset, stream, body);

@@ -3,6 +3,7 @@
 mod fallback;
 pub mod faults;
 pub mod history;
+mod late;
 mod leaving;
 mod members;
 mod open_mpi;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<Case> {
         open_mpi::CASES,
         leaving::CASES,
         rows::CASES,
+        late::CASES,
         members::CASES,
         faults::CASES,
         runtimes::CASES,
@@ -42,11 +44,6 @@ pub fn all() -> Vec<Case> {
     .flatten()
     .map(Case::copy)
     .collect()
-}
-
-/// Tests of what is not built yet: they fail, and run only when they are named by --only.
-pub fn open() -> Vec<Case> {
-    rows::OPEN.iter().map(Case::copy).collect()
 }
 
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
