@@ -5,6 +5,7 @@ use super::entry::Cause;
 use super::event::{ClientId, ClusterAction, Now};
 use super::job::Job;
 use super::job::instances::Delayed;
+use super::rollback::RelayEnds;
 use protocol::cluster::agent::FromAgent;
 use protocol::cluster::{InstanceKey, NodeName};
 
@@ -106,7 +107,8 @@ impl ClusterMachine {
             }
             FromAgent::Prepared { sockets, .. } => job.prepared(now, shared, instance, sockets),
             FromAgent::Restored { relays, outputs, listeners, warnings, .. } => {
-                job.restored(now, shared, instance, relays, outputs, listeners, warnings);
+                let ends = RelayEnds { sides: relays, outputs };
+                job.restored(now, shared, instance, ends, listeners, warnings);
             }
             FromAgent::Rest { waits, .. } => job.rests(now, shared, instance, waits),
             FromAgent::OrphanEnded { pid, status, .. } => {

@@ -1,7 +1,7 @@
 //! The steps of making an epoch, from the plan to the last instance that runs.
 
 use super::departed::{self, Departing};
-use super::making::Stage;
+use super::making::{RelayEnds, Stage};
 use super::{pairing, plan};
 use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord, InstanceRecord, Origin};
 use crate::cluster::event::Now;
@@ -440,8 +440,7 @@ impl Job {
         now: Now,
         shared: &mut Shared,
         instance: AgentId,
-        sides: Vec<RelaySide>,
-        outputs: Vec<RelaySide>,
+        ends: RelayEnds,
         listeners: Vec<MovedListener>,
         warnings: Vec<String>,
     ) {
@@ -450,8 +449,8 @@ impl Job {
         if !awaited.remove(&instance) {
             return;
         }
-        making.sides.insert(instance, sides);
-        making.outputs.insert(instance, outputs);
+        making.sides.insert(instance, ends.sides);
+        making.outputs.insert(instance, ends.outputs);
         let complete = awaited.is_empty();
         self.note_listeners(instance, listeners);
         for warning in warnings {
@@ -500,7 +499,7 @@ impl Job {
     /// processes becomes output of the job, everything else is silent.
     fn fallen(
         &mut self,
-        lonely: Vec<(AgentId, RelaySide)>,
+        lonely: Vec<pairing::Side>,
         outputs: &BTreeMap<AgentId, Vec<RelaySide>>,
     ) -> BTreeMap<AgentId, Fallen> {
         if self.ledger.departed.is_empty() {
