@@ -142,6 +142,38 @@ Examples:
         #[command(flatten)]
         list: ListArguments,
     },
+    /// Write a committed checkpoint into one archive, for another machine.
+    ///
+    /// It holds what this checkpoint needs, and no more, and the job's log. It is as secret as the memory
+    /// of the job, and open to you alone.
+    #[command(after_long_help = "\
+Examples:
+  ckptd export latest job.tar.zst
+  ckptd export fold@6 fold-6.tar.zst
+  ckptd export fold - | ssh desk ckptd import -")]
+    Export {
+        /// The job, and the checkpoint if not its newest.
+        #[arg(value_name = "JOB[@N]")]
+        job: String,
+        /// The archive, which must not be there yet; - for standard output.
+        file: PathBuf,
+    },
+    /// Take a checkpoint from an archive; prints the name of the job that it becomes.
+    ///
+    /// Every hash is checked before the job can be seen. What runs after a restart is what is in the
+    /// archive: import only what you would run. The job is one of this machine, also where the machine
+    /// belongs to a cluster.
+    #[command(after_long_help = "\
+Examples:
+  ckptd import job.tar.zst
+  ckptd restart $(ckptd import --name again job.tar.zst)")]
+    Import {
+        /// The archive; - for standard input.
+        file: PathBuf,
+        /// The job's name [default: the one that it had].
+        #[arg(long)]
+        name: Option<String>,
+    },
     /// Forget jobs, with their checkpoints and logs; refused while one runs.
     Rm {
         /// The jobs.

@@ -5,8 +5,11 @@ mod checkpoint;
 mod clustered;
 mod coordinator;
 mod doctor;
+mod export;
 mod gc;
+mod import;
 mod inspect;
+mod interrupts;
 mod ls;
 mod restart;
 mod rm;
@@ -132,6 +135,10 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(arguments) => return run::perform(&context, arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),
+        Command::Export { job, file } => return export::perform(&context, &job, &file),
+        Command::Import { file, name } => {
+            return import::perform(&context, &file, name.as_deref());
+        }
         Command::Doctor { list } => return doctor::perform(&context, list),
         Command::Verify { job, list } => return verify::perform(&context, &job, list),
         Command::Attach { job } => {
