@@ -31,7 +31,8 @@ pub fn perform(context: &Context, wanted: &str, file: &Path) -> Result<u8, Failu
         Failure::of(&what, format!("{which} of it was committed"))
     })?;
     let failed = |error: ArchiveError| Failure::of(&what, error);
-    let mut interrupts = Interrupts::hold()?;
+    // Standard output leaves nothing to clean up.
+    let mut interrupts = (file != Path::new("-")).then(Interrupts::hold).transpose()?;
     let log = File::open(job.log()).ok().map(|log| (log, record.log_length));
     let export = Export::open(job.path(), record.checkpoint, log).map_err(failed)?;
     let out = Output::to(file).map_err(|error| Failure::of(&what, error))?;
@@ -39,7 +40,7 @@ pub fn perform(context: &Context, wanted: &str, file: &Path) -> Result<u8, Failu
     let mut signal = None;
     let result = write(export, &job, out, &mut |bytes| {
         bar.inc(bytes);
-        signal = interrupts.came();
+        signal = interrupts.as_mut().and_then(Interrupts::came);
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
     });
     bar.finish_and_clear();

@@ -11,17 +11,19 @@ use nix::sys::statvfs::statvfs;
 use protocol::agent::{AgentId, CommitRecord};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// The exit status; that of a signal if one came.
 pub fn perform(context: &Context, file: &Path, name: Option<&str>) -> Result<u8, Failure> {
     let what = format!("import {}", file.display());
-    let from: Box<dyn Read> = if file == Path::new("-") {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(File::open(file).map_err(|error| Failure::of(&what, error))?)
+    let opened = match file == Path::new("-") {
+        true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        false => File::open(file),
     };
+    let opened = opened.map_err(|error| Failure::of(&what, error))?;
     let mut interrupts = Interrupts::hold()?;
+    let from = interrupts.reader(opened).map_err(|error| Failure::of(&what, error))?;
     let bar = bytes_bar(None, file.display().to_string());
     let mut signal = None;
     let result = take(context, name, from, &mut |bytes| {
@@ -30,7 +32,7 @@ pub fn perform(context: &Context, file: &Path, name: Option<&str>) -> Result<u8,
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
     });
     bar.finish_and_clear();
-    match (result, signal) {
+    match (result, signal.or_else(|| interrupts.came())) {
         (Err(refusal), Some(signal)) => {
             eprintln!("ckptd: {}", Failure::of(what, refusal));
             Ok(128 + signal)
@@ -63,7 +65,7 @@ enum Refusal {
 fn take(
     context: &Context,
     name: Option<&str>,
-    from: Box<dyn Read>,
+    from: impl Read,
     watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
 ) -> Result<(JobFolder, u64), Refusal> {
     let import = Import::open(from)?;

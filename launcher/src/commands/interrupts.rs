@@ -1,8 +1,12 @@
 //! Signals to a command that has something to clean up.
 
 use crate::failure::Failure;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The signals that would end the process. While it lives they do nothing but wait in it.
 pub struct Interrupts {
@@ -35,5 +39,34 @@ impl Interrupts {
     pub fn came(&mut self) -> Option<u8> {
         let info = self.waiting.read_signal().ok().flatten()?;
         u8::try_from(info.ssi_signo).ok()
+    }
+
+    /// A file whose reading ends with an error when a signal has come: a read from a pipe could wait for
+    /// ever, since held signals don't interrupt it.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn reader(&self, file: File) -> io::Result<impl Read + use<>> {
+        Ok(Reader { file, waiting: self.waiting.as_fd().try_clone_to_owned()? })
+    }
+}
+
+struct Reader {
+    file: File,
+    waiting: OwnedFd,
+}
+
+impl Read for Reader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut both = [
+            PollFd::new(self.file.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.waiting.as_fd(), PollFlags::POLLIN),
+        ];
+        poll(&mut both, PollTimeout::NONE)?;
+        let [_, waiting] = both;
+        if waiting.any().unwrap_or(false) {
+            return Err(io::Error::other("it was interrupted"));
+        }
+        self.file.read(into)
     }
 }
