@@ -68,7 +68,8 @@ impl Cluster {
 }
 
 fn options(dir: &Path) -> Options {
-    Options { listen: "127.0.0.1:0".parse().unwrap(), state: dir.join("state"), grace: 3.0 }
+    let listen = "127.0.0.1:0".parse().unwrap();
+    Options { listen, state: dir.join("state"), grace: 3.0, discover: false }
 }
 
 fn node(name: &str) -> NodeName {

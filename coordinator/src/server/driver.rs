@@ -12,6 +12,7 @@ use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::client::{Answer, Ask, MAX_ASK};
 use protocol::cluster::{NodeName, VERSION};
 use protocol::frame;
+use protocol::service::Service;
 use protocol::transport::{Outbox, OutboxError};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -153,17 +154,23 @@ impl Driver {
     }
 
     /// Does what the machine says, until a vital entry of the log can't be written: why.
-    pub async fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<String> {
+    pub async fn run(
+        mut self,
+        mut incoming: mpsc::Receiver<Incoming>,
+        service: &mut Service,
+    ) -> Option<String> {
+        let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
         self.feed(ClusterEvent::Clock);
         self.settle();
         loop {
             if self.broken.is_some() {
                 return self.broken;
             }
-            let wait = self.machine.deadline().map_or(LONGEST_SLEEP, |deadline| {
+            let wait = self.machine.deadline().map_or(longest_sleep, |deadline| {
                 let nanos = deadline.saturating_sub(self.clock.now().nanos);
-                Duration::from_nanos(nanos).min(LONGEST_SLEEP)
+                Duration::from_nanos(nanos).min(longest_sleep)
             });
+            service.alive();
             let came = tokio::time::timeout(wait, incoming.recv()).await;
             self.clock.round(wait);
             match came {

@@ -4,6 +4,7 @@
 //! - `gate`: the port on which agents connect.
 //! - `local`: the Unix socket for commands on this machine.
 //! - `driver`: the event loop.
+//! - `announce`: where the coordinator is, by multicast DNS.
 //! - `job_logs`, `clock`: jobs' output on disk; a clock that stands still when the process does.
 //!
 //! The folder:
@@ -18,6 +19,7 @@
 //! ```
 
 pub mod admission;
+mod announce;
 mod clock;
 mod driver;
 mod gate;
@@ -29,12 +31,14 @@ use crate::cluster::{ClusterMachine, ClusterSettings, RecoverError, SeededSecret
 use crate::journal::Journal;
 use crate::log::LogError;
 use admission::{Admission, AdmissionError};
+use announce::Announcement;
 use clock::Clock;
 use driver::{Driver, Operator};
 use job_logs::JobLogs;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::ifaddrs::getifaddrs;
+use protocol::service::Service;
 use protocol::transport::{Acceptor, Role, TransportError};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -66,6 +70,8 @@ pub struct Options {
     pub state: PathBuf,
     /// Seconds from the last word of a node to its being declared gone.
     pub grace: f64,
+    /// Whether it announces itself by multicast DNS.
+    pub discover: bool,
 }
 
 /// What a coordinator says when it is ready.
@@ -145,6 +151,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let state = &options.state;
     let _lock = lock(state)?;
     let admission = Admission::open(state)?;
+    let authority = admission.authority().fingerprint();
     let acceptor = Acceptor::new(&admission.authority().issue(&Role::Coordinator)?)?;
     let admission = Arc::new(Mutex::new(admission));
     let jobs = state.join("jobs");
@@ -179,14 +186,20 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let driver = Driver::new(machine, journal, logs, Arc::clone(&admission), operator, clock);
     let gate = tokio::spawn(gate::listen(listener, acceptor, admission, sender.clone()));
     let clients = tokio::spawn(local::listen(local, sender));
+    let announcement = match options.discover {
+        true => Some(Announcement::begin(address, &authority)?),
+        false => None,
+    };
+    let mut service = Service::ready(&format!("listening at {}", addresses.join(", ")));
     ready(&Ready { address, addresses });
-    tell_service_manager();
     let mut broken = None;
     tokio::select! {
-        reason = driver.run(incoming) => broken = reason,
+        reason = driver.run(incoming, &mut service) => broken = reason,
         _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
         _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
     }
+    service.stopping(broken.as_deref().unwrap_or("told to end"));
+    drop(announcement);
     gate.abort();
     clients.abort();
     // So that commands find out at once that nobody is there.
@@ -250,15 +263,4 @@ fn reachable(listening: SocketAddr) -> Vec<String> {
     }
     found.sort_by_key(IpAddr::is_ipv6);
     found.into_iter().map(|ip| SocketAddr::new(ip, listening.port()).to_string()).collect()
-}
-
-/// Tells systemd that the service is ready (sd_notify(3)), where it wants to know.
-fn tell_service_manager() {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let tell = || -> io::Result<()> {
-        std::os::unix::net::UnixDatagram::unbound()?.send_to(b"READY=1", &path).map(drop)
-    };
-    if let Err(error) = tell() {
-        tracing::warn!("failed to tell the service manager: {error}");
-    }
 }

@@ -19,6 +19,9 @@ pub struct CoordinatorArguments {
     /// Seconds from the last word of a machine to its being declared gone.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub grace: f64,
+    /// Announce it on the local network, by multicast DNS: for 'ckptd agent --discover'.
+    #[arg(long)]
+    pub discover: bool,
     /// Carry on from the copies of a lost coordinator's log.
     #[arg(long, hide = true)]
     pub recover: bool,
@@ -56,6 +59,10 @@ pub struct AgentArguments {
     /// Relative speed of one core, 1 a common one [default: measured].
     #[arg(long, value_name = "X")]
     pub speed: Option<f64>,
+    /// Look for the coordinator on the local network where none of its addresses answers. Whoever
+    /// answers must show the certificate that the token tells of.
+    #[arg(long)]
+    pub discover: bool,
     /// Run jobs of root as root.
     #[arg(long)]
     pub allow_root: bool,

@@ -21,6 +21,7 @@ use clap::{Parser, Subcommand};
 use protocol::cluster::NodeName;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Keeps an unmodified job running: takes a checkpoint every 30 seconds, and brings the job back
 /// after a crash.
@@ -221,6 +222,14 @@ Examples:
         #[command(flatten)]
         list: ListArguments,
     },
+    /// Show nodes, jobs, processes, checkpoints and moves, live; q ends it.
+    ///
+    /// Where standard output is no terminal, it is printed once.
+    Top {
+        /// How often it is looked at: a number with s, m, h or d.
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::time_span)]
+        every: Duration,
+    },
     /// Announce that a machine is about to go; returns when it is free to.
     Leave {
         /// The member [default: this machine].
@@ -233,6 +242,25 @@ Examples:
         /// The command, for the shell there.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
+    },
+    /// Print the completions of a shell.
+    #[command(after_long_help = "\
+Examples:
+  ckptd completions bash > /etc/bash_completion.d/ckptd
+  ckptd completions zsh > /usr/share/zsh/vendor-completions/_ckptd
+  ckptd completions fish > ~/.config/fish/completions/ckptd.fish")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder.
+    #[command(after_long_help = "\
+Example:
+  ckptd man /usr/local/share/man/man1")]
+    Man {
+        /// The folder; it is made if it is not there.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
     },
     /// Tell what this machine can do, and what each missing feature costs.
     ///

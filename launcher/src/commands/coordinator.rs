@@ -19,7 +19,12 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
     let state = given.unwrap_or_else(|| coordinator_folder(&context.state));
     let state = std::path::absolute(&state)
         .map_err(|error| Failure::of(format!("find {}", state.display()), error))?;
-    let options = Options { listen: arguments.listen, state, grace: arguments.grace };
+    let options = Options {
+        listen: arguments.listen,
+        state,
+        grace: arguments.grace,
+        discover: arguments.discover,
+    };
     let made = match (&context.asked_dir, default) {
         (_, false) => format!("ckptd token --state {}", options.state.display()),
         (Some(dir), true) => format!("ckptd token --dir {}", dir.display()),

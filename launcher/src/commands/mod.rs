@@ -3,6 +3,7 @@
 mod agent;
 mod checkpoint;
 mod clustered;
+mod completions;
 mod coordinator;
 mod doctor;
 mod export;
@@ -20,6 +21,7 @@ mod stop;
 pub mod summary;
 mod target;
 mod token;
+mod top;
 mod verify;
 
 use crate::agent::StartAgent;
@@ -139,6 +141,9 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Import { file, name } => {
             return import::perform(&context, &file, name.as_deref());
         }
+        Command::Top { every } => return top::perform(&context, every),
+        Command::Completions { shell } => completions::completions(shell)?,
+        Command::Man { folder } => completions::manual(&folder)?,
         Command::Doctor { list } => return doctor::perform(&context, list),
         Command::Verify { job, list } => return verify::perform(&context, &job, list),
         Command::Attach { job } => {

@@ -194,6 +194,22 @@ impl Identity {
         &self.name
     }
 
+    /// Where the coordinator may be found, best first.
+    #[must_use]
+    pub fn coordinator(&self) -> &[String] {
+        &self.coordinator
+    }
+
+    /// Looks for the coordinator at these addresses from now on, and keeps them in the folder.
+    ///
+    /// # Errors
+    /// Where they can't be written.
+    pub fn look_at(&mut self, folder: &Path, addresses: Vec<String>) -> Result<(), TransportError> {
+        write(&folder.join(ADDRESSES), &addresses_text(&addresses))?;
+        self.coordinator = addresses;
+        Ok(())
+    }
+
     /// The fingerprint of the cluster's authority.
     #[must_use]
     pub fn cluster(&self) -> Fingerprint {
