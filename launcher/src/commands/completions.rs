@@ -32,8 +32,7 @@ fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
     let mut pages = vec![("ckptd.1".to_owned(), page(root.clone())?)];
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         let name = format!("ckptd-{}", command.get_name());
-        // In the page's head and name; its synopsis says "ckptd COMMAND" by itself.
-        let command = command.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION"));
+        let command = command.clone().version(env!("CARGO_PKG_VERSION"));
         pages.push((format!("{name}.1"), page(command)?));
     }
     Ok(pages)

@@ -5,7 +5,7 @@ use crate::cluster::listing::{self, age, decimals, list, number, word};
 use crate::text;
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table};
 use ratatui::{Frame, Terminal};
@@ -53,7 +53,10 @@ impl View {
 }
 
 /// The whole picture as text, for a file or pipe.
-pub fn plain(view: &View) -> String {
+///
+/// # Errors
+/// None: what is drawn on is memory.
+pub fn plain(view: &View) -> std::io::Result<String> {
     let picture = view.picture.clone().unwrap_or_default();
     let job = view.job();
     let processes = job.map_or(0, |job| list(job, "processes").len());
@@ -61,8 +64,8 @@ pub fn plain(view: &View) -> String {
     // A frame and a heading for each of the four tables, and the two lines around.
     let rows = picture.nodes.len() + picture.jobs.len() + processes.max(1) + events.max(1);
     let height = (rows + 4 * 3 + 2).min(PLAIN_HEIGHT) as u16;
-    let Ok(mut terminal) = Terminal::new(TestBackend::new(PLAIN_WIDTH, height));
-    let Ok(_) = terminal.draw(|frame| draw(frame, view));
+    let mut terminal = Terminal::new(TestBackend::new(PLAIN_WIDTH, height))?;
+    terminal.draw(|frame| draw(frame, view))?;
     let buffer = terminal.backend().buffer();
     let mut text = String::new();
     for y in 0..buffer.area.height {
@@ -70,7 +73,7 @@ pub fn plain(view: &View) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    text
+    Ok(text)
 }
 
 /// Draws it, as far as there is room.
@@ -304,7 +307,7 @@ mod tests {
 
     #[test]
     fn everything_is_in_the_picture() {
-        let text = plain(&View::of(picture()));
+        let text = plain(&View::of(picture())).unwrap();
         for expected in [
             "cluster: 2 nodes, 1 job running",
             "gone",
@@ -327,15 +330,15 @@ mod tests {
     fn the_other_job_is_one_key_away() {
         let mut view = View::of(picture());
         view.select(1);
-        let text = plain(&view);
+        let text = plain(&view).unwrap();
         assert!(text.contains("processes of fold") && !text.contains("orted"), "{text}");
         view.select(5);
         view.select(-9);
-        assert!(plain(&view).contains("processes of queens"));
+        assert!(plain(&view).unwrap().contains("processes of queens"));
         view.select(1);
         view.show(Picture { jobs: Vec::new(), ..picture() });
         assert!(view.job().is_none());
-        plain(&view);
+        plain(&view).unwrap();
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub fn perform(context: &Context, every: Duration) -> Result<u8, Failure> {
     let source = Source::find(context)?;
     if !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
         let picture = source.look(context)?;
-        print(&draw::plain(&View::of(picture)))?;
+        print(&draw::plain(&View::of(picture))?)?;
         return Ok(0);
     }
     // Before there is a second thread.

@@ -48,6 +48,7 @@ const CASES: &[(&str, Case)] = &[
     ("missing-file", files::missing),
     ("terminal-interrupt", terminals::interrupt),
     ("interactive-shell", terminals::interactive_shell),
+    ("top", terminals::top),
     ("terminal-then-pipe", terminals::terminal_then_pipe),
 ];
 
