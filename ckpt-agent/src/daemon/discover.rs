@@ -40,7 +40,9 @@ pub(super) async fn addresses(known: &[String], authority: &Fingerprint) -> Vec<
         [] => tracing::warn!("no coordinator of this cluster announces itself"),
         found => tracing::info!("the coordinator is announced at {}", found.join(", ")),
     }
-    found.extend(known.iter().cloned());
+    let old: Vec<String> = known.iter().filter(|old| !found.contains(old)).cloned().collect();
+    found.extend(old);
+    found.truncate(MOST);
     found
 }
 

@@ -1,5 +1,6 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod discovery;
 mod leaving;
 mod members;
 mod open_mpi;
@@ -22,7 +23,7 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES]
+    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES, discovery::CASES]
         .into_iter()
         .flatten()
         .map(Case::copy)
