@@ -9,11 +9,13 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::job::ClusterJob;
-use super::{Background, Cluster, Node, Output, Spec, until};
+use super::{Background, Cluster, HOME, Node, Output, Spec, until};
 use crate::job::Failure;
 
 /// The coordinator's port.
 const PORT: u16 = 7070;
+/// The folder of armed steps in a node's home.
+const FAULTS: &str = "faults";
 /// How long a coordinator or an agent may take to come up.
 const UP_LIMIT: Duration = Duration::from_secs(20);
 
@@ -28,12 +30,14 @@ pub struct Setup {
     pub slots: u32,
     /// How many nodes have an agent, from node1 on.
     pub agents: usize,
+    /// Whether agents can be made to stand at numbered steps.
+    pub faults: bool,
 }
 
 impl Setup {
     /// `nodes` nodes of two slots, and a grace of 3 s.
     pub fn new(nodes: usize) -> Setup {
-        Setup { spec: Spec::new(nodes), grace: 3, slots: 2, agents: nodes }
+        Setup { spec: Spec::new(nodes), grace: 3, slots: 2, agents: nodes, faults: false }
     }
 }
 
@@ -165,7 +169,15 @@ impl Ckptd {
     pub fn join(&self, number: usize, token: &str, name: &str) -> Result<Background, Failure> {
         let slots = self.setup.slots.to_string();
         let words = ["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
-        self.node(number).spawn(&[&words[..], &["--allow-root"]].concat(), &[])
+        let folder = format!("{HOME}/{FAULTS}");
+        let faults = [("CKPTD_FAULT_DIR", folder.as_str())];
+        let environment = if self.setup.faults { &faults[..] } else { &[] };
+        self.node(number).spawn(&[&words[..], &["--allow-root"]].concat(), environment)
+    }
+
+    /// The folder on the outside in which steps of a node's agent are armed.
+    pub fn faults(&self, number: usize) -> PathBuf {
+        self.node(number).disk().join("home").join(FAULTS)
     }
 
     /// Kills the agent of a node with SIGKILL; its jobs' processes are left alone.
@@ -268,6 +280,15 @@ impl Ckptd {
     ) -> Result<ClusterJob<'_>, Failure> {
         let words = [&["ckptd", "run", "--name", name], options, &["--"], command].concat();
         let launcher = self.node(number).spawn(&words, &[])?;
+        Ok(ClusterJob::new(self, name, launcher))
+    }
+
+    /// `ckptd restart NAME` on a node, in the background.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub fn restart(&self, number: usize, name: &str) -> Result<ClusterJob<'_>, Failure> {
+        let launcher = self.node(number).spawn(&["ckptd", "restart", name], &[])?;
         Ok(ClusterJob::new(self, name, launcher))
     }
 

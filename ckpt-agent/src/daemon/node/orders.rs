@@ -51,7 +51,10 @@ impl Node {
                 self.go(&key);
             }
             ToAgent::Links { key, links } => self.links(&key, links),
-            ToAgent::Kill { job, below } => self.kill_below(job, below),
+            ToAgent::Kill { job, below } => {
+                crate::fault::point("kill");
+                self.kill_below(job, below);
+            }
             ToAgent::Keep { job, images } => self.keep(&job, &images),
             ToAgent::ShellRuns { call, instance, node } => self.shell_runs(&call, instance, node),
             ToAgent::ShellFailed { call, reason } => self.shell_failed(&call, reason),

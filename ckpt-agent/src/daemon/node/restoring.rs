@@ -14,6 +14,7 @@ use crate::daemon::control::{Adopted, Control, RestoreSetup, Setup};
 use crate::daemon::copies;
 use crate::daemon::event::Event;
 use crate::daemon::wiring;
+use crate::fault;
 
 /// How long making all connections of an instance may take.
 const WIRE_LIMIT: Duration = Duration::from_secs(20);
@@ -23,6 +24,7 @@ const LONGEST_RECORD: u64 = 1024 * 1024;
 impl Node {
     pub(super) fn prepare(&mut self, order: PrepareOrder) {
         let key = order.key.clone();
+        fault::point("prepare");
         if self.instances.contains_key(&key) {
             return tracing::warn!(%key, "the instance is here already");
         }
@@ -60,6 +62,7 @@ impl Node {
                     copies::fetch(&peers, &holders, &of.job, image, &folder, checkpoint).await?;
                 }
                 copies::complete(&folder, checkpoint).await?;
+                fault::point("fetched");
                 let of_part = move || {
                     copies::place(&folder, checkpoint, user.as_ref());
                     wiring::outer_sockets(&folder, checkpoint, &assignment, part)
@@ -107,6 +110,7 @@ impl Node {
             return;
         };
         instance.state = State::Starting;
+        fault::point("rewire");
         let setup = Setup {
             key: key.clone(),
             host_name: order.logical_node.to_string(),
@@ -126,6 +130,7 @@ impl Node {
                 let deadline = Instant::now() + WIRE_LIMIT;
                 let made =
                     wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;
+                fault::point("rewired");
                 let restore = RestoreSetup {
                     setup,
                     image,
@@ -146,6 +151,7 @@ impl Node {
                     .unwrap_or_else(|error| Err(error.to_string()))
             };
             let result = result.await;
+            fault::point("restored");
             events.tell(Event::Made(of, result));
         });
     }
@@ -159,6 +165,7 @@ impl Node {
             return;
         }
         instance.held = false;
+        fault::point("go");
         let (control, events, of) =
             (instance.control.clone(), self.parts.events.clone(), key.clone());
         tokio::task::spawn_blocking(move || events.tell(Event::Running(of, control.go())));

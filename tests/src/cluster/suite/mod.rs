@@ -1,6 +1,8 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
 mod discovery;
+pub mod faults;
+pub mod history;
 mod leaving;
 mod members;
 mod open_mpi;
@@ -23,7 +25,7 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES, discovery::CASES]
+    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES, faults::CASES, discovery::CASES]
         .into_iter()
         .flatten()
         .map(Case::copy)
@@ -33,6 +35,11 @@ pub fn all() -> Vec<Case> {
 /// Tests of what is not built yet: they fail, and run only when they are named by --only.
 pub fn open() -> Vec<Case> {
     rows::OPEN.iter().map(Case::copy).collect()
+}
+
+/// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
+pub fn light(name: &str) -> bool {
+    rows::CASES.iter().any(|case| case.name == name)
 }
 
 impl Case {

@@ -45,8 +45,8 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Rounds and their least length, microseconds: some 15 s.
-const ROUNDS: [&str; 2] = ["1500", "10000"];
+/// Rounds and their least length, microseconds: some 10 s.
+const ROUNDS: [&str; 2] = ["1000", "10000"];
 
 fn ring(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
