@@ -1,5 +1,6 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod discovery;
 mod fallback;
 pub mod faults;
 pub mod history;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Case> {
         runtimes::CASES,
         fallback::CASES,
         recovery::CASES,
+        discovery::CASES,
     ]
     .into_iter()
     .flatten()
