@@ -130,7 +130,6 @@ impl<R: Read> Import<R> {
             }
         }
         members.end()?;
-        drop(archive);
         expect_end(decoder)?;
         let path = layout.checkpoint(mark.checkpoint).join(MARK);
         let mut file = RealDisk.create(&path).map_err(refused("create", &path))?;
