@@ -11,16 +11,18 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, Step};
+use protocol::cluster::addresses::AddressBook;
 
 use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
 use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance};
 use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
-use crate::engine::error::EngineError;
+use crate::engine::error::{EngineError, Refusal};
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
 use crate::engine::graph::{OuterEnd, RelayEnd};
 use crate::engine::job_init::{Instruction, Report};
+use crate::engine::late::{Book, Names};
 use crate::engine::proc::descendants;
 use crate::engine::sys::allocator;
 use crate::fault;
@@ -86,6 +88,8 @@ struct Worker {
     relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
     /// Addresses of the machines that the job may run on; empty: not known.
     machines: BTreeSet<IpAddr>,
+    /// What has moved in the job.
+    book: AddressBook,
     /// Those who wait for what the init holds to run.
     going: Vec<Answer<()>>,
     quitting: bool,
@@ -108,6 +112,7 @@ pub fn run(
         said: BTreeSet::new(),
         relay_states: Vec::new(),
         machines: BTreeSet::new(),
+        book: AddressBook::default(),
         going: Vec::new(),
         quitting: false,
     };
@@ -168,6 +173,10 @@ pub fn run(
             }
             Request::Instruct(instruction) => worker.instruct(&instruction),
             Request::Machines(machines) => worker.machines = machines,
+            Request::Book(book) => {
+                worker.book = book.clone();
+                worker.instruct(&Instruction::Book(book));
+            }
             Request::RelayStates(states) => worker.relay_states = states,
             Request::HoldRelays(ends) => worker.hold_relays(&ends),
             Request::Kill(answer) => {
@@ -319,12 +328,32 @@ impl Worker {
             return Err(out_of_order("frozen"));
         };
         self.touch(true);
+        let mut frozen = frozen;
+        if let Some(names) = self.names()? {
+            frozen.set_names(names);
+        }
         let mut quiesced = self.quiesce_soon(frozen)?;
         quiesced.set_relay_states(std::mem::take(&mut self.relay_states));
         self.flight = Some((number, Stage::Quiesced(Box::new(quiesced))));
         fault::point("quiesce");
         self.tell(AgentEvent::Quiesced { checkpoint: number });
         Ok(())
+    }
+
+    /// What the job calls its sockets, which all stand still.
+    fn names(&mut self) -> Result<Option<Names>, EngineError> {
+        let book = self.book.clone();
+        let Some((instance, who)) = self.job.as_mut().and_then(Job::watched) else {
+            return Ok(None);
+        };
+        let (sockets, unsettled) = instance.names()?;
+        if unsettled {
+            return Err(EngineError::Refused(Refusal::passing(
+                "a connection has been accepted for a process that has not got it yet",
+                "it will get it soon: try again",
+            )));
+        }
+        Ok(Some(Names::new(sockets, Book::new(book, &who.0, &who.1))))
     }
 
     /// What passes by itself is given a few moments to pass, with the job running. In a cluster all
@@ -424,6 +453,11 @@ impl Worker {
                 self.tell(AgentEvent::Committed { checkpoint: number });
                 return Ok(());
             }
+            // Written by an agent that is no more.
+            None if store::commit_copy(&self.job_dir, number, record).is_ok() => {
+                self.tell(AgentEvent::Committed { checkpoint: number });
+                return Ok(());
+            }
             _ => return Err(out_of_order("written")),
         };
         fault::point("commit");
@@ -498,9 +532,11 @@ impl Worker {
                 }
             }
             Report::Failed(text) => self.tell(AgentEvent::Warning { text }),
+            Report::Listens(listeners) => self.tell(InstanceEvent::Listens(listeners)),
             Report::Init(_)
             | Report::Ready { .. }
             | Report::Outer { .. }
+            | Report::Names { .. }
             | Report::Introduction(_) => {}
         }
     }

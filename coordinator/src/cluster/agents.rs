@@ -5,6 +5,7 @@ use super::entry::Cause;
 use super::event::{ClientId, ClusterAction, Now};
 use super::job::Job;
 use super::job::instances::Delayed;
+use super::rollback::RelayEnds;
 use protocol::cluster::agent::FromAgent;
 use protocol::cluster::{InstanceKey, NodeName};
 
@@ -76,6 +77,7 @@ impl ClusterMachine {
             | FromAgent::Image { key, .. }
             | FromAgent::Prepared { key, .. }
             | FromAgent::Restored { key, .. }
+            | FromAgent::Listens { key, .. }
             | FromAgent::Running { key }
             | FromAgent::Console { key, .. }
             | FromAgent::Drained { key, .. }
@@ -105,12 +107,14 @@ impl ClusterMachine {
             }
             FromAgent::Prepared { sockets, .. } => job.prepared(now, shared, instance, sockets),
             FromAgent::Restored { relays, outputs, listeners, warnings, .. } => {
-                job.restored(now, shared, instance, relays, outputs, listeners, warnings);
+                let ends = RelayEnds { sides: relays, outputs };
+                job.restored(now, shared, instance, ends, listeners, warnings);
             }
             FromAgent::Rest { waits, .. } => job.rests(now, shared, instance, waits),
             FromAgent::OrphanEnded { pid, status, .. } => {
                 job.orphan_ended(now, shared, instance, pid, status);
             }
+            FromAgent::Listens { listeners, .. } => job.listens(shared, instance, listeners),
             FromAgent::Running { .. } => job.runs(now, shared, instance),
             FromAgent::Console { key, offset, stream } => {
                 job.output(shared, key, offset, stream, body);

@@ -9,6 +9,7 @@ use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Version of the entries that this build writes.
 pub const FORMAT: u32 = 1;
@@ -378,6 +379,9 @@ pub struct InstanceRecord {
     pub root: bool,
     /// Where it comes from.
     pub origin: Origin,
+    /// Of one that was launched: the addresses that its logical node had then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Where an instance comes from.

@@ -91,8 +91,38 @@ impl ClusterMachine {
                 job.node_back(now, &mut self.shared, node, &instances);
             }
         }
+        self.mark_holdings(node);
         self.sweep_holdings(node);
         self.members_changed(now);
+    }
+
+    /// Images that are committed, while their node does not know it: the coordinator was lost, or an agent,
+    /// between the two. Unmarked they would be taken for unfinished ones.
+    fn mark_holdings(&mut self, node: &NodeName) {
+        let Some(member) = self.shared.members.get(node) else { return };
+        let marked = |job: &str, instance: AgentId, checkpoint| {
+            member.holdings.iter().any(|held| {
+                held.job == job
+                    && held.instance == instance
+                    && held.checkpoints.contains(&checkpoint)
+            })
+        };
+        let mut marks = Vec::new();
+        for job in self.jobs.values() {
+            for (checkpoint, images) in &job.ledger.images {
+                let Some(record) = job.ledger.history.record(*checkpoint) else { continue };
+                for (instance, image) in images {
+                    let id = &job.ledger.id;
+                    if image.holders.contains(node) && !marked(id, *instance, *checkpoint) {
+                        let (job, instance) = (id.clone(), *instance);
+                        marks.push(ToAgent::Mark { job, instance, record: record.clone() });
+                    }
+                }
+            }
+        }
+        for mark in marks {
+            self.shared.send(node, mark);
+        }
     }
 
     /// Images that a node need not keep.

@@ -195,6 +195,7 @@ impl Node {
         NodeProfile {
             address: format!("10.0.0.{}:7000", self.index).parse().unwrap(),
             wire: format!("10.0.0.{}:7001", self.index).parse().unwrap(),
+            addresses: Vec::new(),
             slots: 2,
             cores: 2,
             speed: None,
@@ -528,6 +529,8 @@ impl Node {
                     }
                 }
             }
+            // Its processes connect to nobody anew.
+            ToAgent::Addresses { .. } => {}
             ToAgent::Kill { job, below } => {
                 self.instances.retain(|key, _| key.job != job || key.epoch >= below);
                 out.push(Out::Send(FromAgent::Killed { job, below }, Vec::new()));
@@ -592,6 +595,7 @@ impl Node {
             ToAgent::Farewell => self.left = true,
             ToAgent::Refused { .. }
             | ToAgent::Replica(_)
+            | ToAgent::Mark { .. }
             | ToAgent::Peers { .. }
             | ToAgent::Input { .. }
             | ToAgent::Resize { .. }

@@ -1,15 +1,16 @@
 //! What coordinator and agent say to each other. Every message is a frame of a header (one of
 //! these, as JSON) and a body of raw bytes, empty unless the message says what it is.
 
+use super::addresses::AddressBook;
 use super::image::ImageFacts;
 use super::replica::{ReplicaOrder, ReplicaReport};
 use super::succession::Followed;
 use super::{Epoch, InstanceKey, NodeName, Term};
-use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
+use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ExitKind};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What a machine offers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,9 @@ pub struct NodeProfile {
     pub address: SocketAddr,
     /// Where its agent makes connections of jobs.
     pub wire: SocketAddr,
+    /// All addresses by which others may know it, but those of the loopback and of single links.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
     /// Processes of jobs that it takes.
     pub slots: u32,
     /// Cores that this agent may use.
@@ -155,7 +159,7 @@ pub struct Fallen {
     pub outputs: Vec<RelayLink>,
 }
 
-/// A listening socket that is not where the job believes it to be.
+/// A listening socket, which may not be where the job believes it to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedListener {
     /// As the job knows it.
@@ -180,6 +184,9 @@ pub struct InstanceSettings {
     pub external: External,
     /// Places in which an image is to be durable, the agent's own disk included.
     pub copies: u32,
+    /// Whether calls of bind, connect, listen and their like are answered as if nothing had moved.
+    #[serde(default)]
+    pub rewire_connect: bool,
 }
 
 /// An instance to be started.
@@ -203,6 +210,9 @@ pub struct LaunchOrder {
     pub partners: Vec<NodeName>,
     /// For one started by a remote shell: which call of which instance.
     pub shell: Option<ShellCall>,
+    /// What has moved in the job.
+    #[serde(default)]
+    pub book: AddressBook,
 }
 
 /// A call of `ckptd rsh`.
@@ -348,6 +358,14 @@ pub enum ToAgent {
         /// They.
         links: Vec<RelayLink>,
     },
+    /// What has moved in the job; replaces what was said before. Comes before [`ToAgent::Go`], and again when it
+    /// changes.
+    Addresses {
+        /// Which instance.
+        key: InstanceKey,
+        /// What has moved.
+        book: AddressBook,
+    },
     /// Freeze all instances of the job below this epoch, then kill them. Answer:
     /// [`FromAgent::Killed`].
     Kill {
@@ -355,6 +373,16 @@ pub enum ToAgent {
         job: String,
         /// The first epoch that is spared.
         below: Epoch,
+    },
+    /// An image that this node holds is committed by the coordinator's log, and has no mark yet as far as
+    /// [`FromAgent::Hello`] told: it gets one, before anything takes it for unfinished.
+    Mark {
+        /// The job.
+        job: String,
+        /// Whose image.
+        instance: AgentId,
+        /// The record of the commit.
+        record: CommitRecord,
     },
     /// Remove all images of the job but these; with none, everything of the job.
     Keep {
@@ -522,10 +550,17 @@ pub enum FromAgent {
         /// Those among them out of which comes what processes here have written to a terminal or pipe.
         #[serde(default)]
         outputs: Vec<RelaySide>,
-        /// Its listeners that had to move.
+        /// Its listening TCP sockets.
         listeners: Vec<MovedListener>,
         /// Lines for the user.
         warnings: Vec<String>,
+    },
+    /// Its listening TCP sockets, as far as they are known: all of them, whenever there is one more.
+    Listens {
+        /// Which instance.
+        key: InstanceKey,
+        /// They.
+        listeners: Vec<MovedListener>,
     },
     /// It runs.
     Running {

@@ -219,6 +219,7 @@ impl Node {
         let host = self.parts.host.unwrap_or(local);
         self.parts.profile.address = SocketAddr::new(host, self.parts.profile.address.port());
         self.parts.profile.wire = SocketAddr::new(host, self.parts.profile.wire.port());
+        self.parts.profile.addresses = super::machine::addresses(host);
         let coordinator = Coordinator {
             number,
             queue,

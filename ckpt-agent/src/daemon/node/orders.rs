@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, Step};
+use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, Step};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, RelayLink, ToAgent};
 
@@ -56,10 +56,16 @@ impl Node {
                 self.go(&key);
             }
             ToAgent::Links { key, links } => self.links(&key, links),
+            ToAgent::Addresses { key, book } => {
+                if let Some(instance) = self.instances.get(&key) {
+                    instance.control.book(book);
+                }
+            }
             ToAgent::Kill { job, below } => {
                 crate::fault::point("kill");
                 self.kill_below(job, below);
             }
+            ToAgent::Mark { job, instance, record } => self.mark(&job, instance, &record),
             ToAgent::Keep { job, images } => self.keep(&job, &images),
             ToAgent::ShellRuns { call, instance, node } => self.shell_runs(&call, instance, node),
             ToAgent::ShellFailed { call, reason } => self.shell_failed(&call, reason),
@@ -177,6 +183,33 @@ impl Node {
         }
     }
 
+    /// An image is committed, and nobody has said so here. At once: what comes next may take it for an
+    /// unfinished one.
+    fn mark(&mut self, job: &str, number: AgentId, record: &CommitRecord) {
+        if !is_job_id(job) {
+            return;
+        }
+        let checkpoint = record.checkpoint;
+        let here = self
+            .instances
+            .iter()
+            .find(|(key, instance)| key.job == job && key.instance == number && instance.lives());
+        if let Some((key, _)) = here {
+            // It may be the one that has it open.
+            let key = key.clone();
+            self.command(&key, AgentCommand::Commit { checkpoint, record: record.clone() });
+            return;
+        }
+        let folder = self.parts.folders.instance(job, number);
+        match crate::store::commit_copy(&folder, checkpoint, record) {
+            Ok(()) => self.parts.busy.settle(&folder, checkpoint),
+            // As of a disk that was lost.
+            Err(error) => {
+                tracing::warn!(%error, folder = %folder.display(), checkpoint, "no mark");
+            }
+        }
+    }
+
     /// Everything of the job goes but these images, and what runs.
     fn keep(&mut self, job: &str, images: &BTreeMap<AgentId, Vec<CheckpointNumber>>) {
         if !is_job_id(job) {
@@ -232,6 +265,12 @@ impl Node {
             ControlEvent::Agent(event) => self.agent_event(key, event),
             ControlEvent::RootEnded(status) => self.root_ended(key, status),
             ControlEvent::Empty => self.emptied(key),
+            ControlEvent::Listens(listeners) => {
+                if let Some(instance) = self.instances.get_mut(key) {
+                    instance.listeners.clone_from(&listeners);
+                    self.tell(FromAgent::Listens { key: key.clone(), listeners });
+                }
+            }
         }
     }
 }

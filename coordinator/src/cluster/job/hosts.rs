@@ -26,12 +26,18 @@ pub(super) fn machine_of(
 pub(in crate::cluster) fn content(ledger: &Ledger, members: &Members) -> String {
     let mut text = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n".to_owned();
     for (name, member) in members.iter() {
-        let machine = machine_of(name, ledger, members);
-        let address = machine
-            .and_then(|machine| members.get(&machine))
-            .map_or(member.profile.address, |member| member.profile.address);
+        // Late connections find their way from the address that everybody knows.
+        let known = ledger.addresses.get(name).and_then(|known| known.first());
+        let address = match known.filter(|_| ledger.settings().rewire_connect) {
+            Some(known) => *known,
+            None => machine_of(name, ledger, members)
+                .and_then(|machine| members.get(&machine))
+                .map_or(member.profile.address, |member| member.profile.address)
+                .ip()
+                .to_canonical(),
+        };
         // Writing to a String never fails.
-        let _ = writeln!(text, "{} {name}", address.ip().to_canonical());
+        let _ = writeln!(text, "{address} {name}");
     }
     text
 }

@@ -10,6 +10,7 @@ use protocol::cluster::client::RunRequest;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 /// Marks remembered, for a copy of the job's log that ends before the last.
 const MOST_MARKS: usize = 64;
@@ -60,6 +61,8 @@ pub(in crate::cluster) struct Ledger {
     /// Of this epoch, those that have not ended.
     pub(in crate::cluster) instances: BTreeMap<AgentId, InstanceRecord>,
     next_instance: u32,
+    /// The addresses by which its processes know logical nodes.
+    pub(in crate::cluster) addresses: BTreeMap<NodeName, Vec<IpAddr>>,
     /// Of those that shells called for, the ones that run.
     pub(in crate::cluster) launched: BTreeSet<AgentId>,
     /// Where the other sides of its relays were when it began to run.
@@ -109,6 +112,7 @@ impl Ledger {
             failures: 0,
             instances: BTreeMap::new(),
             next_instance: 1,
+            addresses: BTreeMap::new(),
             launched: BTreeSet::new(),
             links: BTreeMap::new(),
             departed: Vec::new(),
@@ -186,6 +190,12 @@ impl Ledger {
             ClusterEntry::Instances { instances, .. } => {
                 for (instance, record) in instances {
                     self.next_instance = self.next_instance.max(instance.0.saturating_add(1));
+                    for ip in &record.addresses {
+                        let known = self.addresses.entry(record.logical_node.clone()).or_default();
+                        if !known.contains(ip) {
+                            known.push(*ip);
+                        }
+                    }
                     self.familiar.insert(record.node.clone());
                     self.instances.insert(*instance, record.clone());
                 }

@@ -1,5 +1,6 @@
 //! One job: what the log says of it (`ledger`), and what only this run of the coordinator knows.
 
+pub(super) mod addresses;
 pub(super) mod console;
 pub(super) mod ending;
 pub(super) mod hosts;
@@ -114,7 +115,11 @@ impl Job {
 
     pub(super) fn instance_settings(&self) -> InstanceSettings {
         let settings = self.ledger.settings();
-        InstanceSettings { external: settings.external, copies: settings.copies }
+        InstanceSettings {
+            external: settings.external,
+            copies: settings.copies,
+            rewire_connect: settings.rewire_connect,
+        }
     }
 
     /// Somebody waits for an answer.

@@ -315,6 +315,8 @@ impl Job {
         }
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });
+        self.note_listeners(instance, Vec::new());
+        self.tell_addresses(shared);
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.remove_agent(now, instance);
             self.obey(now, shared, actions);

@@ -48,6 +48,15 @@ pub(in crate::cluster) struct Making {
     pub(super) outputs: BTreeMap<AgentId, Vec<RelaySide>>,
 }
 
+/// The sides of relays that an instance has.
+#[derive(Debug)]
+pub(in crate::cluster) struct RelayEnds {
+    /// All of them.
+    pub(in crate::cluster) sides: Vec<RelaySide>,
+    /// Those out of which comes what processes have written.
+    pub(in crate::cluster) outputs: Vec<RelaySide>,
+}
+
 /// What an epoch begins with.
 #[derive(Debug)]
 pub(in crate::cluster) struct Beginning {

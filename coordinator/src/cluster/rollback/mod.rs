@@ -17,4 +17,4 @@ mod pairing;
 pub(super) mod plan;
 mod steps;
 
-pub(super) use making::{Beginning, Making, moved_for};
+pub(super) use making::{Beginning, Making, RelayEnds, moved_for};

@@ -159,6 +159,7 @@ pub(super) fn parts(
                         assignment: assignment.clone(),
                         part,
                     },
+                    addresses: Vec::new(),
                 },
             );
             number = number.saturating_add(1);

@@ -17,6 +17,7 @@ use crate::journal::Journal;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
+use protocol::service::Service;
 use protocol::transport::{Fingerprint, Outbox, OutboxError};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -196,7 +197,12 @@ impl Driver {
     }
 
     /// Does what the machine says, until it can't, or must not, go on: why.
-    pub async fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<Ending> {
+    pub async fn run(
+        mut self,
+        mut incoming: mpsc::Receiver<Incoming>,
+        service: &mut Service,
+    ) -> Option<Ending> {
+        let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
         self.feed(ClusterEvent::Clock);
         self.settle();
         loop {
@@ -204,10 +210,11 @@ impl Driver {
                 return self.ending;
             }
             let deadlines = [self.machine.deadline(), self.patience()];
-            let wait = deadlines.into_iter().flatten().min().map_or(LONGEST_SLEEP, |deadline| {
+            let wait = deadlines.into_iter().flatten().min().map_or(longest_sleep, |deadline| {
                 let nanos = deadline.saturating_sub(self.clock.now().nanos);
-                Duration::from_nanos(nanos).min(LONGEST_SLEEP)
+                Duration::from_nanos(nanos).min(longest_sleep)
             });
+            service.alive();
             let came = tokio::time::timeout(wait, incoming.recv()).await;
             self.clock.round(wait);
             match came {

@@ -1,8 +1,10 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod discovery;
 mod fallback;
 pub mod faults;
 pub mod history;
+mod late;
 mod leaving;
 mod members;
 mod moving;
@@ -34,11 +36,13 @@ pub fn all() -> Vec<Case> {
         leaving::CASES,
         moving::CASES,
         rows::CASES,
+        late::CASES,
         members::CASES,
         faults::CASES,
         runtimes::CASES,
         fallback::CASES,
         recovery::CASES,
+        discovery::CASES,
     ]
     .into_iter()
     .flatten()
@@ -46,9 +50,9 @@ pub fn all() -> Vec<Case> {
     .collect()
 }
 
-/// Tests of what is not built yet: they fail, and run only when they are named by --only.
+/// Tests that do not pass every time yet: they run only when they are named by --only.
 pub fn open() -> Vec<Case> {
-    rows::OPEN.iter().map(Case::copy).collect()
+    runtimes::OPEN.iter().map(Case::copy).collect()
 }
 
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
