@@ -8,6 +8,7 @@
 //! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
 //! - [`cluster`]: the conversations of a cluster.
 //! - [`frame`]: the framing and its limits.
+//! - [`service`]: what a service tells the manager that started it.
 //! - [`transport`]: the encrypted connections of a cluster, and who may open them.
 
 pub mod agent;
@@ -15,4 +16,5 @@ pub mod cluster;
 pub mod control;
 pub mod frame;
 pub mod launch;
+pub mod service;
 pub mod transport;

@@ -45,7 +45,10 @@ enum Stage {
     Quiesced(Box<Quiesced>),
     Snapshot(Snapshot),
     Writing(Snapshot),
-    Sealed(Box<SealedCheckpoint>),
+    /// With the job, where it was not let go: it is to go on elsewhere.
+    Sealed(Box<SealedCheckpoint>, Option<Snapshot>),
+    /// The checkpoint is committed, and the job still stands.
+    Parked(Snapshot),
 }
 
 impl Stage {
@@ -56,7 +59,18 @@ impl Stage {
             Self::Quiesced(_) => Some(Step::Snapshot),
             Self::Snapshot(_) => Some(Step::Resume),
             Self::Writing(_) => Some(Step::Write),
-            Self::Sealed(_) => None,
+            Self::Sealed(..) | Self::Parked(_) => None,
+        }
+    }
+
+    /// Whether the job stands still.
+    fn stands(&self) -> bool {
+        match self {
+            Self::Frozen(_) | Self::Quiesced(_) | Self::Sealed(_, Some(_)) | Self::Parked(_) => {
+                true
+            }
+            Self::Snapshot(snapshot) | Self::Writing(snapshot) => snapshot.stands(),
+            Self::Sealed(_, None) => false,
         }
     }
 }
@@ -401,9 +415,10 @@ impl Worker {
 
     /// The writer has come to its end. A checkpoint that was abandoned meanwhile is dropped with it.
     fn written(&mut self, number: u64, outcome: Outcome) {
-        let Some(Stage::Writing(snapshot)) = self.take(number) else { return };
+        let Some(Stage::Writing(mut snapshot)) = self.take(number) else { return };
         let whole = snapshot.is_whole();
-        drop(snapshot);
+        snapshot.drop_ghosts();
+        let standing = snapshot.stands().then_some(snapshot);
         self.step(number, Step::Write, |worker, number| {
             let (sealed, summary, warnings) = outcome?;
             if !whole {
@@ -412,7 +427,7 @@ impl Worker {
                     "it was killed for want of memory; the job is unharmed",
                 ));
             }
-            worker.flight = Some((number, Stage::Sealed(Box::new(sealed))));
+            worker.flight = Some((number, Stage::Sealed(Box::new(sealed), standing)));
             fault::point("seal");
             for warning in warnings {
                 worker.warn(warning);
@@ -430,12 +445,37 @@ impl Worker {
     }
 
     fn commit(&mut self, number: u64, record: &CommitRecord) -> Result<(), EngineError> {
-        let Some(Stage::Sealed(sealed)) = self.take(number) else {
-            return Err(out_of_order("written"));
+        let (sealed, standing) = match self.take(number) {
+            Some(Stage::Sealed(sealed, standing)) => (sealed, standing),
+            Some(parked @ Stage::Parked(_)) => {
+                // The answer was lost on its way.
+                self.flight = Some((number, parked));
+                self.tell(AgentEvent::Committed { checkpoint: number });
+                return Ok(());
+            }
+            // Written by an agent that is no more.
+            None if store::commit_copy(&self.job_dir, number, record).is_ok() => {
+                self.tell(AgentEvent::Committed { checkpoint: number });
+                return Ok(());
+            }
+            _ => return Err(out_of_order("written")),
         };
         fault::point("commit");
-        sealed.commit(record)?;
+        let committed = sealed.commit(record);
         allocator::trim();
+        if let Some(standing) = standing {
+            // It goes on from what the coordinator's log has, with or without the mark here.
+            self.flight = Some((number, Stage::Parked(standing)));
+            if let Err(error) = committed {
+                let (step, reason) = (Step::Commit, one_line(&error.into()));
+                let failed =
+                    AgentEvent::Failed { checkpoint: number, step, reason, passing: false };
+                self.tell(failed);
+                return Ok(());
+            }
+        } else {
+            committed?;
+        }
         self.tell(AgentEvent::Committed { checkpoint: number });
         Ok(())
     }
@@ -534,6 +574,9 @@ impl Worker {
         if let Some(held) = &self.held {
             return Ok(held.processes.len() as u32);
         }
+        if let Some((_, Stage::Sealed(_, Some(parked)) | Stage::Parked(parked))) = &self.flight {
+            return Ok(parked.processes() as u32);
+        }
         let init = self.job.as_ref().ok_or_else(no_job)?.init();
         if let Some((number, step)) =
             self.flight.as_ref().and_then(|(number, stage)| Some((*number, stage.next()?)))
@@ -558,10 +601,8 @@ impl Worker {
     /// them.
     fn kill_instance(&mut self) {
         let Some(job) = self.job.as_ref().filter(|job| job.is_instance()) else { return };
-        let stands = self.held.is_some()
-            || self.flight.as_ref().is_some_and(|(_, stage)| {
-                matches!(stage, Stage::Frozen(_) | Stage::Quiesced(_) | Stage::Snapshot(_))
-            });
+        let stands =
+            self.held.is_some() || self.flight.as_ref().is_some_and(|(_, stage)| stage.stands());
         if stands {
             for pid in descendants(job.init()).unwrap_or_default() {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);

@@ -7,15 +7,18 @@
 //! [`ClusterMachine::recover`] from the entries that became durable.
 //!
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
-//! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console), `rollback` (from a loss to
-//! progress), `leave` (announced departures), [`placement`] (who goes where, a pure function),
+//! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
+//! `rollback` (from a loss to progress), `leave` (announced departures), `copies` (images that are in too few
+//! places), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
 //! `clients` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
 
 mod agents;
 mod clients;
+mod copies;
 pub mod entry;
 pub mod event;
 mod job;
+mod joining;
 mod leave;
 mod listing;
 mod members;
@@ -35,6 +38,7 @@ pub use secrets::{Secrets, SeededSecrets};
 pub use settings::{ClusterSettings, RollbackLimits};
 
 use crate::event::Event;
+use copies::Copying;
 use job::{Job, State};
 use leave::Leaving;
 use protocol::cluster::NodeName;
@@ -49,6 +53,7 @@ pub struct ClusterMachine {
     jobs: BTreeMap<String, Job>,
     removed_jobs: BTreeSet<String>,
     leaving: BTreeMap<NodeName, Leaving>,
+    copying: Copying,
     /// When the last step was taken, on the clock of [`crate::Time::nanos`].
     last_step: Option<u64>,
 }
@@ -63,6 +68,7 @@ impl ClusterMachine {
             jobs: BTreeMap::new(),
             removed_jobs: BTreeSet::new(),
             leaving: BTreeMap::new(),
+            copying: Copying::default(),
             last_step: None,
         }
     }
@@ -73,6 +79,7 @@ impl ClusterMachine {
             jobs: BTreeMap::new(),
             removed_jobs: BTreeSet::new(),
             leaving: BTreeMap::new(),
+            copying: Copying::default(),
             last_step: Some(now.nanos),
         }
     }
@@ -106,6 +113,7 @@ impl ClusterMachine {
             ClusterEvent::Disconnected { node, connection } => {
                 self.disconnected(now, &node, connection);
             }
+            ClusterEvent::Invited { node } => self.invited(&node),
             ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, &user, ask),
             ClusterEvent::ClientGone { client } => self.client_gone(&client),
             ClusterEvent::Recorded { number } => {
@@ -134,7 +142,7 @@ impl ClusterMachine {
             .filter(|_| self.shared.members.iter().next().is_some())
             .map(|last| last.saturating_add(self.shared.settings.heartbeat()));
         let jobs = self.jobs.values().filter_map(Job::deadline).min();
-        let leaving = self.leaving.values().filter_map(|leaving| leaving.retry_at).min();
+        let leaving = self.leaving_deadline();
         let grace = self.shared.members.deadline(self.shared.settings.grace);
         [pulse, jobs, leaving, grace].into_iter().flatten().min()
     }

@@ -6,7 +6,7 @@ use super::image::ImageFacts;
 use super::replica::{ReplicaOrder, ReplicaReport};
 use super::succession::Followed;
 use super::{Epoch, InstanceKey, NodeName, Term};
-use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
+use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ExitKind};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,6 +46,10 @@ pub struct NodeProfile {
     pub kernel: String,
     /// Whether jobs may run as root here.
     pub allow_root: bool,
+    /// When the agent was started, in milliseconds since 1970 UTC: tells one that was started again from
+    /// one that has only connected again.
+    #[serde(default)]
+    pub started_ms: u64,
 }
 
 /// What changes from one heartbeat to the next.
@@ -314,6 +318,10 @@ pub enum ToAgent {
         key: InstanceKey,
         /// The checkpoint in flight.
         checkpoint: CheckpointNumber,
+        /// Whether the job is not let go after it, but goes on elsewhere: then [`FromAgent::InputLeft`]
+        /// comes before, for input that the job has not taken.
+        #[serde(default)]
+        parks: bool,
     },
     /// Nodes that get copies of images from now on.
     Partners {
@@ -369,6 +377,16 @@ pub enum ToAgent {
         /// The first epoch that is spared.
         below: Epoch,
     },
+    /// An image that this node holds is committed by the coordinator's log, and has no mark yet as far as
+    /// [`FromAgent::Hello`] told: it gets one, before anything takes it for unfinished.
+    Mark {
+        /// The job.
+        job: String,
+        /// Whose image.
+        instance: AgentId,
+        /// The record of the commit.
+        record: CommitRecord,
+    },
     /// Remove all images of the job but these; with none, everything of the job.
     Keep {
         /// The job.
@@ -417,6 +435,22 @@ pub enum ToAgent {
         client: u64,
         /// The line; None: close the connection.
         line: Option<String>,
+    },
+    /// Get an image and keep it, for the sake of one more copy. Answer: [`FromAgent::Copied`].
+    Copy {
+        /// The job.
+        job: String,
+        /// The instance whose image it is.
+        instance: AgentId,
+        /// The checkpoint.
+        checkpoint: CheckpointNumber,
+        /// Nodes that hold it.
+        holders: Vec<NodeName>,
+    },
+    /// The node is not let go, or not any more.
+    Stay {
+        /// One line.
+        reason: String,
     },
     /// About this node's copy of the coordinator's folder.
     Replica(ReplicaOrder),
@@ -561,6 +595,15 @@ pub enum FromAgent {
         /// Bytes of this instance's console so far.
         offset: u64,
     },
+    /// Input that has not reached the job, and does not while it stands still: the body, a piece of it.
+    InputLeft {
+        /// The root instance.
+        key: InstanceKey,
+        /// The checkpoint in flight.
+        checkpoint: CheckpointNumber,
+        /// Whether the end of the input follows it.
+        ended: bool,
+    },
     /// `ckptd rsh` was called inside of an instance.
     Shell {
         /// The call.
@@ -576,6 +619,17 @@ pub enum FromAgent {
         key: InstanceKey,
         /// One line.
         reason: String,
+    },
+    /// An image that was to be copied here.
+    Copied {
+        /// The job.
+        job: String,
+        /// The instance whose image it is.
+        instance: AgentId,
+        /// The checkpoint.
+        checkpoint: CheckpointNumber,
+        /// Why it is not here, in one line; None: it is.
+        failure: Option<String>,
     },
     /// Of an instance that was let go with [`Fallen`]: whether every process of it only waits, as ranks do
     /// that have come to their end and daemons that have nothing to do.

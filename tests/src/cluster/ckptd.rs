@@ -31,6 +31,9 @@ pub struct Setup {
     pub slots: u32,
     /// How many nodes have an agent, from node1 on.
     pub agents: usize,
+    /// The speed that all agents are told; None: each measures its own. What is tested is what follows from
+    /// speeds, not how busy this machine is while they are measured.
+    pub speed: Option<&'static str>,
     /// Whether agents can be made to stand at numbered steps.
     pub faults: bool,
 }
@@ -38,7 +41,14 @@ pub struct Setup {
 impl Setup {
     /// `nodes` nodes of two slots, and a grace of 3 s.
     pub fn new(nodes: usize) -> Setup {
-        Setup { spec: Spec::new(nodes), grace: 3, slots: 2, agents: nodes, faults: false }
+        Setup {
+            spec: Spec::new(nodes),
+            grace: 3,
+            slots: 2,
+            agents: nodes,
+            faults: false,
+            speed: Some("1"),
+        }
     }
 }
 
@@ -189,11 +199,13 @@ impl Ckptd {
     /// When the node is down.
     pub fn join(&self, number: usize, token: &str, name: &str) -> Result<Background, Failure> {
         let slots = self.setup.slots.to_string();
-        let words = ["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
+        let mut words = vec!["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
+        words.extend(self.setup.speed.into_iter().flat_map(|speed| ["--speed", speed]));
+        words.push("--allow-root");
         let folder = format!("{HOME}/{FAULTS}");
         let faults = [("CKPTD_FAULT_DIR", folder.as_str())];
         let environment = if self.setup.faults { &faults[..] } else { &[] };
-        self.node(number).spawn(&[&words[..], &["--allow-root"]].concat(), environment)
+        self.node(number).spawn(&words, environment)
     }
 
     /// The folder on the outside in which steps of a node's agent are armed.
@@ -227,6 +239,23 @@ impl Ckptd {
     pub fn agent_runs(&self, number: usize) -> Result<bool, Failure> {
         let mut agents = lock(&self.agents);
         agents.get_mut(&number).map_or(Ok(false), |agent| Ok(agent.ended()?.is_none()))
+    }
+
+    /// Sends an agent SIGTERM.
+    ///
+    /// # Errors
+    /// When none runs.
+    pub fn tell_agent_to_end(&self, number: usize) -> Result<(), Failure> {
+        let agents = lock(&self.agents);
+        let agent = agents.get(&number);
+        agent
+            .ok_or_else(|| Failure(format!("no agent runs on node{number}")))?
+            .signal(Signal::SIGTERM)
+    }
+
+    /// What the agent of a node has written to standard error.
+    pub fn agent_errors(&self, number: usize) -> String {
+        lock(&self.agents).get(&number).map(Background::errors).unwrap_or_default()
     }
 
     /// Ends an agent in order, by SIGTERM.

@@ -5,6 +5,7 @@ mod speed;
 mod vitals;
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use protocol::cluster::agent::NodeProfile;
 
@@ -44,6 +45,9 @@ pub fn profile(options: &DaemonOptions, unset: SocketAddr) -> NodeProfile {
             .map(|name| name.release().to_string_lossy().into_owned())
             .unwrap_or_default(),
         allow_root: options.allow_root,
+        started_ms: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
     }
 }
 

@@ -75,6 +75,7 @@ impl Node {
                 self.tell(FromAgent::Listens { key: key.clone(), listeners });
             }
         }
+        self.announce_leaving();
         // Before anything that is lost can be missed.
         self.report_lost_relays();
         self.release_all();

@@ -709,6 +709,21 @@ impl Snapshot {
         self.data.take()
     }
 
+    /// Whether the job stands still.
+    pub fn stands(&self) -> bool {
+        self.job.is_some()
+    }
+
+    /// Processes that stand still.
+    pub fn processes(&self) -> usize {
+        self.job.as_ref().map_or(0, |job| job.processes.len())
+    }
+
+    /// Everything has been written: the copies of memory are not needed any more.
+    pub fn drop_ghosts(&mut self) {
+        self.ghosts.clear();
+    }
+
     /// Whether all ghosts still hold their memory.
     pub fn is_whole(&self) -> bool {
         self.ghosts.iter().all(Ghost::is_alive)

@@ -80,6 +80,11 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
     /// The last ones of this epoch, the newest last.
     pub(in crate::cluster) marks: Vec<Mark>,
+    /// Why the job stands still behind its newest checkpoint.
+    pub(in crate::cluster) parked: Option<Cause>,
+    /// Machines that were there when the job began, and have been there since, or have had a part of it
+    /// since: the others are newcomers.
+    pub(in crate::cluster) familiar: BTreeSet<NodeName>,
     /// Whether output of this epoch may have been lost with another coordinator's machine.
     pub(in crate::cluster) taken_over: bool,
     least_epoch: Epoch,
@@ -118,6 +123,8 @@ impl Ledger {
             images: BTreeMap::new(),
             rollbacks: Vec::new(),
             marks: Vec::new(),
+            parked: None,
+            familiar: BTreeSet::new(),
             taken_over: false,
             least_epoch: 1,
             over: None,
@@ -176,6 +183,7 @@ impl Ledger {
                 self.running = false;
                 self.in_flight = None;
                 self.marks.clear();
+                self.parked = None;
                 self.taken_over = false;
                 self.over = None;
             }
@@ -188,6 +196,7 @@ impl Ledger {
                             known.push(*ip);
                         }
                     }
+                    self.familiar.insert(record.node.clone());
                     self.instances.insert(*instance, record.clone());
                 }
             }
@@ -209,7 +218,8 @@ impl Ledger {
                 }
             }
             ClusterEntry::Job { entry, .. } => self.apply_job(entry),
-            ClusterEntry::Committed { record, images, .. } => {
+            ClusterEntry::Committed { record, images, parked, .. } => {
+                self.parked.clone_from(parked);
                 self.history.apply(&Entry::Committed(record.clone()));
                 self.images.insert(record.checkpoint, images.clone());
                 if !self.departed.is_empty() {
@@ -233,6 +243,7 @@ impl Ledger {
             }
             ClusterEntry::JobOver { status, reason, at_ms, .. } => {
                 self.running = false;
+                self.parked = None;
                 self.instances.clear();
                 self.over = Some(Over { status: *status, reason: reason.clone(), at_ms: *at_ms });
             }
@@ -241,6 +252,8 @@ impl Ledger {
             | ClusterEntry::NodeKnown { .. }
             | ClusterEntry::NodeGone { .. }
             | ClusterEntry::NodeRemoved { .. }
+            | ClusterEntry::NodeReadmitted { .. }
+            | ClusterEntry::NodeLeaves { .. }
             | ClusterEntry::JobCreated { .. }
             | ClusterEntry::JobRemoved { .. } => {}
         }

@@ -1,7 +1,7 @@
 //! The steps of making an epoch, from the plan to the last instance that runs.
 
 use super::departed::{self, Departing};
-use super::making::Stage;
+use super::making::{RelayEnds, Stage};
 use super::{pairing, plan};
 use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord, InstanceRecord, Origin};
 use crate::cluster::event::Now;
@@ -172,8 +172,12 @@ impl Job {
         }
         let State::Making(making) = &self.state else { return };
         let machines = plan::machines(&shared.members, &busy, &making.avoid);
+        let newcomers = match &self.ledger.cause {
+            cause @ Cause::Join { .. } => cause.nodes().into_iter().collect(),
+            _ => BTreeSet::new(),
+        };
         let parts = loop {
-            match plan::parts(&self.ledger, &images, &machines, &departing) {
+            match plan::parts(&self.ledger, &images, &machines, &departing, &newcomers) {
                 Ok(parts) => break parts,
                 // Without daemons that run nowhere the others can go on.
                 Err(error) if departed::is_daemons_only(error.instance, &images) => {
@@ -335,6 +339,7 @@ impl Job {
         let Origin::Image { instance: image, .. } = found.record.origin else { return };
         let Some(checkpoint) = self.ledger.checkpoint else { return };
         let node = found.record.node.clone();
+        shared.members.note_image(&node, &self.ledger.id, image, checkpoint);
         let known = self.ledger.images.get(&checkpoint).and_then(|images| images.get(&image));
         if known.is_some_and(|image| !image.holders.contains(&node)) {
             let job = self.ledger.id.clone();
@@ -435,8 +440,7 @@ impl Job {
         now: Now,
         shared: &mut Shared,
         instance: AgentId,
-        sides: Vec<RelaySide>,
-        outputs: Vec<RelaySide>,
+        ends: RelayEnds,
         listeners: Vec<MovedListener>,
         warnings: Vec<String>,
     ) {
@@ -445,8 +449,8 @@ impl Job {
         if !awaited.remove(&instance) {
             return;
         }
-        making.sides.insert(instance, sides);
-        making.outputs.insert(instance, outputs);
+        making.sides.insert(instance, ends.sides);
+        making.outputs.insert(instance, ends.outputs);
         let complete = awaited.is_empty();
         self.note_listeners(instance, listeners);
         for warning in warnings {
@@ -495,7 +499,7 @@ impl Job {
     /// processes becomes output of the job, everything else is silent.
     fn fallen(
         &mut self,
-        lonely: Vec<(AgentId, RelaySide)>,
+        lonely: Vec<pairing::Side>,
         outputs: &BTreeMap<AgentId, Vec<RelaySide>>,
     ) -> BTreeMap<AgentId, Fallen> {
         if self.ledger.departed.is_empty() {

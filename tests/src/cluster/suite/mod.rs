@@ -1,11 +1,13 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod discovery;
 mod fallback;
 pub mod faults;
 pub mod history;
 mod late;
 mod leaving;
 mod members;
+mod moving;
 mod open_mpi;
 mod recovery;
 mod rows;
@@ -32,6 +34,7 @@ pub fn all() -> Vec<Case> {
     [
         open_mpi::CASES,
         leaving::CASES,
+        moving::CASES,
         rows::CASES,
         late::CASES,
         members::CASES,
@@ -39,6 +42,7 @@ pub fn all() -> Vec<Case> {
         runtimes::CASES,
         fallback::CASES,
         recovery::CASES,
+        discovery::CASES,
     ]
     .into_iter()
     .flatten()
