@@ -75,6 +75,8 @@ fn take(
     wanted.check(&context.state)?;
     let incoming = Incoming::new(&context.state)?;
     let space = statvfs(incoming.path())?;
+    // On 32-bit machines these are shorter.
+    #[allow(clippy::useless_conversion)]
     let free = u64::from(space.blocks_available()).saturating_mul(u64::from(space.fragment_size()));
     let mark = import.unpack(incoming.path(), free, watch)?;
     let committed = commit_record(mark.meta, mark.checkpoint).map_err(Refusal::Record)?;

@@ -53,9 +53,8 @@ impl Source {
                 let all = context.state.jobs(|_| {})?;
                 let latest = all.last().map(|job| job.id().to_owned());
                 for job in &all {
-                    if job.is_running()? {
-                        jobs.push(summary(JobSummary::of(job)?));
-                    } else if Some(job.id()) == latest.as_deref() && jobs.is_empty() {
+                    let newest = Some(job.id()) == latest.as_deref();
+                    if job.is_running()? || (newest && jobs.is_empty()) {
                         jobs.push(summary(JobSummary::of(job)?));
                     }
                 }
