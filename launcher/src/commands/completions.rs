@@ -68,7 +68,8 @@ mod tests {
             for name in &names {
                 assert!(script.contains(name.as_str()), "{shell}: {name}");
             }
-            assert!(script.contains("--interval"), "{shell}");
+            // fish writes "-l interval".
+            assert!(script.contains("interval"), "{shell}");
         }
     }
 
