@@ -6,8 +6,10 @@
 #include <sys/ipc.h>
 #include <sys/shm.h>
 
-enum { PAGE = 4096, SIZE = 40 * PAGE + 100, SPARE = 3 * PAGE, KEY = 0x5eed0001 };
+enum { PAGE = 4096, SIZE = 40 * PAGE + 100, SPARE = 3 * PAGE };
 static int keyed, marked;
+/* The key is this run's alone: without an IPC namespace, two that run at once meet in the machine's table. */
+static key_t key;
 static char *first;
 
 static void other(void *unused)
@@ -39,10 +41,11 @@ static struct shmid_ds look(int number)
 int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
+	key = 0x5e000000 | (key_t)getpid();
 	/* Numbers that are not the first ones of a new namespace. */
 	for (int i = 0; i < 70; i++)
 		BUILD(shmctl((int)BUILD(shmget(IPC_PRIVATE, 1, 0600)), IPC_RMID, NULL));
-	keyed = (int)BUILD(shmget(KEY, SIZE, IPC_CREAT | IPC_EXCL | 0640));
+	keyed = (int)BUILD(shmget(key, SIZE, IPC_CREAT | IPC_EXCL | 0640));
 	marked = (int)BUILD(shmget(IPC_PRIVATE, 8 * PAGE, 0666));
 	int spare = (int)BUILD(shmget(IPC_PRIVATE, SPARE, 0600));
 
@@ -68,7 +71,7 @@ int main(int argc, char **argv)
 	conform_ready();
 	conform_wait();
 
-	EXPECT("the segment's number", shmget(KEY, 0, 0), keyed);
+	EXPECT("the segment's number", shmget(key, 0, 0), keyed);
 	struct shmid_ds state = look(keyed);
 	EXPECT("its size", state.shm_segsz, SIZE);
 	EXPECT("its permissions", state.shm_perm.mode, 0640);
