@@ -153,7 +153,8 @@ pub fn machine_seeds(random: &mut Random) -> Vec<Vec<u8>> {
             .filter_map(|list| random.pick(list))
             .collect();
         for _ in 0..random.below(24) {
-            lines.extend(random.pick(if random.once_in(4) { &asks } else { &all }));
+            let list = if random.once_in(4) { &asks } else { &all };
+            lines.extend(random.pick(list));
         }
         let text: Vec<&str> = lines.iter().map(|line| line.as_str()).collect();
         seeds.push(text.join("\n").into_bytes());

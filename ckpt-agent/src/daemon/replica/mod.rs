@@ -136,7 +136,9 @@ fn write(
             }
         }
         // Who waited may have given up.
-        waiting.into_iter().for_each(|done| drop(done.send(())));
+        for done in waiting {
+            let _ = done.send(());
+        }
     }
 }
 

@@ -118,9 +118,8 @@ fn machine_killed(stage: &Stage) -> Result<(), Failure> {
         Ok((job.status()?.completed_rollbacks() >= 1).then_some(()))
     });
     back.map_err(explain)?;
-    let rollbacks = job.status()?.rollbacks()?;
-    let from = rollbacks.first().and_then(|rollback| rollback.checkpoint).unwrap_or(0);
-    check(from >= before, || format!("checkpoint {before} was lost, the job goes on from {from}"))?;
+    let newest = job.status()?.newest_checkpoint();
+    check(newest >= Some(before), || format!("checkpoint {before} was lost: {newest:?} is left"))?;
     let status = leaves.wait(LIMIT).map_err(|failure| ckptd.explain(&leaves.explain(&failure)))?;
     check(status == 0, || leaves.explain(&Failure(format!("leave ended with {status}"))).0)?;
     let mut attached = ckptd.node(2).spawn(&["ckptd", "attach", "queens"], &[])?;
