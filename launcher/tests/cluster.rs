@@ -77,7 +77,12 @@ impl Stage {
 }
 
 fn started(talk: &mut Talk) {
-    talk.say(&Answer::Started { job: "cat-1".into(), name: "cat-1".into(), terminal: false, at: LogPlace::default() });
+    talk.say(&Answer::Started {
+        job: "cat-1".into(),
+        name: "cat-1".into(),
+        terminal: false,
+        at: LogPlace::default(),
+    });
 }
 
 fn output(stream: Stream, bytes: &[u8]) -> Answer {

@@ -213,12 +213,7 @@ impl ClusterMachine {
         self.shared.append(entry);
         let mut job = Job::new(ledger);
         job.console.window = window;
-        job.attached.push(Attached {
-            client: client.clone(),
-            started: false,
-            detach,
-            shown: None,
-        });
+        job.attached.push(Attached { client: client.clone(), started: false, detach, shown: None });
         if let Some(known) = self.shared.clients.get_mut(client) {
             known.job = Some(id.clone());
         }
@@ -306,12 +301,7 @@ impl ClusterMachine {
             // What is shown again moves it on.
             at: shown.unwrap_or_else(|| job.log_place()),
         };
-        job.attached.push(Attached {
-            client: client.clone(),
-            started: true,
-            detach: false,
-            shown,
-        });
+        job.attached.push(Attached { client: client.clone(), started: true, detach: false, shown });
         self.shared.answer(client, answer);
         if let Some(shown) = shown {
             job.show_again(&mut self.shared, client, shown);
@@ -377,7 +367,9 @@ impl ClusterMachine {
         } else {
             // Whether it ever had a copy, and what became of that, is not known of one that is away.
             let copy = match self.shared.members.is_connected(node) {
-                true => "it is told to remove its copy of the coordinator's log and of the authority's key",
+                true => {
+                    "it is told to remove its copy of the coordinator's log and of the authority's key"
+                }
                 false => {
                     "it is not there: if it had a copy of the coordinator's log, that is still on its disk, with \
                      the authority's key; remove it there, or make a new cluster if you don't trust its owner"

@@ -620,7 +620,9 @@ impl Node {
             let key = key.clone();
             out.push(Out::Send(FromAgent::Instance { key, event }, Vec::new()));
         };
-        if instance.life == Life::Ended && !matches!(command, AgentCommand::Kill) {
+        // What was written can be committed all the same.
+        let heeded = matches!(command, AgentCommand::Kill | AgentCommand::Commit { .. });
+        if instance.life == Life::Ended && !heeded {
             return;
         }
         let fails = random.chance(20);

@@ -1458,8 +1458,12 @@ impl World {
         let seen = String::from_utf8_lossy(&self.seen);
         let (mut last, mut back) = (0, 0);
         for line in seen.lines() {
-            let number: u64 = line.strip_prefix("line ").and_then(|line| line.parse().ok()).unwrap();
-            assert!(number <= last + 1, "{last} is followed by {number} in what was shown:\n{seen}");
+            let number: u64 =
+                line.strip_prefix("line ").and_then(|line| line.parse().ok()).unwrap();
+            assert!(
+                number <= last + 1,
+                "{last} is followed by {number} in what was shown:\n{seen}"
+            );
             back += usize::from(number != last + 1);
             last = number;
         }

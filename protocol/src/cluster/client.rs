@@ -2,9 +2,9 @@
 //! socket: JSON lines, [`Ask`]s one way and [`Answer`]s the other. The first line is
 //! [`Ask::Hello`]; a connection carries one request, and for jobs in the foreground what follows it.
 
-use super::{Epoch, NodeName};
 use super::agent::Stream;
 use super::settings::JobSettings;
+use super::{Epoch, NodeName};
 use crate::agent::{CheckpointNumber, CommitRecord, ExitKind};
 use crate::launch::{LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};

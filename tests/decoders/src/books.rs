@@ -16,7 +16,8 @@ pub fn address_book(bytes: &[u8]) {
         (Ipv6Addr::UNSPECIFIED, 20_480).into(),
     ];
     for node in book.nodes.iter().take(16) {
-        asked.extend(node.listeners.iter().take(16).flat_map(|known| [known.logical, known.actual]));
+        asked
+            .extend(node.listeners.iter().take(16).flat_map(|known| [known.logical, known.actual]));
         asked.extend(node.addresses.iter().take(16).map(|ip| SocketAddr::new(*ip, u16::MAX)));
         for place in node.places.iter().take(16) {
             let port = place.source.map_or(1, |range| range.first.wrapping_add(range.count));

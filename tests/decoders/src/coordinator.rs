@@ -148,10 +148,8 @@ pub fn machine_seeds(random: &mut Random) -> Vec<Vec<u8>> {
     let runs: Vec<String> = asks.iter().filter(|line| line.contains("\"run\"")).cloned().collect();
     let mut seeds = Vec::new();
     for _ in 0..24 {
-        let mut lines: Vec<&String> = [&hellos, &hellos, &runs]
-            .into_iter()
-            .filter_map(|list| random.pick(list))
-            .collect();
+        let mut lines: Vec<&String> =
+            [&hellos, &hellos, &runs].into_iter().filter_map(|list| random.pick(list)).collect();
         for _ in 0..random.below(24) {
             let list = if random.once_in(4) { &asks } else { &all };
             lines.extend(random.pick(list));

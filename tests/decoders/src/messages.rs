@@ -29,7 +29,8 @@ pub fn frames(bytes: &[u8]) {
 
 fn conversation<R: DeserializeOwned + Serialize>(bytes: &[u8], max_header: usize, max_body: usize) {
     let mut buffer = BytesMut::from(bytes);
-    while let Ok(Taken::Message(message, body)) = transport::take::<R>(&mut buffer, max_header, max_body)
+    while let Ok(Taken::Message(message, body)) =
+        transport::take::<R>(&mut buffer, max_header, max_body)
     {
         assert!(body.len() <= max_body);
         // What is understood can be said again.

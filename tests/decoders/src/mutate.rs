@@ -80,7 +80,8 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
         8 => {
             // A length, as frames have it.
             let length = random.pick(&[0, 1, 0xff, 0xffff, 1 << 24, u32::MAX]).unwrap_or(&0);
-            for (byte, new) in bytes.iter_mut().skip(4 * random.below(3)).zip(length.to_be_bytes()) {
+            for (byte, new) in bytes.iter_mut().skip(4 * random.below(3)).zip(length.to_be_bytes())
+            {
                 *byte = new;
             }
         }

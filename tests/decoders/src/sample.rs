@@ -101,7 +101,8 @@ fn sample<T: DeserializeOwned + Serialize>(start: &Value, random: &mut Random) -
         gaps(&mut value.clone(), &mut Vec::new(), &mut places);
         let Some(place) = random.pick(&places) else { break };
         let mut fuller = value.clone();
-        let fillings = [json!([null]), json!({}), json!({"a": null}), json!(3), json!("a"), json!(true)];
+        let fillings =
+            [json!([null]), json!({}), json!({"a": null}), json!(3), json!("a"), json!(true)];
         *at(&mut fuller, place)? = random.pick(&fillings)?.clone();
         if let Some(better) = mended::<T>(fuller, random) {
             value = serde_json::to_value(read::<T>(&better).ok()?).ok()?;
@@ -155,6 +156,25 @@ fn gaps(value: &mut Value, here: &mut Place, found: &mut Vec<Place>) {
     }
 }
 
+/// All objects, the outermost first.
+fn objects(value: &Value, here: &mut Place, found: &mut Vec<Place>) {
+    let inner: Vec<(String, &Value)> = match value {
+        Value::Array(list) => {
+            list.iter().enumerate().map(|(index, item)| (index.to_string(), item)).collect()
+        }
+        Value::Object(map) => {
+            found.push(here.clone());
+            map.iter().map(|(key, item)| (key.clone(), item)).collect()
+        }
+        _ => return,
+    };
+    for (key, item) in inner {
+        here.push(key);
+        objects(item, here, found);
+        here.pop();
+    }
+}
+
 /// Everything that is a number, a text or nothing.
 fn leaves(value: &Value, here: &mut Place, found: &mut Vec<Place>) {
     match value {
@@ -188,13 +208,26 @@ fn mend(value: &mut Value, complaint: &Complaint, random: &mut Random) {
         if at(node, std::slice::from_ref(&key)).is_none() {
             break;
         }
+        // A map's key is meant, and not what is under it.
+        if complaint.text.contains("expected key to be") && TEXTS.contains(&key.as_str()) {
+            break;
+        }
         let Some(next) = at(node, &[key]) else { return };
         node = next;
     }
     let text = &complaint.text;
+    if text.contains("expected key to be") {
+        *node = json!({"7": null});
+        return;
+    }
     if let Some(field) = missing(text) {
+        // Below an enum with its tag inside, the path is lost: any object may be meant.
+        let mut places = Vec::new();
+        objects(node, &mut Vec::new(), &mut places);
+        let place = random.pick(&places).cloned().unwrap_or_default();
+        let Some(node) = at(node, &place) else { return };
         match node {
-            Value::Object(map) => drop(map.insert(field, Value::Null)),
+            Value::Object(map) => drop(map.entry(field).or_insert(Value::Null)),
             other => *other = Value::Object(Map::from_iter([(field, Value::Null)])),
         }
         return;
@@ -205,6 +238,9 @@ fn mend(value: &mut Value, complaint: &Complaint, random: &mut Random) {
     if matches!(node, Value::Object(map) if !map.is_empty()) {
         let mut places = Vec::new();
         leaves(node, &mut Vec::new(), &mut places);
+        if let Some(is_meant) = meant(text) {
+            places.retain(|place| at(node, place).is_some_and(|leaf| is_meant(leaf)));
+        }
         let tags = ["command", "event", "ask", "answer", "greeting", "reply", "entry"];
         places.retain(|place| !(place.len() == 1 && tags.contains(&place[0].as_str())));
         let Some(place) = random.pick(&places).cloned() else { return };
@@ -220,6 +256,20 @@ fn mend(value: &mut Value, complaint: &Complaint, random: &mut Random) {
     } else if let Some(wanted) = wanted {
         *node = wanted;
     }
+}
+
+/// What kind of value was found that should be another.
+fn meant(text: &str) -> Option<fn(&Value) -> bool> {
+    let found = text.strip_prefix("invalid type: ").or(text.strip_prefix("invalid value: "))?;
+    Some(match found.split([' ', ',']).next()? {
+        "null" | "unit" | "Option" => Value::is_null,
+        "integer" | "floating" => Value::is_number,
+        "string" => Value::is_string,
+        "boolean" => Value::is_boolean,
+        "sequence" => Value::is_array,
+        "map" => Value::is_object,
+        _ => return None,
+    })
 }
 
 fn missing(text: &str) -> Option<String> {
@@ -267,7 +317,8 @@ fn wanted(text: &str, random: &mut Random) -> Option<Value> {
 
 /// How many, where an array or a tuple of a fixed length is wanted.
 fn elements(expected: &str) -> Option<usize> {
-    let is_one = ["array of length", "tuple of size", "elements"].iter().any(|word| expected.contains(word));
+    let is_one =
+        ["array of length", "tuple of size", "elements"].iter().any(|word| expected.contains(word));
     let mut numbers = expected.split_whitespace().filter_map(|word| word.parse::<usize>().ok());
     numbers.next().filter(|count| is_one && *count <= 64)
 }

@@ -29,7 +29,9 @@ fn fault(target: &Target, bytes: &[u8]) -> Option<String> {
     let taken = MEMORY.peak_usage().saturating_sub(before);
     match read {
         Err(_) => Some("panics".to_owned()),
-        Ok(()) if taken > BASE + FACTOR * bytes.len() => Some(format!("takes {taken} bytes of memory")),
+        Ok(()) if taken > BASE + FACTOR * bytes.len() => {
+            Some(format!("takes {taken} bytes of memory"))
+        }
         Ok(()) => None,
     }
 }

@@ -298,7 +298,8 @@ impl Ckptd {
     pub fn wait_for_members(&self, numbers: &[usize]) -> Result<(), Failure> {
         let mut seen = BTreeMap::new();
         let all = until("all members are there", UP_LIMIT, || {
-            seen = self.members()?;
+            // An agent on the coordinator's machine may not have found it yet.
+            seen = self.members().unwrap_or_default();
             let is_there = |number: &usize| {
                 seen.get(&self.node(*number).name()).is_some_and(|state| state == "alive")
             };

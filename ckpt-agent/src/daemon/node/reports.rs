@@ -102,7 +102,11 @@ impl Node {
             let Some(instance) = self.instances.get_mut(&key) else { continue };
             instance.empty_told = false;
             if let (Some(status), true) = (instance.ended, instance.end_told) {
-                self.tell(FromAgent::RootEnded { key: key.clone(), status });
+                match &instance.console {
+                    // Its last words may be on their way again, and come first.
+                    Some(console) => console.order(ConsoleOrder::Flush),
+                    None => self.tell(FromAgent::RootEnded { key: key.clone(), status }),
+                }
             }
             self.bury(&key);
         }

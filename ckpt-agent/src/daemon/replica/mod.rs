@@ -88,11 +88,7 @@ impl Replica {
     }
 }
 
-fn write(
-    mut folder: Folder,
-    orders: &Receiver<Task>,
-    report: &impl Fn(ReplicaReport),
-) {
+fn write(mut folder: Folder, orders: &Receiver<Task>, report: &impl Fn(ReplicaReport)) {
     let mut broken = false;
     while let Ok(first) = orders.recv() {
         let batch = std::iter::once(first).chain(orders.try_iter().take(BATCH - 1));

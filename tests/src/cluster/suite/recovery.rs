@@ -229,6 +229,8 @@ fn copy_taken_back(stage: &Stage) -> Result<(), Failure> {
     })?;
     until("the copy is gone", LIMIT, || Ok((!copy.exists()).then_some(())))?;
     job.wait_for_rollback(1, LIMIT)?;
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
     // Of one that is not there, it is said what can't be done.
     ckptd.kill_node(2)?;
     job.wait_for_rollback(2, LIMIT)?;
