@@ -541,6 +541,14 @@ impl JobMachine {
                         self.next_step(now, out);
                     }
                 }
+                // It is in the log: what its machine does not know of it yet, it is told when it next connects.
+                Step::Commit if taking.recorded => {
+                    taking.agents.remove(&agent);
+                    let awaited = taking.awaited.remove(&agent);
+                    if awaited && taking.awaited.is_empty() {
+                        self.next_step(now, out);
+                    }
+                }
                 Step::Write | Step::Commit if !taking.parks || taking.recorded => {}
                 step => {
                     let reason = format!("the processes of instance {} ended", agent.0);

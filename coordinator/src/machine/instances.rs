@@ -30,7 +30,7 @@ impl JobMachine {
     /// An agent has no process of the job left, by the job's own doing.
     pub fn remove_agent(&mut self, now: Time, agent: AgentId) -> Vec<Action> {
         let mut out = Vec::new();
-        if self.agents.remove(&agent) && self.life == Life::Running {
+        if self.agents.remove(&agent) && matches!(self.life, Life::Running | Life::Ended(_)) {
             self.leave_checkpoint(now, agent, &mut out);
         }
         out

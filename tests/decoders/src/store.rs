@@ -123,8 +123,11 @@ pub fn image_seeds(random: &mut Random) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A small checkpoint: its pack's name, its index, its pack.
-fn written(job: &Path) -> Option<((String, Vec<u8>), Vec<u8>)> {
+/// A pack's name, an index, and the pack.
+type Written = ((String, Vec<u8>), Vec<u8>);
+
+/// A small checkpoint.
+fn written(job: &Path) -> Option<Written> {
     let writer = CheckpointWriter::create(job, NUMBER).ok()?;
     for tag in 0..3 {
         let mut bytes = vec![0; 4096];
