@@ -16,7 +16,7 @@ mod stage;
 
 use crate::job::Failure;
 
-pub use runtimes::start_at;
+pub use runtimes::{lose_at, restart_at};
 pub use stage::Stage;
 
 /// One test.
