@@ -74,7 +74,11 @@ impl Group {
             let root = "/sys/fs/cgroup/cpuset";
             let memory = fs::read_to_string(format!("{root}/cpuset.mems"));
             let memory = memory.map_err(failure("read cpuset.mems"))?.trim().to_owned();
-            group.make(root, &unique, &[("cpuset.cpus", core.to_string()), ("cpuset.mems", memory)])?;
+            group.make(
+                root,
+                &unique,
+                &[("cpuset.cpus", core.to_string()), ("cpuset.mems", memory)],
+            )?;
         }
         let account = "/sys/fs/cgroup/cpuacct";
         // Where it is one hierarchy with the processor's, the group is there already.
