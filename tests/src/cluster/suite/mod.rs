@@ -12,6 +12,7 @@ mod open_mpi;
 mod recovery;
 mod rows;
 mod runtimes;
+mod speeds;
 mod stage;
 
 use crate::job::Failure;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Case> {
         open_mpi::CASES,
         leaving::CASES,
         moving::CASES,
+        speeds::CASES,
         rows::CASES,
         late::CASES,
         members::CASES,
