@@ -6,7 +6,7 @@
  * program a sharp test of a checkpoint: nothing is recomputed, asked for again, or repaired.
  *
  * nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] [--chat EVERY] [--weights A,B,...] [--progress]
- *         [--until FILE]
+ *         [--until FILE] [--settle MS]
  */
 #include <mpi.h>
 #include <getopt.h>
@@ -43,6 +43,7 @@ struct options {
 	int weight_count;
 	bool progress;
 	const char *until;
+	long settle_ms;
 };
 
 static int rank, ranks;
@@ -183,7 +184,7 @@ static void usage(void)
 	if (rank == 0)
 		fprintf(stderr, "usage: nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] "
 				"[--chat EVERY] [--weights A,B,...] [--progress] "
-				"[--until FILE]\n");
+				"[--until FILE] [--settle MS]\n");
 	MPI_Finalize();
 	exit(2);
 }
@@ -216,6 +217,7 @@ static struct options parse(int argc, char **argv)
 		{ "weights", required_argument, NULL, 'w' },
 		{ "progress", no_argument, NULL, 'p' },
 		{ "until", required_argument, NULL, 'u' },
+		{ "settle", required_argument, NULL, 's' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct options options = { .rounds = 1 };
@@ -229,6 +231,7 @@ static struct options parse(int argc, char **argv)
 		case 'w': parse_weights(optarg, &options); break;
 		case 'p': options.progress = true; break;
 		case 'u': options.until = optarg; break;
+		case 's': options.settle_ms = number(optarg, 0, 60000); break;
 		default: usage();
 		}
 	}
@@ -299,6 +302,12 @@ int main(int argc, char **argv)
 	}
 	free(prefixes);
 	free(ballast);
+	/*
+	 * In MPICH before 4.2 on UCX 1.12 and later, a rank in MPI_Finalize flushes its TCP connections, then waits for
+	 * the process manager and answers no more. Who answers its flush from within another call of MPI, and
+	 * flushes later, waits for ever. So all rest outside of MPI until everybody has left the barrier.
+	 */
+	usleep((useconds_t)options.settle_ms * 1000);
 	MPI_Finalize();
 	return 0;
 }
