@@ -85,10 +85,9 @@ pub fn prepare(
 ) -> Option<String> {
     let (settings, caution) = match (make(program, found), reach) {
         (Some(Make::OpenMpi), _) => (&OPEN_MPI_SETTINGS[..], None),
-        (Some(Make::Mpich), Reach::Cluster) => (
-            &MPICH_SETTINGS[..],
-            version(found).and_then(|text| caution(&text)),
-        ),
+        (Some(Make::Mpich), Reach::Cluster) => {
+            (&MPICH_SETTINGS[..], version(found).and_then(|text| caution(&text)))
+        }
         _ => (&[][..], None),
     };
     let mut changed = false;

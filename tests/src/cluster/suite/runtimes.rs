@@ -26,13 +26,11 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Not in the suite, because it does not pass every time yet: a job may hang that was checkpointed in MPI_Init.
-pub(super) const OPEN: &[Case] = &[
-    Case {
-        name: "starts",
-        about: "Open MPI is checkpointed while it starts, stopped and restarted",
-        run: starts,
-    },
-];
+pub(super) const OPEN: &[Case] = &[Case {
+    name: "starts",
+    about: "Open MPI is checkpointed while it starts, stopped and restarted",
+    run: starts,
+}];
 
 /// How long ranks of MPICH rest before MPI_Finalize, ms.
 const SETTLE: &str = "1000";
@@ -52,7 +50,8 @@ pub(super) fn start_mpich<'a>(
     hosts: &[&str],
 ) -> Result<ClusterJob<'a>, Failure> {
     let program = ["-n", "2", "nqueens.mpich", "13", "--ballast", "16", "--chat", "40"];
-    let command = [&["mpiexec.hydra"], hosts, &program, &["--until", END, "--settle", SETTLE]].concat();
+    let command =
+        [&["mpiexec.hydra"], hosts, &program, &["--until", END, "--settle", SETTLE]].concat();
     let options = [&["--interval", "1"], options].concat();
     let mut job = ckptd.run(1, "queens", &options, &command)?;
     job.wait_for_output("rank 1 of 2 on node2", LIMIT)?;
