@@ -52,11 +52,6 @@ pub fn all() -> Vec<Case> {
     .collect()
 }
 
-/// Tests that do not pass every time yet: they run only when they are named by --only.
-pub fn open() -> Vec<Case> {
-    runtimes::OPEN.iter().map(Case::copy).collect()
-}
-
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
 pub fn light(name: &str) -> bool {
     rows::CASES.iter().any(|case| case.name == name)
