@@ -74,7 +74,11 @@ impl Group {
             let root = "/sys/fs/cgroup/cpuset";
             let memory = fs::read_to_string(format!("{root}/cpuset.mems"));
             let memory = memory.map_err(failure("read cpuset.mems"))?.trim().to_owned();
-            group.make(root, &unique, &[("cpuset.cpus", core.to_string()), ("cpuset.mems", memory)])?;
+            group.make(
+                root,
+                &unique,
+                &[("cpuset.cpus", core.to_string()), ("cpuset.mems", memory)],
+            )?;
         }
         let account = "/sys/fs/cgroup/cpuacct";
         // Where it is one hierarchy with the processor's, the group is there already.
@@ -108,11 +112,10 @@ impl Group {
             ],
         };
         for (file, value) in values {
-            for folder in self.folders.first() {
-                let path = folder.join(file);
-                fs::write(&path, &value)
-                    .map_err(failure(&format!("write {value} to {}", path.display())))?;
-            }
+            let Some(folder) = self.folders.first() else { break };
+            let path = folder.join(file);
+            fs::write(&path, &value)
+                .map_err(failure(&format!("write {value} to {}", path.display())))?;
         }
         Ok(())
     }
