@@ -165,7 +165,7 @@ impl ClusterMachine {
     pub(super) fn heartbeat(&mut self, now: Now, node: &NodeName, sequence: u64, vitals: Vitals) {
         let Some(member) = self.shared.members.get_mut(node) else { return };
         member.heard = now;
-        member.vitals = Vitals { speed: vitals.speed.or(member.vitals.speed), ..vitals };
+        member.vitals = vitals;
         self.shared.send(node, ToAgent::Heard { sequence });
         for job in self.jobs.values_mut() {
             job.heard(now, &mut self.shared, node);

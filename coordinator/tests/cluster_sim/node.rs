@@ -199,6 +199,8 @@ impl Node {
             slots: 2,
             cores: 2,
             speed: None,
+            speed_all: None,
+            capacity: None,
             speed_given: false,
             architecture: "x86_64".to_owned(),
             page_size: 4096,

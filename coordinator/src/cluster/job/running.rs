@@ -61,6 +61,7 @@ impl Job {
         );
         self.state =
             State::Running(Box::new(Running { machine, images: BTreeMap::new(), held: None }));
+        self.note_paces(shared);
         self.hold_while_needed();
         if adopted {
             let in_flight = self.ledger.in_flight;
@@ -100,7 +101,7 @@ impl Job {
             _ => false,
         };
         if begins {
-            self.weigh_joining(now, shared);
+            self.weigh_move(now, shared);
         }
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.step(now, event);
