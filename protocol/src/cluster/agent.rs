@@ -2,6 +2,7 @@
 //! these, as JSON) and a body of raw bytes, empty unless the message says what it is.
 
 use super::image::ImageFacts;
+use super::tree::{TreeAnswer, TreeCall, TreeMark};
 use super::{Epoch, InstanceKey, NodeName};
 use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
 use crate::launch::{External, LaunchSpec, WindowSize};
@@ -263,6 +264,10 @@ pub enum ToAgent {
         /// The command.
         command: AgentCommand,
     },
+    /// A step for the instances of this node and of others, which it calls. Answer: [`FromAgent::Tree`].
+    Tree(Box<TreeCall>),
+    /// A new generation of the command tree begins.
+    TreeReset(TreeMark),
     /// Read the console until it is empty, with the job standing still. Answer: any number of
     /// [`FromAgent::Console`], then [`FromAgent::Drained`].
     Drain {
@@ -402,6 +407,8 @@ pub enum FromAgent {
         /// The event.
         event: AgentEvent,
     },
+    /// The answer of all whom this node was to call, and of itself.
+    Tree(TreeAnswer),
     /// The instance runs.
     Launched {
         /// Which.

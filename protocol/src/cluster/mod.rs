@@ -1,5 +1,5 @@
 //! The conversations of a cluster. Over TLS: coordinator and agent ([`agent`]), agent and agent
-//! ([`peer`]). Over a local Unix socket: a command and the cluster, through the local agent or
+//! ([`peer`], [`tree`]). Over a local Unix socket: a command and the cluster, through the local agent or
 //! the coordinator itself ([`client`]).
 
 pub mod agent;
@@ -8,6 +8,7 @@ pub mod image;
 pub mod name;
 pub mod peer;
 pub mod settings;
+pub mod tree;
 
 use crate::agent::AgentId;
 use serde::{Deserialize, Serialize};

@@ -30,6 +30,7 @@ mod greeting;
 mod identity;
 mod outbox;
 mod peers;
+mod seal;
 mod token;
 mod verify;
 
@@ -42,6 +43,7 @@ pub use greeting::{Greeting, Reply};
 pub use identity::Identity;
 pub use outbox::{Outbox, OutboxError};
 pub use peers::{Members, PeerConnection, PeerListener};
+pub use seal::{Seal, Sealer};
 pub use token::{Secret, Token, TokenError};
 pub use verify::{Fingerprint, Holder, Role};
 
