@@ -1,11 +1,11 @@
 //! What an agent does for the command tree.
 
 use crate::shape::split;
-use protocol::agent::AgentId;
+use protocol::agent::{AgentId, CheckpointNumber};
 use protocol::cluster::NodeName;
 use protocol::cluster::tree::{
     MOST_FAILURES, MOST_PLACES, Operation, TreeAnswer, TreeCall, TreeCause, TreeFailure, TreeMark,
-    TreeMessage, TreeOrder, TreeSum,
+    TreeMessage, TreeOrder, TreePlace, TreeSum,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,6 +74,8 @@ struct Marks {
 
 #[derive(Debug)]
 struct Running {
+    job: String,
+    checkpoint: CheckpointNumber,
     caller: Caller,
     /// Those who were called, and how many instances are below each.
     called: BTreeMap<NodeName, u32>,
@@ -223,14 +225,16 @@ impl Member {
         out
     }
 
-    /// A checkpoint is given up by the coordinator's own word: nobody waits for its steps.
-    pub fn abandoned(&mut self, operations: &BTreeSet<Operation>) -> Vec<Act> {
+    /// A checkpoint of a job is given up, by the coordinator's own word: nobody waits for its steps.
+    pub fn abandoned(&mut self, job: &str, checkpoint: CheckpointNumber) -> Vec<Act> {
         let mut out = Vec::new();
-        for operation in operations {
-            if let Some(running) = self.running.remove(operation) {
-                forget(*operation, &running, &mut out);
+        self.running.retain(|operation, running| {
+            let given_up = running.job == job && running.checkpoint == checkpoint;
+            if given_up {
+                forget(*operation, running, &mut out);
             }
-        }
+            !given_up
+        });
         out
     }
 
@@ -317,11 +321,17 @@ impl Member {
         }
         let own_pending = !place.instances.is_empty();
         let deadline = now.saturating_add(limit_ms.saturating_mul(1_000_000));
-        let sum = TreeSum::default();
-        self.running.insert(
-            operation,
-            Running { caller, called, own_pending, sum, deadline, limit_ms },
-        );
+        let running = Running {
+            job: order.job.clone(),
+            checkpoint: order.checkpoint,
+            caller,
+            called,
+            own_pending,
+            sum: TreeSum::default(),
+            deadline,
+            limit_ms,
+        };
+        self.running.insert(operation, running);
         if own_pending {
             out.push(Act::Work(order, place.instances));
         }
@@ -331,7 +341,7 @@ impl Member {
     fn check(
         &self,
         order: &TreeOrder,
-        places: &[protocol::cluster::tree::TreePlace],
+        places: &[TreePlace],
     ) -> Result<(), String> {
         let Operation { generation, number } = order.operation;
         if generation != self.generation.generation {

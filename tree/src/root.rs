@@ -67,6 +67,18 @@ impl Root {
         TreeMark { generation: self.generation, seal: None }
     }
 
+    /// The mark of the generation that counts.
+    #[must_use]
+    pub fn mark(&self) -> TreeMark {
+        TreeMark { generation: self.generation, seal: None }
+    }
+
+    /// Whether nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.flights.is_empty()
+    }
+
     /// The generation that counts; 0 before the first reset.
     #[must_use]
     pub fn generation(&self) -> u64 {

@@ -38,6 +38,7 @@ impl ClusterMachine {
                 self.client_line(now, &client(number), &line);
             }
             FromAgent::ClientClosed { client: number } => self.client_gone(&client(number)),
+            FromAgent::Tree(answer) => self.tree_answered(now, node, answer),
             FromAgent::Leaving { reason } => self.announces_leave(now, node, &reason),
             FromAgent::Killed { job, below } => {
                 if let Some(job) = self.jobs.get_mut(&job) {

@@ -12,7 +12,7 @@ use protocol::cluster::agent::{HeldInstance, Holding, NodeProfile, ToAgent, Vita
 use protocol::cluster::{NodeName, VERSION};
 
 /// Nodes that a cluster may have.
-const MOST_MEMBERS: usize = 4096;
+const MOST_MEMBERS: usize = 16_384;
 
 impl ClusterMachine {
     /// A node says Hello over a new connection.
@@ -119,6 +119,7 @@ impl ClusterMachine {
         for job in self.jobs.values_mut() {
             job.node_unheard(now, &mut self.shared, node);
         }
+        self.tree_lost(now, node);
         self.members_changed(now);
     }
 
@@ -175,6 +176,7 @@ impl ClusterMachine {
             }
         }
         self.broadcast_peers();
+        self.tree_lost(now, node);
         let ids: Vec<String> = self.jobs.keys().cloned().collect();
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id) {

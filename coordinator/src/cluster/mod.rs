@@ -8,7 +8,7 @@
 //!
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
 //! `job` (one job: its instances, its one-job machine, its console), `rollback` (from a loss to
-//! progress), `leave` (announced departures), [`placement`] (who goes where, a pure function),
+//! progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), [`placement`] (who goes where, a pure function),
 //! `clients` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
 
 mod agents;
@@ -27,6 +27,7 @@ mod secrets;
 mod settings;
 mod shared;
 mod text;
+mod tree;
 
 pub use entry::ClusterEntry;
 pub use event::{ClientId, ClusterAction, ClusterEvent, Now};
@@ -135,7 +136,8 @@ impl ClusterMachine {
         let jobs = self.jobs.values().filter_map(Job::deadline).min();
         let leaving = self.leaving.values().filter_map(|leaving| leaving.retry_at).min();
         let grace = self.shared.members.deadline(self.shared.settings.grace);
-        [pulse, jobs, leaving, grace].into_iter().flatten().min()
+        let tree = self.shared.tree.deadline();
+        [pulse, jobs, leaving, grace, tree].into_iter().flatten().min()
     }
 
     /// A coordinator that was stopped, or whose machine slept, has heard nobody meanwhile: that is no
@@ -161,6 +163,7 @@ impl ClusterMachine {
 
     fn pass_time(&mut self, now: Now) {
         self.check_grace(now);
+        self.pass_tree_time(now);
         for job in self.jobs.values_mut() {
             if matches!(job.state, State::Running(_)) {
                 job.tick(now, &mut self.shared);

@@ -5,6 +5,7 @@ use super::clock::Clock;
 use super::gate::SharedAdmission;
 use super::job_logs::{JobLogs, line_of};
 use super::local::LineQueue;
+use super::sealing::TreeSealer;
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::{ClientId, ClusterAction, ClusterEvent, ClusterMachine};
 use crate::journal::Journal;
@@ -119,6 +120,8 @@ pub struct Driver {
     admission: SharedAdmission,
     operator: Operator,
     clock: Clock,
+    /// None: nothing goes by the command tree.
+    sealer: Option<TreeSealer>,
     links: BTreeMap<NodeName, Link>,
     /// Those of the own socket; a node's are the machine's business.
     clients: BTreeMap<u64, Client>,
@@ -145,11 +148,17 @@ impl Driver {
             admission,
             operator,
             clock,
+            sealer: None,
             links: BTreeMap::new(),
             clients: BTreeMap::new(),
             pending: VecDeque::new(),
             broken: None,
         }
+    }
+
+    /// One that seals what goes by the command tree.
+    pub fn sealing(self, sealer: TreeSealer) -> Self {
+        Self { sealer: Some(sealer), ..self }
     }
 
     /// Does what the machine says, until a vital entry of the log can't be written: why.
@@ -353,7 +362,13 @@ impl Driver {
 
     fn act(&mut self, action: ClusterAction) {
         match action {
-            ClusterAction::Send { node, message, body } => self.send(&node, &message, &body),
+            ClusterAction::Send { node, mut message, body } => {
+                if self.sealer.as_mut().is_some_and(|sealer| sealer.seal(&mut message).is_err()) {
+                    // It can't go by the tree, then: its limit runs out.
+                    return tracing::error!("failed to seal an order for {node}");
+                }
+                self.send(&node, &message, &body);
+            }
             ClusterAction::Disconnect { node } => self.disconnect(&node),
             ClusterAction::Revoke { node } => {
                 tracing::info!("{node} is turned out");

@@ -23,6 +23,7 @@ mod driver;
 mod gate;
 mod job_logs;
 mod local;
+mod sealing;
 
 use crate::cluster::entry::{ClusterEntry, FORMAT};
 use crate::cluster::{ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
@@ -32,10 +33,11 @@ use admission::{Admission, AdmissionError};
 use clock::Clock;
 use driver::{Driver, Operator};
 use job_logs::JobLogs;
+use sealing::TreeSealer;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::ifaddrs::getifaddrs;
-use protocol::transport::{Acceptor, Role, TransportError};
+use protocol::transport::{Acceptor, Role, Sealer, TransportError};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -53,6 +55,9 @@ pub const SOCKET: &str = "coordinator.sock";
 
 /// The least grace time, in seconds: several heartbeats have to fit in.
 pub const LEAST_GRACE: f64 = 0.5;
+
+/// In the environment: see [`ClusterSettings::tree_above`].
+const TREE_ABOVE: &str = "CKPTD_TREE_ABOVE";
 
 /// Reports that may wait for the loop.
 const MAX_INCOMING: usize = 1024;
@@ -145,7 +150,9 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let state = &options.state;
     let _lock = lock(state)?;
     let admission = Admission::open(state)?;
-    let acceptor = Acceptor::new(&admission.authority().issue(&Role::Coordinator)?)?;
+    let credentials = admission.authority().issue(&Role::Coordinator)?;
+    let acceptor = Acceptor::new(&credentials)?;
+    let sealer = TreeSealer::new(Sealer::new(&credentials)?);
     let admission = Arc::new(Mutex::new(admission));
     let jobs = state.join("jobs");
     let logs = JobLogs::open(&jobs).map_err(io_error(format!("open {}", jobs.display())))?;
@@ -153,6 +160,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let settings = ClusterSettings {
         grace: Duration::from_secs_f64(options.grace).as_nanos() as u64,
         operator,
+        tree_above: tree_above()?,
         jobs_folder: jobs.to_string_lossy().into_owned(),
         ..ClusterSettings::default()
     };
@@ -177,6 +185,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let (sender, incoming) = mpsc::channel(MAX_INCOMING);
     let operator = Operator { uid: operator, addresses: addresses.clone() };
     let driver = Driver::new(machine, journal, logs, Arc::clone(&admission), operator, clock);
+    let driver = driver.sealing(sealer);
     let gate = tokio::spawn(gate::listen(listener, acceptor, admission, sender.clone()));
     let clients = tokio::spawn(local::listen(local, sender));
     ready(&Ready { address, addresses });
@@ -192,6 +201,17 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     // So that commands find out at once that nobody is there.
     let _ = fs::remove_file(&socket);
     broken.map_or(Ok(()), |reason| Err(ServeError::Unrecorded(reason)))
+}
+
+/// On how many nodes a job may be before its steps go by the command tree, where the environment says so:
+/// for tests, whose clusters are small.
+fn tree_above() -> Result<u32, ServeError> {
+    match std::env::var(TREE_ABOVE) {
+        Ok(text) => text
+            .parse()
+            .map_err(|_| ServeError::Usage(format!("{TREE_ABOVE} must be a number of nodes"))),
+        Err(_) => Ok(ClusterSettings::default().tree_above),
+    }
 }
 
 /// Makes the folder and takes its lock, which goes with the process, however that ends.

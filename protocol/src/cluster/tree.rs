@@ -8,7 +8,7 @@
 
 use super::{Epoch, NodeName};
 use crate::agent::{AgentCommand, AgentId, CheckpointNumber, Step};
-use crate::transport::Seal;
+use crate::transport::{Seal, Sealer, TransportError, Trust};
 use serde::{Deserialize, Serialize};
 
 /// Failures that one answer names; more are left out.
@@ -200,6 +200,33 @@ pub struct TreeMark {
     pub generation: u64,
     /// By which it is known to be the coordinator's; None for 0, in which nothing has been ordered yet.
     pub seal: Option<Seal>,
+}
+
+impl TreeMark {
+    /// The same with a seal.
+    ///
+    /// # Errors
+    /// As [`Sealer::seal`].
+    pub fn sealed(&self, sealer: &Sealer) -> Result<Self, TransportError> {
+        let seal = Some(sealer.seal(&("generation", self.generation))?);
+        Ok(Self { generation: self.generation, seal })
+    }
+}
+
+impl TreeMessage {
+    /// Whether what only the coordinator may say is sealed by it.
+    ///
+    /// # Errors
+    /// Where it is not.
+    pub fn check(&self, trust: &Trust) -> Result<(), TransportError> {
+        match self {
+            Self::Call(call) => trust.check(call.seal.as_ref(), &call.order),
+            // In which nothing has been ordered.
+            Self::Mark(TreeMark { generation: 0, .. }) => Ok(()),
+            Self::Mark(mark) => trust.check(mark.seal.as_ref(), &("generation", mark.generation)),
+            Self::Answer(_) => Ok(()),
+        }
+    }
 }
 
 /// Between the members of the tree, over a connection that serves nothing else.

@@ -43,7 +43,7 @@ pub use greeting::{Greeting, Reply};
 pub use identity::Identity;
 pub use outbox::{Outbox, OutboxError};
 pub use peers::{Members, PeerConnection, PeerListener};
-pub use seal::{Seal, Sealer};
+pub use seal::{Seal, Sealer, Trust};
 pub use token::{Secret, Token, TokenError};
 pub use verify::{Fingerprint, Holder, Role};
 

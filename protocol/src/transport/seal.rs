@@ -102,6 +102,31 @@ impl Seal {
     }
 }
 
+/// By what a member knows its cluster's coordinator.
+#[derive(Debug, Clone)]
+pub struct Trust(CertificateDer<'static>);
+
+impl Trust {
+    /// In the coordinators that this authority has certified.
+    #[must_use]
+    pub fn in_authority(certificate: CertificateDer<'static>) -> Self {
+        Self(certificate)
+    }
+
+    /// As [`Seal::check`], for what must have a seal.
+    ///
+    /// # Errors
+    /// Where there is none, or another's.
+    pub fn check(
+        &self,
+        seal: Option<&Seal>,
+        what: &impl Serialize,
+    ) -> Result<(), TransportError> {
+        let seal = seal.ok_or_else(|| TransportError::Unfit("it has no seal".to_owned()))?;
+        seal.check(&self.0, what)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Authority;
