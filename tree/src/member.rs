@@ -291,8 +291,7 @@ impl Member {
         let operation = order.operation;
         if let Err(reason) = self.check(&order, &places) {
             let failure = TreeFailure::new(self.own.clone(), TreeCause::Lost, reason);
-            let answer =
-                TreeAnswer { operation, failures: vec![failure], sum: TreeSum::default() };
+            let answer = TreeAnswer { operation, failures: vec![failure], sum: TreeSum::default() };
             return self.tell(&caller, answer, out);
         }
         let Some((place, subtrees)) = split(places) else { return };
@@ -338,11 +337,7 @@ impl Member {
         self.finish_if_done(operation, out);
     }
 
-    fn check(
-        &self,
-        order: &TreeOrder,
-        places: &[TreePlace],
-    ) -> Result<(), String> {
+    fn check(&self, order: &TreeOrder, places: &[TreePlace]) -> Result<(), String> {
         let Operation { generation, number } = order.operation;
         if generation != self.generation.generation {
             return Err(format!(

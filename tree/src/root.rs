@@ -120,9 +120,7 @@ impl Root {
         let operation = answer.operation;
         let flight = self.flights.get(&operation).filter(|flight| flight.first == *node)?;
         let result = match answer.failures.into_iter().next() {
-            Some(TreeFailure { node, cause, reason }) => {
-                Err(TreeFailure::new(node, cause, reason))
-            }
+            Some(TreeFailure { node, cause, reason }) => Err(TreeFailure::new(node, cause, reason)),
             None if answer.sum.instances != flight.instances => Err(TreeFailure::new(
                 node.clone(),
                 TreeCause::Lost,

@@ -15,6 +15,7 @@ use super::control::{Adopted, Control, ControlEvent, End, RelayState, Started};
 use super::link::Message;
 use super::node::Record;
 use super::shells::Caller;
+use super::tree::TreeEvent;
 
 /// What happened.
 pub enum Event {
@@ -67,6 +68,8 @@ pub enum Event {
     Relay(InstanceKey, RelayEvent),
     /// All relays of an instance stand still for a checkpoint, or could not.
     RelaysPaused(InstanceKey, CheckpointNumber, Result<Vec<(RelaySide, RelayState)>, String>),
+    /// Of the command tree.
+    Tree(Box<TreeEvent>),
     /// Of local clients.
     Client(ClientEvent),
     /// `ckptd rsh` was called.

@@ -27,6 +27,7 @@ mod serving;
 mod shell_call;
 mod shells;
 mod start;
+mod tree;
 mod wiring;
 
 use std::net::IpAddr;

@@ -138,7 +138,9 @@ impl Job {
                     shared.tree_is_stale = true;
                 }
                 let reason = match lost {
-                    true => format!("the command tree has lost {}: {}", failure.node, failure.reason),
+                    true => {
+                        format!("the command tree has lost {}: {}", failure.node, failure.reason)
+                    }
                     false => failure.reason,
                 };
                 Err((reason, passing))

@@ -5,9 +5,9 @@ use super::verify::identify;
 use super::{Credentials, Holder, Role, TransportError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustls::SignatureScheme;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::Signer;
-use rustls::SignatureScheme;
 use serde::{Deserialize, Serialize};
 use webpki::EndEntityCert;
 
@@ -117,11 +117,7 @@ impl Trust {
     ///
     /// # Errors
     /// Where there is none, or another's.
-    pub fn check(
-        &self,
-        seal: Option<&Seal>,
-        what: &impl Serialize,
-    ) -> Result<(), TransportError> {
+    pub fn check(&self, seal: Option<&Seal>, what: &impl Serialize) -> Result<(), TransportError> {
         let seal = seal.ok_or_else(|| TransportError::Unfit("it has no seal".to_owned()))?;
         seal.check(&self.0, what)
     }

@@ -5,9 +5,7 @@ use command_tree::shape::hops;
 use command_tree::{Act, Line, Member, Own, Root, Wish};
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
-use protocol::cluster::tree::{
-    Operation, TreeAnswer, TreeMessage, TreePlace, TreeStep, TreeSum,
-};
+use protocol::cluster::tree::{Operation, TreeAnswer, TreeMessage, TreePlace, TreeStep, TreeSum};
 use std::collections::{BTreeMap, VecDeque};
 
 struct Net {
@@ -61,8 +59,7 @@ impl Net {
     }
 
     fn is_quiet(&self) -> bool {
-        self.outgoing.iter().all(VecDeque::is_empty)
-            && self.incoming.iter().all(VecDeque::is_empty)
+        self.outgoing.iter().all(VecDeque::is_empty) && self.incoming.iter().all(VecDeque::is_empty)
     }
 
     /// One hop.

@@ -111,8 +111,7 @@ fn a_member_that_leaves_is_named() {
                 assert_eq!(failure.cause, TreeCause::Lost);
             }
         }
-        let left: Vec<usize> =
-            members.iter().copied().filter(|member| *member != victim).collect();
+        let left: Vec<usize> = members.iter().copied().filter(|member| *member != victim).collect();
         if !left.is_empty() {
             // Where nobody has noticed that connections are gone, that takes an attempt each.
             world.weather.noticed = true;

@@ -135,8 +135,7 @@ impl World {
 
     pub fn begin(&mut self, job: &str, members: &[usize], limit_ms: u64) -> Operation {
         let places = self.places(members);
-        let wish =
-            Wish { job: job.to_owned(), epoch: 1, checkpoint: 1, step: TreeStep::Freeze };
+        let wish = Wish { job: job.to_owned(), epoch: 1, checkpoint: 1, step: TreeStep::Freeze };
         let call = self.root.begin(self.now, wish, places, limit_ms).unwrap();
         let operation = call.order.operation;
         let at = self.soon();
@@ -287,8 +286,12 @@ impl World {
 
     /// Connects two members, as an operation would.
     pub fn connect(&mut self, maker: usize, taker: usize) {
-        let wish =
-            Wish { job: format!("j{maker}-{taker}"), epoch: 1, checkpoint: 1, step: TreeStep::Freeze };
+        let wish = Wish {
+            job: format!("j{maker}-{taker}"),
+            epoch: 1,
+            checkpoint: 1,
+            step: TreeStep::Freeze,
+        };
         let places = self.places(&[maker, taker]);
         let call = self.root.begin(self.now, wish, places, 60_000).unwrap();
         let at = self.soon();
@@ -322,8 +325,7 @@ impl World {
             }
             Event::ToFirst { member, call } => {
                 if let Some(known) = &mut self.members[member] {
-                    let mark =
-                        TreeMark { generation: call.order.operation.generation, seal: None };
+                    let mark = TreeMark { generation: call.order.operation.generation, seal: None };
                     let mut acts = known.reset(mark);
                     acts.extend(known.ordered(now, call));
                     self.perform(member, acts);

@@ -9,6 +9,7 @@ mod orders;
 mod reports;
 mod restoring;
 mod shell_calls;
+mod tree;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ use super::lease::{BootTime, Lease, boot_time};
 use super::link::Message;
 use super::peers::Peers;
 use super::relay::Hub;
+use super::tree::{Tree, TreeEvent};
 use crate::rewire::WirePort;
 
 /// Heartbeats that may be unanswered before the connection is taken for dead.
@@ -63,6 +65,8 @@ pub struct Parts {
     pub wire: Arc<WirePort>,
     /// Images that are being copied or fetched.
     pub busy: Busy,
+    /// This node's part of the command tree.
+    pub tree: Tree,
     /// The way back to the node's own task.
     pub events: Events,
     /// Closes connections over which nothing is heard.
@@ -159,6 +163,7 @@ impl Node {
             Event::Console(key, report) => self.console(&key, report),
             Event::Relay(key, event) => self.relay(&key, event),
             Event::RelaysPaused(key, number, result) => self.relays_paused(&key, number, result),
+            Event::Tree(event) => self.tree(*event),
             Event::Client(event) => self.client(event),
             Event::Shell(caller) => self.called(*caller),
             Event::ShellSignal(key, signal) => self.shell_signal(&key, signal),
@@ -170,6 +175,12 @@ impl Node {
 
     /// Tells the coordinator; without one nobody: what it must know is said again in the next hello.
     fn tell(&self, message: FromAgent) {
+        if let FromAgent::Instance { key, event } = &message {
+            if self.parts.tree.awaits(key, event) {
+                let answered = TreeEvent::Answered(key.clone(), event.clone());
+                return self.parts.events.tell(Event::Tree(Box::new(answered)));
+            }
+        }
         self.tell_with(message, Vec::new());
     }
 

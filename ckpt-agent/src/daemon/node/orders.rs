@@ -34,7 +34,14 @@ impl Node {
                 self.parts.peers.set(peers);
             }
             ToAgent::Launch(order) => self.launch(*order),
-            ToAgent::Instance { key, command } => self.command(&key, command),
+            ToAgent::Instance { key, command } => {
+                if let AgentCommand::Abandon { checkpoint } = command {
+                    self.tree_abandoned(&key.job, checkpoint);
+                }
+                self.command(&key, command);
+            }
+            ToAgent::Tree(call) => self.tree_ordered(*call),
+            ToAgent::TreeReset(mark) => self.tree_reset(mark),
             ToAgent::Drain { key, checkpoint } => self.drain(&key, checkpoint),
             ToAgent::Partners { key, nodes } => {
                 if let Some(instance) = self.instances.get_mut(&key) {
@@ -96,7 +103,7 @@ impl Node {
         self.tell(FromAgent::Instance { key: key.clone(), event });
     }
 
-    fn command(&mut self, key: &InstanceKey, command: AgentCommand) {
+    pub(super) fn command(&mut self, key: &InstanceKey, command: AgentCommand) {
         let Some(instance) = self.instances.get_mut(key).filter(|known| known.lives()) else {
             self.refuse(key, &command);
             return;

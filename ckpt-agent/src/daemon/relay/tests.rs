@@ -66,7 +66,7 @@ impl Wires {
         peers.set(known.to_vec());
         let hub = Hub::new(own.clone(), peers);
         let folders = Folders::new("/nonexistent".into());
-        let server = Server { hub: hub.clone(), folders, busy: Busy::default() };
+        let server = Server { hub: hub.clone(), folders, tree: None, busy: Busy::default() };
         self.servers.lock().unwrap().push((own.clone(), server));
         (own, hub)
     }

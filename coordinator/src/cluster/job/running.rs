@@ -73,13 +73,12 @@ impl Job {
             self.ledger.history.clone(),
             self.live.present().map(|(instance, _)| instance),
         );
-        self.state =
-            State::Running(Box::new(Running {
-                machine,
-                images: BTreeMap::new(),
-                held: None,
-                tree: TreeUse::default(),
-            }));
+        self.state = State::Running(Box::new(Running {
+            machine,
+            images: BTreeMap::new(),
+            held: None,
+            tree: TreeUse::default(),
+        }));
         self.hold_while_needed();
         if adopted {
             let in_flight = self.ledger.in_flight;
