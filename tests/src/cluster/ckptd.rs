@@ -28,12 +28,14 @@ pub struct Setup {
     pub slots: u32,
     /// How many nodes have an agent, from node1 on.
     pub agents: usize,
+    /// On more nodes than these a job's checkpoints go by the command tree; None: as usual.
+    pub tree_above: Option<u32>,
 }
 
 impl Setup {
     /// `nodes` nodes of two slots, and a grace of 3 s.
     pub fn new(nodes: usize) -> Setup {
-        Setup { spec: Spec::new(nodes), grace: 3, slots: 2, agents: nodes }
+        Setup { spec: Spec::new(nodes), grace: 3, slots: 2, agents: nodes, tree_above: None }
     }
 }
 
@@ -108,7 +110,10 @@ impl Ckptd {
     pub fn start_coordinator(&self) -> Result<(), Failure> {
         let (address, grace) = (self.coordinator_address(), self.setup.grace.to_string());
         let words = ["ckptd", "coordinator", "--listen", &address, "--grace", &grace];
-        let mut running = self.coordinator_node().spawn(&words, &[])?;
+        let tree = self.setup.tree_above.map(|nodes| nodes.to_string());
+        let environment: Vec<(&str, &str)> =
+            tree.iter().map(|nodes| ("CKPTD_TREE_ABOVE", nodes.as_str())).collect();
+        let mut running = self.coordinator_node().spawn(&words, &environment)?;
         let answers = until("the coordinator answers", UP_LIMIT, || {
             if let Some(status) = running.ended()? {
                 return Err(Failure(format!("the coordinator ended with {status}")));
@@ -135,6 +140,11 @@ impl Ckptd {
     /// What the coordinator has written to standard error since it was last started.
     pub fn coordinator_errors(&self) -> String {
         lock(&self.coordinator).as_ref().map(Background::errors).unwrap_or_default()
+    }
+
+    /// What the agent of a node has written to standard error since it was last started.
+    pub fn agent_errors(&self, number: usize) -> String {
+        lock(&self.agents).get(&number).map(Background::errors).unwrap_or_default()
     }
 
     /// A join token.

@@ -32,6 +32,12 @@ impl Node {
         self.do_for_tree(acts);
     }
 
+    /// No process of an instance is left.
+    pub(super) fn tree_deserted(&mut self, key: &InstanceKey) {
+        let acts = self.parts.tree.ended(key);
+        self.do_for_tree(acts);
+    }
+
     fn do_for_tree(&mut self, acts: Vec<Act>) {
         let mut acts = std::collections::VecDeque::from(acts);
         while let Some(act) = acts.pop_front() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use command_tree::{Act, Own};
 use protocol::agent::{AgentEvent, AgentId};
 use protocol::cluster::InstanceKey;
-use protocol::cluster::tree::{TreeOrder, TreeStep, TreeSum};
+use protocol::cluster::tree::{Operation, TreeOrder, TreeStep, TreeSum};
 
 use super::Tree;
 
@@ -55,6 +55,17 @@ impl Tree {
     /// tree.
     pub(in crate::daemon) fn awaits(&self, key: &InstanceKey, event: &AgentEvent) -> bool {
         self.works.values().any(|work| work.awaits(key) && answer(&work.order, event).is_some())
+    }
+
+    /// No process of an instance is left: it answers nothing any more.
+    pub(in crate::daemon) fn ended(&mut self, key: &InstanceKey) -> Vec<Act> {
+        let of = |(_, work): &(&Operation, &Work)| work.awaits(key);
+        let Some(operation) = self.works.iter().find(of).map(|(operation, _)| *operation) else {
+            return Vec::new();
+        };
+        self.works.remove(&operation);
+        let reason = format!("the processes of instance {} ended", key.instance.0);
+        self.member.own(operation, Own::Failed { passing: true, reason })
     }
 
     pub(super) fn answered(&mut self, key: &InstanceKey, event: AgentEvent) -> Vec<Act> {

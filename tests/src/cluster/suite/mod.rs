@@ -5,6 +5,7 @@ mod members;
 mod open_mpi;
 mod rows;
 mod stage;
+mod tree;
 
 use crate::job::Failure;
 
@@ -22,7 +23,7 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES]
+    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES, tree::CASES]
         .into_iter()
         .flatten()
         .map(Case::copy)
@@ -36,7 +37,7 @@ pub fn open() -> Vec<Case> {
 
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
 pub fn light(name: &str) -> bool {
-    rows::CASES.iter().any(|case| case.name == name)
+    rows::CASES.iter().chain(tree::CASES).any(|case| case.name == name)
 }
 
 impl Case {
