@@ -8,9 +8,7 @@ use coordinator::cluster::{
     ClientId, ClusterAction, ClusterEvent, ClusterMachine, ClusterSettings, SeededSecrets,
 };
 use protocol::agent::{AgentCommand, AgentEvent, AgentId, ImageSummary};
-use protocol::cluster::agent::{
-    FromAgent, JobUser, NodeProfile, ShellCall, ToAgent, Vitals,
-};
+use protocol::cluster::agent::{FromAgent, JobUser, NodeProfile, ShellCall, ToAgent, Vitals};
 use protocol::cluster::client::{Answer, Ask, RunRequest};
 use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 use protocol::cluster::settings::{Interval, JobSettings};
@@ -77,8 +75,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     );
     for agents in numbers {
         for way in ["star", "tree"] {
-            let output =
-                Command::new(&own).env(WAY, way).arg(agents.to_string()).output()?;
+            let output = Command::new(&own).env(WAY, way).arg(agents.to_string()).output()?;
             if !output.status.success() {
                 let reason = String::from_utf8_lossy(&output.stderr).into_owned();
                 return Err(format!("measure {agents} agents: {reason}").into());

@@ -135,7 +135,7 @@ impl ClusterMachine {
             .map(|last| last.saturating_add(self.shared.settings.heartbeat()));
         let jobs = self.jobs.values().filter_map(Job::deadline).min();
         let leaving = self.leaving.values().filter_map(|leaving| leaving.retry_at).min();
-        let grace = self.shared.members.deadline(self.shared.settings.grace);
+        let grace = self.shared.members.deadline();
         let tree = self.shared.tree.deadline();
         [pulse, jobs, leaving, grace, tree].into_iter().flatten().min()
     }

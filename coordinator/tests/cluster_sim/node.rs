@@ -495,6 +495,9 @@ impl Node {
             ToAgent::Farewell => self.left = true,
             ToAgent::Refused { .. }
             | ToAgent::Peers { .. }
+            | ToAgent::PeersChanged { .. }
+            | ToAgent::Tree(_)
+            | ToAgent::TreeReset(_)
             | ToAgent::Input { .. }
             | ToAgent::Resize { .. }
             | ToAgent::Client { .. } => {}

@@ -10,11 +10,11 @@ use coordinator::cluster::{
     SeededSecrets,
 };
 use protocol::agent::{AgentEvent, AgentId, ExitKind};
-use protocol::cluster::{InstanceKey, NodeName};
 use protocol::cluster::agent::{FromAgent, JobUser, Stream, ToAgent};
 use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Interval, JobSettings};
 use protocol::cluster::tree::{TreeAnswer, TreeCall, TreeCause, TreeFailure, TreeOrder, TreeSum};
+use protocol::cluster::{InstanceKey, NodeName};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 

@@ -5,6 +5,7 @@ use super::image::ImageFacts;
 use super::tree::{TreeAnswer, TreeCall, TreeMark};
 use super::{Epoch, InstanceKey, NodeName};
 use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
+use crate::compact::{KeptImages, Shared};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -253,7 +254,14 @@ pub enum ToAgent {
     /// All members that are there.
     Peers {
         /// They.
-        peers: Vec<Peer>,
+        peers: Shared<Vec<Peer>>,
+    },
+    /// Members have come, or are to be reached elsewhere, or have gone.
+    PeersChanged {
+        /// Those who are there.
+        there: Vec<Peer>,
+        /// Those who are not there any more.
+        gone: Vec<NodeName>,
     },
     /// Start an instance. Answer: [`FromAgent::Launched`] or [`FromAgent::NotMade`].
     Launch(Box<LaunchOrder>),
@@ -320,7 +328,7 @@ pub enum ToAgent {
         /// The job.
         job: String,
         /// Checkpoints by instance.
-        images: BTreeMap<AgentId, Vec<CheckpointNumber>>,
+        images: KeptImages,
     },
     /// What was called for by [`FromAgent::Shell`]: it runs.
     ShellRuns {
@@ -545,7 +553,7 @@ mod tests {
     /// its content aside as text.
     #[test]
     fn numbers_as_keys_survive_the_way() {
-        let images = BTreeMap::from([(AgentId(7), vec![1, 2])]);
+        let images = BTreeMap::from([(AgentId(7), vec![1, 2])]).into();
         let message = ToAgent::Keep { job: "a-1".into(), images };
         let text = serde_json::to_string(&message).unwrap();
         assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);

@@ -31,7 +31,11 @@ impl Node {
             ToAgent::Heard { sequence } => self.heard(sequence),
             ToAgent::Peers { peers } => {
                 self.parts.members.set(peers.iter().map(|peer| peer.name.clone()));
-                self.parts.peers.set(peers);
+                self.parts.peers.set(&peers);
+            }
+            ToAgent::PeersChanged { there, gone } => {
+                let known = self.parts.peers.change(there, &gone);
+                self.parts.members.set(known);
             }
             ToAgent::Launch(order) => self.launch(*order),
             ToAgent::Instance { key, command } => {

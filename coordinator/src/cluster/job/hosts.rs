@@ -1,7 +1,7 @@
 //! What names mean inside of a job.
 
 use crate::cluster::job::ledger::Ledger;
-use crate::cluster::members::Members;
+use crate::cluster::members::{Members, Presence};
 use protocol::cluster::NodeName;
 use std::fmt::Write;
 
@@ -26,7 +26,10 @@ pub(super) fn machine_of(
 pub(in crate::cluster) fn content(ledger: &Ledger, members: &Members) -> String {
     let mut text = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n".to_owned();
     for (name, member) in members.iter() {
-        let machine = machine_of(name, ledger, members);
+        let machine = match member.presence {
+            Presence::Gone => machine_of(name, ledger, members),
+            _ => None,
+        };
         let address = machine
             .and_then(|machine| members.get(&machine))
             .map_or(member.profile.address, |member| member.profile.address);

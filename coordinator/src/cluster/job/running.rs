@@ -359,7 +359,8 @@ impl Job {
 
     /// Tells every machine which images stay.
     pub(in crate::cluster) fn keep(&self, shared: &mut Shared) {
-        let message = ToAgent::Keep { job: self.ledger.id.clone(), images: self.ledger.kept() };
+        let message =
+            ToAgent::Keep { job: self.ledger.id.clone(), images: self.ledger.kept().into() };
         shared.broadcast(&message);
     }
 
