@@ -82,6 +82,7 @@ impl ClusterMachine {
         };
         self.shared.send(node, welcome);
         self.introduce(node, before);
+        self.shared.renew_tree(now, node);
         let ids: Vec<String> = self.jobs.keys().cloned().collect();
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id) {

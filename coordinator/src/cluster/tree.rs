@@ -162,6 +162,19 @@ impl Job {
 }
 
 impl Shared {
+    /// A node has connected anew. It may have forgotten what it was told: nothing of before is to be told
+    /// to it a second time.
+    pub(super) fn renew_tree(&mut self, now: Now, node: &NodeName) {
+        if self.tree.generation() == 0 {
+            return;
+        }
+        if self.tree.is_idle() {
+            self.tree.reset(now.unix_ms);
+        }
+        self.tree_is_stale = true;
+        self.send(node, ToAgent::TreeReset(self.tree.mark()));
+    }
+
     /// Makes the tree ready for an operation of a job on these nodes. False: not now, since operations of
     /// other jobs are under way that would be lost.
     fn ready_tree(&mut self, now: Now, job: &str, places: &[TreePlace]) -> bool {

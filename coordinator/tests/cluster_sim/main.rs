@@ -69,5 +69,7 @@ fn every_history_ends_well() {
     // A simulation in which nothing happens proves nothing.
     assert!(sum(|run| run.rollbacks) > seeds / 2);
     assert!(sum(|run| run.commits) > seeds);
+    assert!(sum(|run| run.by_tree) > seeds);
+    assert!(sum(|run| run.tree_lost) > seeds / 20);
     assert!(sum(|run| run.given_up) + sum(|run| run.superseded) <= seeds / 50);
 }

@@ -55,6 +55,9 @@ pub struct Outcome {
     pub recoveries: u32,
     pub given_up: u32,
     pub superseded: u32,
+    /// Steps that went by the command tree, and those of them that it failed.
+    pub by_tree: u32,
+    pub tree_lost: u32,
     pub ended_at_ms: u64,
 }
 
@@ -508,6 +511,8 @@ impl World {
                 }
             }
         }
+        self.outcome.by_tree += 1;
+        self.outcome.tree_lost += u32::from(!failures.is_empty());
         let silent = failures.is_empty() && sum.instances < expected;
         if !silent && !self.random.chance(20) {
             self.send(first, FromAgent::Tree(TreeAnswer { operation, failures, sum }), Vec::new());

@@ -32,10 +32,12 @@ impl Node {
             ToAgent::Peers { peers } => {
                 self.parts.members.set(peers.iter().map(|peer| peer.name.clone()));
                 self.parts.peers.set(&peers);
+                self.tree_members_changed();
             }
             ToAgent::PeersChanged { there, gone } => {
                 let known = self.parts.peers.change(there, &gone);
                 self.parts.members.set(known);
+                self.tree_members_changed();
             }
             ToAgent::Launch(order) => self.launch(*order),
             ToAgent::Instance { key, command } => {

@@ -32,6 +32,13 @@ impl Node {
         self.do_for_tree(acts);
     }
 
+    /// Other members are there than before.
+    pub(super) fn tree_members_changed(&mut self) {
+        let members = self.parts.members.clone();
+        let acts = self.parts.tree.keep_lines(|node| members.contains(node));
+        self.do_for_tree(acts);
+    }
+
     /// No process of an instance is left.
     pub(super) fn tree_deserted(&mut self, key: &InstanceKey) {
         let acts = self.parts.tree.ended(key);

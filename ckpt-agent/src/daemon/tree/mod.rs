@@ -3,10 +3,11 @@
 //!
 //! A step that another agent passes on bears the coordinator's seal: nobody else can order one, and no member can
 //! change job, epoch, checkpoint or step on the way, or use an order a second time. What a member that has
-//! gone bad can still do: leave its subtree out, claim that it has answered, or break connections. The
-//! first two make a checkpoint that the images' own commit (which goes to each agent directly) does not
-//! survive, the third costs one attempt. Launch, restore, kill, write, commit and abandon are taken from
-//! the coordinator's own connection alone.
+//! gone bad can still do to its subtree: leave it out, answer for it, or be silent. Left out, there is no
+//! image to be written, and that checkpoint fails; answered for too early, the checkpoint may be wrong. But
+//! only nodes that run processes of the job are in its tree, and such a one might change the memory of its own
+//! processes as well. Launch, restore, kill, write, commit and abandon are taken from the coordinator's own
+//! connection alone.
 
 mod line;
 mod work;
@@ -107,6 +108,18 @@ impl Tree {
             TreeEvent::Answered(key, event) => self.answered(&key, event),
             TreeEvent::Clock => self.member.pass_time(boot_time()),
         }
+    }
+
+    /// Lines to nodes that are no members any more are closed.
+    pub(super) fn keep_lines(&mut self, is_member: impl Fn(&NodeName) -> bool) -> Vec<Act> {
+        let gone: Vec<Line> =
+            self.lines.keys().filter(|line| !is_member(&line.node)).cloned().collect();
+        gone.into_iter()
+            .flat_map(|line| {
+                self.lines.remove(&line);
+                self.member.broken(&line)
+            })
+            .collect()
     }
 
     fn is_current(&self, line: &Line, number: u64) -> bool {
