@@ -131,6 +131,12 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
         Ok((log, found))
     }
 
+    /// Length of what is durable, in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Whether nothing was ever appended.
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0

@@ -5,10 +5,11 @@
 use coordinator::server::{Options, Ready, SOCKET, ServeError, serve};
 use protocol::cluster::agent::{FromAgent, NodeProfile, ToAgent};
 use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
-    Authority, Credentials, Identity, MAX_BODY, Members, PeerListener, RefusalKind, Role, Token,
-    TransportError,
+    Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerListener, RefusalKind, Role,
+    Successor, Token, TransportError,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -68,7 +69,9 @@ impl Cluster {
 }
 
 fn options(dir: &Path) -> Options {
-    Options { listen: "127.0.0.1:0".parse().unwrap(), state: dir.join("state"), grace: 3.0 }
+    // Connections from 127.0.0.1 come from elsewhere, so to say.
+    let listen = "127.0.0.2:0".parse().unwrap();
+    Options { listen, state: dir.join("state"), grace: Some(3.0), recover: None }
 }
 
 fn node(name: &str) -> NodeName {
@@ -91,7 +94,8 @@ fn hello(address: SocketAddr) -> FromAgent {
         kernel: "6.1".into(),
         allow_root: false,
     };
-    FromAgent::Hello { version: VERSION, profile, instances: Vec::new(), holdings: Vec::new() }
+    let (instances, holdings) = (Vec::new(), Vec::new());
+    FromAgent::Hello { version: VERSION, term: 0, profile, instances, holdings }
 }
 
 fn refused<T>(result: Result<T, TransportError>) -> (RefusalKind, String) {
@@ -173,7 +177,9 @@ async fn roles_and_forgeries_are_refused() {
     assert!(reason.contains("a is not, or no longer, a member"), "{reason}");
     members.set([node("a")]);
     let (mut sender, _) = a.connect_peer(&node("b"), listener.address()).await.unwrap().split();
-    let (name, connection) = listener.accept().await.unwrap();
+    let Some(Arrival::Peer(name, connection)) = listener.accept().await else {
+        panic!("it is a peer");
+    };
     assert_eq!(name, node("a"));
     let (_, mut receiver) = connection.split();
     let message = protocol::cluster::peer::PeerMessage::Hello { version: VERSION };
@@ -265,7 +271,7 @@ fn one_coordinator_a_folder() {
     let second = serve(&options(cluster.dir.path()), |_| panic!("it runs"));
     assert!(matches!(second, Err(ServeError::Locked(_))), "{second:?}");
     let mut short = options(cluster.dir.path());
-    short.grace = 0.0;
+    short.grace = Some(0.0);
     assert!(matches!(serve(&short, |_| ()), Err(ServeError::Usage(_))));
 }
 
@@ -285,4 +291,30 @@ async fn a_silent_client_is_not_waited_for() {
     assert!(matches!(error, TransportError::TooSlow(..)), "{error}");
     assert!(since.elapsed() < Duration::from_secs(5));
     drop(silent);
+}
+
+/// A certificate of the coordinator's role proves who it is; the term decides who goes on.
+#[test]
+fn a_coordinator_of_a_lower_term_ends_and_does_not_begin_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path());
+    let again = options.clone();
+    let (sender, ready) = mpsc::channel();
+    let lost = std::thread::spawn(move || {
+        serve(&options, |ready| sender.send(ready.clone()).unwrap()).unwrap_err()
+    });
+    let ready = ready.recv_timeout(Duration::from_secs(10)).unwrap();
+    let authority = Authority::open(&dir.path().join("state")).unwrap();
+    let credentials = authority.issue(&Role::Coordinator).unwrap();
+    let of = |term| Followed { term, claim: "x".to_owned(), addresses: vec!["b:1".to_owned()] };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let address = ready.address.to_string();
+    for (term, ends) in [(0, false), (1, false), (2, true)] {
+        let successor = Successor::new(&credentials, of(term)).unwrap();
+        let told = runtime.block_on(successor.tell_coordinator(&address));
+        assert_eq!(told.unwrap(), ends, "term {term}");
+    }
+    let text = lost.join().unwrap().to_string();
+    assert!(text.contains("of term 2: b:1;"), "{text}");
+    assert_eq!(serve(&again, |_| panic!("it began")).unwrap_err().to_string(), text);
 }

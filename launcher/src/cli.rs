@@ -151,7 +151,8 @@ to it; Ctrl-Z suspends only this command.")]
     #[command(after_long_help = "\
 Examples:
   ckptd coordinator
-  ckptd coordinator --listen 10.0.0.1:7070 --state /var/lib/ckptd --grace 5")]
+  ckptd coordinator --listen 10.0.0.1:7070 --state /var/lib/ckptd --grace 5
+  ckptd coordinator --recover           on a machine that holds images, once the one is lost")]
     Coordinator(CoordinatorArguments),
     /// Make a token with which machines join the cluster; on the coordinator's machine.
     #[command(after_long_help = "\
@@ -209,11 +210,12 @@ pub struct CoordinatorArguments {
     /// Where it keeps what it knows [default: the folder 'coordinator' in DIR].
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Seconds from the last word of a machine to its being declared gone.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
-    pub grace: f64,
-    /// Carry on from the copies of a lost coordinator's log.
-    #[arg(long, hide = true)]
+    /// Seconds from the last word of a machine to its being declared gone [default: 10].
+    #[arg(long, value_name = "SECONDS")]
+    pub grace: Option<f64>,
+    /// Carry on for a coordinator whose machine is lost, from the copy of its log that an agent of
+    /// this machine or of another has. DIR is the agent's.
+    #[arg(long)]
     pub recover: bool,
     /// Speak DMTCP's protocol too.
     #[arg(long, value_name = "PORT", hide = true)]

@@ -7,7 +7,7 @@ use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::MovedListener;
 use protocol::launch::{Console, RestoreSpec};
 
-use crate::engine::graph::{FileId, OuterEnd, Pid};
+use crate::engine::graph::{FileId, OuterEnd, Pid, RelayEnd};
 use crate::engine::job_init::ClusterOrder;
 use crate::engine::split::PartOrder;
 
@@ -68,6 +68,8 @@ pub struct RestoreOrder {
     pub cluster: ClusterOrder,
     /// Connections to other instances, ready made.
     pub connections: Vec<(FileId, OwnedFd)>,
+    /// Other ends of those among them whose peers have departed. They come back in [`Restored::outer`].
+    pub absent: Vec<(RelayEnd, OwnedFd)>,
 }
 
 /// An instance that is complete. With [`ClusterOrder::hold`] it stands still until

@@ -130,12 +130,20 @@ impl Job {
         order: RestoreOrder,
         requests: Sender<Request>,
     ) -> Result<(Self, Restored), AgentError> {
-        let RestoreOrder { image_dir, spec, part: wanted, cluster, connections } = order;
+        let RestoreOrder { image_dir, spec, part: wanted, cluster, connections, absent } = order;
         let mut order = restore_order(image_dir.as_deref().unwrap_or(job_dir), spec)?;
         if let Task::Restore { part, .. } = &mut order.task {
             *part = wanted;
         }
         order.cluster = Some(cluster);
+        let connections: Vec<(Connection, OwnedFd)> =
+            connections
+                .into_iter()
+                .map(|(file, fd)| (Connection { file, absent: None }, fd))
+                .chain(absent.into_iter().map(|(end, fd)| {
+                    (Connection { file: FileId(u32::MAX), absent: Some(end) }, fd)
+                }))
+                .collect();
         order.connections = u32::try_from(connections.len()).unwrap_or(u32::MAX);
         let (job, started) = Self::start(order, connections, requests)?;
         let restored = Restored {
@@ -175,7 +183,7 @@ impl Job {
 
     fn start(
         order: Order,
-        connections: Vec<(FileId, OwnedFd)>,
+        connections: Vec<(Connection, OwnedFd)>,
         requests: Sender<Request>,
     ) -> Result<(Self, Started), AgentError> {
         let (ours, theirs) = UnixStream::pair().map_err(AgentError::Spawn)?;
@@ -233,11 +241,11 @@ impl Job {
     fn introduce(
         channel: &Channel,
         order: &Order,
-        connections: Vec<(FileId, OwnedFd)>,
+        connections: Vec<(Connection, OwnedFd)>,
     ) -> Result<Started, AgentError> {
         channel.send(order, &[])?;
-        for (file, descriptor) in connections {
-            channel.send(&Connection { file }, &[descriptor])?;
+        for (connection, descriptor) in connections {
+            channel.send(&connection, &[descriptor])?;
         }
         let mut started = Started::default();
         loop {
@@ -453,7 +461,10 @@ fn remember_outer(ends: &[(OuterEnd, OwnedFd)]) -> Result<Vec<(OuterEnd, OwnedFd
                 OuterEnd::Relay(relay)
                     if matches!(
                         relay.kind,
-                        RelayKind::PipeRead | RelayKind::PipeWrite | RelayKind::Descriptor { .. }
+                        RelayKind::PipeRead
+                            | RelayKind::PipeWrite
+                            | RelayKind::Output
+                            | RelayKind::Descriptor { .. }
                     )
             );
             let kept =

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use protocol::agent::CheckpointNumber;
-use protocol::cluster::agent::Stream;
+use protocol::cluster::agent::{RelaySide, Stream};
 use protocol::launch::{Console, WindowSize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
@@ -46,6 +46,8 @@ pub enum ConsoleOrder {
     Input(Vec<u8>),
     /// The terminal's size.
     Resize(WindowSize),
+    /// One more pipe with output of the job, which a relay fills.
+    Source(RelaySide, OwnedFd),
 }
 
 /// What the console reports.
@@ -85,6 +87,19 @@ impl ConsoleHandle {
         // A task that has ended has nothing more to do.
         let _ = self.orders.send(order);
     }
+
+    /// Gives an order once something else has been done.
+    pub fn order_after(
+        &self,
+        first: impl Future<Output = ()> + Send + 'static,
+        order: ConsoleOrder,
+    ) {
+        let orders = self.orders.clone();
+        tokio::spawn(async move {
+            first.await;
+            let _ = orders.send(order);
+        });
+    }
 }
 
 struct Source {
@@ -92,6 +107,8 @@ struct Source {
     stream: Stream,
     end: End,
     hung_up: bool,
+    /// Ends of lines are as a program writes them, not as a terminal shows them.
+    plain: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -151,7 +168,8 @@ pub fn start(
         (console.stderr, Stream::Error, End::Stderr),
     ] {
         if let Some(fd) = fd {
-            sources.push(Source { native: Native::own(fd)?, stream, end, hung_up: false });
+            let native = Native::own(fd)?;
+            sources.push(Source { native, stream, end, hung_up: false, plain: false });
         }
     }
     let input = Input::new(for_input)?;
@@ -216,6 +234,16 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
                 (self.report)(ConsoleReport::Flushed);
             }
             ConsoleOrder::Input(bytes) => self.input.put(&bytes),
+            ConsoleOrder::Source(side, fd) => match Native::own(fd) {
+                Ok(native) => self.sources.push(Source {
+                    native,
+                    stream: Stream::Output,
+                    end: End::Relay(side),
+                    hung_up: false,
+                    plain: true,
+                }),
+                Err(error) => tracing::warn!(relay = side.relay, %error, "its output is lost"),
+            },
             ConsoleOrder::Resize(window) => {
                 if let Some(terminal) = &self.terminal {
                     let WindowSize { rows, columns, x_pixels, y_pixels } = window;
@@ -241,7 +269,11 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
             Ok(0) => Found::End,
             Ok(length) if !self.keeps => Found::Bytes(length),
             Ok(length) => {
-                let bytes = self.buffer[..length].to_vec();
+                let bytes = &self.buffer[..length];
+                let bytes = match source.plain && self.terminal.is_some() {
+                    true => as_shown(bytes),
+                    false => bytes.to_vec(),
+                };
                 let (stream, offset) = (source.stream, self.outbox.offset());
                 self.outbox.put(stream, bytes.clone());
                 (self.report)(ConsoleReport::Piece { offset, stream, bytes });
@@ -285,6 +317,18 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
             }
         }
     }
+}
+
+/// As a terminal's output (termios(3): ONLCR).
+fn as_shown(bytes: &[u8]) -> Vec<u8> {
+    let mut shown = Vec::with_capacity(bytes.len() + bytes.len() / 16);
+    for byte in bytes {
+        if *byte == b'\n' {
+            shown.push(b'\r');
+        }
+        shown.push(*byte);
+    }
+    shown
 }
 
 /// Which of the sources has something; waits for ever where there is none.

@@ -101,6 +101,8 @@ pub struct RestoreSetup {
     pub origin: String,
     /// Connections to other instances, by the open file that each is to be.
     pub connections: Vec<(u32, OwnedFd)>,
+    /// Other ends of those among them whose peers have departed. They come back in [`Started::absent`].
+    pub absent: Vec<(u32, OwnedFd)>,
 }
 
 /// An instance that is there.
@@ -110,6 +112,13 @@ pub struct Started {
     pub console: Console,
     /// The agent's ends of relays.
     pub relays: Vec<RelayEnd>,
+    /// Those of them out of which comes what processes have written to a pipe or terminal.
+    pub outputs: Vec<RelaySide>,
+    /// Relays that bring output of the job to its console, which this instance has, and what an image
+    /// held of it.
+    pub sinks: Vec<(RelaySide, RelayState)>,
+    /// Other ends of connections whose peers have departed, by the open file.
+    pub absent: Vec<(u32, OwnedFd)>,
     /// Where its first process was started by a remote shell, and lives: for the shell, messages as stand-ins
     /// send them. The relay's native end is among `relays`.
     pub shell_link: Option<OwnedFd>,
@@ -197,8 +206,8 @@ pub enum End {
     Relay(RelaySide),
 }
 
-/// One instance. All methods but `command`, `lease`, `close_end`, `machines`, `relay_states` and
-/// `remote_shell` may block.
+/// One instance. All methods but `command`, `lease`, `close_end`, `machines`, `relay_states`, `remote_shell`
+/// and `output` may block.
 /// Errors are one line each.
 pub trait Control: Send + Sync {
     /// Starts a program.
@@ -225,6 +234,9 @@ pub trait Control: Send + Sync {
     fn relay_states(&self, states: Vec<(RelaySide, RelayState)>);
     /// One of its processes is a remote shell from now on. The descriptors are copies.
     fn remote_shell(&self, shell: RemoteShell);
+    /// Output of the job comes over this relay from now on; the descriptor is a copy of the end into which
+    /// it is written.
+    fn output(&self, side: RelaySide, copy: OwnedFd);
     /// The agent has closed an end; the job is to see it.
     fn close_end(&self, end: End);
 }

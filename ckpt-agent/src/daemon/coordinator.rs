@@ -20,7 +20,12 @@ pub async fn keep(dialer: Dialer, events: Events, mut given_up: watch::Receiver<
     let mut wait = FIRST_WAIT;
     let mut said = false;
     loop {
-        match dialer.coordinator().await {
+        let dialed = tokio::select! {
+            dialed = dialer.coordinator() => dialed,
+            // It may be somewhere else now.
+            Ok(()) = given_up.changed() => continue,
+        };
+        match dialed {
             Ok((mut link, local)) => {
                 connection += 1;
                 said = false;
@@ -55,7 +60,10 @@ pub async fn keep(dialer: Dialer, events: Events, mut given_up: watch::Receiver<
                 }
             }
         }
-        sleep(wait).await;
+        tokio::select! {
+            () = sleep(wait) => {}
+            Ok(()) = given_up.changed() => continue,
+        }
         wait = (wait * 2).min(LONGEST_WAIT);
     }
 }

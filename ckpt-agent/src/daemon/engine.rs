@@ -152,12 +152,14 @@ impl Control for Hand {
     }
 
     fn restore(&self, restore: RestoreSetup) -> Result<Started, String> {
+        let is_root = restore.setup.is_root;
         let spec = RestoreSpec {
             checkpoint: restore.checkpoint,
             force: restore.force,
             external: restore.setup.external,
             window: restore.window,
         };
+        let origin = restore.origin.clone();
         let part = PartOrder {
             assignment: restore.assignment,
             part: restore.part,
@@ -173,20 +175,29 @@ impl Control for Hand {
                 .into_iter()
                 .map(|(file, socket)| (FileId(file), socket))
                 .collect(),
+            absent: restore
+                .absent
+                .into_iter()
+                .map(|(file, far)| (absent_end(&origin, file), far))
+                .collect(),
         };
         let restored = self.agent.restore_in_cluster(order).map_err(|error| error.to_string())?;
         let saved = Saved::open(&restore.image, restore.checkpoint);
         let outer = self.drop_finished(restored.outer, saved.as_ref());
         self.keep(&outer);
+        let (absent, outer) = split_absent(outer);
+        let outputs = outputs(&outer);
+        let has_root = restored.root.is_some() && is_root;
         let relays = relay_ends(outer, saved.as_ref()).and_then(|mut relays| {
             let link = saved.as_ref().zip(restored.root).map(|(saved, root)| {
                 let Some(end) = saved.shell_of(root) else { return Ok(None) };
                 let prefix = saved.state(end)?;
                 self.shell_link(end.id.clone(), root, prefix, &mut relays).map(Some)
             });
-            Ok((relays, link.transpose()?.flatten()))
+            let sinks = saved.as_ref().filter(|_| has_root).map_or(Ok(Vec::new()), Saved::sinks)?;
+            Ok((relays, link.transpose()?.flatten(), sinks))
         });
-        let (relays, shell_link) = match relays {
+        let (relays, shell_link, sinks) = match relays {
             Ok(made) => made,
             Err(reason) => {
                 self.agent.kill();
@@ -196,6 +207,9 @@ impl Control for Hand {
         Ok(Started {
             console: restored.console,
             relays,
+            outputs,
+            sinks,
+            absent,
             shell_link,
             init: restored.init,
             root: restored.root,
@@ -212,6 +226,9 @@ impl Control for Hand {
             started: Started {
                 console: adopted.console,
                 relays,
+                outputs: Vec::new(),
+                sinks: Vec::new(),
+                absent: Vec::new(),
                 // Relays are lost with their agent: such a job is rolled back.
                 shell_link: None,
                 init: adopted.init,
@@ -272,6 +289,12 @@ impl Control for Hand {
         }
         self.ends().extend(ends.iter().map(|(end, _)| end.clone()));
         self.agent.hold_relays(ends);
+    }
+
+    fn output(&self, side: RelaySide, copy: OwnedFd) {
+        let end = NativeEnd { id: side.relay, side: side.side, kind: RelayKind::Output };
+        self.ends().push(end.clone());
+        self.agent.hold_relays(vec![(end, copy)]);
     }
 
     fn close_end(&self, end: End) {
@@ -336,6 +359,17 @@ impl Saved {
         ends.into_iter().find(|end| end.side == 1 && end.kind == shell_kind(root))
     }
 
+    /// Relays over which output of the job came to its console.
+    fn sinks(&self) -> Result<Vec<(RelaySide, RelayState)>, String> {
+        let ends = self.graph.relays.iter().map(|saved| &saved.end);
+        ends.filter(|end| end.kind == RelayKind::Output)
+            .map(|end| {
+                let side = RelaySide { relay: end.id.clone(), side: end.side };
+                Ok((side, self.state(end)?))
+            })
+            .collect()
+    }
+
     fn state(&self, end: &NativeEnd) -> Result<RelayState, String> {
         let Some(saved) = self.find(end) else {
             return Ok(RelayState::default());
@@ -349,6 +383,46 @@ impl Saved {
         };
         Ok(RelayState { undelivered, far_closed: saved.far_closed })
     }
+}
+
+/// What is between a new relay's origin and the number of a socket without a peer.
+const ABSENT: &str = "#tcp";
+
+fn absent_end(origin: &str, file: u32) -> NativeEnd {
+    NativeEnd { id: format!("{origin}{ABSENT}{file}"), side: 1, kind: RelayKind::Absent }
+}
+
+type Outer = Vec<(OuterEnd, OwnedFd)>;
+
+/// Takes the other ends of connections without a peer out.
+fn split_absent(outer: Outer) -> (Vec<(u32, OwnedFd)>, Outer) {
+    let mut absent = Vec::new();
+    let mut others = Vec::new();
+    for (end, fd) in outer {
+        let file = match &end {
+            OuterEnd::Relay(NativeEnd { id, kind: RelayKind::Absent, .. }) => {
+                id.rsplit_once(ABSENT).and_then(|(_, file)| file.parse().ok())
+            }
+            _ => None,
+        };
+        match file {
+            Some(file) => absent.push((file, fd)),
+            None => others.push((end, fd)),
+        }
+    }
+    (absent, others)
+}
+
+/// Sides whose native object gives what processes here have written for others to see.
+fn outputs(outer: &Outer) -> Vec<RelaySide> {
+    let ends = outer.iter().filter_map(|(end, _)| match end {
+        OuterEnd::Relay(end) => Some(end),
+        OuterEnd::Stream(_) => None,
+    });
+    let gives = |kind| matches!(kind, RelayKind::PipeRead | RelayKind::TerminalMaster);
+    ends.filter(|end| gives(end.kind))
+        .map(|end| RelaySide { relay: end.id.clone(), side: end.side })
+        .collect()
 }
 
 fn relay_ends(
@@ -371,9 +445,11 @@ fn relay_ends(
         let prefix = saved.map_or_else(|| Ok(RelayState::default()), |saved| saved.state(&end))?;
         let kind = match end.kind {
             RelayKind::PipeRead | RelayKind::Descriptor { fd: 0, .. } => RelayEndKind::PipeRead,
-            RelayKind::PipeWrite | RelayKind::Descriptor { .. } => RelayEndKind::PipeWrite,
+            RelayKind::PipeWrite | RelayKind::Output | RelayKind::Descriptor { .. } => {
+                RelayEndKind::PipeWrite
+            }
             RelayKind::TerminalMaster | RelayKind::TerminalSlave => RelayEndKind::Terminal,
-            RelayKind::Stream => RelayEndKind::Stream,
+            RelayKind::Stream | RelayKind::Absent => RelayEndKind::Stream,
             RelayKind::Packets | RelayKind::Link { .. } => RelayEndKind::Messages,
         };
         let shared = matches!(end.kind, RelayKind::Descriptor { .. });

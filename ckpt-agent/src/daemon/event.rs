@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use protocol::agent::{CheckpointNumber, ImageSummary};
+use protocol::agent::{CheckpointNumber, ExitKind, ImageSummary};
 use protocol::cluster::agent::{FromAgent, OuterSocket, RelaySide, ToAgent};
 use protocol::cluster::image::ImageFacts;
+use protocol::cluster::replica::ReplicaReport;
 use protocol::cluster::{InstanceKey, NodeName};
 use tokio::sync::mpsc::{Sender, UnboundedSender};
+use tokio::sync::oneshot;
 
 use super::clients::ClientEvent;
 use super::console::ConsoleReport;
@@ -15,6 +17,7 @@ use super::control::{Adopted, Control, ControlEvent, End, RelayState, Started};
 use super::link::Message;
 use super::node::Record;
 use super::shells::Caller;
+use super::succession::Question;
 use super::tree::TreeEvent;
 
 /// What happened.
@@ -70,6 +73,15 @@ pub enum Event {
     RelaysPaused(InstanceKey, CheckpointNumber, Result<Vec<(RelaySide, RelayState)>, String>),
     /// Of the command tree.
     Tree(Box<TreeEvent>),
+    /// A process of an instance has something to say to its departed daemon: which inits of the job's
+    /// other instances are here?
+    OtherInits(InstanceKey, oneshot::Sender<Vec<i32>>),
+    /// Whether an instance only waits has changed.
+    Rest(InstanceKey, bool),
+    /// Of this node's copy of the coordinator's folder.
+    Replica(ReplicaReport),
+    /// A coordinator that carries on for a lost one asks.
+    Successor(Question),
     /// Of local clients.
     Client(ClientEvent),
     /// `ckptd rsh` was called.
@@ -91,6 +103,8 @@ pub enum RelayEvent {
     Lost(RelaySide, String),
     /// Its native end was closed.
     Closed(End),
+    /// The process of this link has ended, and its parent has departed.
+    OrphanEnded(RelaySide, ExitKind),
 }
 
 /// What became of the copies of an image.

@@ -5,6 +5,7 @@
 //! connection to the coordinator, consoles, relays, copies of images, local clients) is a task of
 //! its own that talks to it through channels.
 
+mod absent;
 mod busy;
 mod carrier;
 mod clients;
@@ -22,11 +23,14 @@ mod native;
 mod node;
 mod peers;
 mod relay;
+mod replica;
+mod rest;
 mod rsh;
 mod serving;
 mod shell_call;
 mod shells;
 mod start;
+mod succession;
 mod tree;
 mod wiring;
 

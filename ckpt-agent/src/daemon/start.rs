@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 use protocol::cluster::NodeName;
-use protocol::transport::{Identity, Members, PeerListener, Token};
+use protocol::transport::{Arrival, Identity, Members, PeerListener, Token};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
@@ -23,13 +23,18 @@ use super::folders::Folders;
 use super::node::{Node, Parts, Verdict};
 use super::peers::Peers;
 use super::relay::Hub;
+use super::replica::Replica;
 use super::serving::Server;
 use super::tree::{Door, Tree};
-use super::{DaemonError, DaemonOptions, clients, coordinator, engine, machine, shells};
+use super::{
+    DaemonError, DaemonOptions, clients, coordinator, engine, machine, shells, succession,
+};
 use crate::rewire::WirePort;
 
 /// Where the identity is kept in the agent's folder.
 const IDENTITY: &str = "identity";
+/// Where the copy of the coordinator's folder is kept.
+const REPLICA: &str = "replica";
 /// The lock that keeps a second agent out.
 const LOCK: &str = "agent.lock";
 /// How long what was said last may take to be sent.
@@ -139,7 +144,11 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     let door = Door::new(identity.trust(), events.clone());
     let members = Members::default();
     let (mut listener, wire) = listen(&identity, options.listen, &members).await?;
-    let dialer = Arc::new(Carrier::new(identity));
+    let dialer = Arc::new(Carrier::new(identity.clone()));
+    let reports = events.clone();
+    let report = move |report| reports.tell(Event::Replica(report));
+    let replica = Replica::start(&options.dir.join(REPLICA), report)
+        .map_err(DaemonError::system("start a thread"))?;
     let peers = Peers::new(dialer.clone());
     let hub = Hub::new(name.clone(), peers.clone());
     let folders = Folders::new(options.dir.clone());
@@ -161,6 +170,8 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
         host: options.listen,
         start_control: engine::starter(),
         peers,
+        identity,
+        replica: replica.clone(),
         members,
         hub: hub.clone(),
         wire: Arc::new(wire),
@@ -172,12 +183,20 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     let (mut node, beats) = Node::new(parts);
     node.look_for_survivors();
     tokio::spawn(beat(beats, events.clone()));
-    tokio::spawn(coordinator::keep(dialer, events, given_up));
+    tokio::spawn(coordinator::keep(dialer, events.clone(), given_up));
     let server = Server { hub, folders, tree: Some(door), busy };
     tokio::spawn(async move {
-        while let Some((from, connection)) = listener.accept().await {
-            let server = server.clone();
-            tokio::spawn(async move { server.serve(from, carry(connection)).await });
+        while let Some(arrival) = listener.accept().await {
+            match arrival {
+                Arrival::Peer(from, connection) => {
+                    let server = server.clone();
+                    tokio::spawn(async move { server.serve(from, carry(connection)).await });
+                }
+                Arrival::Successor(connection) => {
+                    let folder = replica.folder().to_owned();
+                    tokio::spawn(succession::serve(connection, events.clone(), folder));
+                }
+            }
         }
     });
     tracing::info!(%name, dir = %options.dir.display(), "agent");

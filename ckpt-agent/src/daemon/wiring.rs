@@ -6,13 +6,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use protocol::agent::CheckpointNumber;
-use protocol::cluster::agent::{OuterSocket, Rewire};
+use protocol::cluster::agent::{OuterSocket, Rewire, Skipped};
 use tokio::time::Instant;
 
 use crate::engine::dump::process_file;
 use crate::engine::graph::{BlobId, FileId, Graph, ProcessImage, ProcessState};
 use crate::engine::objects::{OuterSocket as Outer, outer_sockets as find};
-use crate::rewire::{MOST_UNREAD, Role, Secret, WireOrder, WirePort};
+use crate::engine::split::Holdings;
+use crate::rewire::{AbsentOrder, MOST_UNREAD, Role, Secret, WireOrder, WirePort, without_peer};
 use crate::store::{Checkpoint, ChunkReader};
 
 /// TCP sockets of a part of an image whose peers are in other parts or instances.
@@ -27,31 +28,17 @@ pub fn outer_sockets(
 ) -> Result<Vec<OuterSocket>, String> {
     let image = Checkpoint::open(folder, checkpoint).map_err(|damage| damage.to_string())?;
     let graph: Graph = image.read_json("graph.json").map_err(|damage| damage.to_string())?;
-    let files = files_of(&image, &graph, |pid| assignment.get(&pid) == Some(&part))?;
+    let living = graph.processes.iter().filter(|node| node.state == ProcessState::Alive);
+    let images = living.map(|node| image.read_json::<ProcessImage>(&process_file(node.pid)));
+    let images: Vec<ProcessImage> =
+        images.collect::<Result<_, _>>().map_err(|damage| damage.to_string())?;
+    let files = Holdings::of(&graph, &images).files_of(|pid| assignment.get(&pid) == Some(&part));
     Ok(find(&graph, &files)
         .into_iter()
         // Bytes that never arrived can't be had: it is found reset, as on one machine.
         .filter(|socket| !socket.in_flight)
         .map(|socket| OuterSocket { file: socket.file.0, local: socket.local, peer: socket.peer })
         .collect())
-}
-
-/// Descriptions that processes hold.
-fn files_of(
-    image: &Checkpoint,
-    graph: &Graph,
-    is_meant: impl Fn(i32) -> bool,
-) -> Result<BTreeSet<FileId>, String> {
-    let mut files = BTreeSet::new();
-    for node in graph.processes.iter().filter(|node| is_meant(node.pid)) {
-        if node.state != ProcessState::Alive {
-            continue;
-        }
-        let process: ProcessImage =
-            image.read_json(&process_file(node.pid)).map_err(|damage| damage.to_string())?;
-        files.extend(process.descriptors.iter().map(|descriptor| descriptor.file));
-    }
-    Ok(files)
 }
 
 /// Makes the connections of an instance, and lays into them what had not been read.
@@ -114,6 +101,51 @@ fn order(
         None => Vec::new(),
     };
     Ok(WireOrder { secret, role, v6: socket.v6, queue, shut_write: socket.shut_write })
+}
+
+/// Makes connections of an instance that have no peer any more: by the open file, the job's ends and
+/// ours. Blocks.
+///
+/// # Errors
+/// One line; nothing is left.
+pub fn without_peers(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    skipped: &[Skipped],
+) -> Result<Absent, String> {
+    let mut made = Absent::default();
+    if skipped.is_empty() {
+        return Ok(made);
+    }
+    let image = Checkpoint::open(folder, checkpoint).map_err(|damage| damage.to_string())?;
+    let graph: Graph = image.read_json("graph.json").map_err(|damage| damage.to_string())?;
+    let reader = image.reader().map_err(|damage| damage.to_string())?;
+    for wanted in skipped {
+        let file = FileId(wanted.file);
+        let socket = find(&graph, &BTreeSet::from([file]))
+            .pop()
+            .ok_or_else(|| format!("file {} is no connection to elsewhere", wanted.file))?;
+        let queue = match socket.received {
+            Some(blob) => read_blob(&graph, &reader, blob, MOST_UNREAD)?,
+            None => Vec::new(),
+        };
+        let Outer { v6, shut_write, peer_shut, .. } = socket;
+        let order = AbsentOrder { v6, queue, shut_write, peer_shut };
+        let (native, far) = without_peer(&order)
+            .map_err(|error| format!("make a connection whose peer has departed: {error}"))?;
+        made.natives.push((wanted.file, native));
+        made.fars.push((wanted.file, far));
+    }
+    Ok(made)
+}
+
+/// Connections without a peer.
+#[derive(Debug, Default)]
+pub struct Absent {
+    /// The job's ends.
+    pub natives: Vec<(u32, OwnedFd)>,
+    /// The others.
+    pub fars: Vec<(u32, OwnedFd)>,
 }
 
 /// All bytes of a blob; what no span covers is zeros.

@@ -6,6 +6,7 @@
 //! * `join`: one connection, from either side;
 //! * `family`: AF_INET or AF_INET6, as the job's socket was;
 //! * `exchange`: the bytes that lay unread;
+//! * `absent`: connections whose peer has departed for good;
 //! * `room`: receive buffers large enough for them.
 //!
 //! On the wire, by a connection: the active side sends the secret (32 bytes), the passive side its
@@ -13,6 +14,7 @@
 //! unread at their own end (u64, little-endian), those bytes, and, once they have the peer's, the
 //! peer's bytes. What follows belongs to the job.
 
+mod absent;
 mod exchange;
 mod family;
 mod join;
@@ -25,6 +27,7 @@ mod tests;
 use std::io;
 use std::net::SocketAddr;
 
+pub use absent::{AbsentOrder, without_peer};
 pub use port::WirePort;
 pub use secret::Secret;
 

@@ -138,6 +138,7 @@ pub fn restore_order(store: &Path, checkpoint: u64) -> RestoreOrder {
         part: None,
         cluster: ClusterOrder { hold: true, ..order(store, 60_000) },
         connections: Vec::new(),
+        absent: Vec::new(),
     }
 }
 

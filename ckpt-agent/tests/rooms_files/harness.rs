@@ -42,6 +42,18 @@ impl BlobSource for Memory {
         }
         Ok(())
     }
+
+    fn for_each_span(
+        &self,
+        _graph: &Graph,
+        id: BlobId,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.0[id.0 as usize]
+            .extents
+            .iter()
+            .try_for_each(|extent| each(extent.offset, &extent.bytes))
+    }
 }
 
 /// What a dump made.

@@ -2,7 +2,7 @@
 
 use super::ClusterMachine;
 use super::entry::Cause;
-use super::event::{ClientId, Now};
+use super::event::{ClientId, ClusterAction, Now};
 use super::job::Job;
 use super::job::instances::Delayed;
 use protocol::cluster::agent::FromAgent;
@@ -17,7 +17,12 @@ impl ClusterMachine {
         message: FromAgent,
         body: Vec<u8>,
     ) {
-        if let FromAgent::Hello { version, profile, instances, holdings } = message {
+        if let FromAgent::Hello { version, term, profile, instances, holdings } = message {
+            if term > self.shared.coordinator.term {
+                let by = node.clone();
+                self.shared.act(ClusterAction::Superseded { term, by });
+                return;
+            }
             self.hello(now, node, connection, version, profile, instances, holdings);
             return;
         }
@@ -72,6 +77,8 @@ impl ClusterMachine {
             | FromAgent::Running { key }
             | FromAgent::Console { key, .. }
             | FromAgent::Drained { key, .. }
+            | FromAgent::Rest { key, .. }
+            | FromAgent::OrphanEnded { key, .. }
             | FromAgent::RelaysLost { key, .. } => key.clone(),
             FromAgent::Shell { call, .. } => call.caller.clone(),
             _ => return,
@@ -94,8 +101,12 @@ impl ClusterMachine {
                 job.image(shared, instance, checkpoint, facts, holders);
             }
             FromAgent::Prepared { sockets, .. } => job.prepared(now, shared, instance, sockets),
-            FromAgent::Restored { relays, listeners, warnings, .. } => {
-                job.restored(now, shared, instance, relays, listeners, warnings);
+            FromAgent::Restored { relays, outputs, listeners, warnings, .. } => {
+                job.restored(now, shared, instance, relays, outputs, listeners, warnings);
+            }
+            FromAgent::Rest { waits, .. } => job.rests(now, shared, instance, waits),
+            FromAgent::OrphanEnded { pid, status, .. } => {
+                job.orphan_ended(now, shared, instance, pid, status);
             }
             FromAgent::Running { .. } => job.runs(now, shared, instance),
             FromAgent::Console { key, offset, stream } => {

@@ -217,7 +217,8 @@ impl ClusterMachine {
             known.job = Some(id.clone());
         }
         job.begin_epoch(now, &mut self.shared, Beginning::of(now, Cause::Run, None));
-        self.jobs.insert(id, job);
+        self.jobs.insert(id.clone(), job);
+        self.shared.answer(client, Answer::Accepted { job: id });
     }
 
     fn restart(&mut self, now: Now, client: &ClientId, user: &JobUser, request: RestartRequest) {
@@ -248,7 +249,7 @@ impl ClusterMachine {
             detach: request.detach,
         });
         if let Some(known) = self.shared.clients.get_mut(client) {
-            known.job = Some(id);
+            known.job = Some(id.clone());
         }
         // Anything that is left of it anywhere is ended first.
         let members = &self.shared.members;
@@ -258,6 +259,7 @@ impl ClusterMachine {
         let begin = Beginning::of(now, Cause::Restart, request.checkpoint.or(newest));
         let begin = Beginning { force: request.force, ..begin };
         job.begin_epoch(now, &mut self.shared, begin);
+        self.shared.answer(client, Answer::Accepted { job: id });
     }
 
     fn attach(

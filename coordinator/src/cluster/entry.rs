@@ -6,7 +6,7 @@ use protocol::cluster::agent::{JobUser, NodeProfile, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::settings::JobSettings;
-use protocol::cluster::{Epoch, NodeName};
+use protocol::cluster::{Epoch, NodeName, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,6 +21,20 @@ pub enum ClusterEntry {
     Opened {
         /// [`FORMAT`].
         format: u32,
+    },
+    /// Another coordinator carries on for a lost one, from a copy of its log: what that one decided
+    /// and is not in here never was.
+    TermBegun {
+        /// Higher than any before.
+        term: Term,
+        /// Drawn at random.
+        claim: String,
+        /// The machine whose copy this log is.
+        from: NodeName,
+        /// Where the lost one was.
+        lost: Vec<String>,
+        /// When, in milliseconds since 1970 UTC.
+        at_ms: u64,
     },
     /// A node has joined, come back, or come with another profile.
     NodeKnown {
@@ -84,6 +98,13 @@ pub enum ClusterEntry {
         job: String,
         /// They, all of the job's epoch.
         instances: BTreeMap<AgentId, InstanceRecord>,
+    },
+    /// Daemons of the job are not brought back in this epoch, nor in those that start from its checkpoints.
+    Departed {
+        /// The job.
+        job: String,
+        /// They.
+        daemons: Vec<DepartedDaemon>,
     },
     /// An instance that a shell called for runs; its caller is about to be told.
     InstanceRuns {
@@ -180,6 +201,49 @@ impl ClusterEntry {
             ClusterEntry::Committed { .. }
                 | ClusterEntry::Job { entry: Entry::Begun { .. } | Entry::Abandoned { .. }, .. }
         )
+    }
+
+    /// Whether nobody is told of it, and nothing is done that follows from it, before an agent has a
+    /// copy, if any agent that should have one can be reached: what another coordinator must know
+    /// if this one's machine is lost in the next moment. Without the others it decides anew.
+    #[must_use]
+    pub fn waits_for_copy(&self) -> bool {
+        !matches!(
+            self,
+            ClusterEntry::Opened { .. }
+                | ClusterEntry::NodeKnown { .. }
+                | ClusterEntry::NodeGone { .. }
+                | ClusterEntry::Held { .. }
+                // Written while the job stands still, some of them.
+                | ClusterEntry::Mark { .. }
+                | ClusterEntry::Job { entry: Entry::Abandoned { .. }, .. }
+        )
+    }
+
+    /// The job that it is about.
+    #[must_use]
+    pub fn job(&self) -> Option<&str> {
+        match self {
+            ClusterEntry::Opened { .. }
+            | ClusterEntry::TermBegun { .. }
+            | ClusterEntry::NodeKnown { .. }
+            | ClusterEntry::NodeGone { .. }
+            | ClusterEntry::NodeRemoved { .. } => None,
+            ClusterEntry::JobCreated { job, .. }
+            | ClusterEntry::Settings { job, .. }
+            | ClusterEntry::EpochBegun { job, .. }
+            | ClusterEntry::Departed { job, .. }
+            | ClusterEntry::Instances { job, .. }
+            | ClusterEntry::InstanceRuns { job, .. }
+            | ClusterEntry::InstanceEnded { job, .. }
+            | ClusterEntry::Running { job, .. }
+            | ClusterEntry::Job { job, .. }
+            | ClusterEntry::Committed { job, .. }
+            | ClusterEntry::Held { job, .. }
+            | ClusterEntry::Mark { job, .. }
+            | ClusterEntry::JobOver { job, .. }
+            | ClusterEntry::JobRemoved { job } => Some(job),
+        }
     }
 }
 
@@ -290,6 +354,20 @@ pub struct ImageRecord {
     pub holders: Vec<NodeName>,
     /// What is in it.
     pub facts: ImageFacts,
+}
+
+/// A daemon that is not brought back: its children fall back to the daemons of the machines where they
+/// are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DepartedDaemon {
+    /// The machine where it was when the checkpoint was taken.
+    pub node: NodeName,
+    /// Its logical node.
+    pub logical_node: NodeName,
+    /// Its number there.
+    pub pid: i32,
+    /// Its name.
+    pub name: String,
 }
 
 /// A process that came to another machine.

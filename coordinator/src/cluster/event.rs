@@ -2,9 +2,9 @@
 
 use super::entry::ClusterEntry;
 use crate::event::Time;
-use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::{NodeName, Term};
 
 /// Names a local client: one of the coordinator's own socket, or of a node's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +96,13 @@ pub enum ClusterAction {
     Revoke {
         /// The node.
         node: NodeName,
+    },
+    /// Another coordinator has taken over: this one ends, and does nothing more.
+    Superseded {
+        /// The other's term.
+        term: Term,
+        /// The node that follows it.
+        by: NodeName,
     },
     /// Answer a client of the coordinator's own socket. Those of nodes are answered by
     /// [`ToAgent::Client`].

@@ -76,6 +76,7 @@ impl ClusterMachine {
             .collect();
         let millis = |nanos: u64| nanos / 1_000_000;
         let welcome = ToAgent::Welcome {
+            coordinator: self.shared.coordinator.clone(),
             heartbeat_ms: millis(self.shared.settings.heartbeat()).max(1),
             lease_ms: millis(self.shared.settings.lease()).max(1),
             epochs,
@@ -248,6 +249,14 @@ impl Job {
         }
         if self.is_over() {
             return;
+        }
+        // Those of a lower epoch are gone by its own doing. A higher one was begun by a coordinator that is
+        // no more, without a copy of its log that says so.
+        for stranger in held
+            .iter()
+            .filter(|held| held.key.job == self.ledger.id && held.key.epoch > self.ledger.epoch)
+        {
+            shared.command(node, stranger.key.clone(), AgentCommand::Kill);
         }
         let held: Vec<&HeldInstance> = held
             .iter()

@@ -7,7 +7,7 @@
 //! [`ClusterMachine::recover`] from the entries that became durable.
 //!
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
-//! `job` (one job: its instances, its one-job machine, its console), `rollback` (from a loss to
+//! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console), `rollback` (from a loss to
 //! progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), [`placement`] (who goes where, a pure function),
 //! `clients` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
 
@@ -22,6 +22,7 @@ mod members;
 mod membership;
 pub mod placement;
 mod recover;
+mod replicas;
 mod rollback;
 mod secrets;
 mod settings;
@@ -168,6 +169,7 @@ impl ClusterMachine {
             if matches!(job.state, State::Running(_)) {
                 job.tick(now, &mut self.shared);
                 job.check_launches(now, &mut self.shared);
+                job.check_rest(now, &mut self.shared);
             }
             job.check_making(now, &mut self.shared);
         }

@@ -4,7 +4,7 @@ use super::entry::{self, Cause, ClusterEntry, Origin};
 use super::event::{ClusterAction, Now};
 use super::job::console::Console;
 use super::job::instances::Stage;
-use super::job::ledger::Ledger;
+use super::job::ledger::{Ledger, Mark};
 use super::job::{Job, State};
 use super::members::{Members, Presence};
 use super::rollback::Beginning;
@@ -12,6 +12,7 @@ use super::shared::Shared;
 use super::{ClusterMachine, RecoverError};
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
+use protocol::cluster::succession::Followed;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the whole log says.
@@ -20,6 +21,10 @@ pub(super) struct Recovered {
     members: Members,
     ledgers: BTreeMap<String, Ledger>,
     removed_jobs: BTreeSet<String>,
+    /// The coordinator whose log this is, if it took over from a lost one.
+    followed: Option<Followed>,
+    /// Where lost ones were.
+    lost: Vec<String>,
 }
 
 impl Recovered {
@@ -40,6 +45,16 @@ impl Recovered {
                 return Err(RecoverError::Newer { found: *format });
             }
             ClusterEntry::Opened { .. } => {}
+            ClusterEntry::TermBegun { term, claim, lost, .. } => {
+                for address in lost {
+                    if !self.lost.contains(address) {
+                        self.lost.push(address.clone());
+                    }
+                }
+                let (term, claim) = (*term, claim.clone());
+                self.followed = Some(Followed { term, claim, addresses: Vec::new() });
+                self.ledgers.values_mut().for_each(Ledger::take_over);
+            }
             ClusterEntry::NodeKnown { node, profile } => {
                 self.members.know(node, profile.as_ref().clone(), now);
             }
@@ -61,6 +76,7 @@ impl Recovered {
             ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
             | ClusterEntry::Instances { job, .. }
+            | ClusterEntry::Departed { job, .. }
             | ClusterEntry::InstanceRuns { job, .. }
             | ClusterEntry::InstanceEnded { job, .. }
             | ClusterEntry::Running { job, .. }
@@ -85,6 +101,10 @@ impl Recovered {
         job_logs: &BTreeMap<String, u64>,
     ) -> ClusterMachine {
         shared.members = self.members;
+        if let Some(Followed { term, claim, .. }) = self.followed {
+            shared.coordinator = Followed { term, claim, ..shared.coordinator };
+        }
+        shared.lost = self.lost;
         shared.members.forgive(now);
         let mut jobs = BTreeMap::new();
         for (id, ledger) in self.ledgers {
@@ -123,20 +143,8 @@ impl Job {
             self.make_again(now, shared);
             return;
         }
-        // Whatever is behind the last mark came from the console.
-        let mark = self.ledger.mark.clone();
         let window = self.console.window;
-        self.console = if log_length >= mark.length {
-            let offset = mark.console.saturating_add(log_length - mark.length);
-            Console::at(log_length, offset)
-        } else {
-            // The mark itself was not written any more.
-            let job = self.ledger.id.clone();
-            let bytes = mark.text.clone().into_bytes();
-            let length = log_length.saturating_add(bytes.len() as u64);
-            shared.act(ClusterAction::Log { job, bytes });
-            Console::at(length, mark.console)
-        };
+        self.console = self.console_at(shared, log_length);
         self.console.window = window;
         let records: Vec<_> =
             self.records().map(|(number, record)| (number, record.clone())).collect();
@@ -164,6 +172,32 @@ impl Job {
         shared.occupied.insert(self.ledger.id.clone(), occupied);
         self.link_shells();
         self.run(now, shared, true);
+    }
+
+    /// Where the console stands by a log of this length. Whatever is behind a mark, and before the next,
+    /// came from the console.
+    fn console_at(&self, shared: &mut Shared, log_length: u64) -> Console {
+        let may_lack = self.ledger.taken_over;
+        let start = Mark::default();
+        // A later epoch begins behind what the log was cut to, with a mark; and old ones are forgotten.
+        let from_start = !may_lack || self.ledger.knows_all_marks();
+        for mark in self.ledger.marks.iter().rev().chain(from_start.then_some(&start)) {
+            let text = mark.text.len() as u64;
+            if log_length >= mark.length {
+                let offset = mark.console.saturating_add(log_length - mark.length);
+                return Console::at(log_length, offset).that_may_lack(may_lack);
+            }
+            // A copy of the log can end long before the last mark.
+            if !may_lack || log_length >= mark.length.saturating_sub(text) {
+                // The mark itself was not written any more.
+                let job = self.ledger.id.clone();
+                let bytes = mark.text.clone().into_bytes();
+                shared.act(ClusterAction::Log { job, bytes });
+                let length = log_length.saturating_add(text);
+                return Console::at(length, mark.console).that_may_lack(may_lack);
+            }
+        }
+        Console::at(log_length, 0).that_may_lack(may_lack)
     }
 
     /// The streams of the remote shells that run, which are told again to who may not know them.

@@ -21,6 +21,8 @@ pub struct ClusterSettings {
     pub tree_above: u32,
     /// The user, besides root, who may turn nodes out: the coordinator's own.
     pub operator: u32,
+    /// Where agents reach this coordinator, HOST:PORT.
+    pub addresses: Vec<String>,
     /// The folder with a folder for each job, for listings.
     pub jobs_folder: String,
 }
@@ -64,6 +66,7 @@ impl Default for ClusterSettings {
             rollback: RollbackLimits::default(),
             tree_above: TREE_ABOVE,
             operator: 0,
+            addresses: Vec::new(),
             jobs_folder: String::new(),
         }
     }

@@ -9,6 +9,7 @@ use command_tree::Root;
 use protocol::agent::{AgentCommand, CheckpointNumber};
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::Answer;
+use protocol::cluster::succession::Followed;
 use protocol::cluster::{Epoch, InstanceKey, NodeName};
 use std::collections::BTreeMap;
 
@@ -34,6 +35,10 @@ pub(super) struct Client {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) settings: ClusterSettings,
+    /// What agents know this coordinator by.
+    pub(super) coordinator: Followed,
+    /// Where coordinators were from which this one took over.
+    pub(super) lost: Vec<String>,
     pub(super) secrets: Box<dyn Secrets>,
     pub(super) members: Members,
     pub(super) clients: BTreeMap<ClientId, Client>,
@@ -52,7 +57,10 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(settings: ClusterSettings, secrets: Box<dyn Secrets>) -> Self {
+        let addresses = settings.addresses.clone();
         Self {
+            coordinator: Followed { term: 1, claim: String::new(), addresses },
+            lost: Vec::new(),
             settings,
             secrets,
             members: Members::default(),

@@ -1,5 +1,6 @@
 //! How sizes, times and counts are said in lines for the user.
 
+use super::entry::DepartedDaemon;
 use protocol::agent::CommitRecord;
 
 /// A number of bytes.
@@ -55,4 +56,17 @@ pub(super) fn committed(record: &CommitRecord) -> String {
         size(summary.stored_bytes),
         micros(record.pause_us),
     )
+}
+
+/// "orted (5) of node3 and sh (2) of node4"
+pub(super) fn daemons(daemons: &[DepartedDaemon]) -> String {
+    let names: Vec<String> = daemons
+        .iter()
+        .map(|daemon| format!("{} ({}) of {}", daemon.name, daemon.pid, daemon.node))
+        .collect();
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+        None => String::new(),
+    }
 }

@@ -113,6 +113,8 @@ pub struct Admission {
     path: PathBuf,
     authority: Authority,
     register: Register,
+    /// How often the register was changed since it was opened.
+    changes: u64,
 }
 
 /// What becomes of somebody who has said who it is.
@@ -153,7 +155,13 @@ impl Admission {
             Err(error) => return Err(failed(error.to_string())),
         };
         let authority = Authority::open(folder)?;
-        Ok(Self { path, authority, register })
+        Ok(Self { path, authority, register, changes: 0 })
+    }
+
+    /// How often what is kept was changed since it was opened.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The cluster's authority.
@@ -206,6 +214,7 @@ impl Admission {
             (Greeting::Join { secret, name, .. }, Holder::Stranger { public_key, .. }) => {
                 self.join(secret, name, public_key, now_ms)
             }
+            (Greeting::Successor { .. }, _) => refuse("it is no agent".to_owned()),
             (Greeting::Join { .. }, Holder::Member { role, .. }) => {
                 refuse(format!("it is certified as {role} already"))
             }
@@ -294,6 +303,7 @@ impl Admission {
             reason: error.to_string(),
         })?;
         self.register = register;
+        self.changes += 1;
         Ok(())
     }
 }

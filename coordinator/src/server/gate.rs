@@ -5,11 +5,15 @@ use super::driver::Incoming;
 use crate::server::wall_ms;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, ToAgent};
-use protocol::transport::{Acceptor, Connection, FrameReceiver, Guest, Outbox, TransportError};
+use protocol::cluster::succession::Followed;
+use protocol::transport::{
+    Acceptor, Connection, FrameReceiver, Greeting, Guest, Holder, Outbox, RefusalKind, Role,
+    TransportError,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -27,9 +31,11 @@ pub async fn listen(
     listener: TcpListener,
     acceptor: Acceptor,
     admission: SharedAdmission,
+    own: Followed,
     incoming: mpsc::Sender<Incoming>,
 ) {
     let acceptor = Arc::new(acceptor);
+    let own = Arc::new(own);
     let connections = Arc::new(AtomicU64::new(1));
     loop {
         match listener.accept().await {
@@ -37,9 +43,17 @@ pub async fn listen(
                 let acceptor = Arc::clone(&acceptor);
                 let admission = Arc::clone(&admission);
                 let connections = Arc::clone(&connections);
+                let own = Arc::clone(&own);
                 let incoming = incoming.clone();
                 tokio::spawn(async move {
-                    let taken = take(stream, &acceptor, &admission, &connections, &incoming).await;
+                    let taken = async {
+                        let guest = acceptor.accept(stream).await?;
+                        match is_successor(&guest) {
+                            Some(other) => answer(guest, &own, other, &incoming).await,
+                            None => take(guest, &admission, &connections, &incoming).await,
+                        }
+                    };
+                    let taken: Result<(), TransportError> = taken.await;
                     if let Err(error) = taken {
                         tracing::warn!("refused {remote}: {error}");
                     }
@@ -54,14 +68,40 @@ pub async fn listen(
     }
 }
 
+/// A coordinator, if it is one.
+fn is_successor(guest: &Guest) -> Option<Followed> {
+    match (guest.greeting(), guest.holder()) {
+        (Greeting::Successor { followed, .. }, Holder::Member { role: Role::Coordinator, .. }) => {
+            Some(followed.clone())
+        }
+        _ => None,
+    }
+}
+
+/// Of two coordinators the one with the lower term ends.
+async fn answer(
+    guest: Guest,
+    own: &Followed,
+    other: Followed,
+    incoming: &mpsc::Sender<Incoming>,
+) -> Result<(), TransportError> {
+    if other.term <= own.term {
+        guest.welcome::<ToAgent, FromAgent>().await?;
+        return Ok(());
+    }
+    let reason = format!("the coordinator of term {} ends", own.term);
+    guest.refuse(RefusalKind::Superseded, &reason).await;
+    // Nobody listens any more when it has ended.
+    let _ = incoming.send(Incoming::Superseded(other)).await;
+    Ok(())
+}
+
 async fn take(
-    stream: TcpStream,
-    acceptor: &Acceptor,
+    guest: Guest,
     admission: &SharedAdmission,
     connections: &AtomicU64,
     incoming: &mpsc::Sender<Incoming>,
 ) -> Result<(), TransportError> {
-    let guest = acceptor.accept(stream).await?;
     let remote = guest.remote();
     let (admitted, authority) = {
         let mut admission = admission.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,6 +137,7 @@ async fn converse(
 ) -> Result<(), TransportError> {
     let link: Connection<ToAgent, FromAgent> = guest.welcome().await?;
     let remote = link.remote;
+    let is_here = link.remote.ip() == link.local.ip();
     let (sender, mut receiver) = link.split();
     let first = timeout(HELLO_LIMIT, receiver.receive())
         .await
@@ -116,6 +157,7 @@ async fn converse(
         outbox: outbox.clone(),
         closer,
         remote,
+        is_here,
     };
     let hello = Incoming::Message {
         node: node.clone(),

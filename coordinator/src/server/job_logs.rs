@@ -16,6 +16,7 @@ pub struct JobLogs {
     folder: PathBuf,
     open: BTreeMap<String, File>,
     unsynced: BTreeSet<String>,
+    lengths: BTreeMap<String, u64>,
 }
 
 impl JobLogs {
@@ -25,25 +26,17 @@ impl JobLogs {
     /// Where it can't be made.
     pub fn open(folder: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        Ok(Self { folder: folder.to_owned(), open: BTreeMap::new(), unsynced: BTreeSet::new() })
+        Ok(Self {
+            folder: folder.to_owned(),
+            open: BTreeMap::new(),
+            unsynced: BTreeSet::new(),
+            lengths: lengths(folder)?,
+        })
     }
 
     /// The length of every log.
-    ///
-    /// # Errors
-    /// Where the folder can't be read.
-    pub fn lengths(&self) -> io::Result<BTreeMap<String, u64>> {
-        let mut lengths = BTreeMap::new();
-        for entry in fs::read_dir(&self.folder)? {
-            let entry = entry?;
-            let Ok(job) = entry.file_name().into_string() else { continue };
-            match fs::metadata(entry.path().join("log")) {
-                Ok(log) => drop(lengths.insert(job, log.len())),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(lengths)
+    pub fn lengths(&self) -> &BTreeMap<String, u64> {
+        &self.lengths
     }
 
     fn folder_of(&self, job: &str) -> io::Result<PathBuf> {
@@ -74,6 +67,7 @@ impl JobLogs {
     /// Where it can't.
     pub fn append(&mut self, job: &str, bytes: &[u8]) -> io::Result<()> {
         self.file(job)?.write_all(bytes)?;
+        *self.lengths.entry(job.to_owned()).or_default() += bytes.len() as u64;
         self.unsynced.insert(job.to_owned());
         Ok(())
     }
@@ -103,7 +97,9 @@ impl JobLogs {
         io::copy(file, &mut tail)?;
         tail.sync_data()?;
         file.set_len(length)?;
-        file.sync_data()
+        let done = file.sync_data();
+        self.lengths.insert(job.to_owned(), length);
+        done
     }
 
     /// Removes a job's folder.
@@ -113,11 +109,26 @@ impl JobLogs {
     pub fn remove(&mut self, job: &str) -> io::Result<()> {
         self.open.remove(job);
         self.unsynced.remove(job);
+        self.lengths.remove(job);
         match fs::remove_dir_all(self.folder_of(job)?) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
     }
+}
+
+fn lengths(folder: &Path) -> io::Result<BTreeMap<String, u64>> {
+    let mut lengths = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let Ok(job) = entry.file_name().into_string() else { continue };
+        match fs::metadata(entry.path().join("log")) {
+            Ok(log) => drop(lengths.insert(job, log.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(lengths)
 }
 
 /// An answer as a line.
@@ -141,9 +152,10 @@ mod tests {
         logs.sync();
         let read = |name: &str| fs::read_to_string(dir.path().join("a-1").join(name)).unwrap();
         assert_eq!((read("log"), read("log.before-2")), ("one!".to_owned(), " two".to_owned()));
-        assert_eq!(logs.lengths().unwrap(), BTreeMap::from([("a-1".to_owned(), 4)]));
+        assert_eq!(*logs.lengths(), BTreeMap::from([("a-1".to_owned(), 4)]));
+        assert_eq!(lengths(dir.path()).unwrap(), *logs.lengths());
         assert!(logs.append("../x", b"").is_err());
         logs.remove("a-1").unwrap();
-        assert!(logs.lengths().unwrap().is_empty());
+        assert!(logs.lengths().is_empty());
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! - [`admission`]: tokens and certificates of members.
 //! - `gate`: the port on which agents connect.
+//! - [`succession`]: carrying on for a coordinator whose machine is lost.
+//! - `replication`: copies of the folder at agents.
 //! - `local`: the Unix socket for commands on this machine.
 //! - `driver`: the event loop.
 //! - `job_logs`, `clock`: jobs' output on disk; a clock that stands still when the process does.
@@ -14,6 +16,7 @@
 //! STATE/members.json          tokens (hashes of their secrets) and members' certificates
 //! STATE/authority*.pem        the certificate authority
 //! STATE/coordinator.sock      for commands
+//! STATE/superseded.json       another coordinator has taken over: this one must not begin again
 //! STATE/jobs/JOB/log          a job's output
 //! ```
 
@@ -23,7 +26,9 @@ mod driver;
 mod gate;
 mod job_logs;
 mod local;
+mod replication;
 mod sealing;
+pub mod succession;
 
 use crate::cluster::entry::{ClusterEntry, FORMAT};
 use crate::cluster::{ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
@@ -31,12 +36,15 @@ use crate::journal::Journal;
 use crate::log::LogError;
 use admission::{Admission, AdmissionError};
 use clock::Clock;
-use driver::{Driver, Operator};
+use driver::{Driver, Ending, Operator};
 use job_logs::JobLogs;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::ifaddrs::getifaddrs;
-use protocol::transport::{Acceptor, Role, Sealer, TransportError};
+use protocol::cluster::Term;
+use protocol::cluster::replica::ReplicaNote;
+use protocol::transport::{Acceptor, Role, Sealer, Successor, TransportError};
+use replication::{Replication, Source};
 use sealing::TreeSealer;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -45,13 +53,17 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use succession::Marker;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Name of the socket for commands, in the coordinator's folder.
 pub const SOCKET: &str = "coordinator.sock";
+
+/// The grace time of who asks for no other, in seconds.
+pub const DEFAULT_GRACE: f64 = 10.0;
 
 /// The least grace time, in seconds: several heartbeats have to fit in.
 pub const LEAST_GRACE: f64 = 0.5;
@@ -69,8 +81,11 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Its folder.
     pub state: PathBuf,
-    /// Seconds from the last word of a node to its being declared gone.
-    pub grace: f64,
+    /// Seconds from the last word of a node to its being declared gone; None: as the coordinator before
+    /// that is carried on for, else [`DEFAULT_GRACE`].
+    pub grace: Option<f64>,
+    /// The folder of an agent with whose copy it carries on for a lost coordinator.
+    pub recover: Option<PathBuf>,
 }
 
 /// What a coordinator says when it is ready.
@@ -80,6 +95,8 @@ pub struct Ready {
     pub address: SocketAddr,
     /// Where agents reach it, HOST:PORT.
     pub addresses: Vec<String>,
+    /// How it took over from a lost coordinator, if it just has: one line.
+    pub taken_over: Option<String>,
 }
 
 /// Why a coordinator does not run; the text fits after "failed to start the coordinator: ".
@@ -99,6 +116,23 @@ pub enum ServeError {
     /// An option makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// It can't carry on for a lost coordinator.
+    #[error("carry on for a lost coordinator: {0}")]
+    Recovery(String),
+    /// Another coordinator has taken over.
+    #[error(
+        "another coordinator carries on, of term {term}: {by}; what {} holds is of the past: let this \
+         machine join that one's cluster with an agent, and start no coordinator here",
+        folder.display()
+    )]
+    Superseded {
+        /// The other's term.
+        term: Term,
+        /// Where it is, or who follows it.
+        by: String,
+        /// This one's folder.
+        folder: PathBuf,
+    },
     /// What was decided could not be written down.
     #[error("{0}; started again, the coordinator goes on from what its log holds")]
     Unrecorded(String),
@@ -142,40 +176,68 @@ pub fn serve(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
 }
 
 async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeError> {
-    if !(LEAST_GRACE..=86_400.0).contains(&options.grace) {
-        return Err(ServeError::Usage(format!(
-            "the grace time must be between {LEAST_GRACE} and 86400 seconds"
-        )));
-    }
     let state = &options.state;
-    let _lock = lock(state)?;
-    let admission = Admission::open(state)?;
-    let credentials = admission.authority().issue(&Role::Coordinator)?;
-    let acceptor = Acceptor::new(&credentials)?;
-    let sealer = TreeSealer::new(Sealer::new(&credentials)?);
-    let admission = Arc::new(Mutex::new(admission));
-    let jobs = state.join("jobs");
-    let logs = JobLogs::open(&jobs).map_err(io_error(format!("open {}", jobs.display())))?;
-    let operator = nix::unistd::geteuid().as_raw();
-    let settings = ClusterSettings {
-        grace: Duration::from_secs_f64(options.grace).as_nanos() as u64,
-        operator,
-        tree_above: tree_above()?,
-        jobs_folder: jobs.to_string_lossy().into_owned(),
-        ..ClusterSettings::default()
+    let superseded = |Marker { term, by }| {
+        let folder = state.clone();
+        ServeError::Superseded { term, by, folder }
     };
-    let opened = ClusterEntry::Opened { format: FORMAT };
-    let (journal, entries) = Journal::open(&state.join("cluster.log"), opened)?;
-    let lengths = logs.lengths().map_err(io_error(format!("read {}", jobs.display())))?;
-    let clock = Clock::new();
-    let secrets = Box::new(SeededSecrets::new(seed()?));
-    let machine = ClusterMachine::recover(settings, secrets, clock.now(), entries, &lengths)?;
-
+    check_grace(options.grace.unwrap_or(DEFAULT_GRACE))?;
+    let _lock = lock(state)?;
+    let prepared = match &options.recover {
+        None => {
+            let marker =
+                Marker::of(state).map_err(io_error(format!("read {}", state.display())))?;
+            if let Some(marker) = marker {
+                return Err(superseded(marker));
+            }
+            None
+        }
+        Some(agent) => Some(succession::prepare(agent, state).await?),
+    };
+    let grace = options.grace.or(prepared.as_ref().map(|prepared| prepared.grace));
+    let grace = grace.unwrap_or(DEFAULT_GRACE);
+    check_grace(grace)?;
     let listener = TcpListener::bind(options.listen)
         .await
         .map_err(io_error(format!("listen at {}", options.listen)))?;
     let address = listener.local_addr().map_err(io_error("find the own address"))?;
     let addresses = reachable(address);
+    let seed = seed()?;
+    let taken_over = match prepared {
+        None => None,
+        Some(prepared) => {
+            let claim = blake3::hash(&seed).to_hex()[..16].to_owned();
+            Some(prepared.take_over(&addresses, claim, wall_ms()).await?)
+        }
+    };
+
+    let admission = Admission::open(state)?;
+    let credentials = admission.authority().issue(&Role::Coordinator)?;
+    let acceptor = Acceptor::new(&credentials)?;
+    let admission = Arc::new(Mutex::new(admission));
+    let jobs = state.join("jobs");
+    let logs = JobLogs::open(&jobs).map_err(io_error(format!("open {}", jobs.display())))?;
+    let operator = nix::unistd::geteuid().as_raw();
+    let settings = ClusterSettings {
+        grace: Duration::from_secs_f64(grace).as_nanos() as u64,
+        operator,
+        tree_above: tree_above()?,
+        addresses: addresses.clone(),
+        jobs_folder: jobs.to_string_lossy().into_owned(),
+        ..ClusterSettings::default()
+    };
+    let opened = ClusterEntry::Opened { format: FORMAT };
+    let source = Source::new(state);
+    let (journal, entries) = Journal::open(&source.log(), opened)?;
+    let clock = Clock::new();
+    let secrets = Box::new(SeededSecrets::new(seed));
+    let machine = ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
+    let own = machine.coordinator().clone();
+    let note = ReplicaNote { term: own.term, addresses: addresses.clone(), grace_s: grace };
+    let replication = Replication::new(source, note);
+    let lost = machine.lost_coordinators().to_vec();
+    let (absent, absentees) = watch::channel(machine.absent());
+
     let socket = state.join(SOCKET);
     let local =
         local::bind(&socket).map_err(io_error(format!("listen at {}", socket.display())))?;
@@ -184,23 +246,49 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
 
     let (sender, incoming) = mpsc::channel(MAX_INCOMING);
     let operator = Operator { uid: operator, addresses: addresses.clone() };
-    let driver = Driver::new(machine, journal, logs, Arc::clone(&admission), operator, clock);
-    let driver = driver.sealing(sealer);
-    let gate = tokio::spawn(gate::listen(listener, acceptor, admission, sender.clone()));
-    let clients = tokio::spawn(local::listen(local, sender));
-    ready(&Ready { address, addresses });
+    let register = Arc::clone(&admission);
+    let driver =
+        Driver::new(machine, journal, logs, register, operator, clock, replication, absent);
+    let driver = driver.sealing(TreeSealer::new(Sealer::new(&credentials)?));
+    let successor = Successor::new(&credentials, own.clone())?;
+    let tasks = [
+        tokio::spawn(gate::listen(listener, acceptor, admission, own, sender.clone())),
+        tokio::spawn(local::listen(local, sender)),
+        tokio::spawn(succession::announce(successor, lost, absentees)),
+    ];
+    ready(&Ready { address, addresses, taken_over: taken_over.map(|taken| taken.text) });
     tell_service_manager();
-    let mut broken = None;
+    let mut ending = None;
     tokio::select! {
-        reason = driver.run(incoming) => broken = reason,
+        why = driver.run(incoming) => ending = why,
         _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
         _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
     }
-    gate.abort();
-    clients.abort();
+    for task in tasks {
+        task.abort();
+    }
     // So that commands find out at once that nobody is there.
     let _ = fs::remove_file(&socket);
-    broken.map_or(Ok(()), |reason| Err(ServeError::Unrecorded(reason)))
+    match ending {
+        None => Ok(()),
+        Some(Ending::Unrecorded(reason)) => Err(ServeError::Unrecorded(reason)),
+        Some(Ending::Superseded { term, by }) => {
+            let marker = Marker { term, by };
+            if let Err(error) = marker.leave(state) {
+                tracing::error!("failed to write to {}: {error}", state.display());
+            }
+            Err(superseded(marker))
+        }
+    }
+}
+
+fn check_grace(grace: f64) -> Result<(), ServeError> {
+    if (LEAST_GRACE..=86_400.0).contains(&grace) {
+        return Ok(());
+    }
+    Err(ServeError::Usage(format!(
+        "the grace time must be between {LEAST_GRACE} and 86400 seconds"
+    )))
 }
 
 /// On how many nodes a job may be before its steps go by the command tree, where the environment says so:

@@ -1,5 +1,6 @@
 //! A whole cluster in one process, from a seed: machines crash, links are cut, agents and the
-//! coordinator are killed at any instant, its disk is full at times. Whatever happens, the job's output
+//! coordinator are killed at any instant, its disk is full at times, its machine is lost for ever and another
+//! coordinator carries on from a copy of its log. Whatever happens, the job's output
 //! comes once, in order and whole, and its status is its own.
 //!
 //! `CKPTD_SEED=N` replays one history, `CKPTD_TRACE=1` prints it, `CKPTD_SEEDS=N` sets how many are
@@ -53,12 +54,16 @@ fn every_history_ends_well() {
         outcomes.iter().filter_map(|(_, run)| run.as_ref()).map(|run| u64::from(field(run))).sum()
     };
     eprintln!(
-        "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries, {} given up",
+        "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries, {} machines of a \
+         coordinator lost, {} lacking output, {} given up, {} came to rest",
         sum(|run| run.commits),
         sum(|run| run.rollbacks),
         sum(|run| run.restarts),
         sum(|run| run.recoveries),
+        sum(|run| run.lost),
+        sum(|run| run.lacking),
         sum(|run| run.given_up),
+        sum(|run| run.rests),
     );
     assert!(
         failed.is_empty(),
@@ -71,5 +76,8 @@ fn every_history_ends_well() {
     assert!(sum(|run| run.commits) > seeds);
     assert!(sum(|run| run.by_tree) > seeds);
     assert!(sum(|run| run.tree_lost) > seeds / 20);
+    assert!(sum(|run| run.rests) > seeds / 50);
+    assert!(sum(|run| run.lost) > seeds / 10);
+    assert!(sum(|run| run.lacking) <= seeds / 50);
     assert!(sum(|run| run.given_up) + sum(|run| run.superseded) <= seeds / 50);
 }

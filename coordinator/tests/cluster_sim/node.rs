@@ -3,12 +3,13 @@
 //! The job is a counter that all its instances share, as ranks share the progress of an MPI job:
 //! it grows only while all of them run, and the root prints a line for each number.
 
+use coordinator::cluster::ClusterEntry;
 use protocol::agent::{
     AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind, ImageSummary, Step,
 };
 use protocol::cluster::agent::{
-    FromAgent, HeldInstance, Holding, NodeProfile, OuterSocket, RelayLink, RelaySide, Rewire,
-    ShellCall, Stream, ToAgent, Vitals,
+    DEPARTED, FromAgent, HeldInstance, Holding, NodeProfile, OuterSocket, RelayLink, RelaySide,
+    Rewire, ShellCall, Stream, ToAgent, Vitals,
 };
 use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 use protocol::cluster::{InstanceKey, NodeName, VERSION};
@@ -45,6 +46,8 @@ pub struct AppState {
     /// Calls of remote shells: answered or not.
     pub calls: BTreeMap<u64, (NodeName, bool)>,
     pub next_call: u64,
+    /// Its daemon has departed.
+    pub orphaned: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +73,38 @@ pub struct Instance {
     pub console: Vec<u8>,
     pub kept: u64,
     pub ended: Option<ExitKind>,
+    /// Sides of relays that lead nowhere any more.
+    pub silent: BTreeSet<RelaySide>,
+    /// It has come to its end, and only waits.
+    pub rests: bool,
 }
 
 impl Instance {
     pub fn goes(&self) -> bool {
         self.life == Life::Running && self.frozen.is_none() && self.ended.is_none()
+    }
+}
+
+/// A node's copy of the coordinator's folder.
+#[derive(Debug, Clone, Default)]
+pub struct Copy {
+    pub log: Vec<ClusterEntry>,
+    pub output: BTreeMap<String, Vec<u8>>,
+}
+
+impl Copy {
+    pub fn cut(&mut self, length: usize) {
+        self.output.values_mut().for_each(|log| log.truncate(length));
+    }
+
+    /// It has what has not been cut off meanwhile.
+    pub fn shorten(&mut self, logs: &BTreeMap<String, Vec<u8>>) {
+        for (job, log) in &mut self.output {
+            let alike = logs.get(job).map_or(0, |now| {
+                now.iter().zip(log.iter()).take_while(|(now, then)| now == then).count()
+            });
+            log.truncate(alike);
+        }
     }
 }
 
@@ -101,6 +131,9 @@ pub struct Node {
     pub disk: BTreeMap<ImageName, Image>,
     pub port: u16,
     pub left: bool,
+    /// The highest term that it has heard of.
+    pub term: u64,
+    pub copy: Option<Copy>,
     /// Told by a new agent about instances that it took over.
     pub adopted: BTreeSet<InstanceKey>,
 }
@@ -136,6 +169,8 @@ impl Node {
             connection: None,
             welcomed: false,
             sequence: 0,
+            term: 1,
+            copy: None,
             sent_at: BTreeMap::new(),
             lease_until: 0,
             lease: 0,
@@ -188,7 +223,8 @@ impl Node {
             .into_iter()
             .map(|((job, instance), checkpoints)| Holding { job, instance, checkpoints })
             .collect();
-        FromAgent::Hello { version: VERSION, profile: self.profile(), instances, holdings }
+        let (version, term) = (VERSION, self.term);
+        FromAgent::Hello { version, term, profile: self.profile(), instances, holdings }
     }
 
     pub fn beat(&mut self, now: u64) -> FromAgent {
@@ -235,7 +271,9 @@ impl Node {
     ) -> Vec<Out> {
         let mut out = Vec::new();
         match message {
-            ToAgent::Welcome { heartbeat_ms, lease_ms, epochs } => {
+            ToAgent::Welcome { coordinator, heartbeat_ms, lease_ms, epochs } => {
+                assert!(coordinator.term >= self.term, "a lost coordinator is obeyed");
+                self.term = coordinator.term;
                 self.welcomed = true;
                 self.heartbeat = heartbeat_ms * 1_000_000;
                 self.lease = lease_ms * 1_000_000;
@@ -269,6 +307,10 @@ impl Node {
                             out.push(Out::Send(shell, Vec::new()));
                         }
                     }
+                }
+                for instance in self.instances.values().filter(|instance| instance.rests) {
+                    let rest = FromAgent::Rest { key: instance.key.clone(), waits: true };
+                    out.push(Out::Send(rest, Vec::new()));
                 }
                 for key in std::mem::take(&mut self.adopted) {
                     if self.instances.contains_key(&key) && random.chance(300) {
@@ -324,6 +366,8 @@ impl Node {
                     console: Vec::new(),
                     kept: 0,
                     ended: None,
+                    silent: BTreeSet::new(),
+                    rests: false,
                 };
                 out.push(Out::Send(
                     FromAgent::Launched { key: order.key.clone(), root: 2 },
@@ -373,6 +417,15 @@ impl Node {
                     app.sockets.clear();
                     app.calls.clear();
                 }
+                assert_ne!(order.part, DEPARTED);
+                if order.assignment.get(&2) == Some(&DEPARTED) {
+                    // The link to the remote shell was the daemon's; what a child writes for it to read
+                    // leads nowhere.
+                    app.orphaned = true;
+                    app.relays.retain(|side| side.side == 0 || !side.relay.ends_with("#link"));
+                    let relay = format!("{}@{}#pipe", order.key, order.checkpoint);
+                    app.relays.push(RelaySide { relay, side: 1 });
+                }
                 let sockets = app
                     .sockets
                     .iter()
@@ -398,11 +451,13 @@ impl Node {
                         console: Vec::new(),
                         kept: 0,
                         ended: None,
+                        silent: BTreeSet::new(),
+                        rests: false,
                     },
                 );
                 out.push(Out::Send(FromAgent::Prepared { key, sockets }, Vec::new()));
             }
-            ToAgent::Restore { key, connections } => {
+            ToAgent::Restore { key, connections, .. } => {
                 let Some(instance) = self.instances.get_mut(&key) else { return out };
                 if random.chance(30) {
                     self.instances.remove(&key);
@@ -413,20 +468,31 @@ impl Node {
                 instance.rewired = connections;
                 instance.life = Life::Restored;
                 let relays = instance.app.relays.clone();
+                let mut outputs = relays.clone();
+                outputs.retain(|side| side.side == 1 && side.relay.ends_with("#pipe"));
                 out.push(Out::Send(
                     FromAgent::Restored {
                         key,
                         relays,
+                        outputs,
                         listeners: Vec::new(),
                         warnings: Vec::new(),
                     },
                     Vec::new(),
                 ));
             }
-            ToAgent::Go { key, links } => {
+            ToAgent::Go { key, links, fallen } => {
                 let Some(instance) = self.instances.get_mut(&key) else { return out };
                 instance.life = Life::Running;
-                instance.links = links.into_iter().map(|link| (link.side.clone(), link)).collect();
+                let fallen = fallen.unwrap_or_default();
+                for link in &fallen.outputs {
+                    assert!(instance.app.root, "output at an instance without a console");
+                    assert!(!instance.app.relays.contains(&link.side), "output twice");
+                    instance.app.relays.push(link.side.clone());
+                }
+                let links = links.into_iter().chain(fallen.outputs);
+                instance.links = links.map(|link| (link.side.clone(), link)).collect();
+                instance.silent = fallen.silent.into_iter().collect();
                 let calls = instance.app.calls.clone();
                 out.push(Out::Send(FromAgent::Running { key: key.clone() }, Vec::new()));
                 for (call, (logical_node, answered)) in calls {
@@ -494,6 +560,7 @@ impl Node {
             }
             ToAgent::Farewell => self.left = true,
             ToAgent::Refused { .. }
+            | ToAgent::Replica(_)
             | ToAgent::Peers { .. }
             | ToAgent::PeersChanged { .. }
             | ToAgent::Tree(_)

@@ -105,6 +105,8 @@ struct Screen<'a> {
     at_line_start: bool,
     raw: RawGuard,
     job: Option<Job>,
+    /// The id of a job that runs, or that the cluster has promised to run.
+    accepted: Option<String>,
     interrupted: bool,
     pipe_told: bool,
 }
@@ -142,6 +144,7 @@ impl<'a> Screen<'a> {
             at_line_start: true,
             raw: RawGuard::new(),
             job: None,
+            accepted: None,
             interrupted: false,
             pipe_told: false,
         })
@@ -175,6 +178,7 @@ impl<'a> Screen<'a> {
 
     async fn on_answer(&mut self, answer: Answer) -> Result<Next, Failure> {
         match answer {
+            Answer::Accepted { job } => self.accepted = Some(job),
             Answer::Started { job, name, terminal } => {
                 if is_detached(&self.want.ask) {
                     self.flush().await;
@@ -216,6 +220,7 @@ impl<'a> Screen<'a> {
         if job.terminal && from_terminal && self.want.input != InputFrom::Nowhere {
             terminal::enter_raw(std::io::stdin());
         }
+        self.accepted = Some(job.id.clone());
         self.job = Some(job);
         self.resize();
         let wanted = match self.want.input {
@@ -319,8 +324,9 @@ impl<'a> Screen<'a> {
 
     /// Connects again, as after an agent that was started again, and goes on with the same job.
     async fn look_for_it(&mut self, lost: &LinkError) -> Result<Next, Failure> {
-        let Some(job) = self.job.as_ref().map(|job| job.id.clone()) else {
-            return Err(Failure::of(&self.want.what, lost));
+        let Some(job) = self.accepted.clone() else {
+            let cause = format!("{lost}; whether it was begun is not known: see 'ckptd ls'");
+            return Err(Failure::of(&self.want.what, cause));
         };
         self.say("the connection to the cluster was lost; the job may run on; trying again");
         let since = Instant::now();

@@ -1,46 +1,70 @@
-//! What Open MPI's mpirun is told, so that its daemons start under the agents.
+//! What launchers of MPI jobs are told, so that their daemons start under the agents.
 
-use crate::session::mpi::{find_program, is_mpirun};
+use crate::session::mpi::{Make, find_program, make};
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Options by which a user names the hosts.
-const HOST_OPTIONS: [&str; 5] = ["host", "H", "hostfile", "machinefile", "default-hostfile"];
+/// Options and variables by which a user names the hosts.
+struct Naming {
+    options: &'static [&'static str],
+    variables: &'static [&'static str],
+}
 
-/// Variables by which a user names the hosts.
-const HOST_VARIABLES: [&str; 2] =
-    ["OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_default_dash_host"];
+const OPEN_MPI: Naming = Naming {
+    options: &["host", "H", "hostfile", "machinefile", "default-hostfile"],
+    variables: &["OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_default_dash_host"],
+};
 
-/// Adds to the environment of Open MPI's mpirun what makes it start its daemons by `ckptd rsh`, on
-/// the members of the cluster unless the user names hosts. What the user has set stays.
+const MPICH: Naming = Naming {
+    options: &["f", "hostfile", "machinefile", "machine", "machines", "host", "hosts"],
+    variables: &["HYDRA_HOST_FILE"],
+};
+
+/// Adds to the environment of Open MPI's mpirun and MPICH's mpiexec, or to their options, what makes them
+/// start their daemons by `ckptd rsh`, on the members of the cluster unless the user names hosts. What
+/// the user has set stays.
 pub fn prepare(
-    command: &[OsString],
+    command: &mut Vec<OsString>,
     found: &Path,
     directory: &Path,
     nodes: &Value,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
-    let Some(program) = command.first() else { return };
-    if !is_mpirun(program, found) {
-        return;
-    }
-    let own = std::env::current_exe().unwrap_or_else(|_| "ckptd".into());
-    let mut agent = own.into_os_string();
-    agent.push(" rsh");
-    let mut settings = vec![
-        ("OMPI_MCA_plm_rsh_agent", agent),
-        // mpirun starts all daemons itself: the others' machines need not find ckptd.
-        ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".into()),
-        // A first connection after a move would go to where the peer was, with shared memory, too.
-        ("OMPI_MCA_mpi_preconnect_mpi", "1".into()),
-    ];
-    let named = HOST_VARIABLES.iter().any(|name| environment.iter().any(|(set, _)| set == name));
+    let Some(made) = command.first().and_then(|program| make(program, found)) else { return };
+    let own = std::env::current_exe().unwrap_or_else(|_| "ckptd".into()).into_os_string();
+    let naming = match made {
+        Make::OpenMpi => OPEN_MPI,
+        Make::Mpich => MPICH,
+    };
+    let by_variable =
+        naming.variables.iter().any(|name| environment.iter().any(|(set, _)| set == name));
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
-    if !named && !names_hosts(&command[1..], path.as_deref(), directory) {
-        let hosts = hosts(nodes);
-        if !hosts.is_empty() {
-            settings.push(("OMPI_MCA_orte_default_dash_host", hosts.into()));
+    let by_option = names_hosts(&command[1..], naming.options, path.as_deref(), directory);
+    let hosts = if by_variable || by_option { String::new() } else { hosts(nodes) };
+    let mut settings: Vec<(&str, OsString)> = Vec::new();
+    match made {
+        Make::OpenMpi => {
+            let mut agent = own;
+            agent.push(" rsh");
+            settings.push(("OMPI_MCA_plm_rsh_agent", agent));
+            // mpirun starts all daemons itself: the others' machines need not find ckptd.
+            settings.push(("OMPI_MCA_plm_rsh_no_tree_spawn", "1".into()));
+            // A first connection after a move would go to where the peer was, with shared memory, too.
+            settings.push(("OMPI_MCA_mpi_preconnect_mpi", "1".into()));
+            if !hosts.is_empty() {
+                settings.push(("OMPI_MCA_orte_default_dash_host", hosts.into()));
+            }
+        }
+        Make::Mpich => {
+            // Its way with rsh: with ssh it would add an option.
+            settings.push(("HYDRA_LAUNCHER", "rsh".into()));
+            settings.push(("HYDRA_LAUNCHER_EXEC", own));
+            settings.push(("HYDRA_LAUNCHER_EXTRA_ARGS", "rsh".into()));
+            if !hosts.is_empty() {
+                // No variable holds them.
+                command.splice(1..1, ["-hosts".into(), hosts.into()]);
+            }
         }
     }
     for (name, value) in settings {
@@ -50,15 +74,20 @@ pub fn prepare(
     }
 }
 
-/// Whether options of mpirun name hosts; those behind the program that it is to run are the
+/// Whether one of these options names hosts; those behind the program that is to be run are the
 /// program's own.
-fn names_hosts(arguments: &[OsString], path: Option<&OsStr>, directory: &Path) -> bool {
+fn names_hosts(
+    arguments: &[OsString],
+    options: &[&str],
+    path: Option<&OsStr>,
+    directory: &Path,
+) -> bool {
     for argument in arguments {
         let text = argument.to_string_lossy();
         match text.strip_prefix('-') {
             Some(option) => {
                 let option = option.strip_prefix('-').unwrap_or(option);
-                if HOST_OPTIONS.contains(&option) {
+                if options.contains(&option) {
                     return true;
                 }
             }
@@ -91,7 +120,8 @@ mod tests {
 
     fn named(arguments: &[&str]) -> bool {
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-        names_hosts(&arguments, Some(OsStr::new("/bin:/usr/bin")), Path::new("/"))
+        let path = OsStr::new("/bin:/usr/bin");
+        names_hosts(&arguments, OPEN_MPI.options, Some(path), Path::new("/"))
     }
 
     #[test]
@@ -101,6 +131,26 @@ mod tests {
         assert!(named(&["--hostfile", "hosts", "sh"]));
         assert!(!named(&["-np", "4", "sh", "--host", "a"]));
         assert!(!named(&["-np", "4"]));
+    }
+
+    #[test]
+    fn hydra_is_given_hosts_and_a_remote_shell() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = dir.path().join("mpiexec.hydra");
+        std::fs::write(&found, "").unwrap();
+        let nodes = json!([{"name": "a", "slots": 2, "state": "alive"}]);
+        let told = |arguments: &[&str]| {
+            let mut command: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+            let mut environment = Vec::new();
+            prepare(&mut command, &found, Path::new("/"), &nodes, &mut environment);
+            (command, environment)
+        };
+        let (command, environment) = told(&["mpiexec.hydra", "-n", "2", "sh"]);
+        assert_eq!(command, ["mpiexec.hydra", "-hosts", "a:2", "-n", "2", "sh"]);
+        assert_eq!(environment[0], ("HYDRA_LAUNCHER".into(), "rsh".into()));
+        assert_eq!(environment.len(), 3);
+        let (command, _) = told(&["mpiexec.hydra", "-f", "hosts", "-n", "2", "sh"]);
+        assert_eq!(command.len(), 6);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct Prepared {
 pub fn run(
     context: &Context,
     cluster: &Cluster,
-    arguments: RunArguments,
+    mut arguments: RunArguments,
     prepared: Prepared,
 ) -> Result<u8, Failure> {
     let Prepared { found, directory, mut environment } = prepared;
@@ -37,7 +37,7 @@ pub fn run(
     let what = format!("run {}", program.to_string_lossy());
     let settings = changed(JobSettings::default(), &arguments.options)?;
     let nodes = cluster.listing(&what, &Ask::Nodes)?;
-    cluster::mpi::prepare(&arguments.command, &found, &directory, &nodes, &mut environment);
+    cluster::mpi::prepare(&mut arguments.command, &found, &directory, &nodes, &mut environment);
     let (launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     let request = RunRequest { name: arguments.name, launch, settings, detach: arguments.detach };
     foreground(context, cluster, what, Ask::Run(Box::new(request)), input, &arguments.options)
@@ -159,11 +159,6 @@ fn is_changed(options: &JobOptions) -> bool {
 }
 
 fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, Failure> {
-    if options.daemons == Some(DaemonsSetting::Fallback) {
-        return Err(Failure::Usage(
-            "wrong usage: '--daemons fallback' is not built yet: daemons are restored".to_owned(),
-        ));
-    }
     Ok(JobSettings {
         interval: match options.interval {
             Some(IntervalSetting::Auto) => Interval::Auto,
@@ -178,7 +173,11 @@ fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, F
             Some(PlacementOption::Node) => Placement::Node,
             None => settings.placement,
         },
-        daemons: options.daemons.map_or(settings.daemons, |_| Daemons::Restore),
+        daemons: match options.daemons {
+            Some(DaemonsSetting::Restore) => Daemons::Restore,
+            Some(DaemonsSetting::Fallback) => Daemons::Fallback,
+            None => settings.daemons,
+        },
         max_restarts: options.max_restarts.unwrap_or(settings.max_restarts),
         place: if options.place.is_empty() {
             settings.place

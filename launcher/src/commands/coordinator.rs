@@ -7,9 +7,6 @@ use crate::failure::Failure;
 use coordinator::server::{Options, ServeError, serve};
 
 pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(), Failure> {
-    if arguments.recover {
-        return Err(not_yet("--recover"));
-    }
     if arguments.dmtcp_port.is_some() {
         return Err(not_yet("--dmtcp-port"));
     }
@@ -19,7 +16,8 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
     let state = given.unwrap_or_else(|| coordinator_folder(&context.state));
     let state = std::path::absolute(&state)
         .map_err(|error| Failure::of(format!("find {}", state.display()), error))?;
-    let options = Options { listen: arguments.listen, state, grace: arguments.grace };
+    let recover = arguments.recover.then(|| context.state.path().to_owned());
+    let options = Options { listen: arguments.listen, state, grace: arguments.grace, recover };
     let made = match (&context.asked_dir, default) {
         (_, false) => format!("ckptd token --state {}", options.state.display()),
         (Some(dir), true) => format!("ckptd token --dir {}", dir.display()),
@@ -27,6 +25,9 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
     };
     serve(&options, |ready| {
         // Whoever started it may not listen.
+        if let Some(text) = &ready.taken_over {
+            let _ = super::print(&format!("ckptd: {text}\n"));
+        }
         let _ = super::print(&format!(
             "ckptd: coordinator listens at {} ({}); for a join token: {made}\n",
             ready.address,

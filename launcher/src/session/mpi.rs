@@ -1,4 +1,4 @@
-//! The settings by which Open MPI's ranks can be separated.
+//! The settings by which the ranks of Open MPI and of MPICH can be separated.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
@@ -6,14 +6,39 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Whose a launcher of MPI jobs is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Make {
+    /// Open MPI's mpirun.
+    OpenMpi,
+    /// MPICH's mpiexec: hydra.
+    Mpich,
+}
+
+/// Names under which they are called.
+const NAMES: [&str; 9] = [
+    "mpirun",
+    "mpiexec",
+    "orterun",
+    "prterun",
+    "mpirun.openmpi",
+    "mpiexec.openmpi",
+    "mpiexec.hydra",
+    "mpiexec.mpich",
+    "mpirun.mpich",
+];
+
 /// No shared memory between ranks, all connections made at the start, no binding to cores that
 /// moved ranks would share.
-const SETTINGS: [(&str, &str); 4] = [
+const OPEN_MPI_SETTINGS: [(&str, &str); 4] = [
     ("OMPI_MCA_btl", "self,tcp"),
     ("PMIX_MCA_gds", "hash"),
     ("OMPI_MCA_mpi_preconnect_mpi", "1"),
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
 ];
+
+/// No shared memory between ranks: neither UCX's nor MPICH's own. Hydra hands the environment to all ranks.
+const MPICH_SETTINGS: [(&str, &str); 2] = [("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")];
 
 /// How long a launcher of unknown make may take to say what it is.
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
@@ -35,58 +60,67 @@ pub fn find_program(program: &OsStr, path: Option<&OsStr>, directory: &Path) -> 
     std::env::split_paths(path).find_map(|folder| executable(directory.join(folder).join(program)))
 }
 
-/// Adds the settings to the environment of Open MPI's mpirun, but those that the user has set.
+/// Adds the settings to the environment of a launcher of MPI jobs, but those that the user has set.
 pub fn prepare(program: &OsStr, found: &Path, environment: &mut Vec<(OsString, OsString)>) {
-    if !is_mpirun(program, found) {
-        return;
-    }
-    for (name, value) in SETTINGS {
+    let settings = match make(program, found) {
+        Some(Make::OpenMpi) => &OPEN_MPI_SETTINGS[..],
+        Some(Make::Mpich) => &MPICH_SETTINGS,
+        None => &[],
+    };
+    for (name, value) in settings {
         if !environment.iter().any(|(set, _)| set == name) {
             environment.push((name.into(), value.into()));
         }
     }
 }
 
-/// Whether a program is Open MPI's mpirun.
-pub fn is_mpirun(program: &OsStr, found: &Path) -> bool {
-    let base = Path::new(program).file_name().and_then(OsStr::to_str);
-    matches!(
-        base,
-        Some("mpirun" | "mpiexec" | "orterun" | "prterun" | "mpirun.openmpi" | "mpiexec.openmpi")
-    ) && is_open_mpi(found)
-}
-
-/// Whether a launcher is Open MPI's: by the name that it is a link to, else by what it says.
-fn is_open_mpi(found: &Path) -> bool {
+/// Whose launcher of MPI jobs a program is, if it is one: by the name that it is a link to, else by what it
+/// says.
+pub fn make(program: &OsStr, found: &Path) -> Option<Make> {
+    let base = Path::new(program).file_name().and_then(OsStr::to_str)?;
+    if !NAMES.contains(&base) {
+        return None;
+    }
     let real = std::fs::canonicalize(found).unwrap_or_else(|_| found.to_owned());
     let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let named = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
     if named(&["orterun", "openmpi", "prterun"]) {
-        return true;
+        return Some(Make::OpenMpi);
     }
-    !named(&["hydra", "mpich", "slurm"]) && says_open_mpi(found)
+    if named(&["hydra", "mpich"]) {
+        return Some(Make::Mpich);
+    }
+    if named(&["slurm"]) {
+        return None;
+    }
+    let version = version(found)?;
+    if version.contains("Open MPI") {
+        Some(Make::OpenMpi)
+    } else {
+        version.contains("HYDRA").then_some(Make::Mpich)
+    }
 }
 
-fn says_open_mpi(found: &Path) -> bool {
-    let child = Command::new(found)
+/// What it says to --version.
+fn version(found: &Path) -> Option<String> {
+    let mut child = Command::new(found)
         .arg("--version")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .spawn();
-    let Ok(mut child) = child else { return false };
+        .spawn()
+        .ok()?;
     let end = Instant::now() + VERSION_LIMIT;
     while matches!(child.try_wait(), Ok(None)) {
         if Instant::now() > end {
             let _ = child.kill();
             let _ = child.wait();
-            return false;
+            return None;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    child
-        .wait_with_output()
-        .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("Open MPI"))
+    let output = child.wait_with_output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
@@ -106,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_open_mpi_is_told() {
+    fn launchers_are_told_what_separates_their_ranks() {
         let dir = tempfile::tempdir().unwrap();
         let mpirun = dir.path().join("mpirun");
         script(&mpirun, "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n");
@@ -114,9 +148,14 @@ mod tests {
         let own = settings(&mpirun, &[("OMPI_MCA_btl", "vader,self")]);
         assert_eq!(own.len(), 4);
         assert_eq!(own[0].1, "vader,self");
-        let other = dir.path().join("mpiexec");
-        script(&other, "#!/bin/sh\necho 'HYDRA build details'\n");
-        assert_eq!(settings(&other, &[]), []);
+        let hydra = dir.path().join("mpiexec");
+        script(&hydra, "#!/bin/sh\necho 'HYDRA build details'\n");
+        assert_eq!(settings(&hydra, &[("UCX_TLS", "all")]).len(), 2);
+        assert_eq!(settings(&hydra, &[])[0], ("UCX_TLS".into(), "tcp,self".into()));
+        let linked = dir.path().join("mpirun.mpich");
+        std::os::unix::fs::symlink(dir.path().join("mpiexec.hydra"), &linked).unwrap();
+        script(&dir.path().join("mpiexec.hydra"), "#!/bin/sh\nexit 1\n");
+        assert_eq!(make(OsStr::new("mpirun.mpich"), &linked), Some(Make::Mpich));
         let named = dir.path().join("nqueens");
         script(&named, "#!/bin/sh\necho 'Open MPI'\n");
         assert_eq!(settings(&named, &[]), []);

@@ -2,8 +2,10 @@
 //! these, as JSON) and a body of raw bytes, empty unless the message says what it is.
 
 use super::image::ImageFacts;
+use super::replica::{ReplicaOrder, ReplicaReport};
+use super::succession::Followed;
 use super::tree::{TreeAnswer, TreeCall, TreeMark};
-use super::{Epoch, InstanceKey, NodeName};
+use super::{Epoch, InstanceKey, NodeName, Term};
 use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
 use crate::compact::{KeptImages, Shared};
 use crate::launch::{External, LaunchSpec, WindowSize};
@@ -124,6 +126,33 @@ pub struct Rewire {
     pub connect_to: Option<SocketAddr>,
 }
 
+/// The part that processes are assigned to which are not brought back anywhere: daemons that have
+/// departed with their machine.
+pub const DEPARTED: u32 = u32::MAX;
+
+/// A socket whose peer has departed for good: it gets a stand-in for a peer, which stays open and silent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Which, an index into the graph of the image.
+    pub file: u32,
+    /// The peer was the parent daemon of the socket's process: what the process says goes to the job's
+    /// daemon of this machine, if there is one. The name is that of the departed one.
+    pub daemon: Option<String>,
+    /// The peer was reached over the loopback.
+    pub loopback: bool,
+}
+
+/// What becomes of relays that led to daemons which have departed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallen {
+    /// Sides here that stay open and silent: what comes out of them is dropped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<RelaySide>,
+    /// For the root instance: new sides, whose bytes are output of the job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<RelayLink>,
+}
+
 /// A listening socket that is not where the job believes it to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedListener {
@@ -196,7 +225,7 @@ pub struct PrepareOrder {
     pub checkpoint: CheckpointNumber,
     /// Nodes that hold that image.
     pub holders: Vec<NodeName>,
-    /// All processes of the image and the part that each belongs to.
+    /// All processes of the image and the part that each belongs to; [`DEPARTED`]: to none.
     pub assignment: BTreeMap<i32, u32>,
     /// The part that this instance is.
     pub part: u32,
@@ -233,6 +262,8 @@ pub struct Peer {
 pub enum ToAgent {
     /// Answer to [`FromAgent::Hello`].
     Welcome {
+        /// The coordinator: its term, and where it is.
+        coordinator: Followed,
         /// Milliseconds between heartbeats.
         heartbeat_ms: u64,
         /// Milliseconds from the sending of an acknowledged heartbeat until its lease runs out.
@@ -300,6 +331,9 @@ pub enum ToAgent {
         key: InstanceKey,
         /// Connections to be made first.
         connections: Vec<Rewire>,
+        /// Connections whose other end is gone for good.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        skipped: Vec<Skipped>,
     },
     /// Let it run. Answer: [`FromAgent::Running`].
     Go {
@@ -307,6 +341,10 @@ pub enum ToAgent {
         key: InstanceKey,
         /// Where the other sides of its relays are.
         links: Vec<RelayLink>,
+        /// In a job whose processes have lost daemons for good: what becomes of their relays. The
+        /// agent reports by [`FromAgent::Rest`] whether the instance only waits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fallen: Option<Fallen>,
     },
     /// Where the other sides of relays are: more of them.
     Links {
@@ -372,6 +410,8 @@ pub enum ToAgent {
         /// The line; None: close the connection.
         line: Option<String>,
     },
+    /// About this node's copy of the coordinator's folder.
+    Replica(ReplicaOrder),
     /// The node is free to go: the agent may end.
     Farewell,
 }
@@ -394,6 +434,8 @@ pub enum FromAgent {
     Hello {
         /// [`super::VERSION`].
         version: u32,
+        /// The highest term that it has heard of.
+        term: Term,
         /// What the machine offers.
         profile: NodeProfile,
         /// What runs on it.
@@ -468,6 +510,9 @@ pub enum FromAgent {
         key: InstanceKey,
         /// Its sides of relays.
         relays: Vec<RelaySide>,
+        /// Those among them out of which comes what processes here have written to a terminal or pipe.
+        #[serde(default)]
+        outputs: Vec<RelaySide>,
         /// Its listeners that had to move.
         listeners: Vec<MovedListener>,
         /// Lines for the user.
@@ -519,6 +564,23 @@ pub enum FromAgent {
         /// One line.
         reason: String,
     },
+    /// Of an instance that was let go with [`Fallen`]: whether every process of it only waits, as ranks do
+    /// that have come to their end and daemons that have nothing to do.
+    Rest {
+        /// Which.
+        key: InstanceKey,
+        /// Whether that is so now.
+        waits: bool,
+    },
+    /// A process ended whose parent daemon has departed.
+    OrphanEnded {
+        /// Of which instance.
+        key: InstanceKey,
+        /// Its number in its logical node.
+        pid: i32,
+        /// How.
+        status: ExitKind,
+    },
     /// A local client has connected.
     ClientOpened {
         /// The agent's number for it, never used twice on a connection.
@@ -538,6 +600,8 @@ pub enum FromAgent {
         /// Which client.
         client: u64,
     },
+    /// About this node's copy of the coordinator's folder.
+    Replica(ReplicaReport),
     /// The machine is about to go: `ckptd leave`, SIGTERM, a low battery.
     Leaving {
         /// Why.

@@ -132,6 +132,11 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
+    /// The wish to run or restart a job is in the coordinator's log: it will be done, whoever dies meanwhile.
+    Accepted {
+        /// Its id.
+        job: String,
+    },
     /// The job runs.
     Started {
         /// Its id.

@@ -1,5 +1,5 @@
 //! The conversations of a cluster. Over TLS: coordinator and agent ([`agent`]), agent and agent
-//! ([`peer`], [`tree`]). Over a local Unix socket: a command and the cluster, through the local agent or
+//! ([`peer`], [`tree`]), a coordinator that carries on for a lost one and agent ([`succession`]). Over a local Unix socket: a command and the cluster, through the local agent or
 //! the coordinator itself ([`client`]).
 
 pub mod agent;
@@ -7,7 +7,9 @@ pub mod client;
 pub mod image;
 pub mod name;
 pub mod peer;
+pub mod replica;
 pub mod settings;
+pub mod succession;
 pub mod tree;
 
 use crate::agent::AgentId;
@@ -21,6 +23,10 @@ pub const VERSION: u32 = 1;
 /// Grows by one at each rollback or restart of a job. Everything that carries a lower one than the
 /// job's own is refused.
 pub type Epoch = u64;
+
+/// Grows by one whenever another coordinator carries on for a lost one; the first has 1. Agents follow
+/// the highest that they have heard of, and no lower one any more.
+pub type Term = u64;
 
 /// One instance of a logical node, on one machine, in one epoch of a job. The number is never used
 /// twice in a job.

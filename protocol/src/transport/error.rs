@@ -17,6 +17,8 @@ pub enum RefusalKind {
     Name,
     /// It speaks another version.
     Version,
+    /// The one who is asked is the coordinator of a lower term, and ends.
+    Superseded,
     /// Anything else.
     Other,
 }

@@ -1,6 +1,7 @@
 //! The first words over a connection.
 
 use super::RefusalKind;
+use crate::cluster::succession::Followed;
 use serde::{Deserialize, Serialize};
 
 /// The longest greeting and the longest answer to it, in bytes.
@@ -24,6 +25,13 @@ pub enum Greeting {
         /// The name that it wants.
         name: String,
     },
+    /// It is the coordinator of this term: one of a lower term is told so.
+    Successor {
+        /// [`crate::cluster::VERSION`].
+        version: u32,
+        /// Its term, and where it is.
+        followed: Followed,
+    },
 }
 
 impl Greeting {
@@ -31,7 +39,9 @@ impl Greeting {
     #[must_use]
     pub fn version(&self) -> u32 {
         match self {
-            Self::Member { version } | Self::Join { version, .. } => *version,
+            Self::Member { version }
+            | Self::Join { version, .. }
+            | Self::Successor { version, .. } => *version,
         }
     }
 }

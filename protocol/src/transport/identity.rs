@@ -10,6 +10,7 @@ use super::{
 };
 use crate::cluster::agent::{FromAgent, ToAgent};
 use crate::cluster::peer::PeerMessage;
+use crate::cluster::succession::Followed;
 use crate::cluster::{NodeName, VERSION};
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::ClientConfig;
@@ -17,8 +18,8 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -28,6 +29,8 @@ const KEY: &str = "key.pem";
 const CERTIFICATE: &str = "cert.pem";
 const AUTHORITY: &str = "ca.pem";
 const ADDRESSES: &str = "coordinator";
+/// Which coordinator is followed, once it is not the one that was joined any more.
+const FOLLOWED: &str = "followed.json";
 
 /// How long one address may take to answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
@@ -38,7 +41,11 @@ pub struct Identity {
     name: NodeName,
     credentials: Credentials,
     client: Arc<ClientConfig>,
-    coordinator: Vec<String>,
+    /// Where the coordinator was when this machine joined, as the token says.
+    joined: Vec<String>,
+    followed: RwLock<Followed>,
+    /// Where it is kept whom it follows.
+    folder: Option<PathBuf>,
 }
 
 impl Identity {
@@ -68,7 +75,7 @@ impl Identity {
                 folder.display(),
             )));
         }
-        identity.coordinator.clone_from(&token.addresses);
+        identity.joined.clone_from(&token.addresses);
         write(&folder.join(ADDRESSES), &addresses_text(&token.addresses))?;
         match identity.connect_coordinator().await {
             // Turned out, and invited again.
@@ -104,8 +111,16 @@ impl Identity {
         };
         let credentials = Credentials::from_pem(&key, &certificate, &authority)
             .map_err(|error| damaged(error.to_string()))?;
-        let coordinator = addresses.lines().map(str::to_owned).collect();
-        Self::of(credentials, coordinator).map(Some).map_err(|error| damaged(error.to_string()))
+        let joined = addresses.lines().map(str::to_owned).collect();
+        let mut identity =
+            Self::of(credentials, joined).map_err(|error| damaged(error.to_string()))?;
+        if let Some(text) = read(&folder.join(FOLLOWED))? {
+            let followed =
+                serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+            identity.followed = RwLock::new(followed);
+        }
+        identity.folder = Some(folder.to_owned());
+        Ok(Some(identity))
     }
 
     /// One of these credentials, for a tool or test that has them from elsewhere.
@@ -115,13 +130,14 @@ impl Identity {
     pub fn with_credentials(
         name: NodeName,
         credentials: Credentials,
-        coordinator: Vec<String>,
+        joined: Vec<String>,
     ) -> Result<Self, TransportError> {
         let client = credentials.client()?;
-        Ok(Self { name, credentials, client, coordinator })
+        let followed = RwLock::default();
+        Ok(Self { name, credentials, client, joined, followed, folder: None })
     }
 
-    fn of(credentials: Credentials, coordinator: Vec<String>) -> Result<Self, TransportError> {
+    fn of(credentials: Credentials, joined: Vec<String>) -> Result<Self, TransportError> {
         let shown = [credentials.certificate().clone()];
         let name = match identify(&shown, credentials.authority())? {
             Holder::Member { role: Role::Agent(name), .. } => name,
@@ -130,8 +146,7 @@ impl Identity {
             }
             Holder::Stranger { reason, .. } => return Err(TransportError::Unfit(reason)),
         };
-        let client = credentials.client()?;
-        Ok(Self { name, credentials, client, coordinator })
+        Self::with_credentials(name, credentials, joined)
     }
 
     /// By what it knows words of the coordinator that others pass on.
@@ -179,13 +194,16 @@ impl Identity {
         }
         let key = key.serialize_pem();
         let credentials = Credentials::from_pem(&key, &certificate, &authority)?;
-        let identity = Self::of(credentials, token.addresses.clone())?;
+        let mut identity = Self::of(credentials, token.addresses.clone())?;
+        identity.folder = Some(folder.to_owned());
         if identity.name != *name {
             return Err(TransportError::Unfit(format!(
                 "the coordinator gave a certificate for {}",
                 identity.name
             )));
         }
+        // Of another cluster, if there is one.
+        remove(&folder.join(FOLLOWED))?;
         // The certificate last: with it the membership is there.
         write(&folder.join(ADDRESSES), &addresses_text(&token.addresses))?;
         write(&folder.join(AUTHORITY), &authority)?;
@@ -220,8 +238,49 @@ impl Identity {
         &self,
     ) -> Result<Connection<FromAgent, ToAgent>, TransportError> {
         let greeting = Greeting::Member { version: VERSION };
-        let (_, connection) = first_of(&self.coordinator, &self.client, &greeting).await?;
+        let (_, connection) = first_of(&self.addresses(), &self.client, &greeting).await?;
         Ok(connection.retype())
+    }
+
+    /// Where the coordinator is looked for: where the one is that was heard of last, then where it was
+    /// when this machine joined.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        let mut addresses = self.followed().addresses;
+        for address in &self.joined {
+            if !addresses.contains(address) {
+                addresses.push(address.clone());
+            }
+        }
+        addresses
+    }
+
+    /// The coordinator of the highest term that was heard of; of term 0 where it is the one that was
+    /// joined.
+    #[must_use]
+    pub fn followed(&self) -> Followed {
+        self.followed.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Follows a coordinator from now on, and after the next start, unless one of a higher term, or
+    /// another of the same, was heard of.
+    ///
+    /// # Errors
+    /// Where that can't be kept. The one that is followed instead is told by [`Identity::followed`].
+    pub fn follow(&self, coordinator: &Followed) -> Result<bool, TransportError> {
+        let mut followed = self.followed.write().unwrap_or_else(PoisonError::into_inner);
+        if *coordinator == *followed {
+            return Ok(true);
+        }
+        let same = coordinator.term == followed.term && coordinator.claim == followed.claim;
+        if coordinator.term < followed.term || coordinator.term == followed.term && !same {
+            return Ok(false);
+        }
+        if let Some(folder) = &self.folder {
+            write(&folder.join(FOLLOWED), &serde_json::to_string(coordinator)?)?;
+        }
+        *followed = coordinator.clone();
+        Ok(true)
     }
 
     /// Connects to the agent of another node.
@@ -237,6 +296,17 @@ impl Identity {
         let role = Role::Agent(node.clone());
         let (_, connection) = dial(&address.to_string(), &role, &self.client, &greeting).await?;
         Ok(connection.retype())
+    }
+}
+
+fn remove(path: &Path) -> Result<(), TransportError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(TransportError::File {
+            action: "remove",
+            path: path.to_owned(),
+            reason: error.to_string(),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -264,7 +334,7 @@ async fn first_of(
 }
 
 /// Connects, shows the certificate, greets, and hears the answer.
-async fn dial(
+pub(super) async fn dial(
     address: &str,
     role: &Role,
     config: &Arc<ClientConfig>,

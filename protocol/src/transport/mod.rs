@@ -31,6 +31,7 @@ mod identity;
 mod outbox;
 mod peers;
 mod seal;
+mod successor;
 mod token;
 mod verify;
 
@@ -42,8 +43,9 @@ pub use frame::{Connection, FrameReceiver, FrameSender, MAX_BODY, MAX_HEADER};
 pub use greeting::{Greeting, Reply};
 pub use identity::Identity;
 pub use outbox::{Outbox, OutboxError};
-pub use peers::{Members, PeerConnection, PeerListener};
+pub use peers::{Arrival, Members, PeerConnection, PeerListener, SuccessorConnection};
 pub use seal::{Seal, Sealer, Trust};
+pub use successor::Successor;
 pub use token::{Secret, Token, TokenError};
 pub use verify::{Fingerprint, Holder, Role};
 

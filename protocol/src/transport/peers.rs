@@ -4,6 +4,7 @@ use super::TransportError;
 use super::{Acceptor, Connection, Greeting, Guest, Holder, Identity, RefusalKind, Role};
 use crate::cluster::NodeName;
 use crate::cluster::peer::PeerMessage;
+use crate::cluster::succession::{FromSuccessor, ToSuccessor};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -34,10 +35,24 @@ impl Members {
 /// A peer's connection.
 pub type PeerConnection = Connection<PeerMessage, PeerMessage>;
 
+/// The connection of a coordinator that carries on for a lost one.
+pub type SuccessorConnection = Connection<ToSuccessor, FromSuccessor>;
+
+/// Somebody who has connected, and proved who it is.
+#[derive(Debug)]
+// As short-lived as a message.
+#[allow(clippy::large_enum_variant)]
+pub enum Arrival {
+    /// The agent of that node.
+    Peer(NodeName, PeerConnection),
+    /// One with a certificate of the role coordinator.
+    Successor(SuccessorConnection),
+}
+
 /// Listens for other agents.
 #[derive(Debug)]
 pub struct PeerListener {
-    peers: mpsc::Receiver<(NodeName, PeerConnection)>,
+    peers: mpsc::Receiver<Arrival>,
     address: SocketAddr,
     task: tokio::task::JoinHandle<()>,
 }
@@ -68,8 +83,8 @@ impl PeerListener {
         self.address
     }
 
-    /// The next peer, by the name in its certificate. May be cancelled without loss.
-    pub async fn accept(&mut self) -> Option<(NodeName, PeerConnection)> {
+    /// The next one. May be cancelled without loss.
+    pub async fn accept(&mut self) -> Option<Arrival> {
         self.peers.recv().await
     }
 }
@@ -84,7 +99,7 @@ async fn listen(
     listener: TcpListener,
     acceptor: Arc<Acceptor>,
     members: Members,
-    peers: mpsc::Sender<(NodeName, PeerConnection)>,
+    peers: mpsc::Sender<Arrival>,
 ) {
     loop {
         match listener.accept().await {
@@ -112,10 +127,11 @@ async fn admit(
     acceptor: &Acceptor,
     members: &Members,
     stream: TcpStream,
-) -> Result<(NodeName, PeerConnection), TransportError> {
+) -> Result<Arrival, TransportError> {
     let guest = acceptor.accept(stream).await?;
     match known(&guest, members) {
-        Ok(node) => Ok((node, guest.welcome().await?)),
+        Ok(Role::Agent(node)) => Ok(Arrival::Peer(node, guest.welcome().await?)),
+        Ok(Role::Coordinator) => Ok(Arrival::Successor(guest.welcome().await?)),
         Err(reason) => {
             guest.refuse(RefusalKind::Certificate, &reason).await;
             Err(TransportError::Unfit(reason))
@@ -123,20 +139,25 @@ async fn admit(
     }
 }
 
-fn known(guest: &Guest, members: &Members) -> Result<NodeName, String> {
+fn known(guest: &Guest, members: &Members) -> Result<Role, String> {
     match (guest.holder(), guest.greeting()) {
         (Holder::Stranger { reason, .. }, _) => Err(reason.clone()),
         (Holder::Member { .. }, Greeting::Join { .. }) => {
             Err("an agent can't let anybody join: the coordinator does".to_owned())
         }
-        (Holder::Member { role: Role::Agent(node), .. }, _) if members.contains(node) => {
-            Ok(node.clone())
+        (Holder::Member { role: Role::Coordinator, .. }, Greeting::Successor { .. }) => {
+            Ok(Role::Coordinator)
         }
-        (Holder::Member { role: Role::Agent(node), .. }, _) => {
+        (Holder::Member { role: Role::Agent(node), .. }, Greeting::Member { .. })
+            if members.contains(node) =>
+        {
+            Ok(Role::Agent(node.clone()))
+        }
+        (Holder::Member { role: Role::Agent(node), .. }, Greeting::Member { .. }) => {
             Err(format!("{node} is not, or no longer, a member"))
         }
         (Holder::Member { role, .. }, _) => {
-            Err(format!("its certificate is for {role}, not for an agent"))
+            Err(format!("its certificate is for {role}, which has nothing to say here"))
         }
     }
 }

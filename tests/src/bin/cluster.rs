@@ -1,9 +1,12 @@
 //! The end-to-end tests of the cluster: nodes of namespaces, killed, cut off and brought back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ckptd_tests::cluster::demo;
 use ckptd_tests::cluster::suite::{self, Case, Stage};
@@ -24,6 +27,16 @@ struct Options {
     /// List the tests
     #[arg(long)]
     list: bool,
+    /// Let somebody die at every numbered step of a checkpoint, a move and a restart instead; those that
+    /// passed already with this executable are left out
+    #[arg(long)]
+    faults: bool,
+    /// Let nodes leave, be lost and join at random instead, from this seed
+    #[arg(long, value_name = "SEED")]
+    history: Option<u64>,
+    /// How long a history is, in seconds
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
     /// Run each that often
     #[arg(long, default_value_t = 1)]
     times: usize,
@@ -68,6 +81,17 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         demo::run(&stage)?;
         return Ok(true);
     }
+    if let Some(first) = options.history {
+        for seed in first..first + options.times as u64 {
+            println!("history {seed}");
+            suite::history::run(&stage, seed, Duration::from_secs(options.seconds))?;
+            println!("pass history {seed}");
+        }
+        return Ok(true);
+    }
+    if options.faults {
+        return faults(&workspace, &stage, &options.names);
+    }
     let began = Instant::now();
     let (light, heavy): (VecDeque<_>, VecDeque<_>) =
         cases.iter().flat_map(|case| std::iter::repeat_n(case, options.times)).partition(light);
@@ -86,6 +110,71 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         began.elapsed().as_secs_f64()
     );
     Ok(failed == 0)
+}
+
+/// Runs all faults, going on where the run before was cut off.
+fn faults(
+    workspace: &Workspace,
+    stage: &Stage,
+    names: &[String],
+) -> Result<bool, Box<dyn std::error::Error>> {
+    let mut passed = Passed::load(workspace)?;
+    let mut all = suite::faults::all();
+    all.retain(|fault| names.is_empty() || names.iter().any(|name| fault.name().contains(name)));
+    let mut failed = 0;
+    for fault in &all {
+        let name = fault.name();
+        if passed.names.contains(&name) {
+            continue;
+        }
+        let started = Instant::now();
+        match suite::faults::run(stage, *fault) {
+            Ok(()) => {
+                println!("pass {name} ({:.1} s)", started.elapsed().as_secs_f64());
+                passed.add(&name)?;
+            }
+            Err(failure) => {
+                failed += 1;
+                println!("FAIL {name} ({:.1} s): {failure}", started.elapsed().as_secs_f64());
+            }
+        }
+    }
+    println!("{} of {} faults survived", all.len() - failed, all.len());
+    Ok(failed == 0)
+}
+
+/// What has passed with one executable: a file of names below a line that says which it was.
+struct Passed {
+    file: PathBuf,
+    names: BTreeSet<String>,
+}
+
+impl Passed {
+    fn load(workspace: &Workspace) -> std::io::Result<Passed> {
+        let executable = std::fs::metadata(&workspace.ckptd)?;
+        let built =
+            executable.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let head =
+            format!("{} {} {}", workspace.ckptd.display(), executable.len(), built.as_nanos());
+        let file = workspace.repository.join("target/faults.passed");
+        let known = std::fs::read_to_string(&file).unwrap_or_default();
+        let mut lines = known.lines();
+        let names = match lines.next() {
+            Some(first) if first == head => lines.map(str::to_owned).collect(),
+            _ => {
+                std::fs::write(&file, format!("{head}\n"))?;
+                BTreeSet::new()
+            }
+        };
+        Ok(Passed { file, names })
+    }
+
+    fn add(&mut self, name: &str) -> std::io::Result<()> {
+        let mut file = OpenOptions::new().append(true).open(&self.file)?;
+        writeln!(file, "{name}")?;
+        self.names.insert(name.to_owned());
+        Ok(())
+    }
 }
 
 #[derive(Default)]

@@ -14,8 +14,11 @@ use clap::Parser;
 
 /// Checkpoint, kill, restart: that often.
 const GENERATIONS: usize = 3;
-/// Seconds of its own time that a job works: long enough for all generations.
+/// Seconds of its own time that a job works which does not wait for [`END`]: long enough for all generations.
 const WORK_SECONDS: &str = "8";
+/// Jobs of MPI go on until this file is in their working directory: no test depends on how fast the
+/// machine is.
+const END: &str = "end";
 /// How long a program may take to say that it has started, and to end.
 const LIMIT: Duration = Duration::from_secs(90);
 /// Time that the job runs between two checkpoints.
@@ -120,7 +123,7 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
     let script = |name: &str| tests.join("real").join(name).display().to_string();
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let queens = |launch: &str, program: &Path| {
-        let arguments = format!("{} --ballast 16 --chat 40 --least {WORK_SECONDS}", QUEENS.0);
+        let arguments = format!("{} --ballast 16 --chat 40 --until {END}", QUEENS.0);
         words(&format!("{launch} {} {arguments}", program.display()))
     };
     let open_mpi_command = queens("mpirun.openmpi --oversubscribe -np 4", &open_mpi);
@@ -148,7 +151,17 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         ("PMIX_MCA_gds", "ds21,ds12,hash"),
         ("OMPI_MCA_mpi_preconnect_mpi", "0"),
     ];
-    let mpich = real("mpich", queens("mpiexec.hydra -np 2", &mpich), "rank 1 of 2", QUEENS.1);
+    let mpich_command = queens("mpiexec.hydra -np 2", &mpich);
+    let mut mpich_separable =
+        real("mpich-separable", mpich_command.clone(), "rank 1 of 2", QUEENS.1);
+    mpich_separable.environment = vec![("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")];
+    let mut mpich_default = real("mpich-default", mpich_command, "rank 1 of 2", QUEENS.1);
+    mpich_default.environment = vec![("UCX_TLS", "all"), ("MPIR_CVAR_NOLOCAL", "0")];
+    let allreduce = format!(
+        "mpirun.openmpi --oversubscribe -np 3 /usr/bin/python3 {} {END}",
+        script("allreduce.py")
+    );
+    let allreduce = real("mpi4py", words(&allreduce), "rank 2 of 3", "allreduce: right");
     let python = vec!["python3".to_owned(), script("threads.py"), WORK_SECONDS.to_owned()];
     let redis = vec!["python3".to_owned(), script("redis.py"), WORK_SECONDS.to_owned()];
     let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
@@ -158,7 +171,9 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         real("redis", redis, "started", "redis: right"),
         real("bash-pipeline", pipeline, "started", "pipeline: right"),
         Real { named: true, ..default },
-        Real { named: true, ..mpich },
+        mpich_separable,
+        mpich_default,
+        allreduce,
     ])
 }
 
@@ -176,6 +191,7 @@ fn generations(
     environment.push(("OMPI_ALLOW_RUN_AS_ROOT", "1"));
     environment.push(("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"));
     if plain {
+        end(&home)?;
         return by_itself(real, account, &home, &environment);
     }
     for (variable, value) in environment {
@@ -199,11 +215,17 @@ fn generations(
         job.restart(&[]).map_err(told)?;
         job.wait_until_up().map_err(told)?;
     }
+    end(&home)?;
     job.must_succeed(LIMIT)?;
     if !job.output().lines().any(|line| line.trim_end() == real.answer) {
         return Err(Failure(format!("no line \"{}\"\n{}", real.answer, job.dump())));
     }
     Ok(())
+}
+
+/// Lets a job of MPI come to its end.
+fn end(home: &Path) -> Result<(), Failure> {
+    std::fs::write(home.join(END), "").map_err(|e| Failure(format!("failed to write {END}: {e}")))
 }
 
 fn by_itself(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,11 +10,13 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::job::ClusterJob;
-use super::{Background, Cluster, Node, Output, Spec, until};
+use super::{Background, Cluster, HOME, Node, Output, Spec, until};
 use crate::job::Failure;
 
 /// The coordinator's port.
 const PORT: u16 = 7070;
+/// The folder of armed steps in a node's home.
+const FAULTS: &str = "faults";
 /// How long a coordinator or an agent may take to come up.
 const UP_LIMIT: Duration = Duration::from_secs(20);
 
@@ -30,12 +33,21 @@ pub struct Setup {
     pub agents: usize,
     /// On more nodes than these a job's checkpoints go by the command tree; None: as usual.
     pub tree_above: Option<u32>,
+    /// Whether agents can be made to stand at numbered steps.
+    pub faults: bool,
 }
 
 impl Setup {
     /// `nodes` nodes of two slots, and a grace of 3 s.
     pub fn new(nodes: usize) -> Setup {
-        Setup { spec: Spec::new(nodes), grace: 3, slots: 2, agents: nodes, tree_above: None }
+        Setup {
+            spec: Spec::new(nodes),
+            grace: 3,
+            slots: 2,
+            agents: nodes,
+            faults: false,
+            tree_above: None,
+        }
     }
 }
 
@@ -44,6 +56,8 @@ impl Setup {
 pub struct Ckptd {
     // The daemons go before their machines.
     coordinator: Mutex<Option<Background>>,
+    /// The node that it is on.
+    head: AtomicUsize,
     agents: Mutex<BTreeMap<usize, Background>>,
     token: String,
     setup: Setup,
@@ -60,6 +74,7 @@ impl Ckptd {
         cluster.share(ckptd)?;
         let mut all = Ckptd {
             coordinator: Mutex::default(),
+            head: AtomicUsize::new(usize::from(!setup.spec.head)),
             agents: Mutex::default(),
             token: String::new(),
             setup,
@@ -95,7 +110,7 @@ impl Ckptd {
 
     /// The coordinator's machine.
     pub fn coordinator_node(&self) -> &Node {
-        self.node(usize::from(!self.setup.spec.head))
+        self.node(self.head.load(Ordering::Relaxed))
     }
 
     /// The coordinator's address and port.
@@ -108,8 +123,26 @@ impl Ckptd {
     /// # Errors
     /// When it does not.
     pub fn start_coordinator(&self) -> Result<(), Failure> {
-        let (address, grace) = (self.coordinator_address(), self.setup.grace.to_string());
-        let words = ["ckptd", "coordinator", "--listen", &address, "--grace", &grace];
+        let grace = self.setup.grace.to_string();
+        *lock(&self.coordinator) = Some(self.begin_coordinator(&["--grace", &grace])?);
+        Ok(())
+    }
+
+    /// Carries on for the coordinator on another node, from a copy of its log; the coordinator before
+    /// is handed back, whatever has become of it.
+    ///
+    /// # Errors
+    /// When it is refused, or does not answer.
+    pub fn recover_coordinator(&self, number: usize) -> Result<Background, Failure> {
+        let lost = lock(&self.coordinator).take().ok_or(Failure("no coordinator runs".into()))?;
+        self.head.store(number, Ordering::Relaxed);
+        *lock(&self.coordinator) = Some(self.begin_coordinator(&["--recover"])?);
+        Ok(lost)
+    }
+
+    fn begin_coordinator(&self, options: &[&str]) -> Result<Background, Failure> {
+        let address = self.coordinator_address();
+        let words = [&["ckptd", "coordinator", "--listen", &address], options].concat();
         let tree = self.setup.tree_above.map(|nodes| nodes.to_string());
         let environment: Vec<(&str, &str)> =
             tree.iter().map(|nodes| ("CKPTD_TREE_ABOVE", nodes.as_str())).collect();
@@ -122,8 +155,7 @@ impl Ckptd {
             Ok((asked.status == 0).then_some(()))
         });
         answers.map_err(|failure| running.explain(&failure))?;
-        *lock(&self.coordinator) = Some(running);
-        Ok(())
+        Ok(running)
     }
 
     /// Kills the coordinator with SIGKILL.
@@ -175,7 +207,15 @@ impl Ckptd {
     pub fn join(&self, number: usize, token: &str, name: &str) -> Result<Background, Failure> {
         let slots = self.setup.slots.to_string();
         let words = ["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
-        self.node(number).spawn(&[&words[..], &["--allow-root"]].concat(), &[])
+        let folder = format!("{HOME}/{FAULTS}");
+        let faults = [("CKPTD_FAULT_DIR", folder.as_str())];
+        let environment = if self.setup.faults { &faults[..] } else { &[] };
+        self.node(number).spawn(&[&words[..], &["--allow-root"]].concat(), environment)
+    }
+
+    /// The folder on the outside in which steps of a node's agent are armed.
+    pub fn faults(&self, number: usize) -> PathBuf {
+        self.node(number).disk().join("home").join(FAULTS)
     }
 
     /// Kills the agent of a node with SIGKILL; its jobs' processes are left alone.
@@ -278,6 +318,15 @@ impl Ckptd {
     ) -> Result<ClusterJob<'_>, Failure> {
         let words = [&["ckptd", "run", "--name", name], options, &["--"], command].concat();
         let launcher = self.node(number).spawn(&words, &[])?;
+        Ok(ClusterJob::new(self, name, launcher))
+    }
+
+    /// `ckptd restart NAME` on a node, in the background.
+    ///
+    /// # Errors
+    /// When the node is down.
+    pub fn restart(&self, number: usize, name: &str) -> Result<ClusterJob<'_>, Failure> {
+        let launcher = self.node(number).spawn(&["ckptd", "restart", name], &[])?;
         Ok(ClusterJob::new(self, name, launcher))
     }
 

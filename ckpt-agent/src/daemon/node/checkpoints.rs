@@ -16,6 +16,7 @@ use crate::daemon::control::RelayState;
 use crate::daemon::copies;
 use crate::daemon::event::{Copied, Event};
 use crate::daemon::relay::Order;
+use crate::fault;
 
 /// How long relays may take to stand still.
 const PAUSE_LIMIT: Duration = Duration::from_secs(2);
@@ -78,7 +79,8 @@ impl Node {
 
     pub(super) fn resume_relays(&mut self, key: &InstanceKey) {
         let Some(instance) = self.instances.get_mut(key) else { return };
-        if instance.paused.take().is_some() {
+        let withheld = std::mem::take(&mut instance.withheld);
+        if instance.paused.take().is_some() || withheld {
             for relay in &instance.relays {
                 relay.order(Order::Resume);
             }
@@ -101,6 +103,7 @@ impl Node {
         let of = key.clone();
         let task = tokio::spawn(async move {
             let place = folder.clone();
+            fault::point("copy");
             let gather = move || {
                 let user = user.transpose()?.flatten();
                 copies::facts(&place, checkpoint, &features, user.as_ref())
@@ -118,6 +121,7 @@ impl Node {
                     Err(reason) => warnings.push(format!("no copy on {node}: {reason}")),
                 }
             }
+            fault::point("copied");
             let copied = Copied { key: of, checkpoint, summary, facts, holders, warnings };
             events.tell(Event::Copied(Box::new(copied)));
         });
@@ -180,6 +184,7 @@ impl Node {
                     result = Err(format!("the copy on {node} lacks its commit mark: {reason}"));
                 }
             }
+            fault::point("marked");
             events.tell(Event::Marked(of, checkpoint, result));
         });
     }

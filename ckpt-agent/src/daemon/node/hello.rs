@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use protocol::cluster::agent::{FromAgent, HeldInstance};
+use protocol::cluster::succession::Followed;
 use protocol::cluster::{Epoch, VERSION};
 
 use super::Node;
@@ -30,7 +31,8 @@ impl Node {
             .collect();
         let profile = self.parts.profile.clone();
         let holdings = self.parts.folders.holdings();
-        let hello = FromAgent::Hello { version: VERSION, profile, instances, holdings };
+        let term = self.parts.identity.followed().term;
+        let hello = FromAgent::Hello { version: VERSION, term, profile, instances, holdings };
         if let Some(coordinator) = &mut self.coordinator {
             coordinator.hello_sent = boot_time();
             let _ = coordinator.queue.send((hello, Vec::new()));
@@ -39,12 +41,17 @@ impl Node {
 
     pub(super) fn welcome(
         &mut self,
+        followed: &Followed,
         heartbeat: Duration,
         lease: Duration,
         epochs: &BTreeMap<String, Epoch>,
     ) {
+        if !self.is_followed(followed) {
+            return;
+        }
         let Some(coordinator) = &mut self.coordinator else { return };
         coordinator.welcome = true;
+        coordinator.term = Some(followed.term);
         coordinator.unanswered = 0;
         self.lease.welcome(lease, coordinator.hello_sent);
         self.beat.send_replace(heartbeat.max(SHORTEST_BEAT));

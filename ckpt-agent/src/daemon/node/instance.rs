@@ -1,18 +1,21 @@
 //! What is known of one instance on this node.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::{
-    InstanceSettings, JobUser, LaunchOrder, PrepareOrder, RelayLink, ShellCall,
+    InstanceSettings, JobUser, LaunchOrder, PrepareOrder, RelayLink, RelaySide, ShellCall, Skipped,
 };
 use protocol::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
 
+use crate::daemon::absent::Absent;
 use crate::daemon::console::ConsoleHandle;
 use crate::daemon::control::Control;
+use crate::daemon::node::fallen::Resting;
 use crate::daemon::node::shell_calls::ShellEnd;
 use crate::daemon::relay::RelayHandle;
 
@@ -60,6 +63,16 @@ pub struct Instance {
     pub relays: Vec<RelayHandle>,
     /// The way to the remote shell that started it.
     pub shell: Option<ShellEnd>,
+    /// Its connections whose peers have departed, and what is known of them.
+    pub absent: Absent,
+    /// Which those are.
+    pub skipped: Vec<Skipped>,
+    /// Looks whether it only waits, in a job that does without some of its daemons.
+    pub rest: Option<Resting>,
+    /// Its sides of relays that bring output of the job to its console.
+    pub sinks: BTreeSet<RelaySide>,
+    /// Its relays write nothing until the job goes on after a checkpoint.
+    pub withheld: bool,
     /// Links that came before their relays.
     pub links: Vec<RelayLink>,
     /// Taken over from an agent that died.
@@ -151,6 +164,11 @@ impl Instance {
             console: None,
             relays: Vec::new(),
             shell: None,
+            absent: Absent::default(),
+            skipped: Vec::new(),
+            rest: None,
+            sinks: BTreeSet::new(),
+            withheld: false,
             links: Vec::new(),
             adopted: false,
             relays_lost: None,

@@ -156,7 +156,9 @@ impl Node {
         instance.state = if is_restored { State::Complete } else { State::Running };
         instance.control.lease(self.lease.until());
         let root = started.root.unwrap_or_default();
-        let sides = started.relays.iter().map(|end| end.side.clone()).collect();
+        let sinks = started.sinks.iter().map(|(side, _)| side.clone());
+        let sides = started.relays.iter().map(|end| end.side.clone()).chain(sinks).collect();
+        let outputs = started.outputs.clone();
         let (moved, warnings) = (started.moved.clone(), started.warnings.clone());
         if let Err(reason) = self.tie(key, started) {
             self.tell(FromAgent::NotMade { key: key.clone(), reason });
@@ -164,7 +166,7 @@ impl Node {
         }
         if is_restored {
             let (key, listeners) = (key.clone(), moved);
-            self.tell(FromAgent::Restored { key, relays: sides, listeners, warnings });
+            self.tell(FromAgent::Restored { key, relays: sides, outputs, listeners, warnings });
         } else {
             self.tell(FromAgent::Launched { key: key.clone(), root });
             warnings.into_iter().for_each(|text| self.warn(key, text));
@@ -198,10 +200,12 @@ impl Node {
             });
             handles.push(self.carry(key, end, link).map_err(failed)?);
         }
+        let absent = self.hold_absent(key, started.absent).map_err(failed)?;
         let shell = started.shell_link.map(|link| self.serve_shell(key, link)).transpose();
         let shell = shell.map_err(failed)?;
         if let Some(instance) = self.instances.get_mut(key) {
             instance.shell = shell;
+            instance.absent = absent;
             for link in std::mem::take(&mut instance.links) {
                 match handles.iter().find(|relay| relay.side == link.side) {
                     Some(relay) => relay.order(Order::Link(link)),
@@ -211,6 +215,9 @@ impl Node {
             instance.relays.extend(handles);
             instance.console = console;
             instance.tell_shell();
+        }
+        for (side, prefix) in started.sinks {
+            self.sink(key, side, prefix, None).map_err(failed)?;
         }
         Ok(())
     }

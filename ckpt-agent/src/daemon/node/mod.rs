@@ -2,6 +2,8 @@
 
 mod checkpoints;
 mod ending;
+mod fallen;
+mod following;
 mod hello;
 mod instance;
 mod launching;
@@ -17,7 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::cluster::agent::{FromAgent, NodeProfile};
-use protocol::cluster::{Epoch, InstanceKey, NodeName};
+use protocol::cluster::{Epoch, InstanceKey, NodeName, Term};
+use protocol::transport::{Identity, Members};
 use tokio::sync::mpsc::{Sender, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
@@ -35,6 +38,7 @@ use super::lease::{BootTime, Lease, boot_time};
 use super::link::Message;
 use super::peers::Peers;
 use super::relay::Hub;
+use super::replica::Replica;
 use super::tree::{Tree, TreeEvent};
 use crate::rewire::WirePort;
 
@@ -57,8 +61,12 @@ pub struct Parts {
     pub start_control: StartControl,
     /// Other agents.
     pub peers: Peers,
+    /// Its certificate, and whom it follows.
+    pub identity: Arc<Identity>,
+    /// Its copy of the coordinator's folder.
+    pub replica: Replica,
     /// Who may connect as another agent.
-    pub members: protocol::transport::Members,
+    pub members: Members,
     /// Relays.
     pub hub: Hub,
     /// Where connections of jobs arrive.
@@ -79,6 +87,10 @@ struct Coordinator {
     queue: UnboundedSender<Message<FromAgent>>,
     hello_sent: BootTime,
     welcome: bool,
+    /// Its term, once it has said it.
+    term: Option<Term>,
+    /// When it last said anything.
+    heard: BootTime,
     unanswered: u32,
 }
 
@@ -144,7 +156,9 @@ impl Node {
             Event::Disconnected { connection } => self.disconnected(connection),
             Event::Refused(reason) => return Verdict::Refused(reason),
             Event::Coordinator { connection, message, body } => {
-                if self.coordinator.as_ref().is_some_and(|known| known.number == connection) {
+                let known = self.coordinator.as_mut();
+                if let Some(known) = known.filter(|known| known.number == connection) {
+                    known.heard = boot_time();
                     return self.obey(message, body);
                 }
             }
@@ -162,8 +176,15 @@ impl Node {
             Event::AllFound => self.all_found(),
             Event::Console(key, report) => self.console(&key, report),
             Event::Relay(key, event) => self.relay(&key, event),
+            Event::OtherInits(key, answer) => {
+                // Whoever asked may have gone with its instance.
+                let _ = answer.send(self.other_inits(&key));
+            }
+            Event::Rest(key, waits) => self.rests(&key, waits),
             Event::RelaysPaused(key, number, result) => self.relays_paused(&key, number, result),
             Event::Tree(event) => self.tree(*event),
+            Event::Replica(report) => self.tell(FromAgent::Replica(report)),
+            Event::Successor(question) => self.successor(question),
             Event::Client(event) => self.client(event),
             Event::Shell(caller) => self.called(*caller),
             Event::ShellSignal(key, signal) => self.shell_signal(&key, signal),
@@ -203,8 +224,15 @@ impl Node {
         let host = self.parts.host.unwrap_or(local);
         self.parts.profile.address = SocketAddr::new(host, self.parts.profile.address.port());
         self.parts.profile.wire = SocketAddr::new(host, self.parts.profile.wire.port());
-        let coordinator =
-            Coordinator { number, queue, hello_sent: 0, welcome: false, unanswered: 0 };
+        let coordinator = Coordinator {
+            number,
+            queue,
+            hello_sent: 0,
+            welcome: false,
+            term: None,
+            heard: 0,
+            unanswered: 0,
+        };
         self.coordinator = Some(coordinator);
         if self.looked_for {
             self.say_hello();

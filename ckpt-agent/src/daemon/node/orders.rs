@@ -23,9 +23,9 @@ impl Node {
             return Verdict::GoOn;
         }
         match message {
-            ToAgent::Welcome { heartbeat_ms, lease_ms, epochs } => {
+            ToAgent::Welcome { coordinator, heartbeat_ms, lease_ms, epochs } => {
                 let millis = Duration::from_millis;
-                self.welcome(millis(heartbeat_ms), millis(lease_ms), &epochs);
+                self.welcome(&coordinator, millis(heartbeat_ms), millis(lease_ms), &epochs);
             }
             ToAgent::Refused { reason } => return Verdict::Refused(reason),
             ToAgent::Heard { sequence } => self.heard(sequence),
@@ -58,13 +58,21 @@ impl Node {
                 }
             }
             ToAgent::Prepare(order) => self.prepare(*order),
-            ToAgent::Restore { key, connections } => self.restore(&key, connections),
-            ToAgent::Go { key, links } => {
+            ToAgent::Restore { key, connections, skipped } => {
+                self.restore(&key, connections, skipped);
+            }
+            ToAgent::Go { key, links, fallen } => {
                 self.links(&key, links);
+                if let Some(fallen) = fallen {
+                    self.fall_back(&key, fallen);
+                }
                 self.go(&key);
             }
             ToAgent::Links { key, links } => self.links(&key, links),
-            ToAgent::Kill { job, below } => self.kill_below(job, below),
+            ToAgent::Kill { job, below } => {
+                crate::fault::point("kill");
+                self.kill_below(job, below);
+            }
             ToAgent::Keep { job, images } => self.keep(&job, &images),
             ToAgent::ShellRuns { call, instance, node } => self.shell_runs(&call, instance, node),
             ToAgent::ShellFailed { call, reason } => self.shell_failed(&call, reason),
@@ -76,6 +84,7 @@ impl Node {
                 self.to_console(&key, ConsoleOrder::Resize(window));
             }
             ToAgent::Client { client, line } => self.clients.answer(client, line),
+            ToAgent::Replica(order) => self.parts.replica.order(order, body),
             ToAgent::Farewell => return Verdict::End,
         }
         Verdict::GoOn
@@ -88,8 +97,14 @@ impl Node {
     }
 
     fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
+        let withheld = self.withhold_outputs(key);
         match self.instances.get(key).map(|instance| instance.console.as_ref()) {
-            Some(Some(console)) => console.order(ConsoleOrder::Drain(checkpoint)),
+            Some(Some(console)) => match withheld {
+                Some(withheld) => {
+                    console.order_after(withheld, ConsoleOrder::Drain(checkpoint));
+                }
+                None => console.order(ConsoleOrder::Drain(checkpoint)),
+            },
             _ => {
                 let reason = "the job's console is not here".to_owned();
                 self.fail(key, checkpoint, Step::Drain, reason);

@@ -88,6 +88,11 @@ impl Node {
 
     /// After a new connection: ends that the coordinator may have missed.
     pub(super) fn report_ends_again(&mut self) {
+        for (key, instance) in &self.instances {
+            if let Some(rest) = instance.rest.as_ref().filter(|rest| rest.waits) {
+                self.tell(FromAgent::Rest { key: key.clone(), waits: rest.waits });
+            }
+        }
         let keys: Vec<_> = self.instances.keys().cloned().collect();
         for key in keys {
             let Some(instance) = self.instances.get(&key) else { continue };
@@ -132,6 +137,11 @@ impl Node {
         let Some(instance) = self.instances.get_mut(key) else { return };
         match event {
             RelayEvent::Closed(end) => instance.control.close_end(end),
+            RelayEvent::OrphanEnded(side, status) => {
+                if let Some(pid) = child_of_link(&side.relay) {
+                    self.tell(FromAgent::OrphanEnded { key: key.clone(), pid, status });
+                }
+            }
             RelayEvent::Done(side) => {
                 instance.relays.retain(|relay| relay.side != side);
                 instance.open_gates();
@@ -144,4 +154,9 @@ impl Node {
             }
         }
     }
+}
+
+/// The process whose stand-ins a link is between, by its name.
+fn child_of_link(relay: &str) -> Option<i32> {
+    relay.rsplit_once("#link")?.1.parse().ok()
 }

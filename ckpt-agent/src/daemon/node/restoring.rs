@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::{FromAgent, OuterSocket, PrepareOrder, Rewire};
+use protocol::cluster::agent::{FromAgent, OuterSocket, PrepareOrder, Rewire, Skipped};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
@@ -14,6 +14,7 @@ use crate::daemon::control::{Adopted, Control, RestoreSetup, Setup};
 use crate::daemon::copies;
 use crate::daemon::event::Event;
 use crate::daemon::wiring;
+use crate::fault;
 
 /// How long making all connections of an instance may take.
 const WIRE_LIMIT: Duration = Duration::from_secs(20);
@@ -23,6 +24,7 @@ const LONGEST_RECORD: u64 = 1024 * 1024;
 impl Node {
     pub(super) fn prepare(&mut self, order: PrepareOrder) {
         let key = order.key.clone();
+        fault::point("prepare");
         if self.instances.contains_key(&key) {
             return tracing::warn!(%key, "the instance is here already");
         }
@@ -60,6 +62,7 @@ impl Node {
                     copies::fetch(&peers, &holders, &of.job, image, &folder, checkpoint).await?;
                 }
                 copies::complete(&folder, checkpoint).await?;
+                fault::point("fetched");
                 let of_part = move || {
                     copies::place(&folder, checkpoint, user.as_ref());
                     wiring::outer_sockets(&folder, checkpoint, &assignment, part)
@@ -92,7 +95,12 @@ impl Node {
         }
     }
 
-    pub(super) fn restore(&mut self, key: &InstanceKey, connections: Vec<Rewire>) {
+    pub(super) fn restore(
+        &mut self,
+        key: &InstanceKey,
+        connections: Vec<Rewire>,
+        skipped: Vec<Skipped>,
+    ) {
         let user = match self.instances.get(key).map(|known| self.user_for(&known.record.user)) {
             Some(Ok(user)) => user,
             Some(Err(reason)) => return self.tell(FromAgent::NotMade { key: key.clone(), reason }),
@@ -107,6 +115,8 @@ impl Node {
             return;
         };
         instance.state = State::Starting;
+        fault::point("rewire");
+        instance.skipped.clone_from(&skipped);
         let setup = Setup {
             key: key.clone(),
             host_name: order.logical_node.to_string(),
@@ -124,8 +134,14 @@ impl Node {
         tokio::spawn(async move {
             let result = async {
                 let deadline = Instant::now() + WIRE_LIMIT;
-                let made =
+                let mut made =
                     wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;
+                fault::point("rewired");
+                let (folder, checkpoint) = (image.clone(), order.checkpoint);
+                let alone =
+                    spawn_blocking(move || wiring::without_peers(&folder, checkpoint, &skipped));
+                let alone = alone.await.unwrap_or_else(|error| Err(error.to_string()))?;
+                made.extend(alone.natives);
                 let restore = RestoreSetup {
                     setup,
                     image,
@@ -140,12 +156,14 @@ impl Node {
                         of.job, order.image.0, order.checkpoint, of.epoch
                     ),
                     connections: made,
+                    absent: alone.fars,
                 };
                 spawn_blocking(move || control.restore(restore))
                     .await
                     .unwrap_or_else(|error| Err(error.to_string()))
             };
             let result = result.await;
+            fault::point("restored");
             events.tell(Event::Made(of, result));
         });
     }
@@ -159,6 +177,7 @@ impl Node {
             return;
         }
         instance.held = false;
+        fault::point("go");
         let (control, events, of) =
             (instance.control.clone(), self.parts.events.clone(), key.clone());
         tokio::task::spawn_blocking(move || events.tell(Event::Running(of, control.go())));

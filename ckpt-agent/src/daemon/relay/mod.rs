@@ -48,6 +48,10 @@ pub enum Order {
     },
     /// Go on.
     Resume,
+    /// Nobody has the other side, for good: everything is taken, nothing comes.
+    Silence,
+    /// Write nothing more until [`Order::Resume`]; told once nothing is being written.
+    Withhold(oneshot::Sender<()>),
     /// No process is left that could read.
     Deserted,
     /// The end of a process may be passed on: what it had written is there.
@@ -86,6 +90,12 @@ impl RelayHandle {
     pub fn order(&self, order: Order) {
         // A task that has ended has carried everything.
         let _ = self.orders.send(order);
+    }
+
+    /// Writes nothing more. Resolves once that is so; None: it has carried everything.
+    pub fn withhold(&self) -> Option<oneshot::Receiver<()>> {
+        let (done, told) = oneshot::channel();
+        self.orders.send(Order::Withhold(done)).ok().map(|()| told)
     }
 
     /// Stands still; what is here comes back. None: it has carried everything.

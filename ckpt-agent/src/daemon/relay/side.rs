@@ -19,6 +19,7 @@ use crate::daemon::control::{End, RelayEndKind, RelayState};
 use crate::daemon::event::RelayEvent;
 use crate::daemon::native::Native;
 use crate::engine::split::standin::Message;
+use crate::engine::sys::reap::exit_kind;
 
 /// Bytes read at a time.
 const PIECE: usize = 64 * 1024;
@@ -44,6 +45,10 @@ struct Side<R> {
     /// When this side last asked for what it misses.
     asked: Option<Instant>,
     hung_up: u32,
+    /// Nobody has the other side.
+    silent: bool,
+    /// Nothing is written before the job goes on.
+    withheld: bool,
     /// The job has the same open file description, and in it what was not read.
     shared: bool,
     report: R,
@@ -76,6 +81,8 @@ pub async fn carry(
         mark: None,
         asked: None,
         hung_up: 0,
+        silent: false,
+        withheld: false,
         shared,
         report,
     };
@@ -89,7 +96,8 @@ pub async fn carry(
             return side.finish();
         }
         let may_read = side.may_read();
-        let room = if datagrams { buffer.len() } else { side.sending.room().min(buffer.len()) };
+        let whole = datagrams || side.silent;
+        let room = if whole { buffer.len() } else { side.sending.room().min(buffer.len()) };
         let waits = side.waits_for_mark();
         let (native, front) = (side.native.as_ref(), side.to_write());
         tokio::select! {
@@ -144,7 +152,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
             && !self.sending.ended
             && self.sending.room() > 0
             && self.pause.is_none()
-            && self.link().is_some()
+            && (self.silent || self.link().is_some())
     }
 
     fn waits_for_mark(&self) -> bool {
@@ -156,7 +164,8 @@ impl<R: Fn(RelayEvent)> Side<R> {
     }
 
     fn to_write(&self) -> Option<&[u8]> {
-        if self.native.is_none() || !self.carried.kind.writes() || self.is_frozen() {
+        let stands = self.is_frozen() || self.withheld;
+        if self.native.is_none() || !self.carried.kind.writes() || stands {
             return None;
         }
         let front = self.receiving.front();
@@ -295,11 +304,23 @@ impl<R: Fn(RelayEvent)> Side<R> {
                 self.send_mark(checkpoint);
             }
             Order::Resume => {
+                self.withheld = false;
                 let paused = self.pause.take().map(|pause| pause.checkpoint);
                 // The other side may be at the next checkpoint already.
                 self.mark = self.mark.filter(|(checkpoint, _)| Some(*checkpoint) > paused);
             }
-            Order::Deserted => self.lose_reader(),
+            Order::Silence => self.silent = true,
+            Order::Withhold(done) => {
+                self.withheld = true;
+                // Whoever asked may have given up.
+                let _ = done.send(());
+            }
+            Order::Deserted => {
+                if self.silent {
+                    self.receiving.end_at(0);
+                }
+                self.lose_reader();
+            }
             Order::Open => self.carried.gated = false,
         }
         Ok(())
@@ -362,6 +383,9 @@ impl<R: Fn(RelayEvent)> Side<R> {
             Ok(0) => self.end_sending(),
             Ok(length) => {
                 self.hung_up = 0;
+                if self.silent {
+                    return self.drop_word(&buffer[..length]);
+                }
                 let datagram = self.carried.kind == RelayEndKind::Messages;
                 let frame = self.sending.push(datagram, buffer[..length].to_vec()).clone();
                 self.send_frame(&frame);
@@ -374,6 +398,19 @@ impl<R: Fn(RelayEvent)> Side<R> {
                 self.hung_up += 1;
             }
             Err(_) => self.end_sending(),
+        }
+    }
+
+    /// What a process says to somebody who has departed. Only the end of a process is of interest.
+    fn drop_word(&self, bytes: &[u8]) {
+        if self.carried.kind != RelayEndKind::Messages {
+            return;
+        }
+        if let Some(Message::Ended { status }) = Message::decode(bytes) {
+            if let Some(status) = exit_kind(status) {
+                let side = self.carried.side.clone();
+                (self.report)(RelayEvent::OrphanEnded(side, status));
+            }
         }
     }
 

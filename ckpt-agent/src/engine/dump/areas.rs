@@ -9,7 +9,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     Advice, Area, Backing, BlobId, CarriedInode, InodeId, MappedFile, Origin, to_hex,
 };
-use super::super::inodes;
+use super::super::inodes::{self, segments};
 use super::super::objects::{BlobData, DumpContext};
 use super::super::proc::Mapping;
 
@@ -83,7 +83,11 @@ fn plan_file(
     windows: &mut Vec<Window>,
 ) -> Result<Plan> {
     let (path, deleted) = mapping.path();
-    if path.starts_with("anon_inode:") || path.starts_with("socket:") || path.starts_with("/SYSV") {
+    if let Some(inode) = segments::number(mapping).and_then(|at| segments::inode(context, at)) {
+        windows.push(Window { inode, host_pid, mapping: mapping.clone() });
+        return Ok(Plan::Shared(inode));
+    }
+    if path.starts_with("anon_inode:") || path.starts_with("socket:") {
         return Err(refuse(mapping, "cannot be checkpointed"));
     }
     // Shared memory of the kernel's own tmpfs has no path below which it could be found again.

@@ -22,21 +22,22 @@ pub struct Ghost {
 }
 
 impl Ghost {
-    /// Makes one of the process that `remote` has borrowed.
+    /// Makes one of the process that `remote` has borrowed. `shared`: ranges of SysV segments, which know
+    /// how many hold them; their content is in the image already.
     ///
     /// # Errors
     /// No memory or too many processes; the process is as before.
-    pub fn of(remote: &mut Remote<'_>) -> Result<Self> {
+    pub fn of(remote: &mut Remote<'_>, shared: &[(u64, u64)]) -> Result<Self> {
         remote.thread().set_options(FOLLOW_CHILDREN)?;
-        let ghost = Self::through_carrier(remote);
+        let ghost = Self::through_carrier(remote, shared);
         remote.thread().set_options(libc::PTRACE_O_EXITKILL)?;
         ghost
     }
 
-    fn through_carrier(remote: &mut Remote<'_>) -> Result<Self> {
-        let shared = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS) as u64;
-        let (carrier_number, mut carrier) = remote.clone_child(shared)?;
-        let born = Self::born_of(&mut carrier, remote.entry_point(), remote.scratch());
+    fn through_carrier(remote: &mut Remote<'_>, shared: &[(u64, u64)]) -> Result<Self> {
+        let flags = (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_FS) as u64;
+        let (carrier_number, mut carrier) = remote.clone_child(flags)?;
+        let born = Self::born_of(&mut carrier, remote.entry_point(), remote.scratch(), shared);
         // The carrier shares the process's memory: it must be gone before the process goes on, whatever
         // became of the ghost.
         let ended = {
@@ -56,6 +57,7 @@ impl Ghost {
         carrier: &mut StoppedThread,
         entry_point: u64,
         scratch: Option<Scratch>,
+        shared: &[(u64, u64)],
     ) -> Result<Self> {
         let mut loan = Remote::take(carrier, entry_point)?;
         let born = loan.clone_child(libc::CLONE_FILES as u64);
@@ -73,9 +75,15 @@ impl Ghost {
         let all = [0, u64::from(u32::MAX), u64::from(libc::CLOSE_RANGE_UNSHARE)];
         batch.add(libc::SYS_close_range, &all);
         batch.add(libc::SYS_setsid, &[]);
+        for (start, end) in shared {
+            batch.add(libc::SYS_munmap, &[*start, end - start]);
+        }
         let hidden = loan.run(&batch).and_then(|answers| {
-            loan.checked("close_range", answers[0])?;
-            loan.checked("setsid", answers[1])
+            let names = ["close_range", "setsid"].into_iter().chain(std::iter::repeat("munmap"));
+            answers
+                .iter()
+                .zip(names)
+                .try_for_each(|(answer, name)| loan.checked(name, *answer).map(drop))
         });
         loan.abandon();
         let ghost = Self { thread: Some(thread), host_pid };

@@ -26,7 +26,14 @@ pub(super) fn make_ghosts(
     let mut ghosts = Vec::with_capacity(processes.len());
     let mut failure = None;
     for (process, reading) in processes.iter_mut().zip(readings) {
-        let made = process.lend(reading.entry_point).and_then(|mut remote| Ghost::of(&mut remote));
+        let mappings = reading.planned.iter().map(|planned| &planned.mapping);
+        let segments: Vec<(u64, u64)> = mappings
+            .filter(|mapping| mapping.is_segment())
+            .map(|mapping| (mapping.start, mapping.end))
+            .collect();
+        let made = process
+            .lend(reading.entry_point)
+            .and_then(|mut remote| Ghost::of(&mut remote, &segments));
         match made {
             Ok(ghost) => ghosts.push(ghost),
             Err(error) => {

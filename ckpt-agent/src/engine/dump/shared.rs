@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::error::Result;
 use super::super::graph::InodeId;
-use super::super::inodes::content;
+use super::super::inodes::{content, segments};
 use super::super::objects::{BlobData, DumpContext, Extent};
 use super::super::trace::{ProcessMemory, Remote};
 use super::areas::{Window, has_content};
@@ -45,8 +45,11 @@ pub fn read_all(
             None => (None, read_windows(&windows, &mut resident_of)?),
         };
         let entry = &mut context.inodes[inode.0 as usize];
-        entry.size = data.length;
-        if let Some(metadata) = metadata {
+        let segment = segments::number_of(entry).is_some();
+        if !segment {
+            entry.size = data.length;
+        }
+        if let Some(metadata) = metadata.filter(|_| !segment) {
             entry.mode = metadata.mode() & 0o7777;
             entry.owner = Some((metadata.uid(), metadata.gid()));
             let second = metadata.mtime().saturating_mul(1_000_000_000);
@@ -56,6 +59,30 @@ pub fn read_all(
         context.blobs[blob] = data;
     }
     Ok(())
+}
+
+/// Segments whose content no window shows in full: inode, number and size in bytes.
+pub fn unseen_segments(windows: &[Window], context: &DumpContext) -> Vec<(InodeId, i32, u64)> {
+    let known = segments::known(&context.inodes);
+    let all = known.into_iter().map(|(inode, (number, size))| (inode, number, size));
+    all.filter(|(inode, _, size)| {
+        !windows.iter().any(|window| {
+            let mapping = &window.mapping;
+            window.inode == *inode && mapping.offset == 0 && mapping.length() >= *size
+        })
+    })
+    .collect()
+}
+
+/// Reads what one window shows.
+///
+/// # Errors
+/// Failed reads.
+pub fn read_window(
+    window: &Window,
+    mut resident_of: impl FnMut(&Window) -> Result<Vec<(u64, u64)>>,
+) -> Result<BlobData> {
+    read_windows(&[window], &mut resident_of)
 }
 
 fn open(window: &Window) -> Option<(File, Metadata)> {
@@ -172,11 +199,15 @@ fn read_windows(
 }
 
 /// Address ranges of a shared mapping that hold pages (mincore(2) in the process): what was never
-/// touched must not come into being by being read.
+/// touched must not come into being by being read. mincore(2) does not tell pages that are swapped out from
+/// those: where the machine swaps, all are read.
 ///
 /// # Errors
 /// The call's failure.
 pub fn resident(remote: &mut Remote<'_>, window: &Window, page: u64) -> Result<Vec<(u64, u64)>> {
+    if swap_is_used() {
+        return Ok(vec![(window.mapping.start, window.mapping.end)]);
+    }
     let scratch = match remote.scratch() {
         Some(scratch) => scratch,
         None => remote.make_scratch(None)?,
@@ -202,4 +233,11 @@ pub fn resident(remote: &mut Remote<'_>, window: &Window, page: u64) -> Result<V
         at += pages * page;
     }
     Ok(ranges)
+}
+
+/// Whether anything on this machine is swapped out.
+fn swap_is_used() -> bool {
+    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return true };
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    value("SwapTotal:") != value("SwapFree:")
 }

@@ -14,6 +14,7 @@ use super::super::graph::{
     Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Pid, ProcessImage, ProcessNode,
     ProcessState, RelayEnd, RelayKind, RelayState, RemoteShell,
 };
+use super::super::inodes::segments;
 use super::super::objects::{DumpContext, External, HeldRelay, Object, StdioRole};
 use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
 use super::super::sys::kcmp::{Resource, share};
@@ -93,7 +94,7 @@ pub fn freeze_job(mut settings: DumpSettings) -> Result<Frozen> {
     Ok(Frozen { job, settings, clocks, not_inherited, sleeps, depth })
 }
 
-/// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes. Reading smaps walks all page tables,
+/// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, and SysV segments. Reading smaps walks all page tables,
 /// which is why it is done before the job is stopped; what changes in between is noticed
 /// afterwards.
 fn find_not_inherited(init: i32) -> Result<NotInherited> {
@@ -106,7 +107,9 @@ fn find_not_inherited(init: i32) -> Result<NotInherited> {
         };
         let special: Vec<Mapping> = mappings
             .into_iter()
-            .filter(|mapping| is_not_inherited(mapping) || mapping.has(b"lo"))
+            .filter(|mapping| {
+                is_not_inherited(mapping) || mapping.has(b"lo") || mapping.is_segment()
+            })
             .collect();
         if !special.is_empty() {
             found.insert(pid, special);
@@ -137,6 +140,7 @@ impl Frozen {
     pub fn quiesce(mut self) -> Result<Quiesced> {
         let nodes = self.nodes()?;
         self.check_leaders(&nodes)?;
+        self.check_namespaces(&nodes)?;
         self.check_stand_ins(&nodes)?;
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
@@ -179,6 +183,26 @@ impl Frozen {
             };
             if nodes.values().any(zombie) {
                 return Err(standins::busy(node));
+            }
+        }
+        Ok(())
+    }
+
+    /// SysV shared memory is looked for where the job's init is.
+    fn check_namespaces(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        let of = |host_pid: i32| std::fs::read_link(format!("/proc/{host_pid}/ns/ipc")).ok();
+        let Some(own) = of(self.settings.init) else { return Ok(()) };
+        for process in &self.job.processes {
+            if of(process.host_pid).is_some_and(|other| other != own) {
+                let node = &nodes[&process.host_pid];
+                return Err(EngineError::RefusedProcess {
+                    pid: node.pid,
+                    comm: node.comm.clone(),
+                    refusal: Refusal::new(
+                        "is in an IPC namespace of its own",
+                        "run the job without containers of its own",
+                    ),
+                });
             }
         }
         Ok(())
@@ -329,7 +353,7 @@ impl SnapshotData {
         self.as_it_ran(host_pid, mapping).is_some_and(is_not_inherited)
     }
 
-    /// The flags of such a mapping, or of a locked one, as they were before the freeze.
+    /// The flags of such a mapping, of a locked one or of a SysV segment, as they were before the freeze.
     pub fn as_it_ran(&self, host_pid: i32, mapping: &Mapping) -> Option<&Mapping> {
         let special = self.not_inherited.get(&host_pid)?;
         special.iter().find(|known| known.start <= mapping.start && mapping.end <= known.end)
@@ -391,10 +415,11 @@ impl Quiesced {
     ) -> Result<(Vec<ProcessDump>, Vec<Ghost>, String)> {
         let mut windows = Vec::new();
         let mut readings = Vec::with_capacity(processes.len());
-        for process in processes.iter_mut() {
-            readings.push(self.read_process(process, &mut windows)?);
+        for (index, process) in processes.iter_mut().enumerate() {
+            readings.push(self.read_process(process, index == 0, &mut windows)?);
         }
         let vdso = readings.first().map(|reading| reading.vdso.clone()).unwrap_or_default();
+        self.read_segments(processes, &readings, &windows, page)?;
         self.read_shared(processes, &readings, &windows, page)?;
         let ghosts = make_ghosts(processes, &readings)?;
         let mut dumps = Vec::with_capacity(processes.len());
@@ -407,6 +432,7 @@ impl Quiesced {
     fn read_process(
         &mut self,
         process: &mut StoppedProcess,
+        first: bool,
         windows: &mut Vec<Window>,
     ) -> Result<Reading> {
         let host_pid = process.host_pid;
@@ -417,14 +443,17 @@ impl Quiesced {
         let mappings = read_maps(host_pid)?;
         let vdso = Vdso::of(host_pid, &mappings)?;
         let (entry_point, vdso) = (vdso.kernel_entry()?, vdso.hash());
-        let planned =
-            plan(host_pid, mappings, &mut self.context, windows).map_err(|error| match error {
-                EngineError::Refused(refusal) => {
-                    EngineError::RefusedProcess { pid, comm: comm.clone(), refusal }
-                }
-                other => other,
-            })?;
+        let name = |error| match error {
+            EngineError::Refused(refusal) => {
+                EngineError::RefusedProcess { pid, comm: comm.clone(), refusal }
+            }
+            other => other,
+        };
         let mut remote = process.lend(entry_point)?;
+        if first {
+            segments::survey(&mut remote, &mut self.context).map_err(name)?;
+        }
+        let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
         let mut inside = process::ask_process(&mut remote)?;
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
         let (depth, sleeps) = (self.frozen.depth, &self.frozen.sleeps);
@@ -440,6 +469,40 @@ impl Quiesced {
             node.subreaper = inside.subreaper;
         }
         Ok(Reading { stat, status, planned, inside, entry_point, vdso })
+    }
+
+    /// Segments that nobody has attached as a whole are attached for a moment.
+    fn read_segments(
+        &mut self,
+        processes: &mut [StoppedProcess],
+        readings: &[Reading],
+        windows: &[Window],
+        page: u64,
+    ) -> Result<()> {
+        for (inode, number, size) in shared::unseen_segments(windows, &self.context) {
+            let mut content = None;
+            for (process, reading) in processes.iter_mut().zip(readings) {
+                let host_pid = process.host_pid;
+                let mut remote = process.lend(reading.entry_point)?;
+                let read = |remote: &mut Remote<'_>, mapping| {
+                    let window = Window { inode, host_pid, mapping };
+                    shared::read_window(&window, |window| shared::resident(remote, window, page))
+                };
+                content = segments::read_detached(&mut remote, number, size, page, read)?;
+                if content.is_some() {
+                    break;
+                }
+            }
+            let Some(data) = content else {
+                return Err(EngineError::Refused(Refusal::new(
+                    format!("no process of the job may read its shared memory segment {number}"),
+                    "give its owner the right to read it",
+                )));
+            };
+            let blob = self.context.inodes[inode.0 as usize].content;
+            self.context.blobs[blob.0 as usize] = data;
+        }
+        Ok(())
     }
 
     fn read_shared(
@@ -530,6 +593,9 @@ impl Quiesced {
         let inherited = read_maps(ghost_pid)?;
         for area in planned {
             let mapping = &area.mapping;
+            if mapping.is_segment() {
+                continue;
+            }
             let covered =
                 |known: &Mapping| known.start <= mapping.start && mapping.end <= known.end;
             let there = inherited.iter().any(|m| m.start <= mapping.start && mapping.end <= m.end);

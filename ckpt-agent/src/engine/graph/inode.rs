@@ -57,4 +57,17 @@ pub enum Origin {
         /// Its path.
         path: String,
     },
+    /// shmget(2). What maps it has attached it (shmat(2)).
+    Segment {
+        /// Its number.
+        number: i32,
+        /// Its key; 0: none.
+        key: i32,
+        /// User and group that made it.
+        creator: (u32, u32),
+        /// IPC_RMID: it ends with its last holder.
+        marked: bool,
+        /// SHM_LOCK.
+        locked: bool,
+    },
 }

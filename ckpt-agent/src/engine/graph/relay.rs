@@ -63,6 +63,11 @@ pub enum RelayKind {
         /// 0, 1 or 2.
         fd: i32,
     },
+    /// The write end of a pipe that the agent has made for itself: what comes is output of the job, written
+    /// by a process whose daemon has departed.
+    Output,
+    /// The far end of a TCP connection whose peer has departed: it stays open and silent.
+    Absent,
     /// The peer of a link between a process's stand-in parent and stand-in child: messages.
     Link {
         /// The parent; side 1 is that of its stand-in.

@@ -3,6 +3,7 @@
 
 pub(super) mod content;
 mod restore;
+pub mod segments;
 
 pub use content::read as read_content;
 pub use restore::{make_parents, restore_all, seal_all};

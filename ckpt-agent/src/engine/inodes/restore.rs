@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{CarriedInode, InodeId, Origin};
 use super::super::objects::{RestoreContext, paths};
-use super::ANONYMOUS_NAME;
+use super::{ANONYMOUS_NAME, segments};
 
 /// include/uapi/linux/memfd.h, since Linux 6.3.
 const MFD_NOEXEC_SEAL: libc::c_uint = 8;
@@ -36,6 +36,10 @@ pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
         if !context.needs_inode(id) {
             continue;
         }
+        if segments::number_of(inode).is_some() {
+            segments::make(inode, context)?;
+            continue;
+        }
         let fd = make(inode, context)?;
         context.add_inode(id, fd)?;
     }
@@ -51,6 +55,10 @@ pub fn seal_all(context: &RestoreContext) -> Result<()> {
     for (index, inode) in context.graph.inodes.iter().enumerate() {
         let id = InodeId(index as u32);
         if !context.needs_inode(id) {
+            continue;
+        }
+        if segments::number_of(inode).is_some() {
+            segments::destroy_marked(inode)?;
             continue;
         }
         let fd = context.inode(id)?;
@@ -102,6 +110,7 @@ fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
             Ok(fd)
         }
         Origin::Named { path } => named(path, inode, context),
+        Origin::Segment { .. } => Err(EngineError::odd("inode", "a segment is no file")),
     }
 }
 
@@ -208,6 +217,7 @@ fn name(inode: &CarriedInode) -> String {
         Origin::Memfd { name, .. } => format!("memfd {name}"),
         Origin::Anonymous => "shared memory".to_owned(),
         Origin::Deleted { path } | Origin::Named { path } => path.clone(),
+        Origin::Segment { number, .. } => format!("shared memory segment {number}"),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Brings a job, or a part of it, back from its image.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -8,12 +7,13 @@ use protocol::cluster::agent::MovedListener;
 use protocol::launch::{RestoreSpec, WindowSize};
 
 use super::super::error::{EngineError, Result};
-use super::super::graph::{FileId, OuterEnd, Pid};
+use super::super::graph::{OuterEnd, Pid};
 use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, Standing, restore};
 use super::super::split::PartOrder;
 use super::super::sys::tty;
 use super::UserOrder;
+use super::stage::Connections;
 
 /// Room for descriptors of the init itself above those of the job.
 const OWN_DESCRIPTORS: u64 = 64;
@@ -40,7 +40,7 @@ pub fn bring_back(
     job_dir: &Path,
     spec: &RestoreSpec,
     part: Option<&PartOrder>,
-    connections: BTreeMap<FileId, OwnedFd>,
+    connections: Connections,
     user: Option<&UserOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
@@ -57,9 +57,12 @@ pub fn bring_back(
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
     context.part = Some(part);
     context.user = user.cloned();
-    for (file, connection) in connections {
+    for (file, connection) in connections.made {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);
+    }
+    for (end, far) in connections.absent {
+        context.hand_out(end, far)?;
     }
     let standing = restore(&image, &mut context)?;
     warnings.append(&mut context.warnings);

@@ -8,7 +8,7 @@ use protocol::cluster::InstanceKey;
 use protocol::launch::External;
 use serde::{Deserialize, Serialize};
 
-use super::super::graph::{FileId, OuterEnd, Pid};
+use super::super::graph::{FileId, OuterEnd, Pid, RelayEnd};
 use super::super::objects::StdioRole;
 
 /// What an init in a cluster is told at its start.
@@ -62,10 +62,14 @@ pub struct Keepsake {
 }
 
 /// A connection that an agent has made for a restore, sent with its descriptor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     /// The open file of the image that it is to be.
     pub file: FileId,
+    /// It is the other end of that connection instead, whose peer has departed: kept as this relay, so
+    /// that it outlives the agent.
+    #[serde(default)]
+    pub absent: Option<RelayEnd>,
 }
 
 /// What an agent tells an init while the instance lives.

@@ -24,7 +24,13 @@ pub const INIT_NAME: &str = "ckptd-init";
 /// Where the agent has put the socket.
 const SOCKET: i32 = 3;
 
-type Connections = BTreeMap<FileId, OwnedFd>;
+/// Connections that the agent has made.
+#[derive(Default)]
+pub(super) struct Connections {
+    pub(super) made: BTreeMap<FileId, OwnedFd>,
+    /// Other ends of those whose peers have departed.
+    pub(super) absent: Vec<(RelayEnd, OwnedFd)>,
+}
 
 /// What an init in a cluster has got before it left the machine's namespaces.
 struct Outside {
@@ -78,15 +84,18 @@ fn prepare(channel: &Channel) -> Result<(Order, Option<Outside>)> {
 fn stay_behind(channel: &Channel, order: ClusterOrder, count: u32) -> Result<Outside> {
     nix::sys::prctl::set_pdeathsig(None).map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
-    let mut connections = Connections::new();
+    let mut connections = Connections::default();
     for _ in 0..count {
-        let (Connection { file }, descriptors) =
+        let (Connection { file, absent }, descriptors) =
             channel.receive().map_err(|error| EngineError::odd("connection", error.to_string()))?;
         let descriptor = descriptors
             .into_iter()
             .next()
             .ok_or_else(|| EngineError::odd("connection", "no descriptor"))?;
-        connections.insert(file, descriptor);
+        match absent {
+            Some(end) => connections.absent.push((end, descriptor)),
+            None => drop(connections.made.insert(file, descriptor)),
+        }
     }
     let failed = |error| EngineError::system("bind", order.socket.display().to_string(), error);
     let door = door::make(&order.socket).map_err(failed)?;
@@ -155,7 +164,7 @@ fn live(channel: &Channel, order: Order) -> Result<()> {
     die_with_parent()?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     let mut warnings = namespaces::mount_own()?;
-    let mut begun = begin(order.task, Connections::new(), None, &mut warnings)?;
+    let mut begun = begin(order.task, Connections::default(), None, &mut warnings)?;
     // A part of an instance may have none: then it ends with its agent.
     let root = begun.root.unwrap_or(super::NO_ROOT);
     if let Some(standing) = begun.standing.take() {

@@ -208,6 +208,17 @@ pub trait BlobSource {
     /// # Errors
     /// As [`BlobSource::read`]; failed writes.
     fn copy_to(&self, graph: &Graph, id: BlobId, to: BorrowedFd<'_>) -> Result<()>;
+
+    /// Hands over the parts of a blob that have content: offset and bytes.
+    ///
+    /// # Errors
+    /// As [`BlobSource::read`]; what `each` returns.
+    fn for_each_span(
+        &self,
+        graph: &Graph,
+        id: BlobId,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()>;
 }
 
 /// State of a restore that rooms read and add to. Lives in the job's init, single-threaded.
@@ -306,6 +317,18 @@ impl<'a> RestoreContext<'a> {
     /// As [`BlobSource::copy_to`].
     pub fn copy_blob(&self, id: BlobId, to: BorrowedFd<'_>) -> Result<()> {
         self.blobs.copy_to(self.graph, id, to)
+    }
+
+    /// Hands over the parts of a blob that have content: offset and bytes.
+    ///
+    /// # Errors
+    /// As [`BlobSource::for_each_span`].
+    pub fn for_each_span(
+        &self,
+        id: BlobId,
+        mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.blobs.for_each_span(self.graph, id, &mut each)
     }
 
     /// Hands over a finished open file description, moved out of the way of the job's numbers.

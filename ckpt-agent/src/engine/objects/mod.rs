@@ -116,6 +116,17 @@ impl Object {
         }
     }
 
+    /// Forgets its other end and its content: for a copy that nobody knows of, held apart from the others.
+    /// Pipes and sockets only; everything else is made as it is.
+    pub fn become_idle(&mut self) {
+        match self {
+            Self::Pipe(pipe) => pipe.become_idle(),
+            Self::UnixSocket(socket) => socket.become_idle(),
+            Self::TcpSocket(socket) => socket.become_idle(),
+            _ => {}
+        }
+    }
+
     /// What is at the other end of a TCP connection.
     pub fn tcp_peer(&self) -> Option<TcpPeer> {
         match self {

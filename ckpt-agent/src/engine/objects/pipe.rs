@@ -12,6 +12,9 @@ use super::pipe_content::{self, Content, Reader};
 use super::reopen;
 use super::{DumpContext, External, Found, Object, Probe, RestoreContext, Room, Saved, StdioRole};
 
+/// In the number of a pipe whose other end is elsewhere: another one may be here under the same number.
+const IDLE: u32 = 1 << 31;
+
 /// An end of a pipe, or both (opened again for reading and writing).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pipe {
@@ -59,6 +62,17 @@ impl Pipe {
     /// Whether the end that the job does not hold is nobody's, or the launcher's.
     pub fn is_one_sided(&self) -> bool {
         self.other.is_some() || self.is_shell_input()
+    }
+
+    /// As if the other end were closed.
+    pub(super) fn become_idle(&mut self) {
+        *self = Self {
+            pipe: self.pipe | IDLE,
+            size: self.size,
+            other: Some(Other::Nobody),
+            relays: Vec::new(),
+            content: None,
+        };
     }
 
     fn is_shell_input(&self) -> bool {

@@ -43,6 +43,17 @@ impl Mapping {
         self.name == "[vsyscall]"
     }
 
+    /// Attached by shmat(2): the kernel names it after the segment's key, and gives the segment's number
+    /// for an inode (newseg() in ipc/shm.c).
+    pub fn is_segment(&self) -> bool {
+        let key = self.name.strip_prefix("/SYSV").and_then(|name| name.strip_suffix(" (deleted)"));
+        self.shared
+            && libc::major(self.device) == 0
+            && key.is_some_and(|key| {
+                key.len() == 8 && key.bytes().all(|digit| digit.is_ascii_hexdigit())
+            })
+    }
+
     /// Whether smaps names this flag.
     pub fn has(&self, flag: &[u8; 2]) -> bool {
         self.flags.contains(flag)
@@ -136,6 +147,17 @@ mod tests {
         assert!(smaps.iter().all(|mapping| mapping.start < mapping.end));
         assert!(smaps.iter().any(|mapping| mapping.name == "[stack]" && mapping.has(b"gd")));
         assert!(read_maps(pid).unwrap().iter().any(|mapping| mapping.name == "[vdso]"));
+    }
+
+    #[test]
+    fn tells_segments_from_files() {
+        let mapping = |line: &str| parse_line(line).unwrap();
+        let line = "7f0000000000-7f0000001000 rw-s 00000000 00:01 32769                      /SYSV0000002a (deleted)";
+        assert!(mapping(line).is_segment());
+        let line = "7f0000000000-7f0000001000 rw-s 00000000 fe:01 32769                      /SYSV0000002a (deleted)";
+        assert!(!mapping(line).is_segment());
+        let line = "7f0000000000-7f0000001000 rw-s 00000000 00:01 32769                      /SYSVolume (deleted)";
+        assert!(!mapping(line).is_segment());
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl Image {
             way_out: "bring them back together".into(),
         })?;
         self.processes.retain(|pid, _| part.members.contains(pid));
+        for file in &part.idle {
+            if let Some(file) = self.graph.files.get_mut(file.0 as usize) {
+                file.object.become_idle();
+            }
+        }
         Ok(part)
     }
 
@@ -182,17 +187,28 @@ impl BlobSource for Image {
     }
 
     fn copy_to(&self, graph: &Graph, id: BlobId, to: BorrowedFd<'_>) -> Result<()> {
-        let blob = blob(graph, id)?;
         let failed = |error| EngineError::system("write", "a file of the image", error);
         let file = File::from(to.try_clone_to_owned().map_err(failed)?);
-        file.set_len(blob.length).map_err(failed)?;
+        file.set_len(blob(graph, id)?.length).map_err(failed)?;
+        self.for_each_span(graph, id, &mut |offset, bytes| {
+            file.write_all_at(bytes, offset).map_err(failed)
+        })
+    }
+
+    fn for_each_span(
+        &self,
+        graph: &Graph,
+        id: BlobId,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let blob = blob(graph, id)?;
         let mut bytes = Vec::new();
         for span in &blob.spans {
             if span.offset.saturating_add(u64::from(span.chunk.length)) > blob.length {
                 return Err(EngineError::Damaged("a chunk beyond its blob".into()));
             }
             self.reader.read(&span.chunk, &mut bytes)?;
-            file.write_all_at(&bytes, span.offset).map_err(failed)?;
+            each(span.offset, &bytes)?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use super::super::dump::build_id;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Area, Backing, InodeId, MappedFile, Origin};
+use super::super::inodes::segments;
 use super::super::objects::{RestoreContext, reopen};
 use super::image::Image;
 
@@ -22,6 +23,8 @@ enum Key {
 pub struct MappedFiles {
     files: BTreeMap<Key, OwnedFd>,
     executables: BTreeMap<String, OwnedFd>,
+    /// SysV segments, which are attached by number: number and size in bytes.
+    segments: BTreeMap<InodeId, (i32, u64)>,
 }
 
 fn key(backing: &Backing) -> Option<Key> {
@@ -42,11 +45,12 @@ impl MappedFiles {
     /// # Errors
     /// [`EngineError::Unfit`] where a file is missing or another one.
     pub fn open(image: &Image, context: &mut RestoreContext) -> Result<Self> {
-        let mut found = Self::default();
+        let segments = segments::known(&image.graph.inodes);
+        let mut found = Self { segments, ..Self::default() };
         for process in image.processes.values() {
             for area in &process.areas {
                 let Some(key) = key(&area.backing) else { continue };
-                if found.files.contains_key(&key) {
+                if found.files.contains_key(&key) || found.is_segment(area) {
                     continue;
                 }
                 let fd = match &area.backing {
@@ -78,6 +82,19 @@ impl MappedFiles {
             }
         }
         Ok(())
+    }
+
+    /// Whether the area is attached, not mapped.
+    pub fn is_segment(&self, area: &Area) -> bool {
+        match area.backing {
+            Backing::Carried { inode, .. } => self.segments.contains_key(&inode),
+            _ => false,
+        }
+    }
+
+    /// SysV segments by inode: number and size in bytes.
+    pub fn segments(&self) -> &BTreeMap<InodeId, (i32, u64)> {
+        &self.segments
     }
 
     /// The descriptor to map an area from; `None` for anonymous memory.
@@ -161,7 +178,7 @@ pub fn release_programs(image: &Image, context: &mut RestoreContext) -> Result<(
         .collect();
     for (index, inode) in context.graph.inodes.iter().enumerate() {
         let id = InodeId(index as u32);
-        if !context.needs_inode(id) {
+        if !context.needs_inode(id) || segments::number_of(inode).is_some() {
             continue;
         }
         if inode.mode & 0o111 != 0 && !written.contains(&id) {

@@ -2,6 +2,7 @@
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Area, Backing, ProcessImage, Protection, from_hex};
+use super::super::inodes::segments;
 use super::super::proc::{Mapping, read_maps};
 use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
@@ -101,8 +102,11 @@ pub fn lay_out(
     remote.set_entry_point(entry_point);
 
     let mut calls = Calls::new(image);
-    for area in &image.areas {
+    for area in image.areas.iter().filter(|area| !files.is_segment(area)) {
         map(area, image, files, page, &mut calls)?;
+    }
+    for attachment in segments::attachments(&image.areas, files.segments(), page) {
+        attach(&attachment, &mut occupied, &mut calls)?;
     }
     calls.run(remote)?;
     Ok(Laid { entry_point })
@@ -231,6 +235,40 @@ fn map(
     let arguments =
         [area.start, area.end - area.start, u64::from(protection), flags as u64, fd, offset];
     calls.add("mmap", what, libc::SYS_mmap, &arguments);
+    Ok(())
+}
+
+/// Attaches a SysV segment where it was. One that had been taken apart since is attached elsewhere, and what is
+/// left of it moved to its place.
+fn attach(
+    attachment: &segments::Attachment,
+    occupied: &mut Occupied,
+    calls: &mut Calls<'_>,
+) -> Result<()> {
+    let segments::Attachment { number, base, length, writable, ref areas } = *attachment;
+    let what = || format!("shared memory segment {number} at {base:#x}");
+    let whole = attachment.is_whole();
+    let at = if whole { base } else { occupied.take(length)? };
+    let (flags, given) = match writable {
+        true => (0, Protection::READ | Protection::WRITE),
+        false => (libc::SHM_RDONLY as u64, Protection::READ),
+    };
+    calls.add("shmat", what(), libc::SYS_shmat, &[number as u64, at, flags]);
+    for (start, end, protection) in areas {
+        let (length, from) = (end - start, at.wrapping_add(start - base));
+        if !whole {
+            let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+            let arguments = [from, length, length, flags, *start];
+            calls.add("mremap", what(), libc::SYS_mremap, &arguments);
+        }
+        if *protection != given {
+            let arguments = [*start, length, u64::from(*protection)];
+            calls.add("mprotect", what(), libc::SYS_mprotect, &arguments);
+        }
+    }
+    if !whole {
+        calls.add("munmap", what(), libc::SYS_munmap, &[at, length]);
+    }
     Ok(())
 }
 

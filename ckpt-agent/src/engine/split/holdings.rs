@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::graph::{Backing, FileId, Graph, InodeId, Pid, ProcessImage};
+use super::idle;
 
 /// What one living process holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Possessions {
     /// Open file descriptions.
     pub files: BTreeSet<FileId>,
+    /// Those that it has inherited without knowing; they do not count.
+    pub idle: BTreeSet<FileId>,
     /// Carried inodes that it maps; true: shared with others, and for writing.
     pub mapped: BTreeMap<InodeId, Mapped>,
     /// Files that it maps or executes by their paths.
@@ -37,8 +40,14 @@ pub struct Holdings {
 impl Holdings {
     /// Of these images. What a remote shell holds counts as its parent's: it stays with it.
     pub fn of<'a>(graph: &Graph, images: impl IntoIterator<Item = &'a ProcessImage>) -> Self {
+        let images: Vec<&ProcessImage> = images.into_iter().collect();
+        let mut idle = idle::idle(graph, &images);
         let mut all: BTreeMap<Pid, Possessions> =
             images.into_iter().map(|image| (image.pid, possessions(image))).collect();
+        for (pid, possessions) in &mut all {
+            possessions.idle = idle.remove(pid).unwrap_or_default();
+            possessions.files.retain(|file| !possessions.idle.contains(file));
+        }
         for shell in &graph.remote_shells {
             let node = graph.processes.iter().find(|node| node.pid == shell.pid);
             let parent = node.map(|node| node.ppid).filter(|pid| all.contains_key(pid));
@@ -59,6 +68,18 @@ impl Holdings {
             }
         }
         Self { by_process, holders }
+    }
+
+    /// Descriptions that any of these processes holds, and knows of.
+    pub fn files_of(&self, pids: impl Fn(Pid) -> bool) -> BTreeSet<FileId> {
+        let mine = self.by_process.iter().filter(|(pid, _)| pids(**pid));
+        mine.flat_map(|(_, possessions)| possessions.files.iter().copied()).collect()
+    }
+
+    /// Descriptions that these processes hold without knowing.
+    pub fn idle_of(&self, pids: &BTreeSet<Pid>) -> BTreeSet<FileId> {
+        let mine = self.by_process.iter().filter(|(pid, _)| pids.contains(pid));
+        mine.flat_map(|(_, possessions)| possessions.idle.iter().copied()).collect()
     }
 
     /// Processes that hold a description, ascending.

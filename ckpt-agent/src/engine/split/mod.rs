@@ -2,6 +2,7 @@
 //! between them. Pure: every machine that brings back a part works out the same.
 //!
 //! * `holdings`: who holds what;
+//! * `idle`: what somebody holds without knowing;
 //! * `units`: which processes cannot be taken apart;
 //! * `family`: processes of a part and those that stand in for others;
 //! * `things`: kernel objects of a part;
@@ -9,17 +10,21 @@
 
 mod family;
 mod holdings;
+mod idle;
 pub mod standin;
 #[cfg(test)]
 mod tests;
 mod things;
 mod units;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::graph::{FileId, Graph, InodeId, Pid, ProcessNode, RelayEnd};
+
+pub use protocol::cluster::agent::DEPARTED;
 
 pub use holdings::{Holdings, Possessions};
 pub use units::{Unit, units};
@@ -27,7 +32,7 @@ pub use units::{Unit, units};
 /// Which part of an instance is to be brought back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartOrder {
-    /// The part of every living process; zombies and stand-ins follow their parents and children.
+    /// The part of every living process, [`DEPARTED`] for one that is not brought back anywhere; zombies and stand-ins follow their parents and children.
     pub assignment: BTreeMap<Pid, u32>,
     /// Which part is wanted.
     pub part: u32,
@@ -48,6 +53,9 @@ pub struct Part {
     pub links: Vec<Leg>,
     /// Open file descriptions that members hold, and how each is made.
     pub files: BTreeMap<FileId, Realisation>,
+    /// Those of them that a member has inherited without knowing, and that are held by others elsewhere: made
+    /// without their content and their other ends.
+    pub idle: BTreeSet<FileId>,
     /// Carried inodes that members use.
     pub inodes: BTreeSet<InodeId>,
 }
@@ -107,10 +115,17 @@ fn list(pids: &[Pid]) -> String {
 /// Processes that cannot be taken apart: those of a [`Unit`] that were.
 pub fn plan(graph: &Graph, holdings: &Holdings, order: &PartOrder) -> Result<Part, SplitError> {
     let family = family::family(graph, order)?;
-    let files = things::realise(graph, holdings, order)?;
+    let mut files = things::realise(graph, holdings, order)?;
+    let mut idle = BTreeSet::new();
+    for file in holdings.idle_of(&family.members) {
+        if let Entry::Vacant(free) = files.entry(file) {
+            free.insert(Realisation::Native);
+            idle.insert(file);
+        }
+    }
     let inodes = things::inodes(graph, holdings, &family.members, &files);
     let family::Family { members, nodes, links } = family;
-    Ok(Part { part: order.part, members, nodes, links, files, inodes })
+    Ok(Part { part: order.part, members, nodes, links, files, idle, inodes })
 }
 
 impl PartOrder {

@@ -9,7 +9,9 @@ use super::super::graph::{
     Clocks, FileId, GRAPH_VERSION, Graph, OpenFile, Pid, ProcessNode, ProcessState, RelayKind,
 };
 use super::super::restore::tree;
-use super::{Holdings, Leg, Part, PartOrder, Possessions, Realisation, SplitError, plan, units};
+use super::{
+    DEPARTED, Holdings, Leg, Part, PartOrder, Possessions, Realisation, SplitError, plan, units,
+};
 
 /// One event of an instance's history; numbers choose among what there is.
 #[derive(Debug, Clone)]
@@ -344,6 +346,52 @@ fn a_pipe_is_at_home_with_its_reader() {
     };
     assert_eq!((legs[0].end.side, legs[0].end.kind), (1, RelayKind::PipeRead));
     assert!(!writer.files.contains_key(&FileId(0)));
+}
+
+#[test]
+fn a_daemon_that_departs_leaves_relays_to_nobody() {
+    let mut world = two_processes();
+    // What the child writes; what both read; a terminal, a pair, a connection.
+    world.apply(&Event::Pipe(0, 1, 1));
+    world.apply(&Event::Pipe(1, 0, 0));
+    world.apply(&Event::Terminal(0, 1));
+    world.apply(&Event::Pair(0, 1));
+    world.apply(&Event::Tcp(0, 1));
+    let assignment = BTreeMap::from([(2, DEPARTED), (5, 0)]);
+    let order = PartOrder { assignment, part: 0, origin: "j/1@2".into() };
+    let part = plan(&world.graph, &world.holdings(), &order).unwrap();
+    assert_eq!(part.members, BTreeSet::from([5]));
+    let parent = part.nodes.iter().find(|node| node.pid == 2).unwrap();
+    assert_eq!(parent.state, ProcessState::StandIn);
+    let all = legs(&part);
+    assert!(all.iter().all(|leg| leg.peer_part == Some(DEPARTED)), "{all:?}");
+    let kinds: Vec<RelayKind> = all.iter().map(|leg| leg.end.kind).collect();
+    for kind in [
+        RelayKind::PipeRead,
+        RelayKind::PipeWrite,
+        RelayKind::TerminalMaster,
+        RelayKind::Stream,
+        RelayKind::Link { parent: 2, child: 5 },
+    ] {
+        assert_eq!(kinds.iter().filter(|known| **known == kind).count(), 1, "{kind:?}: {kinds:?}");
+    }
+    let remote = Realisation::RemoteConnection { peer_part: DEPARTED };
+    assert!(part.files.values().any(|how| *how == remote));
+}
+
+#[test]
+fn standard_input_that_a_departed_daemon_shared_stays_open() {
+    let mut world = two_processes();
+    let relay = json!({"id": "j/1#link#fd0", "side": 1, "kind": "pipe_write"});
+    let pipe = json!({"kind": "pipe", "pipe": 7, "size": 4096, "relays": [relay]});
+    world.file(libc::O_RDONLY, pipe, &[2, 5]);
+    let assignment = BTreeMap::from([(2, DEPARTED), (5, 0)]);
+    let order = PartOrder { assignment, part: 0, origin: "j/1@2".into() };
+    let part = plan(&world.graph, &world.holdings(), &order).unwrap();
+    let Realisation::Relays { legs, home: true } = &part.files[&FileId(0)] else {
+        panic!("{:?}", part.files)
+    };
+    assert_eq!(legs[0].end.id, "j/1#link#fd0");
 }
 
 #[test]

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::graph::{FileId, Graph, InodeId, OpenFile, Origin, Pid, RelayEnd, RelayKind};
+use super::super::inodes::segments;
 use super::super::objects::{
     Object, Pipe, TcpPeer, Terminal, TerminalSide, UnixKind, UnixLink, UnixSocket,
 };
 use super::holdings::Holdings;
 use super::units::is_written_file;
-use super::{Leg, PartOrder, Realisation, SplitError};
+use super::{DEPARTED, Leg, PartOrder, Realisation, SplitError};
 
 /// What can be done with a description that processes of several parts hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,17 @@ pub(super) fn inodes(
             needed.insert(InodeId(index as u32));
         }
     }
+    let mapped = all_mapped(holdings);
+    if holdings.by_process.keys().next().is_some_and(|first| members.contains(first)) {
+        needed.extend(segments::unattached(&graph.inodes, &mapped));
+    }
     needed
+}
+
+/// Carried inodes that any process maps.
+pub(super) fn all_mapped(holdings: &Holdings) -> BTreeSet<InodeId> {
+    let all = holdings.by_process.values();
+    all.flat_map(|possessions| possessions.mapped.keys().copied()).collect()
 }
 
 struct Divider<'a> {
@@ -110,6 +121,10 @@ impl Divider<'_> {
             return Err(SplitError::Apart { what, pids: pids.into_iter().collect() });
         }
         Ok(parts.first().copied())
+    }
+
+    fn departs(&self, pid: Pid) -> bool {
+        self.order.part_of(pid).is_ok_and(|part| part == DEPARTED)
     }
 
     fn give(&mut self, files: impl IntoIterator<Item = FileId>, how: &Realisation) {
@@ -217,7 +232,9 @@ impl Divider<'_> {
             self.give(all, &Realisation::Native);
             return Ok(());
         }
-        let reader_pids = readers.iter().flat_map(|file| self.holdings.holders(*file)).min();
+        // A reader that departs is no home while another one is left.
+        let reader_pids = readers.iter().flat_map(|file| self.holdings.holders(*file));
+        let reader_pids = reader_pids.min_by_key(|pid| (self.departs(*pid), *pid));
         let home = match reader_pids {
             Some(pid) => {
                 let alone = first.is_one_sided();

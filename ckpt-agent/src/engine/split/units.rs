@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::graph::{FileId, Graph, InodeId, Pid, ProcessState};
+use super::super::inodes::segments;
 use super::super::objects::{Object, Regular, TcpPeer, TerminalSide, UnixLink};
 use super::holdings::Holdings;
-use super::things::{Fate, fate, is_reader, pipes};
+use super::things::{Fate, all_mapped, fate, is_reader, pipes};
 
 /// Processes that go to one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,7 @@ pub fn units(graph: &Graph, holdings: &Holdings) -> Vec<Unit> {
     join_terminals(graph, holdings, &mut together);
     join_fifos(graph, holdings, &mut together);
     join_memory(holdings, &mut together);
+    join_segments(graph, holdings, &mut together);
     together.units(graph, holdings)
 }
 
@@ -109,6 +111,18 @@ fn join_memory(holdings: &Holdings, together: &mut Together) {
         if written {
             together.join(pids);
         }
+    }
+}
+
+/// Who holds a SysV segment may attach it for writing at any time. One that nobody has attached yet is there for
+/// whoever will.
+fn join_segments(graph: &Graph, holdings: &Holdings, together: &mut Together) {
+    for inode in segments::known(&graph.inodes).into_keys() {
+        let holds = |pid: &Pid| holdings.by_process[pid].mapped.contains_key(&inode);
+        together.join(holdings.by_process.keys().copied().filter(holds));
+    }
+    if !segments::unattached(&graph.inodes, &all_mapped(holdings)).is_empty() {
+        together.join(holdings.by_process.keys().copied());
     }
 }
 

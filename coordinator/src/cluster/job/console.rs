@@ -32,6 +32,8 @@ pub(in crate::cluster) struct Console {
     /// Bytes of the root instance's console that are in it.
     pub(in crate::cluster) offset: u64,
     at_line_start: bool,
+    /// Whether what comes next may lie behind bytes that nobody has any more.
+    may_lack: bool,
     /// Input for the job that could not be passed on yet.
     input: Vec<Vec<u8>>,
     pub(in crate::cluster) window: Option<WindowSize>,
@@ -39,7 +41,19 @@ pub(in crate::cluster) struct Console {
 
 impl Console {
     pub(in crate::cluster) fn at(length: u64, offset: u64) -> Self {
-        Self { length, offset, at_line_start: length == 0, input: Vec::new(), window: None }
+        Self {
+            length,
+            offset,
+            at_line_start: length == 0,
+            may_lack: false,
+            input: Vec::new(),
+            window: None,
+        }
+    }
+
+    /// The same, of a log that may lack what the lost coordinator's had.
+    pub(in crate::cluster) fn that_may_lack(self, may_lack: bool) -> Self {
+        Self { may_lack, ..self }
     }
 }
 
@@ -106,6 +120,17 @@ impl Job {
         if self.ledger.root() != Some(key.instance) {
             return;
         }
+        if offset > self.console.offset && std::mem::take(&mut self.console.may_lack) {
+            // Its agent sends everything first that it still has.
+            let lost = offset - self.console.offset;
+            self.console.offset = offset;
+            let text = format!(
+                "up to {lost} bytes of output are not in this log: they were lost with the \
+                 coordinator's machine"
+            );
+            self.tell_user(shared, &text);
+        }
+        self.console.may_lack = false;
         if offset > self.console.offset {
             // What lies between was lost with a connection, and comes again: its agent sees by
             // this that it has not been kept.

@@ -2,6 +2,7 @@
 
 use super::Job;
 use super::partners::Candidates;
+use super::resting::Rest;
 use crate::cluster::entry::InstanceRecord;
 use crate::cluster::shared::Shared;
 use protocol::agent::{AgentId, ExitKind};
@@ -59,6 +60,8 @@ pub(in crate::cluster) struct Live {
     pub(in crate::cluster) early_end: Option<(ExitKind, u64)>,
     /// How the job's first process ended.
     pub(in crate::cluster) root_end: Option<ExitKind>,
+    /// Of a job that does without some of its daemons.
+    pub(in crate::cluster) rest: Rest,
 }
 
 impl Live {

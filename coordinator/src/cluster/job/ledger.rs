@@ -1,7 +1,7 @@
 //! What the log says of one job. Live and recovered jobs come to be by the same entries.
 
 use crate::cluster::entry::{
-    Cause, ClusterEntry, ImageRecord, InstanceRecord, Origin, RollbackRecord,
+    Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, Origin, RollbackRecord,
 };
 use crate::history::{Entry, History};
 use protocol::agent::{AgentId, CheckpointNumber, ExitKind};
@@ -10,6 +10,13 @@ use protocol::cluster::client::RunRequest;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Marks remembered, for a copy of the job's log that ends before the last.
+const MOST_MARKS: usize = 64;
+
+/// Epochs and numbers of instances that are left out where another coordinator carries on: the lost
+/// one may have used some without a copy of its log that says so.
+const LEFT_OUT: u32 = 1000;
 
 /// Rollbacks remembered for listings.
 const MOST_ROLLBACKS: usize = 100;
@@ -57,6 +64,10 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) launched: BTreeSet<AgentId>,
     /// Where the other sides of its relays were when it began to run.
     pub(in crate::cluster) links: BTreeMap<AgentId, Vec<RelayLink>>,
+    /// Daemons that this epoch does without.
+    pub(in crate::cluster) departed: Vec<DepartedDaemon>,
+    /// The same of the epochs in which checkpoints were taken, where there were any.
+    departed_at: BTreeMap<CheckpointNumber, Vec<DepartedDaemon>>,
     /// Whether this epoch runs.
     pub(in crate::cluster) running: bool,
     pub(in crate::cluster) history: History,
@@ -64,7 +75,11 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) in_flight: Option<CheckpointNumber>,
     pub(in crate::cluster) images: BTreeMap<CheckpointNumber, BTreeMap<AgentId, ImageRecord>>,
     pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
-    pub(in crate::cluster) mark: Mark,
+    /// The last ones of this epoch, the newest last.
+    pub(in crate::cluster) marks: Vec<Mark>,
+    /// Whether output of this epoch may have been lost with another coordinator's machine.
+    pub(in crate::cluster) taken_over: bool,
+    least_epoch: Epoch,
     pub(in crate::cluster) over: Option<Over>,
 }
 
@@ -91,14 +106,35 @@ impl Ledger {
             next_instance: 1,
             launched: BTreeSet::new(),
             links: BTreeMap::new(),
+            departed: Vec::new(),
+            departed_at: BTreeMap::new(),
             running: false,
             history: History::default(),
             in_flight: None,
             images: BTreeMap::new(),
             rollbacks: Vec::new(),
-            mark: Mark::default(),
+            marks: Vec::new(),
+            taken_over: false,
+            least_epoch: 1,
             over: None,
         })
+    }
+
+    /// The first epoch that no older one can be taken for.
+    pub(in crate::cluster) fn next_epoch(&self) -> Epoch {
+        self.epoch.saturating_add(1).max(self.least_epoch)
+    }
+
+    /// Whether what comes before the first mark that is remembered came from the console alone.
+    pub(in crate::cluster) fn knows_all_marks(&self) -> bool {
+        self.epoch <= 1 && self.marks.len() < MOST_MARKS
+    }
+
+    /// Another coordinator carries on from here.
+    pub(in crate::cluster) fn take_over(&mut self) {
+        self.least_epoch = self.next_epoch().saturating_add(u64::from(LEFT_OUT));
+        self.next_instance = self.next_instance.saturating_add(LEFT_OUT);
+        self.taken_over = true;
     }
 
     pub(in crate::cluster) fn settings(&self) -> &JobSettings {
@@ -130,9 +166,13 @@ impl Ledger {
                 self.instances.clear();
                 self.links.clear();
                 self.launched.clear();
+                self.departed = checkpoint
+                    .and_then(|number| self.departed_at.get(&number).cloned())
+                    .unwrap_or_default();
                 self.running = false;
                 self.in_flight = None;
-                self.mark = Mark::default();
+                self.marks.clear();
+                self.taken_over = false;
                 self.over = None;
             }
             ClusterEntry::Instances { instances, .. } => {
@@ -141,6 +181,7 @@ impl Ledger {
                     self.instances.insert(*instance, record.clone());
                 }
             }
+            ClusterEntry::Departed { daemons, .. } => self.departed.extend_from_slice(daemons),
             ClusterEntry::InstanceRuns { instance, .. } => {
                 self.launched.insert(*instance);
             }
@@ -161,6 +202,9 @@ impl Ledger {
             ClusterEntry::Committed { record, images, .. } => {
                 self.history.apply(&Entry::Committed(record.clone()));
                 self.images.insert(record.checkpoint, images.clone());
+                if !self.departed.is_empty() {
+                    self.departed_at.insert(record.checkpoint, self.departed.clone());
+                }
                 self.in_flight = None;
                 self.failures = 0;
             }
@@ -173,7 +217,9 @@ impl Ledger {
                 }
             }
             ClusterEntry::Mark { length, console, text, .. } => {
-                self.mark = Mark { length: *length, console: *console, text: text.clone() };
+                let surplus = (self.marks.len() + 1).saturating_sub(MOST_MARKS);
+                self.marks.drain(..surplus);
+                self.marks.push(Mark { length: *length, console: *console, text: text.clone() });
             }
             ClusterEntry::JobOver { status, reason, at_ms, .. } => {
                 self.running = false;
@@ -181,6 +227,7 @@ impl Ledger {
                 self.over = Some(Over { status: *status, reason: reason.clone(), at_ms: *at_ms });
             }
             ClusterEntry::Opened { .. }
+            | ClusterEntry::TermBegun { .. }
             | ClusterEntry::NodeKnown { .. }
             | ClusterEntry::NodeGone { .. }
             | ClusterEntry::NodeRemoved { .. }
@@ -198,6 +245,7 @@ impl Ledger {
             }
             Entry::Collected { kept } => {
                 self.images.retain(|checkpoint, _| kept.contains(checkpoint));
+                self.departed_at.retain(|checkpoint, _| kept.contains(checkpoint));
             }
             _ => {}
         }

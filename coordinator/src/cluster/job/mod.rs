@@ -7,6 +7,7 @@ pub(super) mod instances;
 pub(super) mod ledger;
 pub(super) mod naming;
 pub(super) mod partners;
+pub(super) mod resting;
 pub(super) mod running;
 pub(super) mod shell;
 
@@ -171,6 +172,6 @@ impl Job {
             State::Running(running) => running.machine.deadline(),
             State::Over => None,
         };
-        [own, self.live.deadline()].into_iter().flatten().min()
+        [own, self.live.deadline(), self.live.rest.over_at].into_iter().flatten().min()
     }
 }

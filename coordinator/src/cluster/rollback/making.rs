@@ -45,6 +45,7 @@ pub(in crate::cluster) struct Making {
     pub(super) force: bool,
     pub(super) sockets: BTreeMap<AgentId, Vec<OuterSocket>>,
     pub(super) sides: BTreeMap<AgentId, Vec<RelaySide>>,
+    pub(super) outputs: BTreeMap<AgentId, Vec<RelaySide>>,
 }
 
 /// What an epoch begins with.
@@ -92,7 +93,7 @@ impl Job {
         let nodes = self.nodes();
         self.haunted.extend(nodes);
         self.haunted.retain(|node| !shared.members.is_gone(node));
-        let epoch = self.ledger.epoch.saturating_add(1);
+        let epoch = self.ledger.next_epoch();
         self.record(
             shared,
             ClusterEntry::EpochBegun {
@@ -116,6 +117,7 @@ impl Job {
             force: begin.force,
             sockets: BTreeMap::new(),
             sides: BTreeMap::new(),
+            outputs: BTreeMap::new(),
         }));
         for node in &self.haunted {
             self.kill_below(shared, node, epoch);
@@ -388,6 +390,8 @@ impl Job {
         };
         let moved = plan::describe(&record.moves);
         let moved = if moved.is_empty() { moved } else { format!("; {moved}") };
-        format!("{from}{why}{moved}")
+        let without = text::daemons(&self.ledger.departed);
+        let without = if without.is_empty() { without } else { format!("; without {without}") };
+        format!("{from}{why}{moved}{without}")
     }
 }

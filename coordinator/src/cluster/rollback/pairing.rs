@@ -3,7 +3,7 @@
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{OuterSocket, RelaySide};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 /// A socket whose peer is elsewhere.
@@ -76,6 +76,21 @@ pub(super) fn relays(
     pairs
 }
 
+/// The sides that belong to none of these pairs.
+pub(super) fn lonely(
+    sides: &BTreeMap<AgentId, Vec<RelaySide>>,
+    pairs: &[((AgentId, RelaySide), (AgentId, RelaySide))],
+) -> Vec<(AgentId, RelaySide)> {
+    let paired: BTreeSet<(AgentId, &RelaySide)> =
+        pairs.iter().flat_map(|(one, other)| [(one.0, &one.1), (other.0, &other.1)]).collect();
+    sides
+        .iter()
+        .flat_map(|(instance, of)| of.iter().map(|side| (*instance, side)))
+        .filter(|side| !paired.contains(side))
+        .map(|(instance, side)| (instance, side.clone()))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +145,8 @@ mod tests {
         ]);
         let pairs = relays(&sides);
         assert_eq!(pairs, [((AgentId(1), side("x", 0)), (AgentId(2), side("x", 1)))]);
+        let lonely = lonely(&sides, &pairs);
+        let expected = [(1, side("y", 0)), (2, side("z", 1)), (3, side("y", 0))];
+        assert_eq!(lonely, expected.map(|(instance, side)| (AgentId(instance), side)));
     }
 }

@@ -1,12 +1,14 @@
 //! From images and machines to the instances of a new epoch.
 
+use super::departed::Departing;
 use crate::cluster::entry::{ImageRecord, InstanceRecord, Move, Origin};
 use crate::cluster::job::ledger::Ledger;
 use crate::cluster::members::{Member, Members};
 use crate::cluster::placement::{self, Image, Machine, NoMachine, Wishes};
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
-use protocol::cluster::image::Requirements;
+use protocol::cluster::agent::DEPARTED;
+use protocol::cluster::image::{Requirements, Unit};
 use protocol::cluster::settings::Placement;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,12 +56,25 @@ pub(super) fn machines(
     if good.is_empty() { all } else { good }
 }
 
-/// Plans the instances of an epoch that starts from these images.
+/// Plans the instances of an epoch that starts from these images, without those that depart.
 pub(super) fn parts(
     ledger: &Ledger,
     images: &BTreeMap<AgentId, ImageRecord>,
     machines: &[Machine],
+    departing: &Departing,
 ) -> Result<Parts, NoMachine> {
+    let images: BTreeMap<AgentId, &ImageRecord> = images
+        .iter()
+        .filter(|(instance, image)| !departing.is_whole(**instance, image))
+        .map(|(instance, image)| (*instance, image))
+        .collect();
+    let departs = |instance: &AgentId, pid: i32| {
+        departing.pids.get(instance).is_some_and(|pids| pids.contains(&pid))
+    };
+    let stay = |instance: &AgentId, image: &ImageRecord| -> Vec<Unit> {
+        let units = image.facts.units.iter();
+        units.filter(|unit| !unit.pids.iter().all(|pid| departs(instance, *pid))).cloned().collect()
+    };
     let settings = ledger.settings();
     let wishes =
         Wishes { whole_nodes: settings.placement == Placement::Node, pins: settings.place.clone() };
@@ -70,7 +85,7 @@ pub(super) fn parts(
             node: image.node.clone(),
             holders: image.holders.iter().cloned().collect(),
             requirements: image.facts.requirements.clone(),
-            units: image.facts.units.clone(),
+            units: stay(instance, image),
             parents: image
                 .facts
                 .processes
@@ -82,11 +97,11 @@ pub(super) fn parts(
     let plan = placement::place(&inputs, machines, &wishes)?;
     let mut parts = Parts::default();
     let mut number = ledger.next_instance().0;
-    for (instance, image) in images {
+    for (instance, image) in &images {
         let homes = plan.homes.get(instance).map_or(&[][..], Vec::as_slice);
         let mut by_pid: BTreeMap<i32, &NodeName> = BTreeMap::new();
         let mut load: BTreeMap<&NodeName, u32> = BTreeMap::new();
-        for (unit, (home, _)) in image.facts.units.iter().zip(homes) {
+        for (unit, (home, _)) in stay(instance, image).iter().zip(homes) {
             *load.entry(home).or_default() += unit.load;
             by_pid.extend(unit.pids.iter().map(|pid| (*pid, home)));
         }
@@ -103,13 +118,16 @@ pub(super) fn parts(
             .processes
             .iter()
             .map(|process| {
+                if departs(instance, process.pid) {
+                    return (process.pid, DEPARTED);
+                }
                 // One that no unit names stays with the first part.
                 let part = by_pid.get(&process.pid).map_or(0, |home| part_of(home));
-                (process.pid, u32::try_from(part).unwrap_or(u32::MAX))
+                (process.pid, u32::try_from(part).unwrap_or(DEPARTED))
             })
             .collect();
         for (part, home) in order.iter().enumerate() {
-            let part = u32::try_from(part).unwrap_or(u32::MAX);
+            let part = u32::try_from(part).unwrap_or(DEPARTED);
             let root = image.facts.root.is_some_and(|pid| assignment.get(&pid) == Some(&part));
             parts.load.insert(AgentId(number), load.get(*home).copied().unwrap_or(0));
             parts.instances.insert(

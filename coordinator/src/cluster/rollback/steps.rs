@@ -1,20 +1,25 @@
 //! The steps of making an epoch, from the plan to the last instance that runs.
 
+use super::departed::{self, Departing};
 use super::making::Stage;
 use super::{pairing, plan};
-use crate::cluster::entry::{Cause, ClusterEntry, InstanceRecord, Origin};
+use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord, InstanceRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::job::instances::Stage as InstanceStage;
 use crate::cluster::job::{Job, State, hosts};
 use crate::cluster::rollback::Beginning;
 use crate::cluster::shared::Shared;
+use crate::cluster::text;
 use protocol::agent::{AgentId, CheckpointNumber};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{
-    LaunchOrder, MovedListener, OuterSocket, PrepareOrder, RelayLink, RelaySide, Rewire, ToAgent,
+    Fallen, LaunchOrder, MovedListener, OuterSocket, PrepareOrder, RelayLink, RelaySide, Rewire,
+    Skipped, ToAgent,
 };
+use protocol::cluster::settings::Daemons;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::net::IpAddr;
 
 impl Job {
     /// Nothing older is left: decides who goes where, or waits.
@@ -133,9 +138,12 @@ impl Job {
             self.give_up(now, shared, &reason);
             return;
         };
+        let mut departing = self.departing(shared, &images);
         for (instance, image) in &images {
             let held = |test: &dyn Fn(&NodeName) -> bool| image.holders.iter().any(test);
-            if held(&|node| shared.members.is_connected(node)) {
+            if held(&|node| shared.members.is_connected(node))
+                || departing.is_whole(*instance, image)
+            {
                 continue;
             }
             let names: Vec<&str> = image.holders.iter().map(NodeName::as_str).collect();
@@ -161,16 +169,25 @@ impl Job {
         }
         let State::Making(making) = &self.state else { return };
         let machines = plan::machines(&shared.members, &busy, &making.avoid);
-        let parts = match plan::parts(&self.ledger, &images, &machines) {
-            Ok(parts) => parts,
-            Err(error) => {
-                self.wait_for(now, shared, error.to_string());
-                return;
+        let parts = loop {
+            match plan::parts(&self.ledger, &images, &machines, &departing) {
+                Ok(parts) => break parts,
+                // Without daemons that run nowhere the others can go on.
+                Err(error) if departed::is_daemons_only(error.instance, &images) => {
+                    if let Some(image) = images.get(&error.instance) {
+                        departing.take_whole(error.instance, image);
+                    }
+                }
+                Err(error) => {
+                    self.wait_for(now, shared, error.to_string());
+                    return;
+                }
             }
         };
-        for line in &parts.left_out {
+        for line in parts.left_out.iter().chain(&departing.kept) {
             self.say(shared, &format!("warning: {line}"));
         }
+        self.let_depart(shared, &images, &departing);
         let job = self.ledger.id.clone();
         let instances = parts.instances.clone();
         self.record(shared, ClusterEntry::Instances { job: job.clone(), instances });
@@ -194,11 +211,41 @@ impl Job {
         self.send_prepare(shared, checkpoint, &images);
     }
 
+    /// Daemons that are not to be brought back.
+    fn departing(&self, shared: &Shared, images: &BTreeMap<AgentId, ImageRecord>) -> Departing {
+        let mut departing = match self.ledger.settings().daemons {
+            Daemons::Fallback => departed::fallback(images, |node| shared.members.is_usable(node)),
+            Daemons::Restore => Departing::default(),
+        };
+        for (instance, image) in images {
+            let lost = image.holders.iter().all(|holder| shared.members.is_gone(holder));
+            if lost && departed::is_daemons_only(*instance, images) {
+                departing.take_whole(*instance, image);
+            }
+        }
+        departing
+    }
+
+    fn let_depart(
+        &mut self,
+        shared: &mut Shared,
+        images: &BTreeMap<AgentId, ImageRecord>,
+        departing: &Departing,
+    ) {
+        let daemons = departing.daemons(images);
+        if !daemons.is_empty() {
+            let names = text::daemons(&daemons);
+            self.say(shared, &format!("not restored: {names}; their children go on without them"));
+            let job = self.ledger.id.clone();
+            self.record(shared, ClusterEntry::Departed { job, daemons });
+        }
+    }
+
     fn send_prepare(
         &self,
         shared: &mut Shared,
         checkpoint: CheckpointNumber,
-        images: &BTreeMap<AgentId, crate::cluster::entry::ImageRecord>,
+        images: &BTreeMap<AgentId, ImageRecord>,
     ) {
         let State::Making(making) = &self.state else { return };
         let hosts = hosts::content(&self.ledger, &shared.members);
@@ -310,7 +357,9 @@ impl Job {
         }
         let mut orders: BTreeMap<AgentId, Vec<Rewire>> =
             self.live.instances.keys().map(|instance| (*instance, Vec::new())).collect();
-        for (passive, active) in pairing::sockets(&ends) {
+        let pairs = pairing::sockets(&ends);
+        let mut skipped = self.skipped(shared, &ends, &pairs);
+        for (passive, active) in pairs {
             let (passive, active) = (&ends[passive], &ends[active]);
             let secret = hexadecimal(&shared.secrets.secret());
             let wire = self
@@ -332,9 +381,49 @@ impl Job {
         self.enter(Stage::Restoring { awaited }, Some(deadline));
         for (instance, connections) in orders {
             if let Some(node) = self.live.node(instance).cloned() {
-                shared.send(&node, ToAgent::Restore { key: self.key(instance), connections });
+                let skipped = skipped.remove(&instance).unwrap_or_default();
+                let key = self.key(instance);
+                shared.send(&node, ToAgent::Restore { key, connections, skipped });
             }
         }
+    }
+
+    /// In a job that does without some of its daemons: sockets that have nobody at the other end, who
+    /// was on a machine of the cluster. All others' peers were never part of the job.
+    fn skipped(
+        &self,
+        shared: &Shared,
+        ends: &[pairing::End],
+        pairs: &[(usize, usize)],
+    ) -> BTreeMap<AgentId, Vec<Skipped>> {
+        let mut skipped: BTreeMap<AgentId, Vec<Skipped>> = BTreeMap::new();
+        if self.ledger.departed.is_empty() {
+            return skipped;
+        }
+        let addresses: BTreeSet<IpAddr> = shared
+            .members
+            .iter()
+            .map(|(_, member)| member.profile.address.ip().to_canonical())
+            .collect();
+        let paired: BTreeSet<usize> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
+        for (_, end) in ends.iter().enumerate().filter(|(index, _)| !paired.contains(index)) {
+            let peer = end.socket.peer.ip().to_canonical();
+            if !peer.is_loopback() && !addresses.contains(&peer) {
+                continue;
+            }
+            let Some(found) = self.live.instances.get(&end.instance) else { continue };
+            let home = &found.record.logical_node;
+            // The last of them is the daemon itself, those before are shells that started it.
+            let mut daemons = self.ledger.departed.iter().rev();
+            let parent = daemons.find(|daemon| daemon.logical_node == *home && !found.record.root);
+            let daemon = parent.map(|daemon| daemon.name.clone());
+            skipped.entry(end.instance).or_default().push(Skipped {
+                file: end.socket.file,
+                daemon,
+                loopback: peer.is_loopback(),
+            });
+        }
+        skipped
     }
 
     /// An instance is complete and stands still.
@@ -344,6 +433,7 @@ impl Job {
         shared: &mut Shared,
         instance: AgentId,
         sides: Vec<RelaySide>,
+        outputs: Vec<RelaySide>,
         listeners: Vec<MovedListener>,
         warnings: Vec<String>,
     ) {
@@ -353,6 +443,7 @@ impl Job {
             return;
         }
         making.sides.insert(instance, sides);
+        making.outputs.insert(instance, outputs);
         let complete = awaited.is_empty();
         self.live.listeners.extend(listeners.into_iter().map(|listener| (instance, listener)));
         for warning in warnings {
@@ -368,7 +459,10 @@ impl Job {
         let State::Making(making) = &mut self.state else { return };
         making.record.restored_ms = Some(now.unix_ms);
         making.record.rewired_ms = Some(now.unix_ms);
-        for ((one, its_side), (other, other_side)) in pairing::relays(&making.sides) {
+        let pairs = pairing::relays(&making.sides);
+        let lonely = pairing::lonely(&making.sides, &pairs);
+        let outputs = std::mem::take(&mut making.outputs);
+        for ((one, its_side), (other, other_side)) in pairs {
             for (instance, side, peer) in [(one, its_side, other), (other, other_side, one)] {
                 let node = self.live.node(peer).cloned();
                 let key = protocol::cluster::InstanceKey {
@@ -381,14 +475,47 @@ impl Job {
                 }
             }
         }
+        let mut fallen = self.fallen(lonely, &outputs);
         self.cut_log_back(shared);
         let awaited = self.live.instances.keys().copied().collect();
         let deadline = now.nanos.saturating_add(shared.settings.rollback.start);
         self.enter(Stage::Starting { awaited }, Some(deadline));
         for (instance, found) in &self.live.instances {
-            let go = ToAgent::Go { key: self.key(*instance), links: found.links.clone() };
+            let (key, links) = (self.key(*instance), found.links.clone());
+            let go = ToAgent::Go { key, links, fallen: fallen.remove(instance) };
             shared.send(&found.record.node, go);
         }
+    }
+
+    /// In a job that does without some of its daemons: relays that lead to them. What comes out of
+    /// processes becomes output of the job, everything else is silent.
+    fn fallen(
+        &mut self,
+        lonely: Vec<(AgentId, RelaySide)>,
+        outputs: &BTreeMap<AgentId, Vec<RelaySide>>,
+    ) -> BTreeMap<AgentId, Fallen> {
+        if self.ledger.departed.is_empty() {
+            return BTreeMap::new();
+        }
+        let mut fallen: BTreeMap<AgentId, Fallen> =
+            self.live.instances.keys().map(|instance| (*instance, Fallen::default())).collect();
+        let root = self.ledger.root().zip(self.root_node());
+        for (instance, side) in lonely {
+            let is_output = outputs.get(&instance).is_some_and(|sides| sides.contains(&side));
+            let node = self.live.node(instance).cloned();
+            let (Some((root, root_node)), Some(node), true) = (&root, node, is_output) else {
+                fallen.entry(instance).or_default().silent.push(side);
+                continue;
+            };
+            let other = RelaySide { relay: side.relay.clone(), side: 1 - side.side.min(1) };
+            let to_root = RelayLink { side, peer: self.key(*root), node: root_node.clone() };
+            let from_root = RelayLink { side: other, peer: self.key(instance), node };
+            if let Some(found) = self.live.instances.get_mut(&instance) {
+                found.links.push(to_root);
+            }
+            fallen.entry(*root).or_default().outputs.push(from_root);
+        }
+        fallen
     }
 
     /// An instance runs.

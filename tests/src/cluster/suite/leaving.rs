@@ -38,6 +38,10 @@ fn leave_announced(stage: &Stage) -> Result<(), Failure> {
     let mut job = start(&ckptd, &[], "nqueens")?;
     let left = ckptd.ckptd(1, &["leave", "node3"])?;
     check(left.status == 0, || format!("leave: {}", left.stderr))?;
+    // The node may go once nothing of the job is there; the job goes on a moment later.
+    job.wait_for("the job runs again", LIMIT, |status| {
+        (status.state() == "running").then_some(())
+    })?;
     spread(&mut job, "node3", 2)?;
     let free = crate::cluster::until("the agent has ended", LIMIT, || {
         Ok((!ckptd.agent_runs(3)?).then_some(()))

@@ -1,14 +1,20 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod fallback;
+pub mod faults;
+pub mod history;
 mod leaving;
 mod members;
 mod open_mpi;
+mod recovery;
 mod rows;
+mod runtimes;
 mod stage;
 mod tree;
 
 use crate::job::Failure;
 
+pub use runtimes::start_at;
 pub use stage::Stage;
 
 /// One test.
@@ -23,11 +29,21 @@ pub struct Case {
 
 /// All tests.
 pub fn all() -> Vec<Case> {
-    [open_mpi::CASES, leaving::CASES, rows::CASES, members::CASES, tree::CASES]
-        .into_iter()
-        .flatten()
-        .map(Case::copy)
-        .collect()
+    [
+        open_mpi::CASES,
+        leaving::CASES,
+        rows::CASES,
+        members::CASES,
+        faults::CASES,
+        runtimes::CASES,
+        fallback::CASES,
+        recovery::CASES,
+        tree::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .map(Case::copy)
+    .collect()
 }
 
 /// Tests of what is not built yet: they fail, and run only when they are named by --only.

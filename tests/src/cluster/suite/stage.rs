@@ -21,6 +21,7 @@ pub struct Stage {
     /// The command under test.
     pub ckptd: PathBuf,
     programs: Vec<PathBuf>,
+    scripts: PathBuf,
 }
 
 impl Stage {
@@ -42,12 +43,19 @@ impl Stage {
                 programs.push(program);
             }
         }
-        let program = workspace.programs.join("nqueens");
         let source = tests.join("nqueens/nqueens.c");
-        build::compile("mpicc.openmpi", &["-O2"], &[&source], &program)
-            .map_err(|e| Failure(e.to_string()))?;
-        programs.push(program);
-        Ok(Stage { ckptd: workspace.ckptd.clone(), programs })
+        for (compiler, name) in [("mpicc.openmpi", "nqueens"), ("mpicc.mpich", "nqueens.mpich")] {
+            let program = workspace.programs.join(name);
+            build::compile(compiler, &["-O2"], &[&source], &program)
+                .map_err(|e| Failure(e.to_string()))?;
+            programs.push(program);
+        }
+        Ok(Stage { ckptd: workspace.ckptd.clone(), programs, scripts: tests.join("real") })
+    }
+
+    /// A script of tests/real.
+    pub fn script(&self, name: &str) -> PathBuf {
+        self.scripts.join(name)
     }
 
     /// A cluster with ckptd and all programs on all nodes.

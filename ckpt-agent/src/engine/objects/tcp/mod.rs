@@ -173,6 +173,14 @@ fn soon(probe: &Probe, what: impl Into<String>, way_out: &str) -> EngineError {
     EngineError::from(Refusal::passing(what, way_out)).at(probe.pid, &probe.comm, probe.fd)
 }
 
+impl TcpSocket {
+    /// As if it had never been connected or bound.
+    pub(super) fn become_idle(&mut self) {
+        self.local = None;
+        self.state = TcpState::Idle;
+    }
+}
+
 impl Room for TcpSocket {
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();

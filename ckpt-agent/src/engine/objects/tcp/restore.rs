@@ -142,7 +142,8 @@ fn links(
 
 /// Whether a peer of the job is restored elsewhere.
 fn is_apart(by_id: &BTreeMap<FileId, &TcpSocket>, peer: FileId, cluster: bool) -> bool {
-    cluster && !by_id.contains_key(&peer)
+    // A copy that nobody knows of may be here, without its connection.
+    cluster && by_id.get(&peer).is_none_or(|peer| peer.state == TcpState::Idle)
 }
 
 fn address(socket: &TcpSocket) -> Address {

@@ -139,6 +139,17 @@ fn system(call: &'static str, error: impl Into<std::io::Error>) -> EngineError {
     EngineError::system(call, "a Unix socket", error)
 }
 
+impl UnixSocket {
+    /// As if it had never been connected or bound.
+    pub(super) fn become_idle(&mut self) {
+        self.name = None;
+        self.link = UnixLink::None;
+        self.received = Vec::new();
+        self.shut_read = false;
+        self.shut_write = false;
+    }
+}
+
 impl Room for UnixSocket {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == libc::S_IFSOCK

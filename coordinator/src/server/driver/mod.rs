@@ -1,24 +1,29 @@
 //! The event loop around the cluster's state machine: it does what that says.
+//!
+//! - `order`: in which order, and what waits until an entry is in the log and in a copy of it.
+//! - `clients`: commands on the coordinator's own socket.
 
-use super::admission::{MAX_USES, MAX_VALID_S};
+mod clients;
+mod order;
+
 use super::clock::Clock;
 use super::gate::SharedAdmission;
-use super::job_logs::{JobLogs, line_of};
+use super::job_logs::JobLogs;
 use super::local::LineQueue;
+use super::replication::Replication;
 use super::sealing::TreeSealer;
 use crate::cluster::entry::ClusterEntry;
-use crate::cluster::{ClientId, ClusterAction, ClusterEvent, ClusterMachine};
+use crate::cluster::{ClusterAction, ClusterEvent, ClusterMachine};
 use crate::journal::Journal;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
-use protocol::cluster::client::{Answer, Ask, MAX_ASK};
-use protocol::cluster::{NodeName, VERSION};
-use protocol::frame;
+use protocol::cluster::succession::Followed;
+use protocol::cluster::{NodeName, Term};
 use protocol::transport::{Outbox, OutboxError};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// The longest sleep, so that the clock notices when the process was stopped.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
@@ -38,6 +43,8 @@ pub enum Incoming {
         closer: mpsc::Sender<()>,
         /// Its address.
         remote: SocketAddr,
+        /// Whether it is on this machine.
+        is_here: bool,
     },
     /// An agent's message.
     Message {
@@ -57,6 +64,8 @@ pub enum Incoming {
         /// Number of the connection.
         connection: u64,
     },
+    /// Another coordinator has taken over.
+    Superseded(Followed),
     /// A client of the own socket.
     ClientOpened {
         /// Its number.
@@ -84,6 +93,10 @@ pub enum Incoming {
 struct Link {
     connection: u64,
     outbox: Outbox<ToAgent>,
+    /// Whether it is on this machine: what it has is lost with the coordinator.
+    is_here: bool,
+    /// Whether it has been told that it is welcome, before which it takes nothing.
+    welcome: bool,
     _closer: mpsc::Sender<()>,
 }
 
@@ -104,11 +117,18 @@ pub struct Operator {
     pub addresses: Vec<String>,
 }
 
-/// Entries that are in the log, but not durable yet.
-#[derive(Debug, Default)]
-struct Written {
-    numbers: Vec<u64>,
-    vital: bool,
+/// Why the loop ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// A vital entry could not be written: nothing may be done any more.
+    Unrecorded(String),
+    /// Another coordinator has taken over.
+    Superseded {
+        /// Its term.
+        term: Term,
+        /// Where it is, or who follows it.
+        by: String,
+    },
 }
 
 /// The loop's state.
@@ -127,12 +147,21 @@ pub struct Driver {
     clients: BTreeMap<u64, Client>,
     /// What is to be handed to the machine next.
     pending: VecDeque<ClusterEvent>,
-    /// Why a vital entry could not be written: nothing may be done any more.
-    broken: Option<String>,
+    /// What is to be done, in this order.
+    queue: VecDeque<order::Queued>,
+    replication: Replication,
+    /// What is told to agents once a copy has their output.
+    kept: VecDeque<order::Kept>,
+    /// Whether other nodes may have to keep copies than before.
+    keepers_changed: bool,
+    /// Members that may not have heard of this coordinator.
+    absent: watch::Sender<Vec<(NodeName, SocketAddr)>>,
+    ending: Option<Ending>,
 }
 
 impl Driver {
     /// A loop around that machine, whose log `journal` is.
+    #[allow(clippy::too_many_arguments)] // What it is made of.
     pub fn new(
         machine: ClusterMachine,
         journal: Journal<ClusterEntry>,
@@ -140,6 +169,8 @@ impl Driver {
         admission: SharedAdmission,
         operator: Operator,
         clock: Clock,
+        replication: Replication,
+        absent: watch::Sender<Vec<(NodeName, SocketAddr)>>,
     ) -> Self {
         Self {
             machine,
@@ -152,7 +183,12 @@ impl Driver {
             links: BTreeMap::new(),
             clients: BTreeMap::new(),
             pending: VecDeque::new(),
-            broken: None,
+            queue: VecDeque::new(),
+            replication,
+            kept: VecDeque::new(),
+            keepers_changed: true,
+            absent,
+            ending: None,
         }
     }
 
@@ -161,15 +197,16 @@ impl Driver {
         Self { sealer: Some(sealer), ..self }
     }
 
-    /// Does what the machine says, until a vital entry of the log can't be written: why.
-    pub async fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<String> {
+    /// Does what the machine says, until it can't, or must not, go on: why.
+    pub async fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<Ending> {
         self.feed(ClusterEvent::Clock);
         self.settle();
         loop {
-            if self.broken.is_some() {
-                return self.broken;
+            if self.ending.is_some() {
+                return self.ending;
             }
-            let wait = self.machine.deadline().map_or(LONGEST_SLEEP, |deadline| {
+            let deadlines = [self.machine.deadline(), self.patience()];
+            let wait = deadlines.into_iter().flatten().min().map_or(LONGEST_SLEEP, |deadline| {
                 let nanos = deadline.saturating_sub(self.clock.now().nanos);
                 Duration::from_nanos(nanos).min(LONGEST_SLEEP)
             });
@@ -197,20 +234,32 @@ impl Driver {
 
     fn take(&mut self, event: Incoming) {
         match event {
-            Incoming::Connected { node, connection, outbox, closer, remote } => {
+            Incoming::Connected { node, connection, outbox, closer, remote, is_here } => {
                 // It may have been turned out since it was let in.
                 let newest = self.links.get(&node).is_none_or(|link| link.connection < connection);
                 if newest && self.admission().is_member(&node) {
                     tracing::info!("{node} is connected from {remote}");
-                    self.links.insert(node, Link { connection, outbox, _closer: closer });
+                    self.replication.gone(&node);
+                    self.keepers_changed = true;
+                    let welcome = false;
+                    let link = Link { connection, outbox, is_here, welcome, _closer: closer };
+                    self.links.insert(node, link);
                 }
             }
             Incoming::Message { node, connection, message, body } => {
-                if self.is_current(&node, connection) {
+                if !self.is_current(&node, connection) {
+                    return;
+                }
+                if let FromAgent::Replica(report) = *message {
+                    self.replica_report(&node, report);
+                } else {
                     self.feed(ClusterEvent::Agent { node, connection, message: *message, body });
                 }
             }
             Incoming::Disconnected { node, connection } => self.disconnected(node, connection),
+            Incoming::Superseded(Followed { term, addresses, .. }) => {
+                self.end_for(term, addresses.join(", "));
+            }
             Incoming::ClientOpened { number, user, queue } => {
                 self.clients.insert(number, Client { user, queue, greeted: false });
             }
@@ -227,69 +276,10 @@ impl Driver {
         if self.is_current(&node, connection) {
             tracing::info!("{node} is disconnected");
             self.links.remove(&node);
+            self.replication.gone(&node);
+            self.keepers_changed = true;
             self.feed(ClusterEvent::Disconnected { node, connection });
         }
-    }
-
-    fn gone(&mut self, number: u64) {
-        if self.clients.remove(&number).is_some_and(|gone| gone.greeted) {
-            self.feed(ClusterEvent::ClientGone { client: own(number) });
-        }
-    }
-
-    fn line(&mut self, number: u64, line: &str) {
-        let Some(client) = self.clients.get_mut(&number) else { return };
-        let ask = match frame::decode::<Ask>(line, MAX_ASK) {
-            Ok(ask) => ask,
-            Err(error) => return self.reject(number, format!("read the request: {error}")),
-        };
-        match (ask, client.greeted) {
-            (Ask::Hello { version }, false) if version == VERSION => client.greeted = true,
-            (Ask::Hello { version }, _) => {
-                let reason = format!(
-                    "talk to the cluster: this ckptd speaks version {version}, its coordinator \
-                     {VERSION}: use the same ckptd everywhere"
-                );
-                self.reject(number, reason);
-            }
-            (_, false) => {
-                self.reject(number, "talk to the cluster: no hello came first".to_owned())
-            }
-            (Ask::Token { uses, valid_s }, true) => self.token(number, uses, valid_s),
-            (ask, true) => {
-                let user = client.user.clone();
-                self.feed(ClusterEvent::Asked { client: own(number), user, ask });
-            }
-        }
-    }
-
-    fn reject(&mut self, number: u64, reason: String) {
-        self.answer(&own(number), &Answer::Failed { reason, status: 2 });
-        self.gone(number);
-    }
-
-    fn token(&mut self, number: u64, uses: u32, valid_s: u64) {
-        let Some(client) = self.clients.get(&number) else { return };
-        let refuse = |reason: &str, status| Answer::Failed {
-            reason: format!("make a join token: {reason}"),
-            status,
-        };
-        let answer = if client.user.uid != 0 && client.user.uid != self.operator.uid {
-            refuse("only root and the coordinator's own user may do that", 125)
-        } else if !(1..=MAX_USES).contains(&uses) {
-            refuse(&format!("it can be good for 1 to {MAX_USES} uses"), 2)
-        } else if !(1..=MAX_VALID_S).contains(&valid_s) {
-            refuse(&format!("it can be good for 1 to {MAX_VALID_S} seconds"), 2)
-        } else {
-            let addresses = self.operator.addresses.clone();
-            let issued = self.admission().issue(addresses, uses, valid_s, super::wall_ms());
-            match issued {
-                Ok(token) => Answer::Token { token: token.to_string() },
-                Err(error) => refuse(&error.to_string(), 125),
-            }
-        };
-        self.answer(&own(number), &answer);
-        self.gone(number);
     }
 
     fn admission(&self) -> MutexGuard<'_, super::admission::Admission> {
@@ -303,71 +293,33 @@ impl Driver {
 
     /// Does what the machine says, until nothing is left to be done.
     fn settle(&mut self) {
-        while self.broken.is_none() {
-            let Some(event) = self.pending.pop_front() else { return };
-            let actions = self.machine.step(self.clock.now(), event);
-            self.perform(actions);
-        }
-    }
-
-    fn perform(&mut self, actions: Vec<ClusterAction>) {
-        // Entries that follow each other become durable together.
-        let mut written = Written::default();
-        for action in actions {
-            if let ClusterAction::Append { number, entry } = action {
-                written.numbers.push(number);
-                written.vital |= entry.is_vital();
-                if let Err(error) = self.journal.write(&entry) {
-                    self.not_recorded(std::mem::take(&mut written), &error.to_string());
-                }
-            } else {
-                self.record(std::mem::take(&mut written));
-                if self.broken.is_none() {
-                    self.act(action);
-                }
+        while self.ending.is_none() {
+            if let Some(event) = self.pending.pop_front() {
+                let actions = self.machine.step(self.clock.now(), event);
+                self.put(actions);
             }
-            if self.broken.is_some() {
-                return;
+            self.go_on();
+            if self.pending.is_empty() {
+                break;
             }
         }
-        self.record(written);
-    }
-
-    /// Makes durable what was written.
-    fn record(&mut self, written: Written) {
-        if written.numbers.is_empty() {
-            return;
-        }
-        // A record may speak of what is in a job's log.
-        self.logs.sync();
-        match self.journal.sync() {
-            Ok(()) => {
-                let numbers = written.numbers.into_iter();
-                self.pending.extend(numbers.map(|number| ClusterEvent::Recorded { number }));
-            }
-            Err(error) => self.not_recorded(written, &error.to_string()),
-        }
-    }
-
-    fn not_recorded(&mut self, written: Written, reason: &str) {
-        tracing::error!("failed to {reason}");
-        if written.vital {
-            self.broken = Some(reason.to_owned());
-            return;
-        }
-        let numbers = written.numbers.into_iter();
-        let failed = |number| ClusterEvent::RecordFailed { number, reason: reason.to_owned() };
-        self.pending.extend(numbers.map(failed));
+        self.replicate();
     }
 
     fn act(&mut self, action: ClusterAction) {
         match action {
+            ClusterAction::Send { node, message: ToAgent::ConsoleKept { key, offset }, .. } => {
+                self.console_kept(node, key, offset);
+            }
             ClusterAction::Send { node, mut message, body } => {
                 if self.sealer.as_mut().is_some_and(|sealer| sealer.seal(&mut message).is_err()) {
                     // It can't go by the tree, then: its limit runs out.
                     return tracing::error!("failed to seal an order for {node}");
                 }
                 self.send(&node, &message, &body);
+            }
+            ClusterAction::Superseded { term, by } => {
+                self.end_for(term, format!("{by} follows it"));
             }
             ClusterAction::Disconnect { node } => self.disconnect(&node),
             ClusterAction::Revoke { node } => {
@@ -385,19 +337,26 @@ impl Driver {
             ClusterAction::CutLog { job, length, checkpoint } => {
                 let done = self.logs.cut(&job, length, checkpoint);
                 complain("put back the log of", &job, done);
+                self.kept.retain(|kept| !kept.is_of(&job));
+                self.copies(|replication, send| replication.cut(&job, length, send));
             }
             ClusterAction::RemoveJob { job } => {
                 let done = self.logs.remove(&job);
                 complain("remove the folder of", &job, done);
+                self.copies(|replication, send| replication.forget(&job, send));
             }
-            // Done by the caller, together with its neighbours.
+            // Done in `order`, together with its neighbours.
             ClusterAction::Append { .. } => {}
         }
     }
 
     fn send(&mut self, node: &NodeName, message: &ToAgent, body: &[u8]) {
-        let Some(link) = self.links.get(node) else { return };
+        let Some(link) = self.links.get_mut(node) else { return };
         let connection = link.connection;
+        if matches!(message, ToAgent::Welcome { .. }) {
+            link.welcome = true;
+            self.keepers_changed = true;
+        }
         match link.outbox.send(message, body) {
             Ok(()) => {}
             // The other side of the connection tells.
@@ -405,6 +364,7 @@ impl Driver {
             Err(error) => {
                 tracing::warn!("failed to send to {node}: {error}");
                 self.links.remove(node);
+                self.replication.gone(node);
                 let node = node.clone();
                 self.feed(ClusterEvent::Disconnected { node, connection });
             }
@@ -415,6 +375,7 @@ impl Driver {
     fn disconnect(&mut self, node: &NodeName) {
         if let Some(link) = self.links.remove(node) {
             tracing::info!("{node} is let go");
+            self.replication.gone(node);
             let connection = link.connection;
             // What is queued goes out first: the reader's side is kept until then.
             tokio::spawn(async move {
@@ -426,23 +387,6 @@ impl Driver {
             self.feed(ClusterEvent::Disconnected { node, connection });
         }
     }
-
-    fn answer(&mut self, id: &ClientId, answer: &Answer) {
-        let Some(client) = self.clients.get(&id.number) else { return };
-        if !client.queue.put(line_of(answer)) {
-            self.gone(id.number);
-        }
-    }
-
-    /// Closes a client's connection after what was answered.
-    fn close(&mut self, id: &ClientId) {
-        self.clients.remove(&id.number);
-    }
-}
-
-/// A client of the own socket.
-fn own(number: u64) -> ClientId {
-    ClientId { node: None, connection: 0, number }
 }
 
 fn complain(what: &str, job: &str, done: std::io::Result<()>) {

@@ -1,0 +1,277 @@
+//! The files of a copy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use protocol::cluster::replica::{NOTE, Prefix, ReplicaNote, ReplicaOrder, TAIL};
+use protocol::cluster::succession::Copy;
+
+use crate::daemon::folders::is_job_id;
+
+/// The log.
+pub const LOG: &str = "cluster.log";
+const NEW_LOG: &str = "cluster.log.new";
+/// Where jobs' output is.
+pub const JOBS: &str = "jobs";
+
+/// Jobs' files that are held open.
+const MOST_OPEN: usize = 64;
+
+/// What came of an order.
+pub enum Done {
+    /// What there is.
+    Held {
+        /// Of the log.
+        log: Prefix,
+        /// Of jobs' output.
+        jobs: BTreeMap<String, Prefix>,
+    },
+    /// It is durable with the next [`Folder::sync`], if it is not yet.
+    Number(u64),
+    /// Nothing is left.
+    Dropped,
+}
+
+/// A log that is to take another's place.
+struct Anew {
+    file: File,
+    written: u64,
+    whole: u64,
+}
+
+/// See the module.
+pub struct Folder {
+    path: PathBuf,
+    log: Option<File>,
+    log_is_dirty: bool,
+    anew: Option<Anew>,
+    jobs: BTreeMap<String, File>,
+    dirty: BTreeSet<String>,
+}
+
+/// The copy in a folder, if it is whole.
+pub fn look(folder: &Path) -> Option<Copy> {
+    let note: ReplicaNote = serde_json::from_slice(&fs::read(folder.join(NOTE)).ok()?).ok()?;
+    let log = fs::metadata(folder.join(LOG)).ok()?;
+    let age = log.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+    let age_ms = age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    Some(Copy { note, length: log.len(), age_ms })
+}
+
+/// The jobs of which a copy has output.
+pub fn jobs(folder: &Path) -> Vec<String> {
+    let Ok(listing) = fs::read_dir(folder.join(JOBS)) else { return Vec::new() };
+    let names = listing.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| is_job_id(name)).collect()
+}
+
+/// A job's output.
+pub fn job_log(folder: &Path, job: &str) -> PathBuf {
+    folder.join(JOBS).join(job).join("log")
+}
+
+fn prefix(path: &Path) -> io::Result<Prefix> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Prefix::of(0, &[])),
+        other => other?,
+    };
+    let length = file.metadata()?.len();
+    let tail = length.min(TAIL);
+    let mut end = vec![0; usize::try_from(tail).unwrap_or_default()];
+    file.read_exact_at(&mut end, length - tail)?;
+    Ok(Prefix::of(length, &end))
+}
+
+fn make(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+fn create(path: &Path, truncate: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(truncate).mode(0o600).open(path)
+}
+
+fn gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Another position than the coordinator thinks.
+fn out_of_step(what: &str, found: u64, offset: u64) -> io::Error {
+    io::Error::other(format!("{what} has {found} bytes and not {offset}"))
+}
+
+impl Folder {
+    /// In that folder.
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            log: None,
+            log_is_dirty: false,
+            anew: None,
+            jobs: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Carries out an order.
+    ///
+    /// # Errors
+    /// Where the disk does not allow it, or the order makes no sense.
+    pub fn carry_out(&mut self, order: ReplicaOrder, body: &[u8]) -> io::Result<Done> {
+        match order {
+            ReplicaOrder::Hold => self.hold(),
+            ReplicaOrder::File { number, file } => {
+                self.replace(file.name(), body)?;
+                Ok(Done::Number(number))
+            }
+            ReplicaOrder::Anew { number, length } => {
+                let file = create(&self.at(NEW_LOG), true)?;
+                self.anew = Some(Anew { file, written: 0, whole: length });
+                Ok(Done::Number(number))
+            }
+            ReplicaOrder::Log { number, offset } => {
+                self.append(offset, body)?;
+                Ok(Done::Number(number))
+            }
+            ReplicaOrder::JobLog { number, job, offset } => {
+                // No output may be here before the entries that it follows.
+                self.sync_log()?;
+                self.output(&job, offset, body)?;
+                Ok(Done::Number(number))
+            }
+            ReplicaOrder::ForgetJob { number, job } => {
+                self.jobs.remove(&job);
+                self.dirty.remove(&job);
+                if is_job_id(&job) {
+                    gone(fs::remove_dir_all(self.at(JOBS).join(job)))?;
+                }
+                Ok(Done::Number(number))
+            }
+            ReplicaOrder::Whole { number, note } => {
+                self.sync()?;
+                self.replace(NOTE, &serde_json::to_vec(&note)?)?;
+                Ok(Done::Number(number))
+            }
+            ReplicaOrder::Drop => {
+                *self = Self::new(self.path.clone());
+                gone(fs::remove_dir_all(&self.path))?;
+                Ok(Done::Dropped)
+            }
+        }
+    }
+
+    fn hold(&mut self) -> io::Result<Done> {
+        *self = Self::new(self.path.clone());
+        make(&self.path)?;
+        make(&self.at(JOBS))?;
+        gone(fs::remove_file(self.at(NEW_LOG)))?;
+        let log = prefix(&self.at(LOG))?;
+        let mut found = BTreeMap::new();
+        for job in jobs(&self.path) {
+            let prefix = prefix(&job_log(&self.path, &job))?;
+            found.insert(job, prefix);
+        }
+        Ok(Done::Held { log, jobs: found })
+    }
+
+    /// Writes a small file so that it is there whole or not at all.
+    fn replace(&self, name: &str, body: &[u8]) -> io::Result<()> {
+        let new = self.at(&format!("{name}.new"));
+        let mut file = create(&new, true)?;
+        file.write_all(body)?;
+        file.sync_all()?;
+        fs::rename(&new, self.at(name))?;
+        self.sync_folder()
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    fn append(&mut self, offset: u64, body: &[u8]) -> io::Result<()> {
+        if let Some(anew) = &mut self.anew {
+            if anew.written != offset {
+                return Err(out_of_step(NEW_LOG, anew.written, offset));
+            }
+            anew.file.write_all_at(body, offset)?;
+            anew.written += body.len() as u64;
+            if anew.written >= anew.whole {
+                anew.file.sync_all()?;
+                fs::rename(self.at(NEW_LOG), self.at(LOG))?;
+                self.sync_folder()?;
+                self.log = self.anew.take().map(|anew| anew.file);
+            }
+            return Ok(());
+        }
+        let file = match self.log.take() {
+            Some(file) => file,
+            None => create(&self.at(LOG), false)?,
+        };
+        let length = file.metadata()?.len();
+        if length != offset {
+            return Err(out_of_step(LOG, length, offset));
+        }
+        file.write_all_at(body, offset)?;
+        self.log = Some(file);
+        self.log_is_dirty = true;
+        Ok(())
+    }
+
+    fn output(&mut self, job: &str, offset: u64, body: &[u8]) -> io::Result<()> {
+        if !is_job_id(job) {
+            return Err(io::Error::other(format!("{job:?} is no job's id")));
+        }
+        if !self.jobs.contains_key(job) {
+            if self.jobs.len() >= MOST_OPEN {
+                self.sync()?;
+                self.jobs.clear();
+            }
+            make(&self.at(JOBS).join(job))?;
+            self.jobs.insert(job.to_owned(), create(&job_log(&self.path, job), false)?);
+        }
+        let Some(file) = self.jobs.get_mut(job) else { return Ok(()) };
+        let length = file.metadata()?.len();
+        if length < offset {
+            return Err(out_of_step(job, length, offset));
+        }
+        if length > offset {
+            file.set_len(offset)?;
+        }
+        file.write_all_at(body, offset)?;
+        self.dirty.insert(job.to_owned());
+        Ok(())
+    }
+
+    fn sync_log(&mut self) -> io::Result<()> {
+        if let Some(log) = self.log.as_ref().filter(|_| self.log_is_dirty) {
+            log.sync_data()?;
+        }
+        self.log_is_dirty = false;
+        Ok(())
+    }
+
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// Where it can't.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.sync_log()?;
+        for job in std::mem::take(&mut self.dirty) {
+            if let Some(file) = self.jobs.get(&job) {
+                file.sync_data()?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! What a coordinator that carries on for a lost one asks of this agent.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use protocol::cluster::replica::SmallFile;
+use protocol::cluster::succession::{CopiedFile, Followed, FromSuccessor, ToSuccessor};
+use protocol::transport::{SuccessorConnection, TransportError};
+use tokio::sync::oneshot;
+
+use super::event::{Event, Events};
+use super::link::PIECE;
+use super::replica;
+
+/// A question for the node, and where the answer goes.
+#[derive(Debug)]
+pub enum Question {
+    /// Whom it follows, and what it holds.
+    State(oneshot::Sender<ToSuccessor>),
+    /// Whether it follows that one from now on.
+    Follow(Followed, oneshot::Sender<ToSuccessor>),
+}
+
+/// Answers one that has shown a certificate of the role coordinator, until it has enough.
+pub async fn serve(mut link: SuccessorConnection, events: Events, folder: PathBuf) {
+    let remote = link.remote;
+    if let Err(error) = talk(&mut link, &events, &folder).await {
+        tracing::warn!(%remote, %error, "a new coordinator was not answered");
+    }
+    link.sender.close().await;
+}
+
+async fn talk(
+    link: &mut SuccessorConnection,
+    events: &Events,
+    folder: &Path,
+) -> Result<(), TransportError> {
+    while let Some((message, _)) = link.receiver.receive().await? {
+        let (sender, answer) = oneshot::channel();
+        match message {
+            FromSuccessor::Ask => events.tell(Event::Successor(Question::State(sender))),
+            FromSuccessor::Follow(followed) => {
+                events.tell(Event::Successor(Question::Follow(followed, sender)));
+            }
+            FromSuccessor::Fetch => {
+                give(link, folder).await?;
+                continue;
+            }
+        }
+        // The node does not answer any more when it is ending.
+        let Ok(answer) = answer.await else { return Ok(()) };
+        link.sender.send(&answer, &[]).await?;
+    }
+    Ok(())
+}
+
+/// Sends this node's copy.
+async fn give(link: &mut SuccessorConnection, folder: &Path) -> Result<(), TransportError> {
+    let small = SmallFile::ALL.map(|file| (CopiedFile::Small(file), folder.join(file.name())));
+    let log = (CopiedFile::Log, folder.join(replica::LOG));
+    let jobs = replica::jobs(folder).into_iter();
+    let jobs = jobs.map(|job| (CopiedFile::JobLog(job.clone()), replica::job_log(folder, &job)));
+    for (file, path) in small.into_iter().chain([log]).chain(jobs) {
+        if !path.exists() {
+            // There are no tokens yet, or no output.
+            continue;
+        }
+        let failed = |error: std::io::Error| format!("read {}: {error}", path.display());
+        let mut opened = match File::open(&path).map_err(failed) {
+            Ok(opened) => opened,
+            Err(reason) => return link.sender.send(&ToSuccessor::Failed { reason }, &[]).await,
+        };
+        let mut buffer = vec![0; PIECE];
+        loop {
+            match opened.read(&mut buffer).map_err(failed) {
+                Ok(0) => break,
+                Ok(read) => {
+                    let piece = ToSuccessor::Piece { file: file.clone() };
+                    link.sender.send(&piece, &buffer[..read]).await?;
+                }
+                Err(reason) => return link.sender.send(&ToSuccessor::Failed { reason }, &[]).await,
+            }
+        }
+    }
+    link.sender.send(&ToSuccessor::Sent, &[]).await
+}

@@ -1,0 +1,71 @@
+//! SysV shared memory (shmget(2)). A segment belongs to the IPC namespace, which the job has for itself:
+//! all that are there travel, attached or not, under their own numbers.
+//!
+//! * `survey`: which segments there are, asked from inside of the job;
+//! * `restore`: made again in the job's init, and what each process attaches.
+
+mod restore;
+mod survey;
+
+pub use restore::{Attachment, attachments, destroy_marked, known, make};
+pub use survey::{read_detached, survey};
+
+use std::collections::BTreeSet;
+
+use super::super::graph::{CarriedInode, InodeId, Origin};
+use super::super::objects::DumpContext;
+use super::super::proc::Mapping;
+
+/// In place of a device in the index of inodes: the kernel gives a segment its own number as inode number, on
+/// the device of all its memory without a name.
+const NO_DEVICE: u64 = u64::MAX;
+/// SHM_DEST: the last one to detach it destroys it (include/linux/shm.h).
+const MARKED: u32 = 0o1000;
+/// SHM_LOCKED
+const LOCKED: u32 = 0o2000;
+
+/// What include/uapi/asm-generic/shmbuf.h and ipcbuf.h define, the same on all 64-bit processors we know.
+mod layout {
+    /// sizeof(struct shmid64_ds)
+    pub const SIZE: usize = 112;
+    /// Offsets within.
+    pub const KEY: usize = 0;
+    pub const USER: usize = 4;
+    pub const GROUP: usize = 8;
+    pub const CREATOR: usize = 12;
+    pub const CREATOR_GROUP: usize = 16;
+    pub const MODE: usize = 20;
+    pub const BYTES: usize = 48;
+    pub const ATTACHED: usize = 88;
+}
+
+/// The number of the segment that a mapping shows.
+pub fn number(mapping: &Mapping) -> Option<i32> {
+    mapping.is_segment().then(|| i32::try_from(mapping.inode).ok()).flatten()
+}
+
+/// The inode of a segment that [`survey`] has found.
+pub fn inode(context: &DumpContext, number: i32) -> Option<InodeId> {
+    context.inode_index.get(&key(number)).copied()
+}
+
+fn key(number: i32) -> (u64, u64) {
+    (NO_DEVICE, number as u64)
+}
+
+/// The number of a segment.
+pub fn number_of(inode: &CarriedInode) -> Option<i32> {
+    match inode.origin {
+        Origin::Segment { number, .. } => Some(number),
+        _ => None,
+    }
+}
+
+/// Segments that no process has attached, out of the inodes that processes map: any process may attach them
+/// yet.
+pub fn unattached(inodes: &[CarriedInode], mapped: &BTreeSet<InodeId>) -> Vec<InodeId> {
+    let all = inodes.iter().enumerate().map(|(index, inode)| (InodeId(index as u32), inode));
+    all.filter(|(id, inode)| number_of(inode).is_some() && !mapped.contains(id))
+        .map(|(id, _)| id)
+        .collect()
+}

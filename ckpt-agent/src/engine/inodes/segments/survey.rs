@@ -1,0 +1,142 @@
+//! Finds the segments of the job's IPC namespace, with injected calls: /proc/sysvipc would show
+//! this process's own namespace.
+
+use super::super::super::error::{EngineError, Refusal, Result};
+use super::super::super::graph::{CarriedInode, InodeId, Origin};
+use super::super::super::objects::{BlobData, DumpContext};
+use super::super::super::proc::Mapping;
+use super::super::super::trace::{Batch, Remote};
+use super::{LOCKED, MARKED, key, layout};
+
+/// Commands of shmctl(2), semctl(2) and msgctl(2) that libc does not name.
+const MSG_INFO: u64 = 12;
+const SHM_INFO: u64 = 14;
+const SHM_STAT_ANY: u64 = 15;
+const SEM_INFO: u64 = 19;
+/// Segments that one batch of calls asks about: their answers fit into the scratch area.
+const AT_ONCE: u64 = 512;
+/// Room for one answer.
+const ROOM: u64 = 128;
+
+/// Adds all segments to the inodes, their content still empty.
+///
+/// # Errors
+/// Semaphores and message queues are refused; failed calls.
+pub fn survey(remote: &mut Remote<'_>, context: &mut DumpContext) -> Result<()> {
+    let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
+    let data = scratch.data();
+    let mut batch = Batch::new();
+    batch.add(libc::SYS_semctl, &[0, 0, SEM_INFO, data]);
+    batch.add(libc::SYS_msgctl, &[0, MSG_INFO, data + ROOM]);
+    batch.add(libc::SYS_shmctl, &[0, SHM_INFO, data + 2 * ROOM]);
+    let answers = remote.run(&batch)?;
+    let mut seen = [0; 3 * ROOM as usize];
+    remote.memory().read(data, &mut seen)?;
+    // seminfo.semusz, msginfo.msgpool and shm_info.used_ids: how many there are. A kernel without
+    // SysV IPC answers ENOSYS.
+    let counts = [(28, "semaphore sets"), (128, "message queues")];
+    for ((offset, name), answer) in counts.into_iter().zip(&answers) {
+        let count = word(&seen, offset);
+        if *answer >= 0 && count > 0 {
+            return Err(refuse(count, name));
+        }
+    }
+    let highest = answers[2];
+    if highest < 0 || word(&seen, 2 * ROOM as usize) == 0 {
+        return Ok(());
+    }
+    let mut first = 0;
+    while first <= highest as u64 {
+        let last = (first + AT_ONCE).min(highest as u64 + 1);
+        let mut batch = Batch::new();
+        for index in first..last {
+            let at = data + (index - first) * ROOM;
+            batch.add(libc::SYS_shmctl, &[index, SHM_STAT_ANY, at]);
+        }
+        let answers = remote.run(&batch)?;
+        for (index, number) in answers.into_iter().enumerate().filter(|(_, number)| *number >= 0) {
+            let mut bytes = [0; layout::SIZE];
+            remote.memory().read(data + index as u64 * ROOM, &mut bytes)?;
+            add(context, number as i32, &bytes);
+        }
+        first = last;
+    }
+    Ok(())
+}
+
+fn refuse(count: u32, name: &str) -> EngineError {
+    Refusal::new(
+        format!("the job has {count} SysV {name}, which cannot be checkpointed"),
+        "use POSIX ones, or remove them while checkpoints are taken",
+    )
+    .into()
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_ne_bytes(word)
+}
+
+fn add(context: &mut DumpContext, number: i32, bytes: &[u8; layout::SIZE]) {
+    let word = |at| word(bytes, at);
+    let size = u64::from(word(layout::BYTES)) | u64::from(word(layout::BYTES + 4)) << 32;
+    let mode = word(layout::MODE);
+    let marked = mode & MARKED != 0;
+    if marked && word(layout::ATTACHED) == 0 && word(layout::ATTACHED + 4) == 0 {
+        // On its way out.
+        return;
+    }
+    let content = context.keep_blob(BlobData::default());
+    context.inodes.push(CarriedInode {
+        origin: Origin::Segment {
+            number,
+            key: word(layout::KEY) as i32,
+            creator: (word(layout::CREATOR), word(layout::CREATOR_GROUP)),
+            marked,
+            locked: mode & LOCKED != 0,
+        },
+        size,
+        mode: mode & 0o777,
+        owner: Some((word(layout::USER), word(layout::GROUP))),
+        modified_ns: None,
+        read_only: false,
+        content,
+    });
+    let id = InodeId((context.inodes.len() - 1) as u32);
+    context.inode_index.insert(key(number), id);
+}
+
+/// Attaches a segment for a moment, and reads it by `read`, which is told where it lies. `None`: this process
+/// may not read it.
+///
+/// # Errors
+/// Failed calls and reads.
+pub fn read_detached(
+    remote: &mut Remote<'_>,
+    number: i32,
+    size: u64,
+    page: u64,
+    read: impl FnOnce(&mut Remote<'_>, Mapping) -> Result<BlobData>,
+) -> Result<Option<BlobData>> {
+    let flags = libc::SHM_RDONLY as u64;
+    let answer = remote.raw(libc::SYS_shmat, &[number as u64, 0, flags])?;
+    if answer == -i64::from(libc::EACCES) {
+        return Ok(None);
+    }
+    let start = remote.checked("shmat", answer)?;
+    let mapping = Mapping {
+        start,
+        end: start + size.next_multiple_of(page),
+        protection: super::super::super::graph::Protection(1),
+        shared: true,
+        offset: 0,
+        device: 0,
+        inode: number as u64,
+        name: String::new(),
+        flags: Vec::new(),
+    };
+    let data = read(remote, mapping);
+    remote.call("shmdt", libc::SYS_shmdt, &[start])?;
+    data.map(Some)
+}

@@ -1,0 +1,89 @@
+//! Commands on the coordinator's own socket.
+
+use super::Driver;
+use crate::cluster::{ClientId, ClusterEvent};
+use crate::server::admission::{MAX_USES, MAX_VALID_S};
+use crate::server::job_logs::line_of;
+use protocol::cluster::VERSION;
+use protocol::cluster::client::{Answer, Ask, MAX_ASK};
+use protocol::frame;
+
+impl Driver {
+    pub(super) fn gone(&mut self, number: u64) {
+        if self.clients.remove(&number).is_some_and(|gone| gone.greeted) {
+            self.feed(ClusterEvent::ClientGone { client: own(number) });
+        }
+    }
+
+    pub(super) fn line(&mut self, number: u64, line: &str) {
+        let Some(client) = self.clients.get_mut(&number) else { return };
+        let ask = match frame::decode::<Ask>(line, MAX_ASK) {
+            Ok(ask) => ask,
+            Err(error) => return self.reject(number, format!("read the request: {error}")),
+        };
+        match (ask, client.greeted) {
+            (Ask::Hello { version }, false) if version == VERSION => client.greeted = true,
+            (Ask::Hello { version }, _) => {
+                let reason = format!(
+                    "talk to the cluster: this ckptd speaks version {version}, its coordinator \
+                     {VERSION}: use the same ckptd everywhere"
+                );
+                self.reject(number, reason);
+            }
+            (_, false) => {
+                self.reject(number, "talk to the cluster: no hello came first".to_owned())
+            }
+            (Ask::Token { uses, valid_s }, true) => self.token(number, uses, valid_s),
+            (ask, true) => {
+                let user = client.user.clone();
+                self.feed(ClusterEvent::Asked { client: own(number), user, ask });
+            }
+        }
+    }
+
+    fn reject(&mut self, number: u64, reason: String) {
+        self.answer(&own(number), &Answer::Failed { reason, status: 2 });
+        self.gone(number);
+    }
+
+    fn token(&mut self, number: u64, uses: u32, valid_s: u64) {
+        let Some(client) = self.clients.get(&number) else { return };
+        let refuse = |reason: &str, status| Answer::Failed {
+            reason: format!("make a join token: {reason}"),
+            status,
+        };
+        let answer = if client.user.uid != 0 && client.user.uid != self.operator.uid {
+            refuse("only root and the coordinator's own user may do that", 125)
+        } else if !(1..=MAX_USES).contains(&uses) {
+            refuse(&format!("it can be good for 1 to {MAX_USES} uses"), 2)
+        } else if !(1..=MAX_VALID_S).contains(&valid_s) {
+            refuse(&format!("it can be good for 1 to {MAX_VALID_S} seconds"), 2)
+        } else {
+            let addresses = self.operator.addresses.clone();
+            let issued = self.admission().issue(addresses, uses, valid_s, crate::server::wall_ms());
+            match issued {
+                Ok(token) => Answer::Token { token: token.to_string() },
+                Err(error) => refuse(&error.to_string(), 125),
+            }
+        };
+        self.answer(&own(number), &answer);
+        self.gone(number);
+    }
+
+    pub(super) fn answer(&mut self, id: &ClientId, answer: &Answer) {
+        let Some(client) = self.clients.get(&id.number) else { return };
+        if !client.queue.put(line_of(answer)) {
+            self.gone(id.number);
+        }
+    }
+
+    /// Closes a client's connection after what was answered.
+    pub(super) fn close(&mut self, id: &ClientId) {
+        self.clients.remove(&id.number);
+    }
+}
+
+/// A client of the own socket.
+fn own(number: u64) -> ClientId {
+    ClientId { node: None, connection: 0, number }
+}

@@ -1,0 +1,261 @@
+//! What follows an entry of the log is done once that is durable; what is vital, once an agent has a
+//! copy of it, too.
+
+use super::{Driver, Ending};
+use crate::cluster::{ClusterAction, ClusterEvent};
+use crate::server::replication::{Extent, Need, Replication, Send};
+use protocol::cluster::agent::ToAgent;
+use protocol::cluster::replica::ReplicaReport;
+use protocol::cluster::{InstanceKey, NodeName, Term};
+use std::collections::BTreeMap;
+
+/// What copies may take before nobody waits for them any more, in nanoseconds: as long as the
+/// disk of a busy machine does. Heartbeats are answered all the time.
+const PATIENCE: u64 = 3_000_000_000;
+
+/// One thing to be done.
+#[derive(Debug)]
+// As short-lived as a message.
+#[allow(clippy::large_enum_variant)]
+pub enum Queued {
+    /// This.
+    Act(ClusterAction),
+    /// Nothing that follows before a copy has the entries with these numbers.
+    Copied {
+        /// What a copy must have.
+        need: Need,
+        /// The entries.
+        numbers: Vec<u64>,
+        /// When patience is over, once it has been waited for.
+        until: Option<u64>,
+    },
+}
+
+/// An agent is to be told that its output is in the job's log.
+#[derive(Debug)]
+pub struct Kept {
+    node: NodeName,
+    connection: u64,
+    message: ToAgent,
+    need: Need,
+    until: u64,
+}
+
+impl Kept {
+    /// Whether it is about that job's output.
+    pub fn is_of(&self, job: &str) -> bool {
+        self.need.jobs.contains_key(job)
+    }
+}
+
+/// Entries that are in the log, but not durable yet.
+#[derive(Debug, Default)]
+struct Written {
+    numbers: Vec<u64>,
+    vital: bool,
+    waits: bool,
+    jobs: Vec<String>,
+}
+
+impl Driver {
+    /// Takes what the machine wants done. A heartbeat is answered at once: it decides nothing.
+    pub(super) fn put(&mut self, actions: Vec<ClusterAction>) {
+        for action in actions {
+            match action {
+                ClusterAction::Send { node, message: message @ ToAgent::Heard { .. }, body } => {
+                    self.send(&node, &message, &body);
+                }
+                action => self.queue.push_back(Queued::Act(action)),
+            }
+        }
+    }
+
+    /// Does what can be done.
+    pub(super) fn go_on(&mut self) {
+        while self.ending.is_none() {
+            match self.queue.front_mut() {
+                None => return,
+                Some(Queued::Act(ClusterAction::Append { .. })) => self.append(),
+                Some(Queued::Act(_)) => {
+                    if let Some(Queued::Act(action)) = self.queue.pop_front() {
+                        self.act(action);
+                    }
+                }
+                Some(Queued::Copied { .. }) => {
+                    if !self.is_copied() {
+                        return;
+                    }
+                    if let Some(Queued::Copied { numbers, .. }) = self.queue.pop_front() {
+                        let numbers = numbers.into_iter();
+                        let recorded = numbers.map(|number| ClusterEvent::Recorded { number });
+                        self.pending.extend(recorded);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the entries at the head of the queue, which become durable together.
+    fn append(&mut self) {
+        self.keepers_changed = true;
+        let mut written = Written::default();
+        while let Some(Queued::Act(ClusterAction::Append { .. })) = self.queue.front() {
+            let Some(Queued::Act(ClusterAction::Append { number, entry })) = self.queue.pop_front()
+            else {
+                break;
+            };
+            written.numbers.push(number);
+            written.vital |= entry.is_vital();
+            written.waits |= entry.waits_for_copy();
+            written.jobs.extend(entry.job().map(str::to_owned));
+            if let Err(error) = self.journal.write(&entry) {
+                self.not_recorded(std::mem::take(&mut written), &error.to_string());
+                if self.ending.is_some() {
+                    return;
+                }
+            }
+        }
+        if written.numbers.is_empty() {
+            return;
+        }
+        // A record may speak of what is in a job's log.
+        self.logs.sync();
+        if let Err(error) = self.journal.sync() {
+            return self.not_recorded(written, &error.to_string());
+        }
+        let mut need = Need::default();
+        if written.waits {
+            let lengths = self.logs.lengths();
+            let length = |job: String| lengths.get(&job).map(|length| (job, *length));
+            need = Need {
+                log: self.journal.length(),
+                register: self.admission().changes(),
+                jobs: written.jobs.into_iter().filter_map(length).collect(),
+            };
+        }
+        let numbers = written.numbers;
+        self.queue.push_front(Queued::Copied { need, numbers, until: None });
+    }
+
+    fn not_recorded(&mut self, written: Written, reason: &str) {
+        tracing::error!("failed to {reason}");
+        if written.vital {
+            self.ending = Some(Ending::Unrecorded(reason.to_owned()));
+            return;
+        }
+        let numbers = written.numbers.into_iter();
+        let failed = |number| ClusterEvent::RecordFailed { number, reason: reason.to_owned() };
+        self.pending.extend(numbers.map(failed));
+    }
+
+    /// Whether the first of the queue need not wait any longer.
+    fn is_copied(&mut self) -> bool {
+        let now = self.clock.now().nanos;
+        let Some(Queued::Copied { need, until, .. }) = self.queue.front_mut() else { return true };
+        if need.log == 0 || self.replication.has(need) {
+            return true;
+        }
+        if now < *until.get_or_insert(now.saturating_add(PATIENCE)) {
+            return false;
+        }
+        let slow = self.replication.give_up(need);
+        let names: Vec<&str> = slow.iter().map(NodeName::as_str).collect();
+        tracing::warn!(
+            "no copy of this coordinator's log is up to date: {} took longer than {} s",
+            names.join(", "),
+            PATIENCE / 1_000_000_000
+        );
+        true
+    }
+
+    /// When the machine's clock is to be looked at for the sake of copies.
+    pub(super) fn patience(&self) -> Option<u64> {
+        let first = match self.queue.front() {
+            Some(Queued::Copied { until, .. }) => *until,
+            _ => None,
+        };
+        first.into_iter().chain(self.kept.front().map(|kept| kept.until)).min()
+    }
+
+    /// Output is forgotten by its agent once all copies of the job's log have it, too: else it would be
+    /// lost with this machine, or with one that has the newest copy.
+    pub(super) fn console_kept(&mut self, node: NodeName, key: InstanceKey, offset: u64) {
+        let Some(link) = self.links.get(&node) else { return };
+        let length = self.logs.lengths().get(&key.job).copied().unwrap_or(0);
+        let jobs = BTreeMap::from([(key.job.clone(), length)]);
+        let kept = Kept {
+            connection: link.connection,
+            node,
+            message: ToAgent::ConsoleKept { key, offset },
+            need: Need { jobs, ..Need::default() },
+            until: self.clock.now().nanos.saturating_add(PATIENCE),
+        };
+        self.kept.push_back(kept);
+    }
+
+    fn tell_kept(&mut self) {
+        let now = self.clock.now().nanos;
+        while let Some(kept) = self.kept.front() {
+            if now < kept.until && !self.replication.all_have(&kept.need) {
+                return;
+            }
+            let Some(kept) = self.kept.pop_front() else { return };
+            if self.is_current(&kept.node, kept.connection) {
+                self.send(&kept.node, &kept.message, &[]);
+            }
+        }
+    }
+
+    /// Brings the copies up to date, as far as that goes.
+    pub(super) fn replicate(&mut self) {
+        if self.ending.is_some() {
+            return;
+        }
+        if std::mem::take(&mut self.keepers_changed) {
+            let links = &self.links;
+            let connection = |node: NodeName| {
+                let link = links.get(&node).filter(|link| link.welcome && !link.is_here)?;
+                Some((node, link.connection))
+            };
+            let wanted = self.machine.keepers().into_iter().filter_map(connection).collect();
+            let absent = self.machine.absent();
+            self.absent.send_if_modified(|known| {
+                let news = *known != absent;
+                *known = absent;
+                news
+            });
+            let connections: BTreeMap<NodeName, u64> =
+                links.iter().map(|(node, link)| (node.clone(), link.connection)).collect();
+            self.copies(|replication, send| {
+                let is = |node: &NodeName, number| connections.get(node) == Some(&number);
+                replication.want(&wanted, is, send);
+            });
+        }
+        let extent = Extent {
+            log: self.journal.length(),
+            register: self.admission().changes(),
+            jobs: self.logs.lengths().clone(),
+        };
+        self.copies(|replication, send| replication.pump(&extent, send));
+        self.tell_kept();
+    }
+
+    pub(super) fn replica_report(&mut self, node: &NodeName, report: ReplicaReport) {
+        self.copies(|replication, send| replication.reported(node, report, send));
+    }
+
+    /// Does something about the copies. What can't be sent is noticed with the connection's end.
+    pub(super) fn copies(&mut self, act: impl FnOnce(&mut Replication, &mut Send<'_>)) {
+        let links = &self.links;
+        act(&mut self.replication, &mut |node, order, body| {
+            if let Some(link) = links.get(node) {
+                let _ = link.outbox.send(&ToAgent::Replica(order), body);
+            }
+        });
+    }
+
+    /// Another coordinator has taken over: nothing more is done.
+    pub(super) fn end_for(&mut self, term: Term, by: String) {
+        self.ending.get_or_insert(Ending::Superseded { term, by });
+    }
+}

@@ -1,0 +1,160 @@
+//! Copies of this coordinator's folder on agents' disks.
+//!
+//! Each agent that keeps one gets the small files whole, then the log, then jobs' output, each as
+//! it grows. Its copy is then at any time what the folder here once was: no byte of a job's output
+//! is there before the entries of the log that it follows, and what is cut off is cut off there
+//! before later entries come. [`keeper`] has what one agent is sent.
+
+mod keeper;
+mod source;
+
+use keeper::Keeper;
+use protocol::cluster::NodeName;
+use protocol::cluster::replica::{ReplicaNote, ReplicaOrder, ReplicaReport};
+use std::collections::BTreeMap;
+
+pub use source::Source;
+
+/// Agents that keep a copy, at most: enough that all of them are not lost at once.
+const MOST_KEEPERS: usize = 16;
+
+/// Sends an order with its body to a node's agent.
+pub type Send<'a> = dyn FnMut(&NodeName, ReplicaOrder, &[u8]) + 'a;
+
+/// How far a folder goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes of the log.
+    pub log: u64,
+    /// Changes of the register so far.
+    pub register: u64,
+    /// Bytes of jobs' output.
+    pub jobs: BTreeMap<String, u64>,
+}
+
+/// What a copy must have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Bytes of the log.
+    pub log: u64,
+    /// Changes of the register.
+    pub register: u64,
+    /// Bytes of jobs' output.
+    pub jobs: BTreeMap<String, u64>,
+}
+
+/// All copies.
+#[derive(Debug)]
+pub struct Replication {
+    source: Source,
+    note: ReplicaNote,
+    keepers: BTreeMap<NodeName, Keeper>,
+}
+
+impl Replication {
+    /// None yet, of that folder.
+    pub fn new(source: Source, note: ReplicaNote) -> Self {
+        Self { source, note, keepers: BTreeMap::new() }
+    }
+
+    /// Nodes that should have one, with the numbers of their connections. One that keeps a copy goes on
+    /// as long as it is connected (`is_connected`), so that nothing is sent twice.
+    pub fn want(
+        &mut self,
+        wanted: &BTreeMap<NodeName, u64>,
+        is_connected: impl Fn(&NodeName, u64) -> bool,
+        send: &mut Send<'_>,
+    ) {
+        self.keepers.retain(|node, keeper| is_connected(node, keeper.connection));
+        for (node, connection) in wanted {
+            if self.keepers.contains_key(node) || self.keepers.len() >= MOST_KEEPERS {
+                continue;
+            }
+            send(node, ReplicaOrder::Hold, &[]);
+            self.keepers.insert(node.clone(), Keeper::new(*connection));
+        }
+    }
+
+    /// A connection is gone.
+    pub fn gone(&mut self, node: &NodeName) {
+        self.keepers.remove(node);
+    }
+
+    /// An agent has said something about its copy.
+    pub fn reported(&mut self, node: &NodeName, report: ReplicaReport, send: &mut Send<'_>) {
+        let Some(keeper) = self.keepers.get_mut(node) else { return };
+        match report {
+            ReplicaReport::Held { log, jobs } => {
+                keeper.begin(&self.source, &log, &jobs, &mut |order, body| send(node, order, body));
+            }
+            ReplicaReport::Durable { number } => {
+                if keeper.durable(number) {
+                    tracing::info!("{node} has a copy of this coordinator's log");
+                }
+            }
+            ReplicaReport::Failed { reason } => {
+                tracing::warn!(
+                    "{node} keeps no copy of this coordinator's log: failed to {reason}"
+                );
+                keeper.fail();
+            }
+        }
+    }
+
+    /// A job's output is cut to a length.
+    pub fn cut(&mut self, job: &str, length: u64, send: &mut Send<'_>) {
+        for (node, keeper) in &mut self.keepers {
+            keeper.cut(job, length, &mut |order, body| send(node, order, body));
+        }
+    }
+
+    /// A job is forgotten.
+    pub fn forget(&mut self, job: &str, send: &mut Send<'_>) {
+        for (node, keeper) in &mut self.keepers {
+            keeper.forget(job, &mut |order, body| send(node, order, body));
+        }
+    }
+
+    /// Sends what is there and has not been sent, as far as it fits.
+    pub fn pump(&mut self, extent: &Extent, send: &mut Send<'_>) {
+        for (node, keeper) in &mut self.keepers {
+            let mut send = |order, body: &[u8]| send(node, order, body);
+            if let Err(error) = keeper.pump(&self.source, extent, &self.note, &mut send) {
+                tracing::warn!("failed to copy this coordinator's folder to {node}: {error}");
+                keeper.fail();
+            }
+        }
+    }
+
+    /// Whether a copy has that much, or nobody can be asked to keep one.
+    pub fn has(&self, need: &Need) -> bool {
+        let mut nobody = true;
+        for keeper in self.keepers.values() {
+            if keeper.has(need) {
+                return true;
+            }
+            nobody &= !keeper.is_live();
+        }
+        nobody
+    }
+
+    /// Whether all copies that are waited for have that much.
+    pub fn all_have(&self, need: &Need) -> bool {
+        self.keepers.values().all(|keeper| !keeper.is_live() || keeper.has(need))
+    }
+
+    /// Waits no longer for those that do not have that much. Who they are.
+    pub fn give_up(&mut self, need: &Need) -> Vec<NodeName> {
+        let mut slow = Vec::new();
+        for (node, keeper) in &mut self.keepers {
+            if keeper.is_live() && !keeper.has(need) {
+                keeper.stall();
+                slow.push(node.clone());
+            }
+        }
+        slow
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! The folder that is copied.
+
+use protocol::cluster::replica::{Prefix, SmallFile, TAIL};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The name of the log.
+pub const LOG: &str = "cluster.log";
+
+/// The largest small file, in bytes.
+const MAX_SMALL: u64 = 1024 * 1024;
+
+/// A coordinator's folder, or a copy of one.
+#[derive(Debug, Clone)]
+pub struct Source {
+    folder: PathBuf,
+}
+
+impl Source {
+    /// That folder.
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    /// Where the log is.
+    pub fn log(&self) -> PathBuf {
+        self.folder.join(LOG)
+    }
+
+    /// Where a job's output is.
+    pub fn job_log(&self, job: &str) -> PathBuf {
+        self.folder.join("jobs").join(job).join("log")
+    }
+
+    /// A small file.
+    ///
+    /// # Errors
+    /// Where it can't be read.
+    pub fn small(&self, file: SmallFile) -> io::Result<Vec<u8>> {
+        let path = self.folder.join(file.name());
+        if fs::metadata(&path)?.len() > MAX_SMALL {
+            return Err(io::Error::other(format!("{} is too large to copy", path.display())));
+        }
+        fs::read(&path)
+    }
+}
+
+/// A piece of a file, at most `most` bytes of those before `end`.
+///
+/// # Errors
+/// Where it can't be read, or is shorter.
+pub fn piece(path: &Path, offset: u64, end: u64, most: usize) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(end.saturating_sub(offset)).unwrap_or(most).min(most);
+    let mut bytes = vec![0; length];
+    File::open(path)?.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// Whether a file begins with what that prefix says.
+pub fn begins_with(path: &Path, prefix: &Prefix) -> bool {
+    let tail = prefix.length.min(TAIL);
+    let end = piece(path, prefix.length - tail, prefix.length, TAIL as usize);
+    end.is_ok_and(|end| Prefix::of(prefix.length, &end) == *prefix)
+}

@@ -1,0 +1,144 @@
+//! Copies of the coordinator's folder on agents' disks, from which another coordinator carries on.
+
+use super::Term;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Bytes at the end of a file whose hash tells whether two copies are alike.
+pub const TAIL: u64 = 64 * 1024;
+
+/// Name of the file with a copy's [`ReplicaNote`]: only a copy that has one is whole.
+pub const NOTE: &str = "replica.json";
+
+/// How much of a file is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prefix {
+    /// Bytes.
+    pub length: u64,
+    /// BLAKE3, hexadecimal, of the last [`TAIL`] of them.
+    pub tail: String,
+}
+
+impl Prefix {
+    /// Of a file that ends with these bytes: the last [`TAIL`], or all of a shorter one.
+    #[must_use]
+    pub fn of(length: u64, end: &[u8]) -> Self {
+        Self { length, tail: blake3::hash(end).to_hex().to_string() }
+    }
+}
+
+/// A small file, which is always copied whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SmallFile {
+    /// Tokens and members' certificates.
+    Register,
+    /// The authority's certificate.
+    Authority,
+    /// The authority's key.
+    AuthorityKey,
+}
+
+impl SmallFile {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Register, Self::Authority, Self::AuthorityKey];
+
+    /// Its name in the coordinator's folder, and in a copy of that.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Register => "members.json",
+            Self::Authority => "authority.pem",
+            Self::AuthorityKey => "authority-key.pem",
+        }
+    }
+}
+
+/// What a copy that is whole says of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplicaNote {
+    /// The coordinator's term.
+    pub term: Term,
+    /// Where it is, HOST:PORT.
+    pub addresses: Vec<String>,
+    /// Seconds from a node's last word to its being declared gone.
+    pub grace_s: f64,
+}
+
+/// What an agent is to do with its copy. A `number` rises by one from order to order of a
+/// connection; orders are carried out in their order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplicaOrder {
+    /// Keep a copy from now on, and say what there is of it.
+    Hold,
+    /// Keep this small file: the body.
+    File {
+        /// See above.
+        number: u64,
+        /// Which.
+        file: SmallFile,
+    },
+    /// The log begins anew. What comes takes the old one's place once it has this length.
+    Anew {
+        /// See above.
+        number: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// The body follows in the log.
+    Log {
+        /// See above.
+        number: u64,
+        /// Bytes before it.
+        offset: u64,
+    },
+    /// The body follows in a job's output; whatever was there behind it is cut off.
+    JobLog {
+        /// See above.
+        number: u64,
+        /// The job.
+        job: String,
+        /// Bytes before it.
+        offset: u64,
+    },
+    /// Nothing is kept of a job's output any more.
+    ForgetJob {
+        /// See above.
+        number: u64,
+        /// The job.
+        job: String,
+    },
+    /// The small files and the log are here whole.
+    Whole {
+        /// See above.
+        number: u64,
+        /// What is to be said of it.
+        note: ReplicaNote,
+    },
+    /// Keep no copy any more: nothing is left of it.
+    Drop,
+}
+
+/// What an agent says of its copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplicaReport {
+    /// Answer to [`ReplicaOrder::Hold`].
+    Held {
+        /// Of the log.
+        log: Prefix,
+        /// Of jobs' output.
+        jobs: BTreeMap<String, Prefix>,
+    },
+    /// All orders up to this number are carried out, and durable.
+    Durable {
+        /// The number.
+        number: u64,
+    },
+    /// No copy can be kept for the time being.
+    Failed {
+        /// One line.
+        reason: String,
+    },
+}

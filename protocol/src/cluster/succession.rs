@@ -1,0 +1,86 @@
+//! What a coordinator that carries on for a lost one says to the members' agents, and they to it. It
+//! connects to the port where other agents connect, and shows a certificate of the role coordinator.
+
+use super::Term;
+use super::replica::{ReplicaNote, SmallFile};
+use serde::{Deserialize, Serialize};
+
+/// From the new coordinator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FromSuccessor {
+    /// Whom do you follow, and what do you hold? Answer: [`ToSuccessor::State`].
+    Ask,
+    /// Send me your copy. Answer: [`ToSuccessor::Piece`]s and [`ToSuccessor::Sent`].
+    Fetch,
+    /// I am the coordinator. Answer: [`ToSuccessor::Follows`] or [`ToSuccessor::Refused`].
+    Follow(Followed),
+}
+
+/// A coordinator, as an agent knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Followed {
+    /// Its term.
+    pub term: Term,
+    /// Drawn by it at random when it began the term: no two are alike in both.
+    pub claim: String,
+    /// Where it is, HOST:PORT.
+    pub addresses: Vec<String>,
+}
+
+/// A copy of the lost coordinator's folder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Copy {
+    /// What it says of itself.
+    pub note: ReplicaNote,
+    /// Bytes of the log.
+    pub length: u64,
+    /// Milliseconds since anything was written to it.
+    pub age_ms: u64,
+}
+
+/// Which file of a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CopiedFile {
+    /// The log.
+    Log,
+    /// A small one.
+    Small(SmallFile),
+    /// A job's output.
+    JobLog(String),
+}
+
+/// From an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ToSuccessor {
+    /// Answer to [`FromSuccessor::Ask`].
+    State {
+        /// The coordinator that it follows.
+        followed: Followed,
+        /// Whether that has said anything within the last heartbeats.
+        answers: bool,
+        /// Its copy, if it has one that is whole.
+        copy: Option<Copy>,
+    },
+    /// A piece of a file: the body. In order, without gaps.
+    Piece {
+        /// Of which file.
+        file: CopiedFile,
+    },
+    /// That was all.
+    Sent,
+    /// The copy can't be read.
+    Failed {
+        /// One line.
+        reason: String,
+    },
+    /// It follows from now on.
+    Follows,
+    /// It follows another one.
+    Refused {
+        /// Whom.
+        followed: Followed,
+    },
+}

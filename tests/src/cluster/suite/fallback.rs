@@ -1,0 +1,71 @@
+//! Daemons that are not restored: what they had started goes on without them.
+
+use super::open_mpi::{ANSWER, end, start as start_queens};
+use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
+use super::{Case, check};
+use crate::cluster::job::ClusterJob;
+use crate::job::Failure;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "fallback-openmpi",
+        about: "a node is killed, its orted stays away: the ranks solve the problem, and their end is known",
+        run: open_mpi,
+    },
+    Case {
+        name: "fallback-silence",
+        about: "a daemon that stays away is silent to its child and its peer; the child's output and end count",
+        run: silence,
+    },
+];
+
+/// How the end is told that nobody else could tell.
+const OVER: &str = "the job is over, with status 0";
+
+fn open_mpi(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start_queens(&ckptd, &["--daemons", "fallback"], "nqueens")?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    let status = job.status()?;
+    let (ranks, daemons) =
+        (status.machines_of("node3", "nqueens"), status.machines_of("node3", "orted"));
+    let right = !ranks.is_empty() && !ranks.contains("node3") && daemons.is_empty();
+    check(right, || format!("node3's ranks are on {ranks:?}, its orted on {daemons:?}"))?;
+    end(&ckptd)?;
+    job.must_end_with(ANSWER, JOB_LIMIT)?;
+    check(job.errors().contains(OVER), || format!("nothing tells of the end:\n{}", job.errors()))
+}
+
+fn silence(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    // The shell in front keeps node1 in the job; it waits for a daemon that never comes back.
+    let script = |port: u32, status: u32| {
+        format!(
+            "ckptd rsh node3 orphan daemon {port} 900 10000 {status} & \
+             orphan peer {port} 900 10000 node3 || exit 1; wait"
+        )
+    };
+    let options = ["--daemons", "fallback"];
+    let (good, bad) = (script(7700, 0), script(7710, 3));
+    let mut good = start(&ckptd, "good", &options, &["bash", "-c", &good])?;
+    let mut bad = start(&ckptd, "bad", &options, &["bash", "-c", &bad])?;
+    ckptd.kill_node(3)?;
+    good.wait_for_rollback(1, LIMIT)?;
+    good.must_end_with("orphan: right", JOB_LIMIT)?;
+    let also = ["orphan: peer is right", "orphan: right on standard error"];
+    for line in also {
+        check(good.output().lines().any(|written| written == line), || {
+            explained(&good, &format!("the job never said \"{line}\""))
+        })?;
+    }
+    check(good.errors().contains(OVER), || explained(&good, "nothing tells of the end"))?;
+    let status = bad.wait(JOB_LIMIT)?;
+    check(status == 3 && bad.errors().contains("ended with status 3"), || {
+        explained(&bad, &format!("a child's failure came out as {status}"))
+    })
+}
+
+fn explained(job: &ClusterJob<'_>, text: &str) -> String {
+    job.explain(&Failure(text.to_owned())).0
+}

@@ -1,0 +1,157 @@
+//! A long random history: nodes leave, are lost and join while Open MPI computes; the answer must be right.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::open_mpi::{ANSWER, end};
+use super::stage::{JOB_LIMIT, LIMIT, Stage};
+use crate::cluster::ckptd::{Ckptd, Setup};
+use crate::cluster::job::ClusterJob;
+use crate::job::Failure;
+
+/// Nodes; the coordinator and the launcher are on another one, that stays.
+const NODES: usize = 6;
+/// Never fewer are there.
+const FEWEST: usize = 2;
+/// How long anything may take until the job has come to another checkpoint: everything is slow on a full machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// The longest pause between two events, ms.
+const LONGEST_PAUSE: u64 = 8000;
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Happening {
+    /// A node is killed outright.
+    Loss(usize),
+    /// A link is cut for longer than the grace, then healed.
+    Cut(usize),
+    /// `ckptd leave`.
+    Leave(usize),
+    /// A node joins, for the first time or again.
+    Join(usize),
+}
+
+/// A source of chance that gives the same from the same seed (xorshift64*, Marsaglia 2003, Vigna 2016).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+
+    fn of(&mut self, set: &BTreeSet<usize>) -> Option<usize> {
+        let length = set.len() as u64;
+        if length == 0 {
+            return None;
+        }
+        let at = self.below(length) as usize;
+        set.iter().nth(at).copied()
+    }
+}
+
+/// Who is there.
+struct Members {
+    there: BTreeSet<usize>,
+    away: BTreeSet<usize>,
+}
+
+impl Members {
+    fn next(&self, chance: &mut Chance) -> Option<Happening> {
+        let may_go = self.there.len() > FEWEST;
+        let kind = chance.below(6);
+        let going = if may_go { chance.of(&self.there) } else { None };
+        let coming = chance.of(&self.away);
+        match (kind, going, coming) {
+            (0 | 1, Some(node), _) => Some(Happening::Loss(node)),
+            (2, Some(node), _) => Some(Happening::Cut(node)),
+            (3, Some(node), _) => Some(Happening::Leave(node)),
+            (_, _, Some(node)) => Some(Happening::Join(node)),
+            (_, Some(node), None) => Some(Happening::Loss(node)),
+            (_, None, None) => None,
+        }
+    }
+}
+
+/// Runs one history.
+///
+/// # Errors
+/// When the job does not come to its right end, or nothing happens any more.
+pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup::new(NODES))?;
+    let ranks = (NODES * 2).to_string();
+    let mpi = ["mpirun.openmpi", "-np", &ranks, "--mca", "mpi_yield_when_idle", "1"];
+    let program = ["nqueens", "13", "--ballast", "4", "--chat", "40", "--until", "/mnt/shared/end"];
+    let mut job = ckptd.run(0, "history", &["--interval", "2"], &[&mpi[..], &program].concat())?;
+    job.wait_for_checkpoint(1, PATIENCE)?;
+    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut members = Members { there: (1..=NODES).collect(), away: BTreeSet::new() };
+    let began = Instant::now();
+    let mut number = 0;
+    while began.elapsed() < least {
+        let Some(happening) = members.next(&mut chance) else { break };
+        number += 1;
+        println!("   {:6.1} s  {happening:?}", began.elapsed().as_secs_f64());
+        let place = |failure: Failure| {
+            let text = format!("seed {seed}, event {number}, {happening:?}: {failure}");
+            job_free(&ckptd, text)
+        };
+        happen(&ckptd, happening, &mut members).map_err(place)?;
+        settled(&mut job).map_err(place)?;
+        std::thread::sleep(Duration::from_millis(chance.below(LONGEST_PAUSE)));
+    }
+    end(&ckptd)?;
+    job.must_end_with(ANSWER, JOB_LIMIT)?;
+    println!("   {number} events in {:.0} s", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn job_free(ckptd: &Ckptd, text: String) -> Failure {
+    ckptd.explain(&Failure(text))
+}
+
+fn happen(ckptd: &Ckptd, happening: Happening, members: &mut Members) -> Result<(), Failure> {
+    match happening {
+        Happening::Loss(node) => {
+            ckptd.kill_node(node)?;
+            ckptd.wait_until_gone(node, LIMIT)?;
+            members.there.remove(&node);
+            members.away.insert(node);
+        }
+        Happening::Cut(node) => {
+            ckptd.node(node).cut()?;
+            ckptd.wait_until_gone(node, LIMIT)?;
+            ckptd.node(node).heal()?;
+            ckptd.wait_for_members(&[node])?;
+        }
+        Happening::Leave(node) => {
+            let left = ckptd.ckptd(0, &["leave", &ckptd.node(node).name()])?;
+            if left.status != 0 {
+                return Err(Failure(format!("leave: {}", left.stderr)));
+            }
+            ckptd.kill_node(node)?;
+            members.there.remove(&node);
+            members.away.insert(node);
+        }
+        Happening::Join(node) => {
+            ckptd.node(node).power_on()?;
+            ckptd.start_agent(node)?;
+            ckptd.wait_for_members(&[node])?;
+            members.away.remove(&node);
+            members.there.insert(node);
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the job runs and has committed two more checkpoints: every image is in as many places as it should
+/// be again.
+fn settled(job: &mut ClusterJob<'_>) -> Result<(), Failure> {
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for("the job runs and has come further", PATIENCE, |status| {
+        let further = status.newest_checkpoint().is_some_and(|found| found >= newest + 2);
+        (status.state() == "running" && further).then_some(())
+    })
+}
