@@ -320,6 +320,7 @@ fn measure(agents: usize, tree: bool) -> Result<serde_json::Value, Box<dyn Error
     for number in 0..agents {
         let hello = FromAgent::Hello {
             version: VERSION,
+            term: 1,
             profile: profile(number),
             instances: Vec::new(),
             holdings: Vec::new(),

@@ -13,6 +13,7 @@ use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
 use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::cluster::settings::JobSettings;
+use protocol::cluster::succession::Followed;
 use protocol::cluster::tree::{
     Operation, TreeAnswer, TreeCall, TreeCause, TreeFailure, TreeMark, TreeMessage, TreeOrder,
     TreePlace, TreeStep, TreeSum,
@@ -227,6 +228,7 @@ fn from_agents() {
     attack(&[
         FromAgent::Hello {
             version: 1,
+            term: 2,
             profile: profile(),
             instances: vec![held],
             holdings: vec![held_images],
@@ -264,6 +266,7 @@ fn to_agents() {
     };
     attack(&[
         ToAgent::Welcome {
+            coordinator: Followed { term: 2, claim: "c".into(), addresses: Vec::new() },
             heartbeat_ms: 1000,
             lease_ms: 8000,
             epochs: BTreeMap::from([("job-1".into(), 3)]),
@@ -302,8 +305,8 @@ fn to_agents() {
             force: false,
             window: None,
         })),
-        ToAgent::Restore { key: key(), connections: vec![rewire] },
-        ToAgent::Go { key: key(), links: vec![link] },
+        ToAgent::Restore { key: key(), connections: vec![rewire], skipped: Vec::new() },
+        ToAgent::Go { key: key(), links: vec![link], fallen: None },
     ]);
 }
 
