@@ -1,6 +1,8 @@
 //! Whatever comes: a decoder gives a value or an error. Some thousand mutations of a valid form of each
 //! message, from seeds. `CKPTD_SEEDS=N` tries more.
 
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
 use protocol::agent::{
     AgentCommand, AgentEvent, AgentId, CommitRecord, ExitKind, ImageSummary, Step,
 };
