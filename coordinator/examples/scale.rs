@@ -167,6 +167,7 @@ fn profile(number: usize) -> NodeProfile {
     NodeProfile {
         address,
         wire: address,
+        addresses: vec![address.ip()],
         slots: 16,
         cores: 16,
         speed: Some(1.0),
@@ -178,6 +179,7 @@ fn profile(number: usize) -> NodeProfile {
         memory: 1 << 34,
         kernel: "6.12".to_owned(),
         allow_root: true,
+        started_ms: 1,
     }
 }
 
@@ -264,7 +266,7 @@ impl World {
                 }
                 self.says(number, FromAgent::Launched { key: order.key, root: 2 });
             }
-            ToAgent::Drain { key, checkpoint } => {
+            ToAgent::Drain { key, checkpoint, .. } => {
                 self.says(number, FromAgent::Drained { key, checkpoint, offset: 0 });
             }
             ToAgent::Instance { key, command } => self.command(number, key, command),

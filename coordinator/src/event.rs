@@ -33,6 +33,10 @@ pub enum Event {
         /// Who waits for it.
         ticket: Ticket,
     },
+    /// The job is to go on elsewhere: a checkpoint is taken as soon as one can be, in which it is not let
+    /// go, and [`Action::Parked`] follows its commit. Where it fails, or the job is being ended, the job
+    /// runs on, and this is over.
+    Park,
     /// Somebody wants the job ended.
     Stop {
         /// Who waits for it.
@@ -119,6 +123,11 @@ pub enum Action {
     },
     /// Tell the user and mark the log.
     Notify(Notice),
+    /// The job stands still behind a committed checkpoint, from which it is to go on elsewhere.
+    Parked {
+        /// The checkpoint.
+        checkpoint: CheckpointNumber,
+    },
     /// The job is over; the last action of all.
     Finish(Outcome),
 }

@@ -39,6 +39,10 @@ enum Choice {
     DrainFails(bool),
     JobEnds(u8),
     AgentLost,
+    /// The job is to go on elsewhere: now, or at the next checkpoint.
+    Park {
+        now: bool,
+    },
     /// The coordinator is killed and the job restarted, from which of its checkpoints.
     Restart(usize),
 }
@@ -60,6 +64,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         1 => prop::bool::weighted(0.3).prop_map(Choice::DrainFails),
         1 => any::<u8>().prop_map(Choice::JobEnds),
         1 => Just(Choice::AgentLost),
+        3 => any::<bool>().prop_map(|now| Choice::Park { now }),
         2 => (0_usize..4).prop_map(Choice::Restart),
     ]
 }
@@ -85,6 +90,10 @@ struct World {
     written: BTreeMap<u64, BTreeSet<AgentId>>,
     /// Checkpoints whose freeze was sent and that no resume or abandon has followed.
     frozen: BTreeSet<(AgentId, u64)>,
+    /// The checkpoint behind which the job stands, to go on elsewhere.
+    parked: Option<u64>,
+    /// How often it has gone on elsewhere.
+    moves: u32,
 }
 
 impl World {
@@ -108,6 +117,8 @@ impl World {
             in_flight: None,
             written: BTreeMap::new(),
             frozen: BTreeSet::new(),
+            parked: None,
+            moves: 0,
         };
         world.feed(Event::Started { restored_from: None });
         world
@@ -116,6 +127,10 @@ impl World {
     fn restart(&mut self, which: usize) {
         let numbers: Vec<u64> = self.log.committed().map(|(r, _)| r.checkpoint).collect();
         let Some(from) = numbers.get(which % numbers.len().max(1)).copied() else { return };
+        self.go_on_from(from);
+    }
+
+    fn go_on_from(&mut self, from: u64) {
         self.machine =
             JobMachine::new("job-1".into(), self.settings, self.log.clone(), self.agents.clone());
         self.now.nanos = 0;
@@ -173,6 +188,7 @@ impl World {
                         assert!(self.tickets.remove(&ticket), "ticket {ticket} answered twice");
                     }
                     Action::Notify(_) => {}
+                    Action::Parked { checkpoint } => self.parked = Some(checkpoint),
                     Action::Finish(_) => {
                         assert!(!self.over, "finished twice");
                         self.over = true;
@@ -180,7 +196,10 @@ impl World {
                 }
             }
         }
-        if self.over {
+        if let Some(checkpoint) = self.parked.take() {
+            self.moves += 1;
+            self.go_on_from(checkpoint);
+        } else if self.over {
             assert!(self.tickets.is_empty(), "callers left waiting: {:?}", self.tickets);
             assert!(self.frozen.is_empty(), "left frozen at the end: {:?}", self.frozen);
             assert_eq!(self.machine.deadline(), None, "a dead machine wants a clock");
@@ -227,7 +246,11 @@ impl World {
                     self.frozen.insert((*agent, *checkpoint));
                 }
                 AgentCommand::Resume { checkpoint } | AgentCommand::Abandon { checkpoint } => {
-                    assert!(self.log.record(*checkpoint).is_none(), "abandoned a commit");
+                    // One that is to end is let go where it is.
+                    let parked = self.frozen.contains(&(*agent, *checkpoint));
+                    let ends = parked && self.machine.is_ending();
+                    let known = self.log.record(*checkpoint).is_some();
+                    assert!(!known || ends, "abandoned a commit");
                     self.frozen.remove(&(*agent, *checkpoint));
                 }
                 AgentCommand::Commit { checkpoint, .. } => {
@@ -236,6 +259,12 @@ impl World {
                 AgentCommand::Collect { keep } => self.judge_kept(&keep.clone()),
                 _ => {}
             },
+            Action::Parked { checkpoint } => {
+                assert_eq!(self.log.newest().map(|record| record.checkpoint), Some(*checkpoint));
+                for agent in &self.agents {
+                    assert!(self.frozen.contains(&(*agent, *checkpoint)), "it does not stand");
+                }
+            }
             Action::Finish(coordinator::Outcome::Lost { .. }) => self.frozen.clear(),
             _ => {}
         }
@@ -356,6 +385,8 @@ impl World {
             Choice::AgentLost => {
                 self.feed(Event::AgentLost { agent: self.agents[0], reason: "gone".into() });
             }
+            Choice::Park { now: true } => self.feed(Event::Park),
+            Choice::Park { now: false } => self.machine.park_next(true),
             Choice::Restart(which) => self.restart(which),
         }
     }
@@ -382,6 +413,22 @@ proptest! {
         for choice in choices {
             world.happen(choice);
         }
+    }
+
+    #[test]
+    fn a_job_that_is_to_go_elsewhere_is_parked_once(before in 0_usize..12, every in 1_u64..40) {
+        let interval = Interval::Every(every * 1_000_000_000);
+        let mut world = World::new(Settings { interval, ..Settings::default() }, 2);
+        world.happen(Choice::Request);
+        for _ in 0..before {
+            world.answer(false);
+        }
+        world.happen(Choice::Park { now: true });
+        for _ in 0..40 {
+            world.answer(false);
+        }
+        prop_assert_eq!(world.moves, 1);
+        prop_assert!(world.frozen.is_empty());
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Cluster {
 fn options(dir: &Path) -> Options {
     // Connections from 127.0.0.1 come from elsewhere, so to say.
     let listen = "127.0.0.2:0".parse().unwrap();
-    Options { listen, state: dir.join("state"), grace: Some(3.0), recover: None }
+    Options { listen, state: dir.join("state"), grace: Some(3.0), recover: None, discover: false }
 }
 
 fn node(name: &str) -> NodeName {
@@ -82,6 +82,7 @@ fn hello(address: SocketAddr) -> FromAgent {
     let profile = NodeProfile {
         address,
         wire: address,
+        addresses: Vec::new(),
         slots: 2,
         cores: 2,
         speed: None,
@@ -93,6 +94,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         memory: 1 << 30,
         kernel: "6.1".into(),
         allow_root: false,
+        started_ms: 1,
     };
     let (instances, holdings) = (Vec::new(), Vec::new());
     FromAgent::Hello { version: VERSION, term: 0, profile, instances, holdings }

@@ -7,6 +7,9 @@
 //!        -> Write -> Progress* -> Written -> Commit -> Committed -> Collect
 //! ```
 //!
+//! A job that is to go on elsewhere is not let go: `Resume` is left out, and it stands still from `Freeze`
+//! until it is killed. `Abandon` lets it go on where it is, also after `Commit`.
+//!
 //! At any point the agent may answer `Failed` instead: it has then already let the job run again.
 //! `Abandon` may be sent at any point before `Commit`; the agent lets the job run if it stands
 //! still, discards what it has of that checkpoint and answers `Abandoned`, also when it never

@@ -9,6 +9,7 @@
 //! - [`compact`]: what is said to many, or of many.
 //! - [`cluster`]: the conversations of a cluster.
 //! - [`frame`]: the framing and its limits.
+//! - [`service`]: what a service tells the manager that started it.
 //! - [`transport`]: the encrypted connections of a cluster, and who may open them.
 
 pub mod agent;
@@ -17,4 +18,5 @@ pub mod compact;
 pub mod control;
 pub mod frame;
 pub mod launch;
+pub mod service;
 pub mod transport;

@@ -179,6 +179,7 @@ fn profile() -> NodeProfile {
     NodeProfile {
         address: "10.0.0.1:7000".parse().unwrap(),
         wire: "[fd00::1]:7001".parse().unwrap(),
+        addresses: vec!["10.0.0.1".parse().unwrap()],
         slots: 4,
         cores: 4,
         speed: Some(1.5),
@@ -190,6 +191,7 @@ fn profile() -> NodeProfile {
         memory: 1 << 30,
         kernel: "6.12".into(),
         allow_root: false,
+        started_ms: 7,
     }
 }
 
@@ -257,7 +259,7 @@ fn from_agents() {
 
 #[test]
 fn to_agents() {
-    let settings = InstanceSettings { external: External::Warn, copies: 2 };
+    let settings = InstanceSettings { external: External::Warn, copies: 2, rewire_connect: true };
     let peer = Peer { name: node("node2"), address: "10.0.0.2:1".parse().unwrap() };
     let images = BTreeMap::from([(AgentId(7), vec![3, 4]), (AgentId(8), vec![3, 4])]);
     let link = RelayLink { side: side(), peer: key(), node: node("node2") };
@@ -290,6 +292,7 @@ fn to_agents() {
             settings,
             partners: vec![node("node2")],
             shell: Some(call()),
+            book: Default::default(),
         })),
         ToAgent::Prepare(Box::new(PrepareOrder {
             key: key(),

@@ -157,7 +157,7 @@ static int owner(size_t prefix, const struct options *options)
 }
 
 static uint64_t solve(const struct options *options, const struct prefix *prefixes, size_t length,
-		      uint64_t *turn)
+		      long round, uint64_t *turn)
 {
 	uint32_t all = (uint32_t)((1ull << options->queens) - 1);
 	size_t report_every = length / REPORTS_A_ROUND + 1;
@@ -169,7 +169,7 @@ static uint64_t solve(const struct options *options, const struct prefix *prefix
 		if (options->chat_every && (long)(i % (size_t)options->chat_every) == 0)
 			chat((*turn)++);
 		if (options->progress && rank == 0 && i % report_every == 0) {
-			printf("progress: %zu of %zu prefixes\n", i, length);
+			printf("progress: %zu of %zu prefixes, round %ld\n", i, length, round);
 			fflush(stdout);
 		}
 	}
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
 	long round = 0;
 	int again = 1;
 	while (again) {
-		uint64_t found = solve(&options, prefixes, length, &turn);
+		uint64_t found = solve(&options, prefixes, length, round, &turn);
 		if (round > 0 && found != count)
 			die("two rounds gave different counts");
 		count = found;

@@ -34,6 +34,8 @@ pub enum InstanceEvent {
     },
     /// What was held goes on.
     Released,
+    /// There is one more listening socket of which others must know: all of them.
+    Listens(Vec<MovedListener>),
 }
 
 impl From<AgentEvent> for InstanceEvent {
@@ -84,7 +86,7 @@ pub struct Restored {
     pub init: i32,
     /// Its first process, if it is in this part.
     pub root: Option<Pid>,
-    /// Listeners that could not have their old addresses.
+    /// The job's listening TCP sockets.
     pub moved: Vec<MovedListener>,
     /// Lines for the user.
     pub warnings: Vec<String>,
@@ -112,6 +114,8 @@ pub struct Adopted {
     pub ended: Option<ExitKind>,
     /// Whether no process is left.
     pub empty: bool,
+    /// Listening sockets that others must know of.
+    pub listeners: Vec<MovedListener>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use protocol::cluster::InstanceKey;
@@ -14,6 +14,7 @@ use crate::engine::error::EngineError;
 use crate::engine::freeze::settle_lingering;
 use crate::engine::graph::OuterEnd;
 use crate::engine::job_init::{Channel, Instruction, Introduction, Report, door};
+use crate::engine::late::NamedSocket;
 use crate::engine::proc::{descendants, read_text};
 use crate::engine::sys::pidfd::PidFd;
 use crate::engine::trace::wait_any;
@@ -33,6 +34,8 @@ pub struct Instance {
     /// Where the next agent would find it.
     socket: PathBuf,
     touching: bool,
+    /// Answers to [`Instruction::Names`].
+    names: Receiver<(Vec<NamedSocket>, bool)>,
     /// The end of the job, or of the last process, has been reported.
     pub over: bool,
 }
@@ -58,8 +61,9 @@ impl Instance {
         let copy = || channel.socket().try_clone().map(Channel::new).map_err(AgentError::Spawn);
         let process = PidFd::open(init)?;
         let (channel, socket) = (copy()?, socket.to_owned());
-        let instance = Self { process, channel, socket, touching: false, over: false };
-        watch(copy()?, requests)?;
+        let (named, names) = std::sync::mpsc::channel();
+        let instance = Self { process, channel, socket, touching: false, names, over: false };
+        watch(copy()?, requests, named)?;
         Ok(instance)
     }
 
@@ -74,6 +78,20 @@ impl Instance {
             self.touching = touching;
             self.instruct(&Instruction::Touching(touching));
         }
+    }
+
+    /// Asks the init what single sockets are called, and whether a connection is under way to a process.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn names(&mut self) -> Result<(Vec<NamedSocket>, bool), EngineError> {
+        // Of an earlier question, which was given up.
+        while self.names.try_recv().is_ok() {}
+        self.instruct(&Instruction::Names);
+        self.names.recv_timeout(PATIENCE).map_err(|_| EngineError::TooLong {
+            what: "asking the job's init for names of sockets".into(),
+            limit_ms: PATIENCE.as_millis() as u64,
+        })
     }
 
     /// Kills the init, and with it everything.
@@ -96,11 +114,20 @@ impl Instance {
 }
 
 /// Reads what the init reports.
-fn watch(channel: Channel, requests: Sender<Request>) -> Result<(), AgentError> {
+fn watch(
+    channel: Channel,
+    requests: Sender<Request>,
+    named: Sender<(Vec<NamedSocket>, bool)>,
+) -> Result<(), AgentError> {
     std::thread::Builder::new()
         .name("init-watch".into())
         .spawn(move || {
             while let Ok((report, _)) = channel.receive::<Report>() {
+                if let Report::Names { sockets, unsettled } = report {
+                    // Nobody may wait for it any more.
+                    let _ = named.send((sockets, unsettled));
+                    continue;
+                }
                 if requests.send(Request::Report(report)).is_err() {
                     return;
                 }
@@ -182,6 +209,7 @@ fn build(
         touched: introduction.touched,
         ended: introduction.ended,
         empty: introduction.empty,
+        listeners: introduction.listeners,
         warnings,
     };
     Ok((job, adopted))

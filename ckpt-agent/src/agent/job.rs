@@ -12,6 +12,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid as UnixPid;
 use protocol::agent::ExitKind;
+use protocol::cluster::NodeName;
 use protocol::cluster::agent::MovedListener;
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 
@@ -58,6 +59,8 @@ pub struct Job {
     external: External,
     /// The way to an init that outlives this agent; `None`: it does not.
     instance: Option<Instance>,
+    /// Logical node and machine, if late connections are watched.
+    watched: Option<(String, NodeName)>,
 }
 
 impl Job {
@@ -110,6 +113,7 @@ impl Job {
         let keepsake = Keepsake {
             session_directories: session_directories(&spec.environment),
             external: cluster.external,
+            watched: watched(&cluster),
         };
         let task = Task::Launch(spec);
         let cluster = Some(cluster);
@@ -135,6 +139,7 @@ impl Job {
         if let Task::Restore { part, .. } = &mut order.task {
             *part = wanted;
         }
+        order.keepsake.watched = watched(&cluster);
         order.cluster = Some(cluster);
         let connections: Vec<(Connection, OwnedFd)> =
             connections
@@ -178,6 +183,7 @@ impl Job {
             session_directories: keepsake.session_directories,
             external: external(keepsake.external),
             instance: Some(instance),
+            watched: keepsake.watched,
         })
     }
 
@@ -234,6 +240,7 @@ impl Job {
             session_directories: order.keepsake.session_directories.clone(),
             external: external(order.keepsake.external),
             instance,
+            watched: order.keepsake.watched.clone(),
         };
         Ok((job, started))
     }
@@ -267,6 +274,8 @@ impl Job {
                 | Report::Introduction(_)
                 | Report::Running
                 | Report::RootEnded(_)
+                | Report::Listens(_)
+                | Report::Names { .. }
                 | Report::Empty => {
                     return Err(AgentError::Init("ended before it began".into()));
                 }
@@ -282,6 +291,11 @@ impl Job {
     /// The way to an init that outlives this agent.
     pub fn instance(&mut self) -> Option<&mut Instance> {
         self.instance.as_mut()
+    }
+
+    /// The init that answers for late connections, and who it is: logical node and machine.
+    pub fn watched(&mut self) -> Option<(&mut Instance, (String, NodeName))> {
+        self.instance.as_mut().zip(self.watched.clone())
     }
 
     /// Whether the init outlives this agent.
@@ -412,10 +426,16 @@ fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError>
     let keepsake = Keepsake {
         session_directories: session_directories(&environment),
         external: spec.external,
+        watched: None,
     };
     let clocks = Some(clock_offsets(job_dir, spec.checkpoint)?);
     let task = Task::Restore { job_dir: job_dir.to_owned(), spec, part: None };
     Ok(Order { clocks, task, keepsake, cluster: None, connections: 0 })
+}
+
+fn watched(cluster: &ClusterOrder) -> Option<(String, NodeName)> {
+    let watch = cluster.watch.as_ref()?;
+    Some((cluster.host_name.clone(), watch.machine.clone()))
 }
 
 fn external(external: protocol::launch::External) -> External {

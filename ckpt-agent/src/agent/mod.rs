@@ -19,6 +19,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use protocol::agent::{AgentCommand, AgentEvent};
 use protocol::cluster::InstanceKey;
+use protocol::cluster::addresses::AddressBook;
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 
 use crate::engine::EngineError;
@@ -83,6 +84,7 @@ enum Request {
     Release(Answer<()>),
     Instruct(Instruction),
     Machines(BTreeSet<IpAddr>),
+    Book(AddressBook),
     RelayStates(Vec<(RelayEnd, Vec<u8>, bool)>),
     HoldRelays(Vec<(OuterEnd, OwnedFd)>),
     Kill(Sender<()>),
@@ -125,6 +127,7 @@ impl std::fmt::Debug for Request {
             Self::Release(_) => "release",
             Self::Instruct(_) => "instruct",
             Self::Machines(_) => "machines",
+            Self::Book(_) => "book",
             Self::RelayStates(_) => "relay states",
             Self::HoldRelays(_) => "hold relays",
             Self::Kill(_) => "kill",
@@ -294,6 +297,12 @@ impl Agent {
     pub fn machines(&self, machines: BTreeSet<IpAddr>) {
         // A thread that has ended has reported the job's end before.
         let _ = self.handle.requests.send(Request::Machines(machines));
+    }
+
+    /// Tells what has moved in the job, for connections to come.
+    pub fn book(&self, book: AddressBook) {
+        // A thread that has ended has reported the job's end before.
+        let _ = self.handle.requests.send(Request::Book(book));
     }
 
     fn instruct(&self, instruction: Instruction) {

@@ -11,16 +11,18 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, Step};
+use protocol::cluster::addresses::AddressBook;
 
 use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
 use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance};
 use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
-use crate::engine::error::EngineError;
+use crate::engine::error::{EngineError, Refusal};
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
 use crate::engine::graph::{OuterEnd, RelayEnd};
 use crate::engine::job_init::{Instruction, Report};
+use crate::engine::late::{Book, Names};
 use crate::engine::proc::descendants;
 use crate::engine::sys::allocator;
 use crate::fault;
@@ -43,7 +45,10 @@ enum Stage {
     Quiesced(Box<Quiesced>),
     Snapshot(Snapshot),
     Writing(Snapshot),
-    Sealed(Box<SealedCheckpoint>),
+    /// With the job, where it was not let go: it is to go on elsewhere.
+    Sealed(Box<SealedCheckpoint>, Option<Snapshot>),
+    /// The checkpoint is committed, and the job still stands.
+    Parked(Snapshot),
 }
 
 impl Stage {
@@ -54,7 +59,18 @@ impl Stage {
             Self::Quiesced(_) => Some(Step::Snapshot),
             Self::Snapshot(_) => Some(Step::Resume),
             Self::Writing(_) => Some(Step::Write),
-            Self::Sealed(_) => None,
+            Self::Sealed(..) | Self::Parked(_) => None,
+        }
+    }
+
+    /// Whether the job stands still.
+    fn stands(&self) -> bool {
+        match self {
+            Self::Frozen(_) | Self::Quiesced(_) | Self::Sealed(_, Some(_)) | Self::Parked(_) => {
+                true
+            }
+            Self::Snapshot(snapshot) | Self::Writing(snapshot) => snapshot.stands(),
+            Self::Sealed(_, None) => false,
         }
     }
 }
@@ -72,6 +88,8 @@ struct Worker {
     relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
     /// Addresses of the machines that the job may run on; empty: not known.
     machines: BTreeSet<IpAddr>,
+    /// What has moved in the job.
+    book: AddressBook,
     /// Those who wait for what the init holds to run.
     going: Vec<Answer<()>>,
     quitting: bool,
@@ -94,6 +112,7 @@ pub fn run(
         said: BTreeSet::new(),
         relay_states: Vec::new(),
         machines: BTreeSet::new(),
+        book: AddressBook::default(),
         going: Vec::new(),
         quitting: false,
     };
@@ -154,6 +173,10 @@ pub fn run(
             }
             Request::Instruct(instruction) => worker.instruct(&instruction),
             Request::Machines(machines) => worker.machines = machines,
+            Request::Book(book) => {
+                worker.book = book.clone();
+                worker.instruct(&Instruction::Book(book));
+            }
             Request::RelayStates(states) => worker.relay_states = states,
             Request::HoldRelays(ends) => worker.hold_relays(&ends),
             Request::Kill(answer) => {
@@ -305,12 +328,32 @@ impl Worker {
             return Err(out_of_order("frozen"));
         };
         self.touch(true);
+        let mut frozen = frozen;
+        if let Some(names) = self.names()? {
+            frozen.set_names(names);
+        }
         let mut quiesced = self.quiesce_soon(frozen)?;
         quiesced.set_relay_states(std::mem::take(&mut self.relay_states));
         self.flight = Some((number, Stage::Quiesced(Box::new(quiesced))));
         fault::point("quiesce");
         self.tell(AgentEvent::Quiesced { checkpoint: number });
         Ok(())
+    }
+
+    /// What the job calls its sockets, which all stand still.
+    fn names(&mut self) -> Result<Option<Names>, EngineError> {
+        let book = self.book.clone();
+        let Some((instance, who)) = self.job.as_mut().and_then(Job::watched) else {
+            return Ok(None);
+        };
+        let (sockets, unsettled) = instance.names()?;
+        if unsettled {
+            return Err(EngineError::Refused(Refusal::passing(
+                "a connection has been accepted for a process that has not got it yet",
+                "it will get it soon: try again",
+            )));
+        }
+        Ok(Some(Names::new(sockets, Book::new(book, &who.0, &who.1))))
     }
 
     /// What passes by itself is given a few moments to pass, with the job running. In a cluster all
@@ -372,9 +415,10 @@ impl Worker {
 
     /// The writer has come to its end. A checkpoint that was abandoned meanwhile is dropped with it.
     fn written(&mut self, number: u64, outcome: Outcome) {
-        let Some(Stage::Writing(snapshot)) = self.take(number) else { return };
+        let Some(Stage::Writing(mut snapshot)) = self.take(number) else { return };
         let whole = snapshot.is_whole();
-        drop(snapshot);
+        snapshot.drop_ghosts();
+        let standing = snapshot.stands().then_some(snapshot);
         self.step(number, Step::Write, |worker, number| {
             let (sealed, summary, warnings) = outcome?;
             if !whole {
@@ -383,7 +427,7 @@ impl Worker {
                     "it was killed for want of memory; the job is unharmed",
                 ));
             }
-            worker.flight = Some((number, Stage::Sealed(Box::new(sealed))));
+            worker.flight = Some((number, Stage::Sealed(Box::new(sealed), standing)));
             fault::point("seal");
             for warning in warnings {
                 worker.warn(warning);
@@ -401,12 +445,37 @@ impl Worker {
     }
 
     fn commit(&mut self, number: u64, record: &CommitRecord) -> Result<(), EngineError> {
-        let Some(Stage::Sealed(sealed)) = self.take(number) else {
-            return Err(out_of_order("written"));
+        let (sealed, standing) = match self.take(number) {
+            Some(Stage::Sealed(sealed, standing)) => (sealed, standing),
+            Some(parked @ Stage::Parked(_)) => {
+                // The answer was lost on its way.
+                self.flight = Some((number, parked));
+                self.tell(AgentEvent::Committed { checkpoint: number });
+                return Ok(());
+            }
+            // Written by an agent that is no more.
+            None if store::commit_copy(&self.job_dir, number, record).is_ok() => {
+                self.tell(AgentEvent::Committed { checkpoint: number });
+                return Ok(());
+            }
+            _ => return Err(out_of_order("written")),
         };
         fault::point("commit");
-        sealed.commit(record)?;
+        let committed = sealed.commit(record);
         allocator::trim();
+        if let Some(standing) = standing {
+            // It goes on from what the coordinator's log has, with or without the mark here.
+            self.flight = Some((number, Stage::Parked(standing)));
+            if let Err(error) = committed {
+                let (step, reason) = (Step::Commit, one_line(&error.into()));
+                let failed =
+                    AgentEvent::Failed { checkpoint: number, step, reason, passing: false };
+                self.tell(failed);
+                return Ok(());
+            }
+        } else {
+            committed?;
+        }
         self.tell(AgentEvent::Committed { checkpoint: number });
         Ok(())
     }
@@ -463,9 +532,11 @@ impl Worker {
                 }
             }
             Report::Failed(text) => self.tell(AgentEvent::Warning { text }),
+            Report::Listens(listeners) => self.tell(InstanceEvent::Listens(listeners)),
             Report::Init(_)
             | Report::Ready { .. }
             | Report::Outer { .. }
+            | Report::Names { .. }
             | Report::Introduction(_) => {}
         }
     }
@@ -503,6 +574,9 @@ impl Worker {
         if let Some(held) = &self.held {
             return Ok(held.processes.len() as u32);
         }
+        if let Some((_, Stage::Sealed(_, Some(parked)) | Stage::Parked(parked))) = &self.flight {
+            return Ok(parked.processes() as u32);
+        }
         let init = self.job.as_ref().ok_or_else(no_job)?.init();
         if let Some((number, step)) =
             self.flight.as_ref().and_then(|(number, stage)| Some((*number, stage.next()?)))
@@ -527,10 +601,8 @@ impl Worker {
     /// them.
     fn kill_instance(&mut self) {
         let Some(job) = self.job.as_ref().filter(|job| job.is_instance()) else { return };
-        let stands = self.held.is_some()
-            || self.flight.as_ref().is_some_and(|(_, stage)| {
-                matches!(stage, Stage::Frozen(_) | Stage::Quiesced(_) | Stage::Snapshot(_))
-            });
+        let stands =
+            self.held.is_some() || self.flight.as_ref().is_some_and(|(_, stage)| stage.stands());
         if stands {
             for pid in descendants(job.init()).unwrap_or_default() {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);

@@ -189,65 +189,75 @@ mod tests {
     use crate::rewire::{AbsentOrder, without_peer};
     use std::io::{Read, Write};
 
-    fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(test);
+    }
+
+    fn must_be_silent(native: &mut std::net::TcpStream) {
+        native.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let silence = native.read(&mut [0]).unwrap_err();
+        assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
     }
 
     #[test]
     fn a_departed_peer_takes_everything_and_never_answers() {
-        let runtime = runtime();
-        let _inside = runtime.enter();
-        let (native, far) = without_peer(&AbsentOrder::default()).unwrap();
-        let mut absent = Absent::default();
-        // A daemon that is nowhere to be found.
-        let ask = Box::new(|answer: oneshot::Sender<Vec<i32>>| drop(answer.send(Vec::new())));
-        let daemon = LocalDaemon { name: "none".to_owned(), loopback: true, ask };
-        absent.hold(far, Some(daemon)).unwrap();
-        let mut native = std::net::TcpStream::from(native);
-        native.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
-        // More than any buffer holds.
-        for _ in 0..200 {
-            native.write_all(&[7; 64 * 1024]).unwrap();
-        }
-        native.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        assert_eq!(native.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-        assert_eq!(absent.spoken.load(Ordering::Relaxed), 1);
-        // Not even to somebody who has said the last word.
-        native.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(native.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        run(async {
+            let (native, far) = without_peer(&AbsentOrder::default()).unwrap();
+            let mut absent = Absent::default();
+            // A daemon that is nowhere to be found.
+            let ask = Box::new(|answer: oneshot::Sender<Vec<i32>>| drop(answer.send(Vec::new())));
+            let daemon = LocalDaemon { name: "none".to_owned(), loopback: true, ask };
+            absent.hold(far, Some(daemon)).unwrap();
+            let spoken = absent.spoken.clone();
+            let process = spawn_blocking(move || {
+                let mut native = std::net::TcpStream::from(native);
+                native.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+                // More than any buffer holds.
+                for _ in 0..200 {
+                    native.write_all(&[7; 64 * 1024]).unwrap();
+                }
+                must_be_silent(&mut native);
+                assert_eq!(spoken.load(Ordering::Relaxed), 1);
+                // Not even to somebody who has said the last word.
+                native.shutdown(std::net::Shutdown::Write).unwrap();
+                must_be_silent(&mut native);
+            });
+            process.await.unwrap();
+        });
     }
 
     #[test]
     fn a_daemon_that_hangs_up_is_not_heard_to_do_so() {
-        let runtime = runtime();
-        let _inside = runtime.enter();
-        let (native, far) = without_peer(&AbsentOrder::default()).unwrap();
-        let daemon = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = daemon.local_addr().unwrap();
-        let served = std::thread::spawn(move || {
-            let (mut stream, _) = daemon.accept().unwrap();
-            let mut word = [0; 5];
-            stream.read_exact(&mut word).unwrap();
-            stream.write_all(&word).unwrap();
-        });
-        let far = std::net::TcpStream::from(far);
-        far.set_nonblocking(true).unwrap();
-        let mut far = TcpStream::from_std(far).unwrap();
-        let carried = runtime.spawn(async move {
+        run(async {
+            let (native, far) = without_peer(&AbsentOrder::default()).unwrap();
+            let daemon = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            let address = daemon.local_addr().unwrap();
+            let served = spawn_blocking(move || {
+                let (mut stream, _) = daemon.accept().unwrap();
+                let mut word = [0; 5];
+                stream.read_exact(&mut word).unwrap();
+                stream.write_all(&word).unwrap();
+            });
+            let process = spawn_blocking(move || {
+                let mut native = std::net::TcpStream::from(native);
+                native.write_all(b"hello").unwrap();
+                let mut answer = [0; 5];
+                native.read_exact(&mut answer).unwrap();
+                assert_eq!(&answer, b"hello");
+                native
+            });
+            let far = std::net::TcpStream::from(far);
+            far.set_nonblocking(true).unwrap();
+            let mut far = TcpStream::from_std(far).unwrap();
             let mut stream = TcpStream::connect(address).await.unwrap();
             let mut first = vec![0; PIECE];
             let length = far.read(&mut first).await.unwrap();
+            // Ends because the daemon does.
             converse(&mut far, &mut stream, &first[..length]).await;
-            far
+            served.await.unwrap();
+            let mut native = process.await.unwrap();
+            spawn_blocking(move || must_be_silent(&mut native)).await.unwrap();
         });
-        let mut native = std::net::TcpStream::from(native);
-        native.write_all(b"hello").unwrap();
-        let mut answer = [0; 5];
-        native.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"hello");
-        served.join().unwrap();
-        let _far = runtime.block_on(carried).unwrap();
-        native.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        assert_eq!(native.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     }
 }

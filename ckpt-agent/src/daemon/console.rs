@@ -39,7 +39,14 @@ pub enum ConsoleOrder {
     /// There is a new connection: everything that is not known to be kept is sent again.
     SendAgain,
     /// Read until it is empty, with the job standing still.
-    Drain(CheckpointNumber),
+    Drain {
+        /// What for.
+        checkpoint: CheckpointNumber,
+        /// The job is to go on elsewhere: what it has not got of its input is reported, and kept from it.
+        parks: bool,
+    },
+    /// The job has been let go after all: it gets its input.
+    Release,
     /// Read until it is empty; the job's first process has ended.
     Flush,
     /// For the job; empty: the end.
@@ -61,6 +68,15 @@ pub enum ConsoleReport {
         stream: Stream,
         /// The bytes.
         bytes: Vec<u8>,
+    },
+    /// Input that the job has not got, and whether its end follows.
+    Left {
+        /// What for.
+        checkpoint: CheckpointNumber,
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Whether the end follows.
+        ended: bool,
     },
     /// It was empty after so many bytes.
     Drained {
@@ -224,11 +240,18 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
                     (self.report)(ConsoleReport::Piece { offset, stream, bytes });
                 }
             }
-            ConsoleOrder::Drain(checkpoint) => {
+            ConsoleOrder::Drain { checkpoint, parks } => {
+                if parks {
+                    let (bytes, ended) = self.input.hold();
+                    if ended || !bytes.is_empty() {
+                        (self.report)(ConsoleReport::Left { checkpoint, bytes, ended });
+                    }
+                }
                 self.drain().await;
                 let offset = self.outbox.offset();
                 (self.report)(ConsoleReport::Drained { checkpoint, offset });
             }
+            ConsoleOrder::Release => self.input.release(),
             ConsoleOrder::Flush => {
                 self.drain().await;
                 (self.report)(ConsoleReport::Flushed);

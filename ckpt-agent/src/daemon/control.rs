@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, ExitKind};
 use protocol::cluster::InstanceKey;
+use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{MovedListener, RelaySide};
 use protocol::launch::{Console, External, LaunchSpec, WindowSize};
 
 use super::lease::BootTime;
+use crate::engine::late::Watch;
 
 /// What happens to an instance, outside of calls.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +25,8 @@ pub enum ControlEvent {
     RootEnded(ExitKind),
     /// No process is left.
     Empty,
+    /// There is one more listening socket of which others must know: all of them.
+    Listens(Vec<MovedListener>),
 }
 
 /// How an instance is set up, whether launched or restored.
@@ -46,6 +50,8 @@ pub struct Setup {
     pub user: Option<User>,
     /// For one to be launched by a remote shell: the relay of the shell's link.
     pub shell: Option<String>,
+    /// For late connections; None: they are left alone.
+    pub watch: Option<Watch>,
 }
 
 /// A process of an instance that stands for a program on another node.
@@ -126,7 +132,7 @@ pub struct Started {
     pub init: i32,
     /// Its first process, if it is here.
     pub root: Option<i32>,
-    /// Listeners that had to move.
+    /// Its listening TCP sockets.
     pub moved: Vec<MovedListener>,
     /// Lines for the user.
     pub warnings: Vec<String>,
@@ -206,8 +212,8 @@ pub enum End {
     Relay(RelaySide),
 }
 
-/// One instance. All methods but `command`, `lease`, `close_end`, `machines`, `relay_states`, `remote_shell`
-/// and `output` may block.
+/// One instance. All methods but `command`, `lease`, `close_end`, `machines`, `book`, `relay_states`,
+/// `remote_shell` and `output` may block.
 /// Errors are one line each.
 pub trait Control: Send + Sync {
     /// Starts a program.
@@ -230,6 +236,8 @@ pub trait Control: Send + Sync {
     fn command(&self, command: AgentCommand);
     /// Addresses of the machines that the job may run on, for the checkpoints to come.
     fn machines(&self, machines: BTreeSet<IpAddr>);
+    /// What has moved in the job.
+    fn book(&self, book: AddressBook);
     /// What relays hold, for the checkpoint in flight.
     fn relay_states(&self, states: Vec<(RelaySide, RelayState)>);
     /// One of its processes is a remote shell from now on. The descriptors are copies.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use protocol::agent::{AgentCommand, AgentEvent};
+use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::RelaySide;
 use protocol::launch::{LaunchSpec, RestoreSpec};
 
@@ -56,6 +57,7 @@ fn translate(event: InstanceEvent) -> Option<ControlEvent> {
             let text = format!("the instance could not be held: {reason}");
             Some(ControlEvent::Agent(AgentEvent::Warning { text }))
         }
+        InstanceEvent::Listens(listeners) => Some(ControlEvent::Listens(listeners)),
         InstanceEvent::Held { .. } | InstanceEvent::Released => None,
     }
 }
@@ -233,7 +235,7 @@ impl Control for Hand {
                 shell_link: None,
                 init: adopted.init,
                 root: adopted.root,
-                moved: Vec::new(),
+                moved: adopted.listeners,
                 warnings: adopted.warnings,
             },
             key: adopted.identity,
@@ -270,6 +272,10 @@ impl Control for Hand {
 
     fn machines(&self, machines: BTreeSet<IpAddr>) {
         self.agent.machines(machines);
+    }
+
+    fn book(&self, book: AddressBook) {
+        self.agent.book(book);
     }
 
     fn relay_states(&self, states: Vec<(RelaySide, RelayState)>) {
@@ -328,6 +334,7 @@ fn order(setup: Setup, hold: bool) -> ClusterOrder {
             groups: user.groups,
         }),
         shell: setup.shell,
+        watch: setup.watch,
     }
 }
 

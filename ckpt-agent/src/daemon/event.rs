@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use protocol::agent::{CheckpointNumber, ExitKind, ImageSummary};
+use protocol::agent::{AgentId, CheckpointNumber, ExitKind, ImageSummary};
 use protocol::cluster::agent::{FromAgent, OuterSocket, RelaySide, ToAgent};
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::replica::ReplicaReport;
@@ -90,6 +90,8 @@ pub enum Event {
     ShellSignal(InstanceKey, i32),
     /// An image was copied to as many partners as could be.
     Copied(Box<Copied>),
+    /// One more copy of an image is here, or could not be had.
+    Fetched(String, AgentId, CheckpointNumber, Result<(), String>),
     /// The mark was put beside a copy or an image, for the coordinator's commit.
     Marked(InstanceKey, CheckpointNumber, Result<(), String>),
 }

@@ -13,6 +13,7 @@ mod console;
 mod control;
 mod coordinator;
 mod copies;
+mod discover;
 mod engine;
 mod event;
 mod folders;
@@ -59,6 +60,8 @@ pub struct DaemonOptions {
     pub dir: PathBuf,
     /// Address on which other agents reach it; None: that of its connection to the coordinator.
     pub listen: Option<IpAddr>,
+    /// Whether the coordinator is looked for by multicast DNS where none of its addresses answers.
+    pub discover: bool,
 }
 
 /// Why an agent ended, or `ckptd rsh` could not do its work.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 use protocol::cluster::NodeName;
+use protocol::service::Service;
 use protocol::transport::{Arrival, Identity, Members, PeerListener, Token};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
@@ -27,7 +28,7 @@ use super::replica::Replica;
 use super::serving::Server;
 use super::tree::{Door, Tree};
 use super::{
-    DaemonError, DaemonOptions, clients, coordinator, engine, machine, shells, succession,
+    DaemonError, DaemonOptions, clients, coordinator, discover, engine, machine, shells, succession,
 };
 use crate::rewire::WirePort;
 
@@ -37,6 +38,8 @@ const IDENTITY: &str = "identity";
 const REPLICA: &str = "replica";
 /// The lock that keeps a second agent out.
 const LOCK: &str = "agent.lock";
+/// How long the event loop sleeps if nothing happens.
+const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 /// How long what was said last may take to be sent.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -91,11 +94,19 @@ async fn identity(options: &DaemonOptions) -> Result<Identity, DaemonError> {
     let unfit = |error: &dyn std::fmt::Display| DaemonError::Unfit(format!("join: {error}"));
     let known = Identity::load(&folder).map_err(|error| unfit(&error))?;
     let Some(token) = &options.join else {
-        return known.ok_or_else(|| {
+        let mut known = known.ok_or_else(|| {
             DaemonError::Unfit("join: this machine is no member yet; give --join TOKEN".to_owned())
-        });
+        })?;
+        if options.discover {
+            let addresses = discover::addresses(&known.addresses(), &known.cluster()).await;
+            known.look_at(&folder, addresses).map_err(|error| unfit(&error))?;
+        }
+        return Ok(known);
     };
-    let token: Token = token.parse().map_err(|error| unfit(&error))?;
+    let mut token: Token = token.parse().map_err(|error| unfit(&error))?;
+    if options.discover {
+        token.addresses = discover::addresses(&token.addresses, &token.authority).await;
+    }
     let name = match (&options.name, known.as_ref()) {
         (Some(name), _) => name.clone(),
         (None, Some(known)) => known.name().clone(),
@@ -200,13 +211,25 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
         }
     });
     tracing::info!(%name, dir = %options.dir.display(), "agent");
-    while let Some(event) = inbox.recv().await {
+    let mut service = Service::ready(&format!("a member by the name of {name}"));
+    let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP);
+    loop {
+        service.alive();
+        let event = match tokio::time::timeout(longest_sleep, inbox.recv()).await {
+            Ok(Some(event)) => event,
+            Ok(None) => break,
+            Err(_) => continue,
+        };
+        if matches!(event, Event::Terminate) {
+            service.status("leaving the cluster");
+        }
         match node.handle(event) {
             Verdict::GoOn => {}
             Verdict::End => break,
             Verdict::Refused(reason) => return Err(DaemonError::Refused(reason)),
         }
     }
+    service.stopping("ending");
     tokio::time::sleep(LAST_WORDS).await;
     Ok(())
 }

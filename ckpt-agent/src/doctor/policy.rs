@@ -10,7 +10,7 @@ const FEW_FILES: u64 = 4096;
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![privilege(), filter(), tracer(), yama()];
     checks.extend(user_namespaces());
-    checks.extend([open_files(), overcommit()]);
+    checks.extend([open_files(), overcommit(), autogroup()]);
     checks
 }
 
@@ -130,5 +130,56 @@ fn overcommit() -> Check {
         ),
         Some(mode) => Check::ok(name, format!("allowed ({mode})")),
         None => Check::limited(name, "unknown", "/proc/sys/vm cannot be read"),
+    }
+}
+
+/// Kernels whose `reweight_entity()` places the running group of a session ahead of all others at each change
+/// of its load: seen on 6.18.44, repaired in 6.18.45.
+fn autogroup() -> Check {
+    let on = setting("/proc/sys/kernel/sched_autogroup_enabled").as_deref() == Some("1");
+    let release = nix::sys::utsname::uname().ok();
+    let release = release.as_ref().and_then(|name| name.release().to_str()).unwrap_or_default();
+    judge_autogroup(release, on)
+}
+
+fn judge_autogroup(release: &str, on: bool) -> Check {
+    let name = "scheduling by session";
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().ok());
+    let affected = matches!(
+        (numbers.next(), numbers.next(), numbers.next()),
+        (Some(Some(6)), Some(Some(18)), Some(Some(0..=44)))
+    );
+    match (affected, on) {
+        (true, true) => Check::limited(
+            name,
+            format!("autogroup, on Linux {release}"),
+            "while processes of a job wake each other at full speed, this kernel may keep everybody else from \
+             running, ckptd too: checkpoints may take seconds; sysctl kernel.sched_autogroup_enabled=0, or Linux \
+             6.18.45",
+        ),
+        (true, false) => Check::ok(name, "no autogroup, which this kernel does wrong"),
+        (false, true) => Check::ok(name, "autogroup"),
+        (false, false) => Check::ok(name, "no autogroup"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    #[test]
+    fn the_kernels_that_starve_others() {
+        for (release, on, state) in [
+            ("6.18.44-fc-v595", true, State::Limited),
+            ("6.18.7", true, State::Limited),
+            ("6.18.44", false, State::Ok),
+            ("6.18.45", true, State::Ok),
+            ("6.1.0-18-amd64", true, State::Ok),
+            ("6.19.1", true, State::Ok),
+            ("", true, State::Ok),
+        ] {
+            assert_eq!(judge_autogroup(release, on).state, state, "{release} {on}");
+        }
     }
 }

@@ -15,6 +15,7 @@ pub mod freeze;
 pub mod graph;
 pub mod inodes;
 pub mod job_init;
+pub mod late;
 pub mod locks;
 pub mod objects;
 pub mod probe;

@@ -68,13 +68,30 @@ pub fn commit_copy(job_dir: &Path, number: u64, meta: &impl Serialize) -> Result
     mark.time_ms = since_1970.as_millis() as u64;
     mark.meta = serde_json::to_value(meta).map_err(|error| json(error.to_string()))?;
     let text = mark.encode().map_err(|error| json(error.to_string()))?;
+    write_mark(&layout, number, &text)
+}
+
+/// Changes what the commit mark tells of the checkpoint beside its files.
+///
+/// # Errors
+/// What is wrong with the mark, or what the kernel refuses.
+pub fn tell_anew(job_dir: &Path, number: u64, meta: &impl Serialize) -> Result<(), StoreError> {
+    let layout = Layout::new(job_dir);
+    let json = |reason: String| StoreError::Json { name: MARK.to_owned(), reason };
+    let mut mark = read_mark(&layout, number).map_err(|damage| json(damage.to_string()))?;
+    mark.meta = serde_json::to_value(meta).map_err(|error| json(error.to_string()))?;
+    let text = mark.encode().map_err(|error| json(error.to_string()))?;
+    write_mark(&layout, number, &text)
+}
+
+fn write_mark(layout: &Layout, number: u64, text: &[u8]) -> Result<(), StoreError> {
     let folder = layout.checkpoint(number);
     let (draft, last) = (folder.join(MARK_DRAFT), folder.join(MARK));
     // One that an interrupted commit has left.
     let _ = fs::remove_file(&draft);
     let failed = |error: std::io::Error| StoreError::io("write", &last, &error);
     let mut file = RealDisk.create(&draft).map_err(failed)?;
-    file.append(&[&text]).and_then(|()| file.sync()).map_err(failed)?;
+    file.append(&[text]).and_then(|()| file.sync()).map_err(failed)?;
     RealDisk.rename(&draft, &last).and_then(|()| RealDisk.sync_dir(&folder)).map_err(failed)
 }
 

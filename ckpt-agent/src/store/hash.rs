@@ -31,6 +31,12 @@ impl ChunkHash {
     }
 }
 
+impl From<blake3::Hash> for ChunkHash {
+    fn from(hash: blake3::Hash) -> Self {
+        Self(*hash.as_bytes())
+    }
+}
+
 impl fmt::Display for ChunkHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(blake3::Hash::from_bytes(self.0).to_hex().as_str())

@@ -8,6 +8,7 @@
 //! [`Checkpoint::open`] reads one back; [`ChunkReader`] hands out chunks, each checked by its
 //! hash. What is read is believed only as far as it has been checked.
 
+pub mod archive;
 mod blob;
 mod budget;
 mod checkpoint;
@@ -31,7 +32,7 @@ mod writer;
 pub use blob::{BLOB_PIECE, Blob, PendingBlob, Piece};
 pub use checkpoint::{Checkpoint, CheckpointState, CheckpointSummary, list};
 pub use chunk::{ChunkRef, Encoding, MAX_CHUNK, PackId};
-pub use copy::{commit_copy, survey, verify_copy};
+pub use copy::{commit_copy, survey, tell_anew, verify_copy};
 pub use disk::{Disk, DiskFile, RealDisk};
 pub use error::{Damage, StoreError};
 pub use hash::ChunkHash;

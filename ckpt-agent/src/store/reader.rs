@@ -122,6 +122,11 @@ impl ChunkReader {
         Ok(())
     }
 
+    /// A pack of the checkpoint.
+    pub(super) fn file(&self, pack: PackId) -> Option<&File> {
+        self.packs.get(&pack).map(|pack| &pack.file)
+    }
+
     /// Checks what can be told without reading.
     fn find(&self, chunk: &ChunkRef) -> Result<&Pack, Damage> {
         chunk.check().map_err(|reason| reference(chunk, reason))?;

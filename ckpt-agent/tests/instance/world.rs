@@ -126,6 +126,7 @@ pub fn order(store: &Path, lease_ms: u64) -> ClusterOrder {
         external: External::Warn,
         user: None,
         shell: None,
+        watch: None,
     }
 }
 

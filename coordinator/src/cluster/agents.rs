@@ -5,6 +5,7 @@ use super::entry::Cause;
 use super::event::{ClientId, ClusterAction, Now};
 use super::job::Job;
 use super::job::instances::Delayed;
+use super::rollback::RelayEnds;
 use protocol::cluster::agent::FromAgent;
 use protocol::cluster::{InstanceKey, NodeName};
 
@@ -45,6 +46,9 @@ impl ClusterMachine {
             FromAgent::ClientClosed { client: number } => self.client_gone(&client(number)),
             FromAgent::Tree(answer) => self.tree_answered(now, node, answer),
             FromAgent::Leaving { reason } => self.announces_leave(now, node, &reason),
+            FromAgent::Copied { job, instance, checkpoint, failure } => {
+                self.copied(now, node, (job, instance, checkpoint), failure);
+            }
             FromAgent::Killed { job, below } => {
                 if let Some(job) = self.jobs.get_mut(&job) {
                     job.killed(now, &mut self.shared, node, below);
@@ -74,9 +78,11 @@ impl ClusterMachine {
             | FromAgent::Image { key, .. }
             | FromAgent::Prepared { key, .. }
             | FromAgent::Restored { key, .. }
+            | FromAgent::Listens { key, .. }
             | FromAgent::Running { key }
             | FromAgent::Console { key, .. }
             | FromAgent::Drained { key, .. }
+            | FromAgent::InputLeft { key, .. }
             | FromAgent::Rest { key, .. }
             | FromAgent::OrphanEnded { key, .. }
             | FromAgent::RelaysLost { key, .. } => key.clone(),
@@ -102,18 +108,23 @@ impl ClusterMachine {
             }
             FromAgent::Prepared { sockets, .. } => job.prepared(now, shared, instance, sockets),
             FromAgent::Restored { relays, outputs, listeners, warnings, .. } => {
-                job.restored(now, shared, instance, relays, outputs, listeners, warnings);
+                let ends = RelayEnds { sides: relays, outputs };
+                job.restored(now, shared, instance, ends, listeners, warnings);
             }
             FromAgent::Rest { waits, .. } => job.rests(now, shared, instance, waits),
             FromAgent::OrphanEnded { pid, status, .. } => {
                 job.orphan_ended(now, shared, instance, pid, status);
             }
+            FromAgent::Listens { listeners, .. } => job.listens(shared, instance, listeners),
             FromAgent::Running { .. } => job.runs(now, shared, instance),
             FromAgent::Console { key, offset, stream } => {
                 job.output(shared, key, offset, stream, body);
             }
             FromAgent::Drained { checkpoint, offset, .. } => {
                 job.drained(now, shared, checkpoint, offset);
+            }
+            FromAgent::InputLeft { checkpoint, ended, .. } => {
+                job.input_left(checkpoint, body, ended);
             }
             FromAgent::RelaysLost { reason, .. } => {
                 job.roll_back(now, shared, Cause::Broken { node: node.clone(), reason });

@@ -208,7 +208,8 @@ impl ClusterMachine {
             request: Box::new(request),
             at_ms: now.unix_ms,
         };
-        let Some(ledger) = Ledger::begin(&entry) else { return };
+        let Some(mut ledger) = Ledger::begin(&entry) else { return };
+        ledger.familiar = self.shared.members.present();
         self.shared.append(entry);
         let mut job = Job::new(ledger);
         job.console.window = window;

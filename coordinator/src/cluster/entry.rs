@@ -9,6 +9,7 @@ use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Version of the entries that this build writes.
 pub const FORMAT: u32 = 1;
@@ -50,10 +51,22 @@ pub enum ClusterEntry {
         /// When, in milliseconds since 1970 UTC.
         at_ms: u64,
     },
-    /// A node was turned out: it is never taken again.
+    /// A node was turned out: it is not taken again by the certificate that it had.
     NodeRemoved {
         /// Which.
         node: NodeName,
+    },
+    /// A node that was turned out has been invited again: it has joined with a new token.
+    NodeReadmitted {
+        /// Which.
+        node: NodeName,
+    },
+    /// A node has announced that it goes, or that was called off.
+    NodeLeaves {
+        /// Which.
+        node: NodeName,
+        /// Whether it goes.
+        leaves: bool,
     },
     /// A job is to be run.
     JobCreated {
@@ -146,6 +159,9 @@ pub enum ClusterEntry {
         record: CommitRecord,
         /// Every instance's part of it.
         images: BTreeMap<AgentId, ImageRecord>,
+        /// Why the job stands still behind it: it is to go on elsewhere from here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parked: Option<Cause>,
     },
     /// Images of a committed checkpoint are at more places.
     Held {
@@ -228,7 +244,9 @@ impl ClusterEntry {
             | ClusterEntry::TermBegun { .. }
             | ClusterEntry::NodeKnown { .. }
             | ClusterEntry::NodeGone { .. }
-            | ClusterEntry::NodeRemoved { .. } => None,
+            | ClusterEntry::NodeRemoved { .. }
+            | ClusterEntry::NodeReadmitted { .. }
+            | ClusterEntry::NodeLeaves { .. } => None,
             ClusterEntry::JobCreated { job, .. }
             | ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
@@ -260,10 +278,23 @@ pub enum Cause {
         /// Which.
         node: NodeName,
     },
-    /// A node announced that it goes.
+    /// Nodes announced that they go.
     Leave {
-        /// Which.
+        /// The first of them.
         node: NodeName,
+        /// Those that go with it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        with: Vec<NodeName>,
+    },
+    /// Nodes have joined that take a share.
+    Join {
+        /// The first of them.
+        node: NodeName,
+        /// Those that came with it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        with: Vec<NodeName>,
+        /// What is expected of it.
+        expected: Expected,
     },
     /// An instance, or a relay of it, ended in a way that the job cannot survive.
     Broken {
@@ -290,6 +321,7 @@ impl Cause {
             Cause::Restart => "restart",
             Cause::Lost { .. } => "lost",
             Cause::Leave { .. } => "leave",
+            Cause::Join { .. } => "join",
             Cause::Broken { .. } => "broken",
             Cause::Again { .. } => "again",
             Cause::Recovered => "recovered",
@@ -300,10 +332,40 @@ impl Cause {
     #[must_use]
     pub fn node(&self) -> Option<&NodeName> {
         match self {
-            Cause::Lost { node } | Cause::Leave { node } | Cause::Broken { node, .. } => Some(node),
+            Cause::Lost { node }
+            | Cause::Leave { node, .. }
+            | Cause::Join { node, .. }
+            | Cause::Broken { node, .. } => Some(node),
             _ => None,
         }
     }
+
+    /// Whether the job stood still for it behind a checkpoint: nothing that it has done is lost.
+    #[must_use]
+    pub fn is_move(&self) -> bool {
+        matches!(self, Cause::Leave { .. } | Cause::Join { .. })
+    }
+
+    /// All nodes that it is about.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeName> {
+        let others = match self {
+            Cause::Leave { with, .. } | Cause::Join { with, .. } => with.as_slice(),
+            _ => &[],
+        };
+        self.node().into_iter().chain(others).cloned().collect()
+    }
+}
+
+/// What is expected of a move to newcomers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// How much of its work the job does in the time of 1000 such pieces before.
+    pub faster_permille: u32,
+    /// Milliseconds saved of those that the job is expected to run yet.
+    pub gain_ms: u64,
+    /// Milliseconds for which it stands still for the move, as known before.
+    pub cost_ms: u64,
 }
 
 /// One instance of an epoch.
@@ -317,6 +379,9 @@ pub struct InstanceRecord {
     pub root: bool,
     /// Where it comes from.
     pub origin: Origin,
+    /// Of one that was launched: the addresses that its logical node had then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Where an instance comes from.
@@ -383,16 +448,18 @@ pub struct Move {
     pub to: NodeName,
 }
 
-/// One rollback, as `ckptd status` shows it. Times are milliseconds since 1970 UTC.
+/// One rollback or move, as `ckptd status` shows it. Times are milliseconds since 1970 UTC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollbackRecord {
-    /// `lost`, `leave`, `broken`, `again`, `recovered` or `restart`.
+    /// `lost`, `leave`, `join`, `broken`, `again`, `recovered` or `restart`. With `leave` and `join` nothing
+    /// that the job had done was lost.
     pub reason: String,
     /// The node that it is about.
     pub node: Option<NodeName>,
     /// The checkpoint from which the job went on; None: from its beginning.
     pub checkpoint: Option<CheckpointNumber>,
-    /// When the node was last heard, or the trouble came to be known.
+    /// When the node was last heard, or the trouble came to be known; of a move, since when the job has
+    /// stood still.
     pub lost_at_ms: u64,
     /// When it was declared gone.
     pub declared_ms: u64,
@@ -408,4 +475,18 @@ pub struct RollbackRecord {
     pub running_ms: Option<u64>,
     /// Who moved where.
     pub moves: Vec<Move>,
+    /// All nodes that it is about, where they are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeName>,
+    /// What was expected of it, of a move to newcomers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Expected>,
+}
+
+impl RollbackRecord {
+    /// Whether nothing was lost by it.
+    #[must_use]
+    pub fn is_move(&self) -> bool {
+        matches!(self.reason.as_str(), "leave" | "join")
+    }
 }

@@ -43,6 +43,11 @@ pub enum ClusterEvent {
         /// Number of the connection.
         connection: u64,
     },
+    /// A node has joined with a token: it may connect from now on, also if it was turned out before.
+    Invited {
+        /// The node.
+        node: NodeName,
+    },
     /// A client asks. ([`Ask::Token`] never comes here.)
     Asked {
         /// Who.

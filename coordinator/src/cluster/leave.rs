@@ -1,20 +1,25 @@
-//! An announced departure: a checkpoint is taken, and the node's processes go on elsewhere from it.
+//! Announced departures. A job that has processes on a node that goes is *parked*: a checkpoint is taken in which it
+//! is not let go, and from there it goes on elsewhere, so that nothing it has done is lost. Nodes that go at about the
+//! same time are one move. A node is free to go when nothing of any job runs on it, and the images that
+//! it holds are in enough places without it.
 
 use super::ClusterMachine;
-use super::entry::Cause;
+use super::entry::{Cause, ClusterEntry};
 use super::event::{ClientId, Now};
-use super::job::State;
-use super::members::Presence;
-use super::rollback::Beginning;
+use super::job::{Job, State};
+use super::members::{Members, Presence};
+use super::placement::misfit;
+use super::rollback::plan;
 use crate::event::Event;
 use crate::settings::SECOND;
-use protocol::agent::CheckpointNumber;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::Answer;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-/// From a checkpoint that failed to the next attempt, in nanoseconds.
+/// How long others are waited for that may go with the first, in nanoseconds.
+const GATHER: u64 = SECOND / 4;
+/// From one attempt to park a job to the next, in nanoseconds.
 const PAUSE: u64 = 2 * SECOND;
 
 /// A node that is about to go.
@@ -22,10 +27,10 @@ const PAUSE: u64 = 2 * SECOND;
 pub(super) struct Leaving {
     /// Who waits for it.
     pub(super) clients: Vec<ClientId>,
-    /// Per job, the number that the next checkpoint had when one was asked for.
-    asked: BTreeMap<String, CheckpointNumber>,
-    /// When the next attempt is to be made.
-    pub(super) retry_at: Option<u64>,
+    /// Until when others are waited for.
+    gather: Option<u64>,
+    /// What its clients were last told to be in the way.
+    said: Option<String>,
 }
 
 impl ClusterMachine {
@@ -44,99 +49,266 @@ impl ClusterMachine {
         if !self.is_operator(user) {
             let reason = format!("let {node} go: only root and the coordinator's user may");
             self.shared.fail(client, reason);
+        } else if let Some(leaving) = self.leaving.get_mut(&node) {
+            leaving.clients.push(client.clone());
         } else if !self.shared.members.is_connected(&node) {
             self.shared.fail(client, format!("let {node} go: it is not there"));
-        } else if let Some(job) = self.cannot_spare(&node) {
-            let reason = format!("let {node} go: no other machine can take its part of {job}");
-            self.shared.fail(client, reason);
+        } else if let Some(reason) = self.cannot_spare(&node) {
+            self.shared.fail(client, format!("let {node} go: {reason}"));
         } else {
-            self.begin_leave(&node);
+            self.begin_leave(now, &node);
             if let Some(leaving) = self.leaving.get_mut(&node) {
                 leaving.clients.push(client.clone());
             }
-            self.go_on_leaving(now);
         }
     }
 
     /// A node announces that it goes.
     pub(super) fn announces_leave(&mut self, now: Now, node: &NodeName, _reason: &str) {
-        self.begin_leave(node);
-        self.go_on_leaving(now);
-    }
-
-    /// A job with processes on the node that nobody else could take.
-    fn cannot_spare(&self, node: &NodeName) -> Option<String> {
-        let others = self.shared.members.usable().any(|(other, _)| other != node);
-        let job = self.jobs.values().find(|job| !job.is_over() && job.nodes().contains(node));
-        job.filter(|_| !others).map(|job| job.ledger.name.clone())
-    }
-
-    fn begin_leave(&mut self, node: &NodeName) {
-        if let Some(member) = self.shared.members.get_mut(node) {
-            member.presence = Presence::Leaving;
-            self.leaving.entry(node.clone()).or_default();
+        if self.leaving.contains_key(node) {
+            return;
         }
+        match self.cannot_spare(node) {
+            Some(reason) => self.shared.send(node, ToAgent::Stay { reason }),
+            None => self.begin_leave(now, node),
+        }
+    }
+
+    /// Why nobody else can take what runs on the node.
+    fn cannot_spare(&self, node: &NodeName) -> Option<String> {
+        self.jobs.values().find_map(|job| {
+            let name = &job.ledger.name;
+            if job.is_over() || !job.nodes().contains(node) {
+                return None;
+            }
+            let others: Vec<_> =
+                self.shared.members.usable().filter(|(other, _)| *other != node).collect();
+            if others.is_empty() {
+                return Some(format!(
+                    "no other machine is there that could take its part of {name}: start an agent on \
+                     another one, or stop the job by 'ckptd stop {name} --checkpoint'"
+                ));
+            }
+            let wanted = plan::offer(&self.shared.members.get(node)?.profile);
+            let misfits: Option<Vec<String>> = others
+                .into_iter()
+                .map(|(other, member)| {
+                    let machine = plan::machine(other, member, 0);
+                    let misfit = misfit(&machine, &job.wanted_of(node).unwrap_or(wanted.clone()));
+                    misfit.map(|reason| format!("{other}: {reason}"))
+                })
+                .collect();
+            misfits.map(|reasons| {
+                format!("no other machine can run its part of {name}: {}", reasons.join("; "))
+            })
+        })
+    }
+
+    fn begin_leave(&mut self, now: Now, node: &NodeName) {
+        let Some(member) = self.shared.members.get_mut(node) else { return };
+        member.presence = Presence::Leaving;
+        self.shared.append(ClusterEntry::NodeLeaves { node: node.clone(), leaves: true });
+        self.wait_for_others(now, node);
+        // What is copied from now on is not copied there.
+        for job in self.jobs.values_mut().filter(|job| job.is_running()) {
+            job.renew_partners(&mut self.shared);
+        }
+    }
+
+    fn wait_for_others(&mut self, now: Now, node: &NodeName) {
+        let leaving = self.leaving.entry(node.clone()).or_default();
+        leaving.gather = Some(now.nanos.saturating_add(GATHER));
+    }
+
+    /// Goes on with the departures that the log tells of.
+    pub(super) fn go_on_letting_go(&mut self, now: Now) {
+        let members = self.shared.members.iter();
+        let nodes: Vec<NodeName> = members
+            .filter(|(_, member)| member.presence == Presence::Leaving)
+            .map(|(node, _)| node.clone())
+            .collect();
+        for node in nodes {
+            self.wait_for_others(now, &node);
+        }
+    }
+
+    /// A node that was about to go, or had been told that it may, has connected again. `same`: it has not been
+    /// started again since.
+    pub(super) fn leaver_is_back(&mut self, now: Now, node: &NodeName, same: bool) {
+        let Some(member) = self.shared.members.get_mut(node) else { return };
+        member.dismissed = false;
+        if same {
+            let known = member.presence == Presence::Leaving;
+            member.presence = Presence::Leaving;
+            if !known {
+                self.shared.append(ClusterEntry::NodeLeaves { node: node.clone(), leaves: true });
+            }
+            if !self.leaving.contains_key(node) {
+                self.wait_for_others(now, node);
+            }
+        } else {
+            self.call_off(node, &format!("{node} was started again"));
+        }
+    }
+
+    /// A node stays after all.
+    fn call_off(&mut self, node: &NodeName, reason: &str) {
+        if let Some(member) = self.shared.members.get_mut(node) {
+            if member.presence == Presence::Leaving {
+                member.presence = Presence::There;
+                self.shared.append(ClusterEntry::NodeLeaves { node: node.clone(), leaves: false });
+            }
+        }
+        for client in self.leaving.remove(node).unwrap_or_default().clients {
+            self.shared.fail(&client, format!("let {node} go: {reason}"));
+        }
+        self.shared.send(node, ToAgent::Stay { reason: reason.to_owned() });
+    }
+
+    /// When departures next want the time.
+    pub(super) fn leaving_deadline(&self) -> Option<u64> {
+        if self.leaving.is_empty() {
+            return None;
+        }
+        let gather = self.leaving.values().filter_map(|leaving| leaving.gather);
+        gather.chain(self.jobs.values().filter_map(|job| job.park_again)).min()
     }
 
     /// Takes the next step of every departure. Called after every event.
     pub(super) fn go_on_leaving(&mut self, now: Now) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        self.call_off_stuck(now);
+        for leaving in self.leaving.values_mut() {
+            leaving.gather = leaving.gather.filter(|until| now.nanos < *until);
+        }
+        let gathering = self.leaving.values().any(|leaving| leaving.gather.is_some());
+        for job in self.jobs.values_mut() {
+            job.park_again = job.park_again.filter(|at| now.nanos < *at);
+            let concerned = self.leaving.keys().any(|node| job.nodes().contains(node));
+            if concerned && !gathering && job.may_be_parked() {
+                job.park_again = Some(now.nanos.saturating_add(PAUSE));
+                job.feed(now, &mut self.shared, Event::Park);
+            }
+        }
+        self.order_copies(now);
         let nodes: Vec<NodeName> = self.leaving.keys().cloned().collect();
         for node in nodes {
-            let Some(mut leaving) = self.leaving.remove(&node) else { continue };
-            if self.move_away(now, &node, &mut leaving) {
-                self.shared.send(&node, ToAgent::Farewell);
-                let text = Some(format!("{node} is free to go"));
-                for client in leaving.clients {
-                    self.shared.answer_last(&client, Answer::Done { text: text.clone() });
-                }
-            } else {
-                self.leaving.insert(node, leaving);
+            match self.in_the_way(&node) {
+                None => self.let_go(&node),
+                Some(why) => self.say_why(&node, why),
+            }
+        }
+        if self.leaving.is_empty() {
+            self.jobs.values_mut().for_each(|job| job.park_again = None);
+        }
+    }
+
+    /// What keeps a node from going: for its clients, where there is something to be said.
+    fn in_the_way(&self, node: &NodeName) -> Option<Option<String>> {
+        // While a job is being made elsewhere, it may yet have to go back to where it was.
+        let here = |job: &&Job| {
+            (!job.is_over() && job.nodes().contains(node))
+                || job.haunted.contains(node)
+                || (matches!(job.state, State::Making(_))
+                    && job.leavers_needed(&self.shared.members).contains(node))
+        };
+        if let Some(job) = self.jobs.values().find(here) {
+            let newest = job.ledger.history.newest().map_or(0, |record| record.checkpoint);
+            let failed = job.ledger.history.last_abandoned();
+            let failed = failed.filter(|(checkpoint, _)| *checkpoint > newest);
+            return Some(failed.filter(|_| job.is_running()).map(|(checkpoint, reason)| {
+                let name = &job.ledger.name;
+                format!("{node} can't go yet: checkpoint {checkpoint} of {name}: {reason}")
+            }));
+        }
+        self.lacks_copies(node)
+    }
+
+    fn say_why(&mut self, node: &NodeName, why: Option<String>) {
+        let Some(leaving) = self.leaving.get_mut(node) else { return };
+        if why.is_none() || leaving.said == why {
+            return;
+        }
+        leaving.said.clone_from(&why);
+        if let Some(text) = why {
+            for client in &leaving.clients {
+                self.shared.answer(client, Answer::Say { text: text.clone() });
             }
         }
     }
 
-    /// True once nothing of any job is on the node.
-    fn move_away(&mut self, now: Now, node: &NodeName, leaving: &mut Leaving) -> bool {
-        let mut free = true;
-        if leaving.retry_at.is_some_and(|at| now.nanos >= at) {
-            leaving.retry_at = None;
+    fn let_go(&mut self, node: &NodeName) {
+        if !self.shared.members.is_connected(node) {
+            return;
+        }
+        let Some(leaving) = self.leaving.remove(node) else { return };
+        if let Some(member) = self.shared.members.get_mut(node) {
+            member.dismissed = true;
+        }
+        let text = Some(format!("{node} is free to go"));
+        for client in leaving.clients {
+            self.shared.answer_last(&client, Answer::Done { text: text.clone() });
+        }
+        self.shared.send(node, ToAgent::Farewell);
+    }
+
+    /// Where a job could not be made to go on without them, nodes stay: the job comes first.
+    fn call_off_stuck(&mut self, now: Now) {
+        let mut stay: Vec<(NodeName, String)> = Vec::new();
+        for job in self.jobs.values_mut() {
+            let Some(reason) = job.stuck.take() else { continue };
+            let nodes = job.leavers_needed(&self.shared.members);
+            let reason = format!("{} could not go on without it: {reason}", job.ledger.name);
+            stay.extend(nodes.into_iter().map(|node| (node, reason.clone())));
+        }
+        if stay.is_empty() {
+            return;
+        }
+        for (node, reason) in stay {
+            self.call_off(&node, &reason);
         }
         for job in self.jobs.values_mut() {
-            let concerned = job.nodes().contains(node) || job.haunted.contains(node);
-            if !concerned || (job.is_over() && !job.haunted.contains(node)) {
-                continue;
-            }
-            free = false;
-            let State::Running(running) = &job.state else { continue };
-            if !job.nodes().contains(node) {
-                continue;
-            }
-            if running.machine.is_ending() || job.live.root_end.is_some() {
-                continue;
-            }
-            let next = job.ledger.history.next_number();
-            let newest = job.last_checkpoint();
-            match leaving.asked.get(&job.ledger.id) {
-                // Committed since, and nothing new is under way.
-                Some(asked) if newest.is_some_and(|newest| newest >= *asked) => {
-                    if job.step_in_flight(now).is_none() {
-                        leaving.asked.remove(&job.ledger.id);
-                        let cause = Cause::Leave { node: node.clone() };
-                        let begin = Beginning::of(now, cause, newest);
-                        let failures = job.ledger.failures;
-                        job.begin_epoch(now, &mut self.shared, Beginning { failures, ..begin });
-                    }
-                }
-                Some(_) if job.step_in_flight(now).is_some() => {}
-                Some(_) if leaving.retry_at.is_some() => {}
-                _ => {
-                    // Nobody waits for this ticket: what becomes of the checkpoint is seen above.
-                    leaving.asked.insert(job.ledger.id.clone(), next);
-                    leaving.retry_at = Some(now.nanos.saturating_add(PAUSE));
-                    job.feed(now, &mut self.shared, Event::Request { ticket: 0 });
-                }
-            }
+            job.plan_if_waiting(now, &mut self.shared);
         }
-        free
     }
+}
+
+impl Job {
+    fn may_be_parked(&self) -> bool {
+        let State::Running(running) = &self.state else { return false };
+        self.park_again.is_none()
+            && self.live.root_end.is_none()
+            && !running.machine.is_ending()
+            && !running.machine.is_parking()
+    }
+
+    /// What a machine must offer for what this job has on a node, as its newest checkpoint says.
+    fn wanted_of(&self, node: &NodeName) -> Option<protocol::cluster::image::Requirements> {
+        let images = self.ledger.images.values().next_back()?;
+        images.values().find(|image| image.node == *node).map(|i| i.facts.requirements.clone())
+    }
+
+    /// Machines about to go on which images were taken that this epoch is made from.
+    pub(super) fn leavers_needed(&self, members: &Members) -> BTreeSet<NodeName> {
+        let images = self.ledger.checkpoint.and_then(|number| self.ledger.images.get(&number));
+        let nodes = images.into_iter().flat_map(|images| images.values().map(|image| &image.node));
+        nodes.filter(|node| is_leaving(members, node)).cloned().collect()
+    }
+
+    /// Why the job is parked: nodes that go, else what it was to be parked for.
+    pub(super) fn moves_for(&self, members: &Members) -> Option<Cause> {
+        let mut leavers =
+            self.nodes().into_iter().filter(|node| is_leaving(members, node)).collect::<Vec<_>>();
+        if leavers.is_empty() {
+            return self.joins.clone();
+        }
+        let node = leavers.remove(0);
+        Some(Cause::Leave { node, with: leavers })
+    }
+}
+
+fn is_leaving(members: &Members, node: &NodeName) -> bool {
+    members.get(node).is_some_and(|member| member.presence == Presence::Leaving)
 }

@@ -5,6 +5,7 @@ use super::entry::{ImageRecord, Origin};
 use super::event::Now;
 use super::job::{Job, State};
 use super::members::{Member, Presence};
+use super::rollback::moved_for;
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::JobUser;
@@ -158,6 +159,7 @@ impl Job {
             "over_at_ms": ledger.over.as_ref().map(|over| over.at_ms),
             "rollbacks": ledger.rollbacks,
             "rollbacks_without_commit": ledger.failures,
+            "newcomers": self.outlook,
             "instances": self.list_instances(),
             "processes": self.list_processes(),
             "settings": ledger.settings(),
@@ -235,7 +237,7 @@ impl Job {
         match self.ledger.rollbacks.last() {
             Some(last) => match (last.reason.as_str(), &last.node) {
                 ("lost", Some(node)) => format!("{node} is gone"),
-                ("leave", Some(node)) => format!("{node} leaves"),
+                ("leave" | "join", Some(_)) => moved_for(last),
                 (reason, _) => reason.to_owned(),
             },
             None => self.ledger.cause.word().to_owned(),

@@ -1,6 +1,7 @@
 //! Who is a member, and how each of them is.
 
 use crate::event::Time;
+use protocol::agent::{AgentId, CheckpointNumber};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, NodeProfile, Peer, Vitals};
 use protocol::compact::Shared;
@@ -29,6 +30,10 @@ pub(super) struct Member {
     pub(super) heard: Time,
     /// Images on its disk when it last connected.
     pub(super) holdings: Vec<Holding>,
+    /// It was told that it is free to go, and has not been started again since.
+    pub(super) dismissed: bool,
+    /// When it last connected, in milliseconds since 1970 UTC.
+    pub(super) connected_ms: u64,
 }
 
 impl Member {
@@ -40,7 +45,25 @@ impl Member {
             connection: None,
             heard: now,
             holdings: Vec::new(),
+            dismissed: false,
+            connected_ms: now.unix_ms,
         }
+    }
+
+    /// Whether an image, committed at that time, is on its disk: it may have come back with another one.
+    pub(super) fn has_image(
+        &self,
+        job: &str,
+        instance: AgentId,
+        checkpoint: CheckpointNumber,
+        committed_ms: u64,
+    ) -> bool {
+        committed_ms >= self.connected_ms
+            || self.holdings.iter().any(|holding| {
+                holding.job == job
+                    && holding.instance == instance
+                    && holding.checkpoints.contains(&checkpoint)
+            })
     }
 
     /// Whether messages reach it, as far as is known.
@@ -67,7 +90,7 @@ impl Member {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     table: BTreeMap<NodeName, Member>,
-    /// Turned out for ever.
+    /// Turned out, and not invited again.
     removed: BTreeSet<NodeName>,
     /// What agents are told of each other, until that changes.
     list: Option<Shared<Vec<Peer>>>,
@@ -112,6 +135,11 @@ impl Members {
         self.removed.insert(node.clone());
     }
 
+    /// It is invited again. False where it had not been turned out.
+    pub(super) fn readmit(&mut self, node: &NodeName) -> bool {
+        self.removed.remove(node)
+    }
+
     pub(super) fn is_removed(&self, node: &NodeName) -> bool {
         self.removed.contains(node)
     }
@@ -135,6 +163,12 @@ impl Members {
         self.iter().filter(|(_, member)| member.is_usable())
     }
 
+    /// Those that are not gone.
+    pub(super) fn present(&self) -> BTreeSet<NodeName> {
+        let there = self.iter().filter(|(_, member)| member.presence != Presence::Gone);
+        there.map(|(node, _)| node.clone()).collect()
+    }
+
     /// Those to whom messages can be sent.
     pub(super) fn connected(&self) -> impl Iterator<Item = &NodeName> {
         self.iter().filter(|(_, member)| member.is_connected()).map(|(node, _)| node)
@@ -155,6 +189,20 @@ impl Members {
     /// Somebody has come, gone, or moved.
     pub(super) fn changed(&mut self) {
         self.list = None;
+    }
+
+    /// An image has come to a node's disk.
+    pub(super) fn note_image(
+        &mut self,
+        node: &NodeName,
+        job: &str,
+        instance: AgentId,
+        checkpoint: CheckpointNumber,
+    ) {
+        if let Some(member) = self.table.get_mut(node) {
+            let job = job.to_owned();
+            member.holdings.push(Holding { job, instance, checkpoints: vec![checkpoint] });
+        }
     }
 
     /// Starts the grace anew for all.

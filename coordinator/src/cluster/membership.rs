@@ -29,7 +29,7 @@ impl ClusterMachine {
     ) {
         let members = &self.shared.members;
         let refusal = if members.is_removed(node) {
-            Some(format!("{node} was turned out of the cluster"))
+            Some(format!("{node} was turned out of the cluster: join again with a new token"))
         } else if version != VERSION {
             Some(format!("it speaks version {version}, the coordinator version {VERSION}"))
         } else if members.get(node).is_none() && members.iter().count() >= MOST_MEMBERS {
@@ -54,6 +54,10 @@ impl ClusterMachine {
         }
         self.forget_clients_of(node, connection);
         let before = self.shared.members.peer(node);
+        let known = self.shared.members.get(node);
+        let leaver = known
+            .filter(|member| member.dismissed || member.presence == Presence::Leaving)
+            .map(|member| member.profile.started_ms == profile.started_ms);
         if self.shared.members.know(node, profile.clone(), now) {
             let profile = Box::new(profile);
             self.shared.append(ClusterEntry::NodeKnown { node: node.clone(), profile });
@@ -62,12 +66,8 @@ impl ClusterMachine {
             member.connection = Some(connection);
             member.heard = now;
             member.holdings = holdings;
-            if member.presence == Presence::Leaving {
-                // It has been started again, and will say if it is to go once more.
-                member.presence = Presence::There;
-            }
+            member.connected_ms = now.unix_ms;
         }
-        self.leaving.remove(node);
         let epochs = self
             .jobs
             .values()
@@ -82,6 +82,9 @@ impl ClusterMachine {
             epochs,
         };
         self.shared.send(node, welcome);
+        if let Some(same) = leaver {
+            self.leaver_is_back(now, node, same);
+        }
         self.introduce(node, before);
         self.shared.renew_tree(now, node);
         let ids: Vec<String> = self.jobs.keys().cloned().collect();
@@ -90,8 +93,38 @@ impl ClusterMachine {
                 job.node_back(now, &mut self.shared, node, &instances);
             }
         }
+        self.mark_holdings(node);
         self.sweep_holdings(node);
         self.members_changed(now);
+    }
+
+    /// Images that are committed, while their node does not know it: the coordinator was lost, or an agent,
+    /// between the two. Unmarked they would be taken for unfinished ones.
+    fn mark_holdings(&mut self, node: &NodeName) {
+        let Some(member) = self.shared.members.get(node) else { return };
+        let marked = |job: &str, instance: AgentId, checkpoint| {
+            member.holdings.iter().any(|held| {
+                held.job == job
+                    && held.instance == instance
+                    && held.checkpoints.contains(&checkpoint)
+            })
+        };
+        let mut marks = Vec::new();
+        for job in self.jobs.values() {
+            for (checkpoint, images) in &job.ledger.images {
+                let Some(record) = job.ledger.history.record(*checkpoint) else { continue };
+                for (instance, image) in images {
+                    let id = &job.ledger.id;
+                    if image.holders.contains(node) && !marked(id, *instance, *checkpoint) {
+                        let (job, instance) = (id.clone(), *instance);
+                        marks.push(ToAgent::Mark { job, instance, record: record.clone() });
+                    }
+                }
+            }
+        }
+        for mark in marks {
+            self.shared.send(node, mark);
+        }
     }
 
     /// Images that a node need not keep.
@@ -118,12 +151,18 @@ impl ClusterMachine {
             return;
         }
         member.connection = None;
+        let dismissed = member.dismissed;
         self.forget_clients_of(node, connection.saturating_add(1));
         for job in self.jobs.values_mut() {
             job.node_unheard(now, &mut self.shared, node);
         }
         self.tree_lost(now, node);
-        self.members_changed(now);
+        if dismissed {
+            // It was free to go, and has gone.
+            self.declare_gone(now, node);
+        } else {
+            self.members_changed(now);
+        }
     }
 
     pub(super) fn heartbeat(&mut self, now: Now, node: &NodeName, sequence: u64, vitals: Vitals) {
@@ -156,7 +195,15 @@ impl ClusterMachine {
         self.node_is_gone(now, node);
     }
 
-    /// Turns a node out for ever.
+    /// A node has joined with a token. One that was turned out is taken again: to give a token for it was a
+    /// decision of the cluster's owner.
+    pub(super) fn invited(&mut self, node: &NodeName) {
+        if self.shared.members.readmit(node) {
+            self.shared.append(ClusterEntry::NodeReadmitted { node: node.clone() });
+        }
+    }
+
+    /// Turns a node out, until it is invited again.
     pub(super) fn turn_out(&mut self, now: Now, node: &NodeName) {
         let connected = self.shared.members.is_connected(node);
         self.shared.append(ClusterEntry::NodeRemoved { node: node.clone() });
@@ -185,6 +232,7 @@ impl ClusterMachine {
         let ids: Vec<String> = self.jobs.keys().cloned().collect();
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id) {
+                job.ledger.familiar.remove(node);
                 job.node_gone(now, &mut self.shared, node);
             }
         }

@@ -7,15 +7,18 @@
 //! [`ClusterMachine::recover`] from the entries that became durable.
 //!
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
-//! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console), `rollback` (from a loss to
-//! progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), [`placement`] (who goes where, a pure function),
+//! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
+//! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
+//! places), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
 //! `clients` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
 
 mod agents;
 mod clients;
+mod copies;
 pub mod entry;
 pub mod event;
 mod job;
+mod joining;
 mod leave;
 mod listing;
 mod members;
@@ -36,6 +39,7 @@ pub use secrets::{Secrets, SeededSecrets};
 pub use settings::{ClusterSettings, RollbackLimits};
 
 use crate::event::Event;
+use copies::Copying;
 use job::{Job, State};
 use leave::Leaving;
 use protocol::cluster::NodeName;
@@ -50,6 +54,7 @@ pub struct ClusterMachine {
     jobs: BTreeMap<String, Job>,
     removed_jobs: BTreeSet<String>,
     leaving: BTreeMap<NodeName, Leaving>,
+    copying: Copying,
     /// When the last step was taken, on the clock of [`crate::Time::nanos`].
     last_step: Option<u64>,
 }
@@ -64,6 +69,7 @@ impl ClusterMachine {
             jobs: BTreeMap::new(),
             removed_jobs: BTreeSet::new(),
             leaving: BTreeMap::new(),
+            copying: Copying::default(),
             last_step: None,
         }
     }
@@ -74,6 +80,7 @@ impl ClusterMachine {
             jobs: BTreeMap::new(),
             removed_jobs: BTreeSet::new(),
             leaving: BTreeMap::new(),
+            copying: Copying::default(),
             last_step: Some(now.nanos),
         }
     }
@@ -107,6 +114,7 @@ impl ClusterMachine {
             ClusterEvent::Disconnected { node, connection } => {
                 self.disconnected(now, &node, connection);
             }
+            ClusterEvent::Invited { node } => self.invited(&node),
             ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, &user, ask),
             ClusterEvent::ClientGone { client } => self.client_gone(&client),
             ClusterEvent::Recorded { number } => {
@@ -135,7 +143,7 @@ impl ClusterMachine {
             .filter(|_| self.shared.members.iter().next().is_some())
             .map(|last| last.saturating_add(self.shared.settings.heartbeat()));
         let jobs = self.jobs.values().filter_map(Job::deadline).min();
-        let leaving = self.leaving.values().filter_map(|leaving| leaving.retry_at).min();
+        let leaving = self.leaving_deadline();
         let grace = self.shared.members.deadline();
         let tree = self.shared.tree.deadline();
         [pulse, jobs, leaving, grace, tree].into_iter().flatten().min()

@@ -62,10 +62,22 @@ impl Recovered {
                 if let Some(member) = self.members.get_mut(node) {
                     member.presence = Presence::Gone;
                 }
+                self.unfamiliar(node);
             }
-            ClusterEntry::NodeRemoved { node } => self.members.remove(node),
+            ClusterEntry::NodeRemoved { node } => {
+                self.members.remove(node);
+                self.unfamiliar(node);
+            }
+            ClusterEntry::NodeReadmitted { node } => drop(self.members.readmit(node)),
+            ClusterEntry::NodeLeaves { node, leaves } => {
+                if let Some(member) = self.members.get_mut(node) {
+                    let leaving = if *leaves { Presence::Leaving } else { Presence::There };
+                    member.presence = leaving;
+                }
+            }
             ClusterEntry::JobCreated { job, .. } => {
-                if let Some(ledger) = Ledger::begin(&entry) {
+                if let Some(mut ledger) = Ledger::begin(&entry) {
+                    ledger.familiar = self.members.present();
                     self.ledgers.insert(job.clone(), ledger);
                 }
             }
@@ -93,6 +105,13 @@ impl Recovered {
         Ok(())
     }
 
+    /// If it comes back, it is a newcomer to every job.
+    fn unfamiliar(&mut self, node: &NodeName) {
+        for ledger in self.ledgers.values_mut() {
+            ledger.familiar.remove(node);
+        }
+    }
+
     /// The machine that goes on from here.
     pub(super) fn into_machine(
         self,
@@ -116,6 +135,7 @@ impl Recovered {
         let mut machine = ClusterMachine::of(shared, now);
         machine.jobs = jobs;
         machine.removed_jobs = self.removed_jobs;
+        machine.go_on_letting_go(now);
         machine
     }
 }
@@ -135,6 +155,13 @@ impl Job {
                 Some(status) => self.over(now, shared, status),
                 None => self.give_up(now, shared, "it was lost"),
             }
+            return;
+        }
+        if let Some(cause) = self.ledger.parked.clone().filter(|_| self.ledger.running) {
+            // It stands behind this checkpoint since, and is to go on elsewhere.
+            self.console = Console::at(log_length, 0);
+            self.console.window = self.ledger.request.launch.window;
+            self.go_on_elsewhere(now, shared, cause);
             return;
         }
         if !self.ledger.running {

@@ -50,6 +50,8 @@ pub(super) struct Taking {
     record: Option<CommitRecord>,
     /// Whether the log has it.
     recorded: bool,
+    /// Whether the job is not let go, since it is to go on elsewhere.
+    parks: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -74,7 +76,19 @@ impl Phase {
     }
 
     pub(super) fn is_pausing(&self) -> bool {
-        matches!(self, Phase::Taking(taking) if taking.step < Step::Write)
+        matches!(self, Phase::Taking(taking) if taking.step < Step::Write || taking.parks)
+    }
+
+    pub(super) fn is_parking(&self) -> bool {
+        matches!(self, Phase::Taking(Taking { parks: true, .. }))
+    }
+
+    /// The job is not let go, unless it is too late for that: its streams are drained otherwise.
+    pub(super) fn park(&mut self) {
+        match self {
+            Phase::Taking(taking) if taking.step < Step::Drain => taking.parks = true,
+            _ => {}
+        }
     }
 
     pub(super) fn is_stuck(&self) -> bool {
@@ -142,12 +156,15 @@ impl JobMachine {
             summary: ImageSummary::default(),
             record: None,
             recorded: false,
+            parks: (self.park || self.parks_next)
+                && !self.joined.iter().any(|waiter| waiter.then_stop),
         });
         self.tell_all(&AgentCommand::Freeze { checkpoint: number }, out);
     }
 
     pub(super) fn begin_if_waited_for(&mut self, now: Time, out: &mut Vec<Action>) {
-        if !self.waiting.is_empty() && self.retry_at.is_none() && self.may_begin() {
+        let wanted = self.park || !self.waiting.is_empty();
+        if wanted && self.retry_at.is_none() && self.may_begin() {
             self.begin(now, out);
         }
     }
@@ -251,6 +268,7 @@ impl JobMachine {
             }
             Step::Drain => (Step::Quiesce, AgentCommand::Quiesce { checkpoint }),
             Step::Quiesce => (Step::Snapshot, AgentCommand::Snapshot { checkpoint }),
+            Step::Snapshot if taking.parks => (Step::Write, AgentCommand::Write { checkpoint }),
             Step::Snapshot => (Step::Resume, AgentCommand::Resume { checkpoint }),
             Step::Resume => (Step::Write, AgentCommand::Write { checkpoint }),
             Step::Write => return self.record(now, out),
@@ -273,7 +291,7 @@ impl JobMachine {
             restored_from: self.history.restored_from(),
             taken_at_ms: taking.taken_at_ms,
             committed_at_ms: now.unix_ms,
-            pause_us: taking.pause_us,
+            pause_us: if taking.parks { taking.stood_us(now) } else { taking.pause_us },
             log_length: taking.log_length,
             copies,
             degraded: copies < self.settings.copies,
@@ -330,6 +348,7 @@ impl JobMachine {
             self.interval = interval;
             self.due = interval.map(|interval| now.nanos.saturating_add(interval));
         }
+        let checkpoint = record.checkpoint;
         out.push(Action::Notify(Notice::Committed { record: record.clone(), steps }));
         let mut stopping = Vec::new();
         for Waiter { ticket, then_stop } in std::mem::take(&mut self.joined) {
@@ -339,6 +358,20 @@ impl JobMachine {
                 out.push(Action::Reply { ticket, reply: Reply::Committed(record.clone()) });
             }
         }
+        let ends = !stopping.is_empty() || self.ending.is_some();
+        if taking.parks {
+            self.park = false;
+            self.parks_next = false;
+            if ends {
+                // It ends where it is.
+                self.give_up_parked(now, checkpoint, taking.agents, out);
+            } else if self.life == Life::Running {
+                // Whatever else was wanted is wanted of what comes after it.
+                self.held = true;
+                out.push(Action::Parked { checkpoint });
+                return;
+            }
+        }
         for ticket in stopping {
             self.stop(now, ticket, out);
         }
@@ -346,6 +379,36 @@ impl JobMachine {
             self.finish(now, status, out);
         } else {
             self.begin_if_waited_for(now, out);
+        }
+    }
+
+    /// Lets a job go on where it is that was to go on elsewhere; its checkpoint stays.
+    fn give_up_parked(
+        &mut self,
+        now: Time,
+        checkpoint: CheckpointNumber,
+        agents: BTreeSet<AgentId>,
+        out: &mut Vec<Action>,
+    ) {
+        tell(&agents, &AgentCommand::Abandon { checkpoint }, out);
+        self.give_up(now, checkpoint, agents);
+    }
+
+    pub(super) fn park(&mut self, now: Time, out: &mut Vec<Action>) {
+        let stops = self.joined.iter().chain(&self.waiting).any(|waiter| waiter.then_stop);
+        if self.life == Life::Running && self.ending.is_none() && !stops {
+            self.park = true;
+            self.phase.park();
+            self.begin_if_waited_for(now, out);
+        }
+    }
+
+    /// A signal is to reach the job: it is not kept standing for a move.
+    pub(super) fn unpark(&mut self, now: Time, out: &mut Vec<Action>) {
+        self.park = false;
+        if let Phase::Taking(Taking { parks: true, recorded: false, step, .. }) = &self.phase {
+            let step = *step;
+            self.fail(now, step, "the job is being ended".to_owned(), out);
         }
     }
 
@@ -396,6 +459,7 @@ impl JobMachine {
         }
         let agents = taking.agents.clone();
         self.attempts = 0;
+        self.park = false;
         self.drop_checkpoint(out);
         self.append(Entry::Abandoned { checkpoint, reason: reason.clone() }, out);
         let text = format!("take checkpoint {checkpoint}: {step}: {reason}");
@@ -483,7 +547,8 @@ impl JobMachine {
     ) {
         let Phase::Taking(taking) = &self.phase else { return };
         let step = taking.step;
-        if step < Step::Write && taking.agents.contains(&agent) {
+        let stands = step < Step::Write || (taking.parks && !taking.recorded);
+        if stands && taking.agents.contains(&agent) {
             self.fail(now, step, reason.to_owned(), out);
         }
     }
@@ -514,7 +579,7 @@ impl JobMachine {
                         self.next_step(now, out);
                     }
                 }
-                Step::Write | Step::Commit => {}
+                Step::Write | Step::Commit if !taking.parks || taking.recorded => {}
                 step => {
                     let reason = format!("the processes of instance {} ended", agent.0);
                     self.fail(now, step, reason, out);
@@ -576,6 +641,13 @@ impl JobMachine {
 }
 
 impl Taking {
+    /// How long the job has stood still, in microseconds: from the end of the freeze, which is when it was
+    /// taken.
+    fn stood_us(&self, now: Time) -> u64 {
+        let frozen = self.steps.first().map_or(0, |(_, took)| *took);
+        now.nanos.saturating_sub(self.began.nanos.saturating_add(frozen)) / 1000
+    }
+
     /// What each step has taken until now. A commit is one step, in the log and with the agents.
     fn step_times(&self, now: Time) -> StepTimes {
         let mut steps = self.steps.clone();

@@ -100,6 +100,7 @@ impl JobMachine {
             by_terminal,
             tickets: Vec::new(),
         });
+        self.unpark(now, out);
         let text = "checkpoint the job: it is being ended";
         for waiter in std::mem::take(&mut self.waiting) {
             out.push(Action::Reply {

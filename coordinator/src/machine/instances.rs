@@ -38,6 +38,30 @@ impl JobMachine {
         out
     }
 
+    /// As [`crate::Event::Park`], at the next checkpoint whose time comes or that is asked for; false: not
+    /// any more.
+    pub fn park_next(&mut self, wanted: bool) {
+        self.parks_next = wanted;
+    }
+
+    /// Whether the job is about to be parked.
+    #[must_use]
+    pub fn is_parking(&self) -> bool {
+        self.park || self.phase.is_parking()
+    }
+
+    /// Whether the checkpoint in flight is one in which the job is not let go.
+    #[must_use]
+    pub fn is_parked(&self) -> bool {
+        self.phase.is_parking()
+    }
+
+    /// Whether a checkpoint falls due.
+    #[must_use]
+    pub fn is_due(&self, now: Time) -> bool {
+        self.due.is_some_and(|due| now.nanos >= due)
+    }
+
     /// While held, no checkpoint is begun; one that is in flight goes on.
     pub fn hold(&mut self, held: bool) {
         self.held = held;

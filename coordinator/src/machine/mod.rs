@@ -50,6 +50,10 @@ pub struct JobMachine {
     due: Option<u64>,
     /// No checkpoint is begun for the moment.
     held: bool,
+    /// At the next checkpoint the job is not let go, since it is to go on elsewhere.
+    park: bool,
+    /// The same, but no checkpoint is begun for that.
+    parks_next: bool,
     /// Attempts in a row that failed for a passing reason.
     attempts: u32,
     /// When the next attempt is to be made.
@@ -91,6 +95,8 @@ impl JobMachine {
             interval: settings.interval.first(),
             due: None,
             held: false,
+            park: false,
+            parks_next: false,
             attempts: 0,
             retry_at: None,
             processes: None,
@@ -109,6 +115,7 @@ impl JobMachine {
             Event::Request { ticket } => {
                 self.request(now, Waiter { ticket, then_stop: false }, &mut out);
             }
+            Event::Park => self.park(now, &mut out),
             Event::Stop { ticket, checkpoint: true } => {
                 self.request(now, Waiter { ticket, then_stop: true }, &mut out);
             }
@@ -231,7 +238,8 @@ impl JobMachine {
         }
         // The caller expects its own past in the checkpoint, so one whose job stands still or has
         // been copied already will not do.
-        if self.phase.is_before_frozen() {
+        let moves = waiter.then_stop && self.phase.is_parking();
+        if self.phase.is_before_frozen() && !moves {
             self.joined.push(waiter);
         } else {
             self.waiting.push(waiter);

@@ -120,8 +120,8 @@ pub struct Admission {
 /// What becomes of somebody who has said who it is.
 #[derive(Debug)]
 pub enum Admitted {
-    /// The agent of a member.
-    Agent(NodeName),
+    /// The agent of a member, with the certificate that it has shown.
+    Agent(NodeName, Fingerprint),
     /// A new member, with its certificate.
     Joined(NodeName, CertifiedNode),
 }
@@ -221,7 +221,7 @@ impl Admission {
             (Greeting::Member { .. }, Holder::Stranger { reason, .. }) => refuse(reason.clone()),
             (Greeting::Member { .. }, Holder::Member { role, certificate }) => match role {
                 Role::Agent(node) if self.register.members.get(node) == Some(certificate) => {
-                    Ok(Admitted::Agent(node.clone()))
+                    Ok(Admitted::Agent(node.clone(), certificate.clone()))
                 }
                 Role::Agent(node) => refuse(format!(
                     "the certificate of {node} has been revoked: join again with a new token"
@@ -265,10 +265,11 @@ impl Admission {
         Ok(Admitted::Joined(name, certified))
     }
 
-    /// Whether a node is a member.
+    /// Whether a node is a member by this certificate: it may have been turned out, and invited again, since it was
+    /// let in.
     #[must_use]
-    pub fn is_member(&self, node: &NodeName) -> bool {
-        self.register.members.contains_key(node)
+    pub fn is_member(&self, node: &NodeName, certificate: &Fingerprint) -> bool {
+        self.register.members.get(node) == Some(certificate)
     }
 
     /// Revokes a member's certificate.

@@ -7,8 +7,8 @@ use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::transport::{
-    Acceptor, Connection, FrameReceiver, Greeting, Guest, Holder, Outbox, RefusalKind, Role,
-    TransportError,
+    Acceptor, Connection, Fingerprint, FrameReceiver, Greeting, Guest, Holder, Outbox, RefusalKind,
+    Role, TransportError,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,13 +109,17 @@ async fn take(
         (admitted, admission.authority().pem().to_owned())
     };
     match admitted {
-        Ok(Admitted::Agent(node)) => {
+        Ok(Admitted::Agent(node, certificate)) => {
             // Rising in the order in which nodes are admitted: a newer one replaces an older one.
             let connection = connections.fetch_add(1, Ordering::Relaxed);
-            converse(guest, node, connection, incoming).await
+            converse(guest, node, certificate, connection, incoming).await
         }
         Ok(Admitted::Joined(node, certified)) => {
             tracing::info!("{node} has joined from {remote}");
+            // Before it can connect as what it is now.
+            if incoming.send(Incoming::Joined { node }).await.is_err() {
+                return Ok(());
+            }
             guest.hand_over(certified.certificate, authority).await
         }
         Err(error) => {
@@ -132,6 +136,7 @@ async fn take(
 async fn converse(
     guest: Guest,
     node: NodeName,
+    certificate: Fingerprint,
     connection: u64,
     incoming: &mpsc::Sender<Incoming>,
 ) -> Result<(), TransportError> {
@@ -153,6 +158,7 @@ async fn converse(
     let (closer, mut closed) = mpsc::channel(1);
     let connected = Incoming::Connected {
         node: node.clone(),
+        certificate,
         connection,
         outbox: outbox.clone(),
         closer,

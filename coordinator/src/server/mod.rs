@@ -6,6 +6,7 @@
 //! - `replication`: copies of the folder at agents.
 //! - `local`: the Unix socket for commands on this machine.
 //! - `driver`: the event loop.
+//! - `announce`: where the coordinator is, by multicast DNS.
 //! - `job_logs`, `clock`: jobs' output on disk; a clock that stands still when the process does.
 //!
 //! The folder:
@@ -21,6 +22,7 @@
 //! ```
 
 pub mod admission;
+mod announce;
 mod clock;
 mod driver;
 mod gate;
@@ -35,6 +37,7 @@ use crate::cluster::{ClusterMachine, ClusterSettings, RecoverError, SeededSecret
 use crate::journal::Journal;
 use crate::log::LogError;
 use admission::{Admission, AdmissionError};
+use announce::Announcement;
 use clock::Clock;
 use driver::{Driver, Ending, Operator};
 use job_logs::JobLogs;
@@ -43,6 +46,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::ifaddrs::getifaddrs;
 use protocol::cluster::Term;
 use protocol::cluster::replica::ReplicaNote;
+use protocol::service::Service;
 use protocol::transport::{Acceptor, Role, Sealer, Successor, TransportError};
 use replication::{Replication, Source};
 use sealing::TreeSealer;
@@ -86,6 +90,8 @@ pub struct Options {
     pub grace: Option<f64>,
     /// The folder of an agent with whose copy it carries on for a lost coordinator.
     pub recover: Option<PathBuf>,
+    /// Whether it announces itself by multicast DNS.
+    pub discover: bool,
 }
 
 /// What a coordinator says when it is ready.
@@ -212,6 +218,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     };
 
     let admission = Admission::open(state)?;
+    let authority = admission.authority().fingerprint();
     let credentials = admission.authority().issue(&Role::Coordinator)?;
     let acceptor = Acceptor::new(&credentials)?;
     let admission = Arc::new(Mutex::new(admission));
@@ -256,14 +263,20 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         tokio::spawn(local::listen(local, sender)),
         tokio::spawn(succession::announce(successor, lost, absentees)),
     ];
+    let announcement = match options.discover {
+        true => Some(Announcement::begin(address, &authority)?),
+        false => None,
+    };
+    let mut service = Service::ready(&format!("listening at {}", addresses.join(", ")));
     ready(&Ready { address, addresses, taken_over: taken_over.map(|taken| taken.text) });
-    tell_service_manager();
     let mut ending = None;
     tokio::select! {
-        why = driver.run(incoming) => ending = why,
+        why = driver.run(incoming, &mut service) => ending = why,
         _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
         _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
     }
+    service.stopping(if ending.is_some() { "cannot go on" } else { "told to end" });
+    drop(announcement);
     for task in tasks {
         task.abort();
     }
@@ -358,15 +371,4 @@ fn reachable(listening: SocketAddr) -> Vec<String> {
     }
     found.sort_by_key(IpAddr::is_ipv6);
     found.into_iter().map(|ip| SocketAddr::new(ip, listening.port()).to_string()).collect()
-}
-
-/// Tells systemd that the service is ready (sd_notify(3)), where it wants to know.
-fn tell_service_manager() {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let tell = || -> io::Result<()> {
-        std::os::unix::net::UnixDatagram::unbound()?.send_to(b"READY=1", &path).map(drop)
-    };
-    if let Err(error) = tell() {
-        tracing::warn!("failed to tell the service manager: {error}");
-    }
 }

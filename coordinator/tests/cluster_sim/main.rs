@@ -24,6 +24,25 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// Over announced departures and joins nothing is lost, and nothing is shown twice.
+#[test]
+fn calm_histories_lose_nothing() {
+    if let Some(seed) = number("CKPTD_CALM_SEED") {
+        let outcome = World::calm(seed).run();
+        eprintln!("seed {seed}: {outcome:?}");
+        return;
+    }
+    let (mut leaves, mut joins) = (0, 0);
+    for seed in 0..number("CKPTD_SEEDS").unwrap_or(SEEDS) / 5 {
+        let run = catch_unwind(AssertUnwindSafe(|| World::calm(seed).run()));
+        let Ok(outcome) = run else { panic!("replay with CKPTD_CALM_SEED={seed}") };
+        leaves += outcome.leaves;
+        joins += outcome.joins;
+    }
+    eprintln!("{leaves} moves for leavers, {joins} for newcomers");
+    assert!(leaves > 100 && joins > 5);
+}
+
 #[test]
 fn every_history_ends_well() {
     if let Some(seed) = number("CKPTD_SEED") {
@@ -54,10 +73,14 @@ fn every_history_ends_well() {
         outcomes.iter().filter_map(|(_, run)| run.as_ref()).map(|run| u64::from(field(run))).sum()
     };
     eprintln!(
-        "{seeds} histories: {} commits, {} rollbacks, {} restarts, {} recoveries, {} machines of a \
-         coordinator lost, {} lacking output, {} given up, {} came to rest",
+        "{seeds} histories: {} commits, {} rollbacks, {} moves for leavers and {} for newcomers, \
+         {} farewells, {} restarts, {} recoveries, {} machines of a coordinator lost, {} lacking \
+         output, {} given up, {} came to rest",
         sum(|run| run.commits),
         sum(|run| run.rollbacks),
+        sum(|run| run.leaves),
+        sum(|run| run.joins),
+        sum(|run| run.farewells),
         sum(|run| run.restarts),
         sum(|run| run.recoveries),
         sum(|run| run.lost),

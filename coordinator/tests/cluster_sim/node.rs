@@ -131,6 +131,10 @@ pub struct Node {
     pub disk: BTreeMap<ImageName, Image>,
     pub port: u16,
     pub left: bool,
+    /// How often its agent was started.
+    pub life: u64,
+    /// Whether its agent was told to end, and has announced that.
+    pub leaves: bool,
     /// The highest term that it has heard of.
     pub term: u64,
     pub copy: Option<Copy>,
@@ -181,6 +185,8 @@ impl Node {
             disk: BTreeMap::new(),
             port: 1024,
             left: false,
+            life: 1,
+            leaves: false,
             adopted: BTreeSet::new(),
         }
     }
@@ -189,6 +195,7 @@ impl Node {
         NodeProfile {
             address: format!("10.0.0.{}:7000", self.index).parse().unwrap(),
             wire: format!("10.0.0.{}:7001", self.index).parse().unwrap(),
+            addresses: Vec::new(),
             slots: 2,
             cores: 2,
             speed: None,
@@ -200,6 +207,7 @@ impl Node {
             memory: 1 << 30,
             kernel: "6".to_owned(),
             allow_root: true,
+            started_ms: self.life,
         }
     }
 
@@ -243,9 +251,13 @@ impl Node {
     /// The agent dies; what it traced and copied is let go or lost.
     pub fn kill_agent(&mut self) {
         self.agent = false;
+        self.life += 1;
+        self.leaves = false;
         self.connection = None;
         self.welcomed = false;
         self.sent_at.clear();
+        // Where it had its hands in the job, the init keeps that from running on.
+        self.instances.retain(|_, instance| instance.frozen.is_none() || !instance.quiesced);
         for instance in self.instances.values_mut() {
             instance.frozen = None;
             instance.quiesced = false;
@@ -307,6 +319,10 @@ impl Node {
                             out.push(Out::Send(shell, Vec::new()));
                         }
                     }
+                }
+                if self.leaves {
+                    let reason = "told to end".to_owned();
+                    out.push(Out::Send(FromAgent::Leaving { reason }, Vec::new()));
                 }
                 for instance in self.instances.values().filter(|instance| instance.rests) {
                     let rest = FromAgent::Rest { key: instance.key.clone(), waits: true };
@@ -386,7 +402,7 @@ impl Node {
                 self.instances.insert(order.key, instance);
             }
             ToAgent::Instance { key, command } => self.command(now, key, command, random, &mut out),
-            ToAgent::Drain { key, checkpoint } => {
+            ToAgent::Drain { key, checkpoint, .. } => {
                 if let Some(instance) = self.instances.get(&key) {
                     let offset = instance.console.len() as u64;
                     out.push(Out::Send(FromAgent::Drained { key, checkpoint, offset }, Vec::new()));
@@ -513,6 +529,8 @@ impl Node {
                     }
                 }
             }
+            // Its processes connect to nobody anew.
+            ToAgent::Addresses { .. } => {}
             ToAgent::Kill { job, below } => {
                 self.instances.retain(|key, _| key.job != job || key.epoch >= below);
                 out.push(Out::Send(FromAgent::Killed { job, below }, Vec::new()));
@@ -558,9 +576,26 @@ impl Node {
                     instance.kept = instance.kept.max(offset);
                 }
             }
+            ToAgent::Copy { job, instance, checkpoint, holders } => {
+                let name = (job.clone(), instance, checkpoint);
+                let found = self.disk.get(&name).cloned();
+                let found =
+                    found.or_else(|| holders.iter().find_map(|holder| fetch(holder, &name)));
+                let failure = match found.filter(|_| !random.chance(30)) {
+                    Some(image) => {
+                        self.disk.insert(name, image);
+                        None
+                    }
+                    None => Some("nobody gives it".to_owned()),
+                };
+                let copied = FromAgent::Copied { job, instance, checkpoint, failure };
+                out.push(Out::Send(copied, Vec::new()));
+            }
+            ToAgent::Stay { .. } => self.leaves = false,
             ToAgent::Farewell => self.left = true,
             ToAgent::Refused { .. }
             | ToAgent::Replica(_)
+            | ToAgent::Mark { .. }
             | ToAgent::Peers { .. }
             | ToAgent::PeersChanged { .. }
             | ToAgent::Tree(_)

@@ -3,6 +3,7 @@
 
 use crate::node::{Copy, Life, Node, Out, launch_spec, written};
 use crate::random::Random;
+use base64::Engine;
 use coordinator::Time;
 use coordinator::cluster::entry::Cause;
 use coordinator::cluster::{
@@ -87,6 +88,9 @@ pub struct Outcome {
     /// Steps that went by the command tree, and those of them that it failed.
     pub by_tree: u32,
     pub tree_lost: u32,
+    pub farewells: u32,
+    pub leaves: u32,
+    pub joins: u32,
     /// Whether it came to where it could only wait.
     pub rests: u32,
     pub ended_at_ms: u64,
@@ -135,6 +139,12 @@ pub struct World {
     /// The user went on from a checkpoint that the job had left behind: what the log had of it was
     /// put aside when the job ran from an older one.
     superseded: bool,
+    /// Nothing is lost: nodes only say goodbye, come back and join late.
+    calm: bool,
+    /// Nodes, the last ones, that join in the middle of the job.
+    late: usize,
+    /// What a client that was there from the beginning has been shown of the job's output.
+    seen: Vec<u8>,
     outcome: Outcome,
     pub trace: bool,
 }
@@ -144,6 +154,11 @@ fn user() -> JobUser {
 }
 
 impl World {
+    /// A history in which nodes only say goodbye, come back and join late.
+    pub fn calm(seed: u64) -> Self {
+        Self { calm: true, ..Self::new(seed) }
+    }
+
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let count = usize::try_from(2 + random.below(4)).unwrap();
@@ -198,11 +213,20 @@ impl World {
             last_run: None,
             last_checkpoint: None,
             superseded: false,
+            calm: false,
+            late: 0,
+            seen: Vec::new(),
             outcome: Outcome::default(),
             trace: std::env::var("CKPTD_TRACE").is_ok(),
         };
+        world.late = usize::from(count > 2 && world.random.chance(300));
         for node in 0..count {
-            world.later(1, 50, Happening::Reconnect { node });
+            if node + world.late >= count {
+                // It joins in the middle of the job.
+                world.later(1000, 9000, Happening::Reconnect { node });
+            } else {
+                world.later(1, 50, Happening::Reconnect { node });
+            }
             world.later(1, 300, Happening::Beat { node });
         }
         world.later(10, 10, Happening::Progress);
@@ -509,10 +533,17 @@ impl World {
             self.tell_lone_images(node);
         }
         if self.nodes[node].left {
+            let others_stay = self.judge_farewell(node);
             self.hang_up(node);
-            // Somebody starts it again later.
+            // Somebody starts it again later, at times with another disk.
             self.nodes[node].left = false;
+            self.nodes[node].leaves = false;
+            self.nodes[node].life += 1;
             self.nodes[node].instances.clear();
+            if others_stay && self.random.chance(300) {
+                self.nodes[node].disk.clear();
+            }
+            self.outcome.farewells += 1;
             self.later(1000, 5000, Happening::Reconnect { node });
         }
     }
@@ -692,6 +723,9 @@ impl World {
     }
 
     fn end_root(&mut self, node: usize, key: &protocol::cluster::InstanceKey, status: u8) {
+        if self.trace {
+            eprintln!("{:>7} the root ends with {status}", self.now / MILLI);
+        }
         let status = ExitKind::Exited(status);
         let root = self.nodes[node].instances.get_mut(key).unwrap();
         root.ended = Some(status);
@@ -736,7 +770,8 @@ impl World {
             }
             for action in machine.step(now, event) {
                 // Killed at any instant: between any two actions.
-                if self.now < PEACE && self.random.chance(1) && self.random.chance(200) {
+                let dies = self.now < PEACE && !self.calm;
+                if dies && self.random.chance(1) && self.random.chance(200) {
                     self.crash_coordinator();
                     return;
                 }
@@ -1057,7 +1092,7 @@ impl World {
             ("TARGET".into(), self.target.to_string().into()),
             ("STATUS".into(), self.status.to_string().into()),
         ];
-        for node in &self.nodes[1..] {
+        for node in &self.nodes[1..self.nodes.len() - self.late] {
             launch.environment.push(("REMOTE".into(), node.name.as_str().into()));
         }
         let settings = JobSettings {
@@ -1086,6 +1121,10 @@ impl World {
                     self.outcome.given_up += 1;
                 }
             }
+            Answer::Output { bytes, .. } => {
+                let bytes = base64::engine::general_purpose::STANDARD.decode(bytes).unwrap();
+                self.seen.extend(bytes);
+            }
             Answer::Say { text } if self.trace => {
                 eprintln!("{:>7} say: {text}", self.now / MILLI);
             }
@@ -1102,7 +1141,7 @@ impl World {
         }
         self.later(100, 3000, Happening::Fault);
         let node = usize::try_from(self.random.below(self.nodes.len() as u64)).unwrap();
-        let kind = self.random.below(100);
+        let kind = if self.calm { 90 } else { self.random.below(100) };
         if self.trace {
             eprintln!("{:>7} fault {kind} at {}", self.now / MILLI, self.nodes[node].name);
         }
@@ -1137,6 +1176,16 @@ impl World {
             85..90 => {
                 self.log_works = false;
                 self.later(100, 2500, Happening::LogWorks);
+            }
+            90..95 if self.random.chance(500) => {
+                // Several at once, as when a room is shut down.
+                for node in 0..self.nodes.len() {
+                    if self.random.chance(500) && self.nodes[node].welcomed {
+                        self.nodes[node].leaves = true;
+                        let reason = "told to end".to_owned();
+                        self.send(node, FromAgent::Leaving { reason }, Vec::new());
+                    }
+                }
             }
             90..95 => {
                 let name = self.nodes[node].name.clone();
@@ -1195,8 +1244,14 @@ impl World {
                 }
                 assert!(!self.expected.contains_key(epoch), "epoch {epoch} begun twice");
                 self.expected.insert(*epoch, BTreeSet::new());
-                if !matches!(cause, Cause::Run | Cause::Restart) {
-                    self.outcome.rollbacks += 1;
+                match cause {
+                    Cause::Run | Cause::Restart => {}
+                    Cause::Leave { .. } => self.outcome.leaves += 1,
+                    Cause::Join { .. } => self.outcome.joins += 1,
+                    _ => self.outcome.rollbacks += 1,
+                }
+                if let (true, Some(number)) = (cause.is_move(), checkpoint) {
+                    self.judge_move(*epoch, *number);
                 }
             }
             ClusterEntry::Instances { instances, .. } => {
@@ -1244,6 +1299,57 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// A job that goes on elsewhere has not done a thing since its checkpoint.
+    fn judge_move(&self, epoch: u64, checkpoint: u64) {
+        let image =
+            self.nodes.iter().flat_map(|node| &node.disk).find(|(name, _)| name.2 == checkpoint);
+        let Some((_, image)) = image else { return };
+        for instance in self.nodes.iter().flat_map(|node| node.instances.values()) {
+            assert!(
+                instance.key.epoch + 1 != epoch || instance.app.counter == image.state.counter,
+                "{} was at {} when it was moved, its image at {}",
+                instance.key,
+                instance.app.counter,
+                image.state.counter
+            );
+        }
+    }
+
+    /// What goes with a node is nowhere else needed. Whether others stay.
+    fn judge_farewell(&self, leaver: usize) -> bool {
+        let committed = self.log.iter().rev().find_map(|entry| match entry {
+            ClusterEntry::Committed { record, images, .. } => Some((record, images)),
+            _ => None,
+        });
+        let epoch = self.expected.keys().next_back();
+        let node = &self.nodes[leaver];
+        let of_epoch = node.instances.keys().find(|key| Some(&key.epoch) == epoch);
+        assert!(self.over.is_some() || of_epoch.is_none(), "{} lets {of_epoch:?} go", node.name);
+        let stays = |index: usize, other: &Node| {
+            index != leaver
+                && other.welcomed
+                && !other.leaves
+                && other.hello_sent + 500 * MILLI < self.now
+        };
+        let others = self.nodes.iter().enumerate().filter(|(index, other)| stays(*index, other));
+        if others.count() == 0 {
+            return false;
+        }
+        let Some((record, images)) = committed.filter(|_| self.over.is_none()) else { return true };
+        for instance in images.keys() {
+            let name = (record.job.clone(), *instance, record.checkpoint);
+            let elsewhere = self.nodes.iter().enumerate();
+            let held = elsewhere
+                .filter(|(index, other)| *index != leaver && other.disk.contains_key(&name));
+            assert!(
+                !node.disk.contains_key(&name) || held.count() > 0,
+                "{name:?} goes with {}",
+                node.name
+            );
+        }
+        true
     }
 
     fn judge_alone(&self, epoch: u64) {
@@ -1341,6 +1447,12 @@ impl World {
             return;
         }
         assert_eq!(lines, wanted, "the output is not what it should be; {text}");
+        if self.calm {
+            let wanted: String =
+                (1..=self.target).map(|number| format!("line {number}\n")).collect();
+            let seen = String::from_utf8_lossy(&self.seen);
+            assert_eq!(seen, wanted, "what was shown is not what was written");
+        }
     }
 }
 

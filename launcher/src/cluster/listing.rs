@@ -8,7 +8,9 @@ use std::fmt::Write;
 
 const NONE: &str = "-";
 
-fn word(value: &Value, key: &str) -> String {
+/// A text, number or truth of that key.
+#[must_use]
+pub fn word(value: &Value, key: &str) -> String {
     match value.get(key) {
         Some(Value::String(text)) => printable(text),
         Some(Value::Number(number)) => number.to_string(),
@@ -17,23 +19,33 @@ fn word(value: &Value, key: &str) -> String {
     }
 }
 
-fn number(value: &Value, key: &str) -> Option<u64> {
+/// A number of that key.
+#[must_use]
+pub fn number(value: &Value, key: &str) -> Option<u64> {
     value.get(key).and_then(Value::as_u64)
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+/// The list of that key.
+#[must_use]
+pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn age(value: &Value, key: &str) -> String {
+/// How long ago the time of that key is.
+#[must_use]
+pub fn age(value: &Value, key: &str) -> String {
     number(value, key).map_or(NONE.to_owned(), |ms| text::age(ms, text::now_ms()))
 }
 
-fn decimals(value: &Value, key: &str) -> String {
+/// A number of that key with two decimals.
+#[must_use]
+pub fn decimals(value: &Value, key: &str) -> String {
     value.get(key).and_then(Value::as_f64).map_or(NONE.to_owned(), |number| format!("{number:.2}"))
 }
 
-fn command(job: &Value) -> String {
+/// A job's command.
+#[must_use]
+pub fn command(job: &Value) -> String {
     let words: Vec<&str> = list(job, "command").iter().filter_map(Value::as_str).collect();
     printable(&words.join(" "))
 }
@@ -62,7 +74,8 @@ pub fn nodes(value: &Value) -> String {
 }
 
 /// The texts of a list.
-fn words(value: &Value, key: &str) -> String {
+#[must_use]
+pub fn words(value: &Value, key: &str) -> String {
     let words: Vec<&str> = list(value, key).iter().filter_map(Value::as_str).collect();
     if words.is_empty() { NONE.to_owned() } else { printable(&words.join(", ")) }
 }
@@ -86,7 +99,9 @@ pub fn jobs(value: &Value) -> String {
     table(&rows)
 }
 
-fn state(job: &Value) -> String {
+/// A job's state in a few words.
+#[must_use]
+pub fn state(job: &Value) -> String {
     let status = job.get("end").and_then(|end| end.get("status"));
     let end = status.and_then(|status| serde_json::from_value(status.clone()).ok());
     match (word(job, "state"), end) {
@@ -139,10 +154,15 @@ fn job(value: &Value) -> String {
             (None, None) => NONE.to_owned(),
         },
     );
-    let rollbacks = list(value, "rollbacks").len();
-    if rollbacks > 0 {
-        line("rollbacks", rollbacks.to_string());
+    let is_move = |record: &&Value| matches!(word(record, "reason").as_str(), "leave" | "join");
+    let all = list(value, "rollbacks");
+    let moves = all.iter().filter(is_move).count();
+    for (label, count) in [("rollbacks", all.len() - moves), ("moves", moves)] {
+        if count > 0 {
+            line(label, count.to_string());
+        }
     }
+    line("newcomers", word(value, "newcomers"));
     line("failure", word(value, "failure"));
     line("log", word(value, "log"));
     if let Some(abandoned) = value.get("last_abandoned").filter(|found| !found.is_null()) {

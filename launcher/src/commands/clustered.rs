@@ -146,6 +146,7 @@ fn is_changed(options: &JobOptions) -> bool {
         max_restarts,
         place,
         daemons,
+        no_rewire_connect,
         ..
     } = options;
     interval.is_some()
@@ -155,6 +156,7 @@ fn is_changed(options: &JobOptions) -> bool {
         || placement.is_some()
         || max_restarts.is_some()
         || daemons.is_some()
+        || *no_rewire_connect
         || !place.is_empty()
 }
 
@@ -179,6 +181,7 @@ fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, F
             None => settings.daemons,
         },
         max_restarts: options.max_restarts.unwrap_or(settings.max_restarts),
+        rewire_connect: settings.rewire_connect && !options.no_rewire_connect,
         place: if options.place.is_empty() {
             settings.place
         } else {

@@ -17,7 +17,13 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
     let state = std::path::absolute(&state)
         .map_err(|error| Failure::of(format!("find {}", state.display()), error))?;
     let recover = arguments.recover.then(|| context.state.path().to_owned());
-    let options = Options { listen: arguments.listen, state, grace: arguments.grace, recover };
+    let options = Options {
+        listen: arguments.listen,
+        state,
+        grace: arguments.grace,
+        recover,
+        discover: arguments.discover,
+    };
     let made = match (&context.asked_dir, default) {
         (_, false) => format!("ckptd token --state {}", options.state.display()),
         (Some(dir), true) => format!("ckptd token --dir {}", dir.display()),

@@ -26,6 +26,9 @@ pub fn perform(
         Some(wanted) => vec![context.state.find_job(wanted)?],
         None => context.state.jobs(|error| eprintln!("ckptd: warning: failed to {error}"))?,
     };
+    if wanted.is_none() {
+        jobs::sweep(&context.state)?;
+    }
     let mut all = Vec::new();
     for job in &jobs {
         match collect(job) {

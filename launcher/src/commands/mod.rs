@@ -3,10 +3,14 @@
 mod agent;
 mod checkpoint;
 mod clustered;
+mod completions;
 mod coordinator;
 mod doctor;
+mod export;
 mod gc;
+mod import;
 mod inspect;
+mod interrupts;
 mod ls;
 mod restart;
 mod rm;
@@ -17,6 +21,7 @@ mod stop;
 pub mod summary;
 mod target;
 mod token;
+mod top;
 mod verify;
 
 use crate::agent::StartAgent;
@@ -132,6 +137,13 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(arguments) => return run::perform(&context, arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),
+        Command::Export { job, file } => return export::perform(&context, &job, &file),
+        Command::Import { file, name } => {
+            return import::perform(&context, &file, name.as_deref());
+        }
+        Command::Top { every } => return top::perform(&context, every),
+        Command::Completions { shell } => completions::completions(shell)?,
+        Command::Man { folder } => completions::manual(&folder)?,
         Command::Doctor { list } => return doctor::perform(&context, list),
         Command::Verify { job, list } => return verify::perform(&context, &job, list),
         Command::Attach { job } => {

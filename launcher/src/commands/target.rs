@@ -10,7 +10,8 @@ pub fn find(context: &Context, wanted: &str) -> Result<(JobFolder, Option<u64>),
     Ok((context.state.find_job(job)?, checkpoint))
 }
 
-fn split(wanted: &str) -> Result<(&str, Option<u64>), Failure> {
+/// The job's name and the checkpoint's number.
+pub fn split(wanted: &str) -> Result<(&str, Option<u64>), Failure> {
     match wanted.rsplit_once('@') {
         None => Ok((wanted, None)),
         Some((job, number)) => {

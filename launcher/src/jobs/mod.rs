@@ -2,12 +2,14 @@
 
 mod folder;
 mod history;
+mod incoming;
 mod name;
 mod record;
 mod state_dir;
 
 pub use folder::{JobFolder, JobLock};
 pub use history::{load, open_log};
+pub use incoming::{Incoming, Wanted, sweep};
 pub use record::{JobRecord, JobSettings};
 pub use state_dir::StateDir;
 
@@ -70,6 +72,12 @@ pub enum JobError {
     /// The name is another job's.
     #[error("name the job {name}: there is one of that name; 'ckptd rm {name}' forgets it")]
     NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// The name of a job from outside is that of one that is here.
+    #[error("name the job {name}: there is one of that name here; use --name")]
+    ImportedNameTaken {
         /// The name.
         name: String,
     },

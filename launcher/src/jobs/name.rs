@@ -44,6 +44,15 @@ pub fn stem(program: &OsStr) -> String {
     if clean.is_empty() { "job".to_owned() } else { clean.to_owned() }
 }
 
+/// The first part of an id, made a name.
+pub fn stem_of_id(id: &str) -> String {
+    let first = match id.rsplit_once('-') {
+        Some((first, digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => first,
+        _ => id,
+    };
+    stem(OsStr::new(first))
+}
+
 /// An id's number, where it is one of that stem.
 pub fn number(id: &str, stem: &str) -> Option<u64> {
     let digits = id.strip_prefix(stem)?.strip_prefix('-')?;
@@ -79,6 +88,15 @@ mod tests {
             assert_eq!(stem(OsStr::new(program)), expected);
         }
         check(&stem(OsStr::new(&"x".repeat(300)))).unwrap();
+    }
+
+    #[test]
+    fn stems_of_ids() {
+        for (id, expected) in
+            [("mpirun-12", "mpirun"), ("a-b", "a-b"), ("../..", "_.."), ("", "job")]
+        {
+            assert_eq!(stem_of_id(id), expected);
+        }
     }
 
     #[test]

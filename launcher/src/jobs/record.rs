@@ -136,15 +136,27 @@ impl JobRecord {
         }
         let value: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
-        match value.get("format").and_then(serde_json::Value::as_u64) {
-            Some(format) if format > FORMAT.into() => {
-                return Err(bad(format!(
-                    "it has format {format}, this ckptd reads up to {FORMAT}: use a newer one"
-                )));
-            }
-            _ => {}
-        }
-        let record: Self = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
+        let record = Self::of(value).map_err(bad)?;
         if record.id == id { Ok(record) } else { Err(bad(format!("it is of {}", record.id))) }
+    }
+
+    fn of(value: serde_json::Value) -> Result<Self, String> {
+        match value.get("format").and_then(serde_json::Value::as_u64) {
+            Some(format) if format > FORMAT.into() => Err(format!(
+                "it has format {format}, this ckptd reads up to {FORMAT}: use a newer one"
+            )),
+            _ => serde_json::from_value(value).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// The record of a job from outside: now it is this user's, and of this moment.
+    ///
+    /// # Errors
+    /// Where it is no record, or a newer one.
+    pub fn adopt(value: serde_json::Value) -> Result<Self, String> {
+        let record = Self::of(value).map_err(|reason| format!("its job.json: {reason}"))?;
+        let uid = nix::unistd::geteuid().as_raw();
+        let created_at_ms = crate::text::now_ms();
+        Ok(Self { format: FORMAT, uid, created_at_ms, ..record })
     }
 }

@@ -40,7 +40,7 @@ impl StateDir {
     }
 
     /// Makes the folder, open to its user alone, or checks that it is the user's own.
-    fn make(&self) -> Result<(), JobError> {
+    pub(super) fn make(&self) -> Result<(), JobError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -55,7 +55,7 @@ impl StateDir {
         }
     }
 
-    fn ids(&self) -> Result<Vec<String>, JobError> {
+    pub(super) fn ids(&self) -> Result<Vec<String>, JobError> {
         let listing = match fs::read_dir(&self.path) {
             Ok(listing) => listing,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -82,7 +82,7 @@ impl StateDir {
         for id in self.ids()? {
             let path = self.path.join(&id);
             // A folder without a record is no job (yet).
-            if !path.join(JobFolder::RECORD).exists() {
+            if id.starts_with('.') || !path.join(JobFolder::RECORD).exists() {
                 continue;
             }
             match JobFolder::open(path, &id) {
@@ -170,7 +170,7 @@ impl StateDir {
         Ok((job, lock))
     }
 
-    fn make_folder(&self, stem: &str) -> Result<(String, PathBuf), JobError> {
+    pub(super) fn make_folder(&self, stem: &str) -> Result<(String, PathBuf), JobError> {
         let ids = self.ids()?;
         let newest = ids.iter().filter_map(|id| name::number(id, stem)).max().unwrap_or(0);
         let mut number = newest.saturating_add(1);
@@ -188,7 +188,7 @@ impl StateDir {
 }
 
 /// Writes a record so that it is there whole, or not at all.
-fn write_record(folder: &Path, record: &JobRecord) -> Result<(), JobError> {
+pub(super) fn write_record(folder: &Path, record: &JobRecord) -> Result<(), JobError> {
     let temporary = folder.join("job.json.new");
     let path = folder.join(JobFolder::RECORD);
     let write = || -> io::Result<()> {

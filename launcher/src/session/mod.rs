@@ -2,6 +2,7 @@
 
 mod input;
 mod joblog;
+mod keeper;
 pub mod mpi;
 mod output;
 mod runner;
@@ -10,5 +11,6 @@ pub mod sink;
 pub mod streams;
 pub mod terminal;
 
+pub use keeper::{NAME as KEEPER_NAME, keep as keep_terminal};
 pub use runner::{Begin, Session, run};
 pub use streams::{launch_streams, window};

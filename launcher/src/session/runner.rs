@@ -321,6 +321,8 @@ impl<'a> Runner<'a> {
                         }
                     }
                     Action::Notify(notice) => self.notify(&notice),
+                    // On one machine there is nowhere else to go on.
+                    Action::Parked { .. } => {}
                     Action::Finish(reached) => outcome = Some(reached),
                 }
             }

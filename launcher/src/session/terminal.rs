@@ -1,6 +1,7 @@
 //! The user's terminal: raw while a job has its own in the foreground, and put back on every way
 //! out.
 
+use super::keeper::Keeper;
 use nix::sys::termios::{self, LocalFlags, SetArg, SpecialCharacterIndices, Termios};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use protocol::launch::WindowSize;
@@ -14,6 +15,13 @@ const KERNEL_CONTROL_CHARACTERS: usize = 19;
 
 /// The settings to put back, and the terminal that they are of.
 static SAVED: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
+
+/// Puts the terminal back if this process is killed; started when it is first made raw.
+static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
+
+fn keeper() -> MutexGuard<'static, Option<Keeper>> {
+    KEEPER.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn saved() -> MutexGuard<'static, Option<(OwnedFd, Termios)>> {
     SAVED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -34,7 +42,14 @@ pub fn enter_raw(terminal: impl AsFd) {
     let Ok(own) = terminal.as_fd().try_clone_to_owned() else { return };
     let mut raw = before.clone();
     termios::cfmakeraw(&mut raw);
+    let mut keeper = keeper();
+    if keeper.is_none() {
+        *keeper = Keeper::start(&own);
+    }
     if termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &raw).is_ok() {
+        if let (Some(keeper), Ok(raw)) = (keeper.as_mut(), termios::tcgetattr(&terminal)) {
+            keeper.is_raw(&before, &raw);
+        }
         *saved = Some((own, before));
     }
 }
@@ -45,6 +60,9 @@ pub fn leave_raw() {
     if let Some((terminal, before)) = saved().take() {
         if is_foreground(&terminal) {
             let _ = termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &before);
+        }
+        if let Some(keeper) = keeper().as_mut() {
+            keeper.is_back();
         }
     }
 }

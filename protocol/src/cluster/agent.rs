@@ -1,17 +1,18 @@
 //! What coordinator and agent say to each other. Every message is a frame of a header (one of
 //! these, as JSON) and a body of raw bytes, empty unless the message says what it is.
 
+use super::addresses::AddressBook;
 use super::image::ImageFacts;
 use super::replica::{ReplicaOrder, ReplicaReport};
 use super::succession::Followed;
 use super::tree::{TreeAnswer, TreeCall, TreeMark};
 use super::{Epoch, InstanceKey, NodeName, Term};
-use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
+use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ExitKind};
 use crate::compact::{KeptImages, Shared};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What a machine offers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +21,9 @@ pub struct NodeProfile {
     pub address: SocketAddr,
     /// Where its agent makes connections of jobs.
     pub wire: SocketAddr,
+    /// All addresses by which others may know it, but those of the loopback and of single links.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
     /// Processes of jobs that it takes.
     pub slots: u32,
     /// Cores that this agent may use.
@@ -44,6 +48,10 @@ pub struct NodeProfile {
     pub kernel: String,
     /// Whether jobs may run as root here.
     pub allow_root: bool,
+    /// When the agent was started, in milliseconds since 1970 UTC: tells one that was started again from
+    /// one that has only connected again.
+    #[serde(default)]
+    pub started_ms: u64,
 }
 
 /// What changes from one heartbeat to the next.
@@ -153,7 +161,7 @@ pub struct Fallen {
     pub outputs: Vec<RelayLink>,
 }
 
-/// A listening socket that is not where the job believes it to be.
+/// A listening socket, which may not be where the job believes it to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedListener {
     /// As the job knows it.
@@ -178,6 +186,9 @@ pub struct InstanceSettings {
     pub external: External,
     /// Places in which an image is to be durable, the agent's own disk included.
     pub copies: u32,
+    /// Whether calls of bind, connect, listen and their like are answered as if nothing had moved.
+    #[serde(default)]
+    pub rewire_connect: bool,
 }
 
 /// An instance to be started.
@@ -201,6 +212,9 @@ pub struct LaunchOrder {
     pub partners: Vec<NodeName>,
     /// For one started by a remote shell: which call of which instance.
     pub shell: Option<ShellCall>,
+    /// What has moved in the job.
+    #[serde(default)]
+    pub book: AddressBook,
 }
 
 /// A call of `ckptd rsh`.
@@ -314,6 +328,10 @@ pub enum ToAgent {
         key: InstanceKey,
         /// The checkpoint in flight.
         checkpoint: CheckpointNumber,
+        /// Whether the job is not let go after it, but goes on elsewhere: then [`FromAgent::InputLeft`]
+        /// comes before, for input that the job has not taken.
+        #[serde(default)]
+        parks: bool,
     },
     /// Nodes that get copies of images from now on.
     Partners {
@@ -353,6 +371,14 @@ pub enum ToAgent {
         /// They.
         links: Vec<RelayLink>,
     },
+    /// What has moved in the job; replaces what was said before. Comes before [`ToAgent::Go`], and again when it
+    /// changes.
+    Addresses {
+        /// Which instance.
+        key: InstanceKey,
+        /// What has moved.
+        book: AddressBook,
+    },
     /// Freeze all instances of the job below this epoch, then kill them. Answer:
     /// [`FromAgent::Killed`].
     Kill {
@@ -360,6 +386,16 @@ pub enum ToAgent {
         job: String,
         /// The first epoch that is spared.
         below: Epoch,
+    },
+    /// An image that this node holds is committed by the coordinator's log, and has no mark yet as far as
+    /// [`FromAgent::Hello`] told: it gets one, before anything takes it for unfinished.
+    Mark {
+        /// The job.
+        job: String,
+        /// Whose image.
+        instance: AgentId,
+        /// The record of the commit.
+        record: CommitRecord,
     },
     /// Remove all images of the job but these; with none, everything of the job.
     Keep {
@@ -409,6 +445,22 @@ pub enum ToAgent {
         client: u64,
         /// The line; None: close the connection.
         line: Option<String>,
+    },
+    /// Get an image and keep it, for the sake of one more copy. Answer: [`FromAgent::Copied`].
+    Copy {
+        /// The job.
+        job: String,
+        /// The instance whose image it is.
+        instance: AgentId,
+        /// The checkpoint.
+        checkpoint: CheckpointNumber,
+        /// Nodes that hold it.
+        holders: Vec<NodeName>,
+    },
+    /// The node is not let go, or not any more.
+    Stay {
+        /// One line.
+        reason: String,
     },
     /// About this node's copy of the coordinator's folder.
     Replica(ReplicaOrder),
@@ -513,10 +565,17 @@ pub enum FromAgent {
         /// Those among them out of which comes what processes here have written to a terminal or pipe.
         #[serde(default)]
         outputs: Vec<RelaySide>,
-        /// Its listeners that had to move.
+        /// Its listening TCP sockets.
         listeners: Vec<MovedListener>,
         /// Lines for the user.
         warnings: Vec<String>,
+    },
+    /// Its listening TCP sockets, as far as they are known: all of them, whenever there is one more.
+    Listens {
+        /// Which instance.
+        key: InstanceKey,
+        /// They.
+        listeners: Vec<MovedListener>,
     },
     /// It runs.
     Running {
@@ -548,6 +607,15 @@ pub enum FromAgent {
         /// Bytes of this instance's console so far.
         offset: u64,
     },
+    /// Input that has not reached the job, and does not while it stands still: the body, a piece of it.
+    InputLeft {
+        /// The root instance.
+        key: InstanceKey,
+        /// The checkpoint in flight.
+        checkpoint: CheckpointNumber,
+        /// Whether the end of the input follows it.
+        ended: bool,
+    },
     /// `ckptd rsh` was called inside of an instance.
     Shell {
         /// The call.
@@ -563,6 +631,17 @@ pub enum FromAgent {
         key: InstanceKey,
         /// One line.
         reason: String,
+    },
+    /// An image that was to be copied here.
+    Copied {
+        /// The job.
+        job: String,
+        /// The instance whose image it is.
+        instance: AgentId,
+        /// The checkpoint.
+        checkpoint: CheckpointNumber,
+        /// Why it is not here, in one line; None: it is.
+        failure: Option<String>,
     },
     /// Of an instance that was let go with [`Fallen`]: whether every process of it only waits, as ranks do
     /// that have come to their end and daemons that have nothing to do.

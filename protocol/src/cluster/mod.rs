@@ -2,6 +2,7 @@
 //! ([`peer`], [`tree`]), a coordinator that carries on for a lost one and agent ([`succession`]). Over a local Unix socket: a command and the cluster, through the local agent or
 //! the coordinator itself ([`client`]).
 
+pub mod addresses;
 pub mod agent;
 pub mod client;
 pub mod image;

@@ -54,9 +54,16 @@ pub struct JobSettings {
     pub daemons: Daemons,
     /// Consecutive rollbacks without a commit.
     pub max_restarts: u32,
+    /// Whether connections that are made after a move find their peers.
+    #[serde(default = "yes")]
+    pub rewire_connect: bool,
     /// Numbers of processes pinned to nodes, for measuring.
     #[serde(default)]
     pub place: BTreeMap<NodeName, u32>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Default for JobSettings {
@@ -69,6 +76,7 @@ impl Default for JobSettings {
             placement: Placement::Process,
             daemons: Daemons::Restore,
             max_restarts: 10,
+            rewire_connect: true,
             place: BTreeMap::new(),
         }
     }

@@ -218,6 +218,16 @@ impl Identity {
         &self.name
     }
 
+    /// Looks for the coordinator at these addresses from now on, and keeps them in the folder.
+    ///
+    /// # Errors
+    /// Where they can't be written.
+    pub fn look_at(&mut self, folder: &Path, addresses: Vec<String>) -> Result<(), TransportError> {
+        write(&folder.join(ADDRESSES), &addresses_text(&addresses))?;
+        self.joined = addresses;
+        Ok(())
+    }
+
     /// The fingerprint of the cluster's authority.
     #[must_use]
     pub fn cluster(&self) -> Fingerprint {

@@ -24,6 +24,7 @@
 mod acceptor;
 mod authority;
 mod credentials;
+mod discovery;
 mod error;
 mod frame;
 mod greeting;
@@ -38,6 +39,7 @@ mod verify;
 pub use acceptor::{Acceptor, Guest};
 pub use authority::{Authority, CertifiedNode};
 pub use credentials::Credentials;
+pub use discovery::{DISCOVERY_AUTHORITY, DISCOVERY_SERVICE};
 pub use error::{RefusalKind, TransportError};
 pub use frame::{Connection, FrameReceiver, FrameSender, MAX_BODY, MAX_HEADER};
 pub use greeting::{Greeting, Reply};

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod engine;
 pub mod figure;
 pub mod limits;
+pub mod moving;
 pub mod queens;
 pub mod subject;
 pub mod timeline;

@@ -122,6 +122,8 @@ mod tests {
             rewired_ms: Some(4300),
             restored_ms: Some(4300),
             running_ms: Some(4320),
+            reason: "lost".into(),
+            expected: None,
         };
         let loss = Loss::new(&rollback, 4500);
         assert_eq!((loss.detected, loss.progress), (3000.0, 500.0));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ckptd_tests::bench::figure::heading;
 use ckptd_tests::bench::subject::Setting;
-use ckptd_tests::bench::{chart, cluster, engine, timeline};
+use ckptd_tests::bench::{chart, cluster, engine, moving, timeline};
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
 use clap::{Parser, Subcommand};
@@ -28,18 +28,22 @@ enum What {
         /// by default)
         figures: Vec<String>,
     },
-    /// What the loss of a node costs, phase by phase, on a cluster of three
+    /// What the loss of a node costs, phase by phase, on a cluster of three; what an announced departure costs
+    /// beside it, and whether a newcomer brings what was predicted
     Cluster {
         /// Two losses instead of five
         #[arg(long)]
         quick: bool,
+        /// Only departures and newcomers
+        #[arg(long)]
+        moves: bool,
     },
 }
 
 fn main() -> ExitCode {
     let outcome = match Options::parse().what {
         What::Engine { quick, figures } => run(quick, &figures),
-        What::Cluster { quick } => run_cluster(quick),
+        What::Cluster { quick, moves } => run_cluster(quick, moves),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -90,7 +94,7 @@ fn run(quick: bool, wanted: &[String]) -> Result<bool, Box<dyn std::error::Error
     Ok(complete)
 }
 
-fn run_cluster(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
+fn run_cluster(quick: bool, moves: bool) -> Result<bool, Box<dyn std::error::Error>> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     let target = repository.join("target/bench");
     std::fs::create_dir_all(&target)?;
@@ -98,7 +102,14 @@ fn run_cluster(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
     let stage = Stage::new(&workspace)?;
     let rounds = if quick { 2 } else { 5 };
     println!("medians of {rounds} losses; {}\n", machine());
-    let measured = cluster::measure(&stage, rounds)?;
+    if moves {
+        let figures = moving::measure(&stage, rounds)?;
+        print!("{}", heading());
+        figures.iter().for_each(|figure| print!("{}", figure.text()));
+        return Ok(true);
+    }
+    let mut measured = cluster::measure(&stage, rounds)?;
+    measured.figures.extend(moving::measure(&stage, rounds)?);
     print!("{}", heading());
     measured.figures.iter().for_each(|figure| print!("{}", figure.text()));
     println!(

@@ -71,7 +71,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if options.list {
         cases.iter().for_each(|case| println!("{}: {}", case.name, case.about));
         for case in suite::open() {
-            println!("{} (not built yet, only by --only): {}", case.name, case.about);
+            println!("{} (only by --only): {}", case.name, case.about);
         }
         return Ok(true);
     }

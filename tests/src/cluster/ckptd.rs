@@ -33,6 +33,9 @@ pub struct Setup {
     pub agents: usize,
     /// On more nodes than these a job's checkpoints go by the command tree; None: as usual.
     pub tree_above: Option<u32>,
+    /// The speed that all agents are told; None: each measures its own. What is tested is what follows from
+    /// speeds, not how busy this machine is while they are measured.
+    pub speed: Option<&'static str>,
     /// Whether agents can be made to stand at numbered steps.
     pub faults: bool,
 }
@@ -47,6 +50,7 @@ impl Setup {
             agents: nodes,
             faults: false,
             tree_above: None,
+            speed: Some("1"),
         }
     }
 }
@@ -174,11 +178,6 @@ impl Ckptd {
         lock(&self.coordinator).as_ref().map(Background::errors).unwrap_or_default()
     }
 
-    /// What the agent of a node has written to standard error since it was last started.
-    pub fn agent_errors(&self, number: usize) -> String {
-        lock(&self.agents).get(&number).map(Background::errors).unwrap_or_default()
-    }
-
     /// A join token.
     ///
     /// # Errors
@@ -206,11 +205,13 @@ impl Ckptd {
     /// When the node is down.
     pub fn join(&self, number: usize, token: &str, name: &str) -> Result<Background, Failure> {
         let slots = self.setup.slots.to_string();
-        let words = ["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
+        let mut words = vec!["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
+        words.extend(self.setup.speed.into_iter().flat_map(|speed| ["--speed", speed]));
+        words.push("--allow-root");
         let folder = format!("{HOME}/{FAULTS}");
         let faults = [("CKPTD_FAULT_DIR", folder.as_str())];
         let environment = if self.setup.faults { &faults[..] } else { &[] };
-        self.node(number).spawn(&[&words[..], &["--allow-root"]].concat(), environment)
+        self.node(number).spawn(&words, environment)
     }
 
     /// The folder on the outside in which steps of a node's agent are armed.
@@ -244,6 +245,23 @@ impl Ckptd {
     pub fn agent_runs(&self, number: usize) -> Result<bool, Failure> {
         let mut agents = lock(&self.agents);
         agents.get_mut(&number).map_or(Ok(false), |agent| Ok(agent.ended()?.is_none()))
+    }
+
+    /// Sends an agent SIGTERM.
+    ///
+    /// # Errors
+    /// When none runs.
+    pub fn tell_agent_to_end(&self, number: usize) -> Result<(), Failure> {
+        let agents = lock(&self.agents);
+        let agent = agents.get(&number);
+        agent
+            .ok_or_else(|| Failure(format!("no agent runs on node{number}")))?
+            .signal(Signal::SIGTERM)
+    }
+
+    /// What the agent of a node has written to standard error.
+    pub fn agent_errors(&self, number: usize) -> String {
+        lock(&self.agents).get(&number).map(Background::errors).unwrap_or_default()
     }
 
     /// Ends an agent in order, by SIGTERM.

@@ -1,6 +1,6 @@
 //! What `ckptd status --json` tells of a job on a cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -43,6 +43,19 @@ pub struct Rollback {
     pub restored_ms: Option<u64>,
     /// When all ran.
     pub running_ms: Option<u64>,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+    /// What was expected of it, of a move to newcomers.
+    #[serde(default)]
+    pub expected: Option<Expected>,
+}
+
+/// What is expected of a move to newcomers.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Expected {
+    /// How much faster the job is to be, in thousandths: 1000 is as before.
+    pub faster_permille: u32,
 }
 
 impl Status {
@@ -94,7 +107,26 @@ impl Status {
         wanted.map(|place| place.node).collect()
     }
 
-    /// All rollbacks, oldest first.
+    /// How many processes of a program are on each machine.
+    pub fn spread_of(&self, process: &str) -> BTreeMap<String, usize> {
+        let mut spread = BTreeMap::new();
+        for place in self.places().into_iter().filter(|place| place.process == process) {
+            *spread.entry(place.node).or_default() += 1;
+        }
+        spread
+    }
+
+    /// The machines that hold the images of the newest checkpoint, image by image.
+    pub fn holders(&self) -> Vec<BTreeSet<String>> {
+        let newest = list(&self.value, "checkpoints").last();
+        let images = newest.map_or(&[][..], |newest| list(newest, "images"));
+        let names = |image: &Value| {
+            list(image, "holders").iter().filter_map(|n| n.as_str().map(str::to_owned)).collect()
+        };
+        images.iter().map(names).collect()
+    }
+
+    /// All rollbacks and moves, oldest first.
     ///
     /// # Errors
     /// When they are told in another form.

@@ -16,6 +16,8 @@ pub struct Input {
     waiting: VecDeque<u8>,
     ended: bool,
     said: bool,
+    /// Nothing is written for the moment.
+    held: bool,
 }
 
 impl Input {
@@ -25,7 +27,7 @@ impl Input {
             Some((fd, end)) => Some((Native::own(fd)?, end)),
             None => None,
         };
-        Ok(Self { target, waiting: VecDeque::new(), ended: false, said: false })
+        Ok(Self { target, waiting: VecDeque::new(), ended: false, said: false, held: false })
     }
 
     /// More; nothing: the end.
@@ -41,10 +43,24 @@ impl Input {
         }
     }
 
+    /// Writes nothing from now on; what is left, and whether the end follows it.
+    pub fn hold(&mut self) -> (Vec<u8>, bool) {
+        self.held = true;
+        let ended = self.ended && matches!(self.target, Some((_, End::Stdin)));
+        (self.waiting.iter().copied().collect(), ended)
+    }
+
+    /// Goes on writing.
+    pub fn release(&mut self) {
+        self.held = false;
+    }
+
     /// Writes something, or closes; says which end was closed. Waits for ever where nothing is to be
     /// done. May be given up at any point.
     pub async fn pump(&mut self) -> Option<End> {
-        let Some((native, end)) = &self.target else { return std::future::pending().await };
+        let Some((native, end)) = self.target.as_ref().filter(|_| !self.held) else {
+            return std::future::pending().await;
+        };
         let (first, _) = self.waiting.as_slices();
         if first.is_empty() {
             if self.ended && *end == End::Stdin {

@@ -4,7 +4,8 @@ mod cores;
 mod speed;
 mod vitals;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use protocol::cluster::agent::NodeProfile;
 
@@ -19,6 +20,8 @@ pub use vitals::vitals;
 
 /// Most slots that a node may offer.
 const MOST_SLOTS: u32 = 65_536;
+/// Most addresses of one machine that are told.
+const MOST_ADDRESSES: usize = 64;
 
 /// What is offered, but for the addresses, which depend on the connection to the coordinator.
 #[must_use]
@@ -28,6 +31,7 @@ pub fn profile(options: &DaemonOptions, unset: SocketAddr) -> NodeProfile {
     NodeProfile {
         address: unset,
         wire: unset,
+        addresses: Vec::new(),
         slots: options.slots.unwrap_or(cores).min(MOST_SLOTS),
         cores,
         speed: Some(options.speed.unwrap_or_else(measure)),
@@ -41,7 +45,37 @@ pub fn profile(options: &DaemonOptions, unset: SocketAddr) -> NodeProfile {
             .map(|name| name.release().to_string_lossy().into_owned())
             .unwrap_or_default(),
         allow_root: options.allow_root,
+        started_ms: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
     }
+}
+
+/// Addresses of this machine by which others may know it, the first one being that by which its agent is
+/// reached.
+#[must_use]
+pub fn addresses(own: IpAddr) -> Vec<IpAddr> {
+    let own = own.to_canonical();
+    let mut found = vec![own];
+    for interface in nix::ifaddrs::getifaddrs().into_iter().flatten() {
+        let Some(address) = interface.address else { continue };
+        let ip: Option<IpAddr> = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+            (Some(v4), _) => Some(v4.ip().into()),
+            (_, Some(v6)) => Some(v6.ip().into()),
+            _ => None,
+        };
+        let usable = |ip: &IpAddr| match ip {
+            IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
+            // fe80::/10 means another machine on each link.
+            IpAddr::V6(ip) => !ip.is_loopback() && (ip.segments()[0] & 0xffc0) != 0xfe80,
+        };
+        if let Some(ip) = ip.filter(|ip| usable(ip) && !found.contains(ip)) {
+            if found.len() < MOST_ADDRESSES {
+                found.push(ip);
+            }
+        }
+    }
+    found
 }
 
 /// The vdso's hash, as a graph records it: the whole mapping's.

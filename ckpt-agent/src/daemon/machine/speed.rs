@@ -11,21 +11,31 @@ const LENGTH: Duration = Duration::from_millis(100);
 /// Rounds of [`work`] in a second of CPU time that count as 1.0: a common core of 2020, about 3 GHz.
 const COMMON: f64 = 50_000.0;
 
-/// Speed of one core, 1.0 a common one. By CPU time, so that a busy machine measures the same; where
-/// that cannot be had, by the clock.
+/// Rounds of one look, about a millisecond.
+const LOOK: u32 = 50;
+/// Looks at least, unless that takes [`LONGEST`].
+const LOOKS: u32 = 20;
+/// The longest that may be spent on it.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Speed of one core, 1.0 a common one: the best of many short looks by CPU time, so that a busy machine
+/// measures the same. Where CPU time cannot be had, by the clock.
 #[must_use]
 pub fn measure() -> f64 {
-    let (begin, cpu_begin) = (Instant::now(), cpu_time());
-    let mut rounds = 0_u32;
-    let mut state = 1;
-    while begin.elapsed() < LENGTH {
-        state = work(black_box(state));
-        rounds += 1;
+    let begin = Instant::now();
+    let (mut looks, mut state, mut best) = (0, 1, 0.0_f64);
+    while (begin.elapsed() < LENGTH || looks < LOOKS) && begin.elapsed() < LONGEST {
+        let (clock, cpu_begin) = (Instant::now(), cpu_time());
+        for _ in 0..LOOK {
+            state = work(black_box(state));
+        }
+        let cpu = cpu_time().zip(cpu_begin).and_then(|(end, begin)| end.checked_sub(begin));
+        let spent = cpu.filter(|cpu| !cpu.is_zero()).unwrap_or_else(|| clock.elapsed());
+        best = best.max(f64::from(LOOK) / spent.as_secs_f64());
+        looks += 1;
     }
     black_box(state);
-    let cpu = cpu_time().zip(cpu_begin).and_then(|(end, begin)| end.checked_sub(begin));
-    let spent = cpu.filter(|cpu| !cpu.is_zero()).unwrap_or_else(|| begin.elapsed());
-    f64::from(rounds) / spent.as_secs_f64() / COMMON
+    best / COMMON
 }
 
 fn cpu_time() -> Option<Duration> {

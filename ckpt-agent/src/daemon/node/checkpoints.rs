@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use protocol::agent::{
-    AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ImageSummary, Step,
+    AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ImageSummary, Step,
 };
-use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, RelaySide};
+use protocol::cluster::{InstanceKey, NodeName};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -15,6 +15,7 @@ use super::Node;
 use crate::daemon::control::RelayState;
 use crate::daemon::copies;
 use crate::daemon::event::{Copied, Event};
+use crate::daemon::folders::is_job_id;
 use crate::daemon::relay::Order;
 use crate::fault;
 
@@ -160,6 +161,38 @@ impl Node {
         if instance.copied.as_ref().is_some_and(|(number, _)| *number == checkpoint) {
             instance.copied = None;
         }
+    }
+
+    /// One more copy of a committed image is to be here.
+    pub(super) fn fetch_copy(
+        &mut self,
+        job: String,
+        instance: AgentId,
+        checkpoint: CheckpointNumber,
+        holders: Vec<NodeName>,
+    ) {
+        let (peers, events, busy) =
+            (self.parts.peers.clone(), self.parts.events.clone(), self.parts.busy.clone());
+        let made = if is_job_id(&job) {
+            self.parts.folders.make_instance(&job, instance).map_err(|error| error.to_string())
+        } else {
+            Err(format!("{job:?} is no job's id"))
+        };
+        let own = self.parts.name.clone();
+        tokio::spawn(async move {
+            let result = async {
+                let folder = made?;
+                let lock = busy.fetching(&folder);
+                let _alone = lock.lock().await;
+                if !copies::is_here(&folder, checkpoint).await {
+                    let holders: Vec<_> = holders.into_iter().filter(|node| *node != own).collect();
+                    copies::fetch(&peers, &holders, &job, instance, &folder, checkpoint).await?;
+                }
+                copies::complete(&folder, checkpoint).await
+            };
+            let result = result.await;
+            events.tell(Event::Fetched(job, instance, checkpoint, result));
+        });
     }
 
     /// The coordinator's log has it: the mark goes beside every copy, too.

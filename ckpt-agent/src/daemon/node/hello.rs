@@ -69,6 +69,13 @@ impl Node {
                 console.order(ConsoleOrder::SendAgain);
             }
         }
+        for (key, instance) in &self.instances {
+            if instance.lives() && !instance.listeners.is_empty() {
+                let listeners = instance.listeners.clone();
+                self.tell(FromAgent::Listens { key: key.clone(), listeners });
+            }
+        }
+        self.announce_leaving();
         // Before anything that is lost can be missed.
         self.report_lost_relays();
         self.release_all();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::{
-    InstanceSettings, JobUser, LaunchOrder, PrepareOrder, RelayLink, RelaySide, ShellCall, Skipped,
+    InstanceSettings, JobUser, LaunchOrder, MovedListener, PrepareOrder, RelayLink, RelaySide,
+    ShellCall, Skipped,
 };
 use protocol::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,8 @@ pub struct Instance {
     pub withheld: bool,
     /// Links that came before their relays.
     pub links: Vec<RelayLink>,
+    /// Its listening TCP sockets, as far as they are known.
+    pub listeners: Vec<MovedListener>,
     /// Taken over from an agent that died.
     pub adopted: bool,
     /// Why what it has on its way to other instances is lost; the coordinator is told.
@@ -170,6 +173,7 @@ impl Instance {
             sinks: BTreeSet::new(),
             withheld: false,
             links: Vec::new(),
+            listeners: Vec::new(),
             adopted: false,
             relays_lost: None,
             held: false,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use nix::unistd::Uid;
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::{FromAgent, JobUser, LaunchOrder, RelayLink};
+use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::agent::{FromAgent, InstanceSettings, JobUser, LaunchOrder, RelayLink};
 use protocol::launch::LaunchSpec;
 
 use super::Node;
@@ -15,6 +16,7 @@ use crate::daemon::event::Event;
 use crate::daemon::folders::is_job_id;
 use crate::daemon::relay::{self, Carried, Order};
 use crate::daemon::shell_call::{self, SOCKET as SHELL_SOCKET};
+use crate::engine::late::Watch;
 
 impl Node {
     pub(super) fn launch(&mut self, mut order: LaunchOrder) {
@@ -49,12 +51,19 @@ impl Node {
             external: order.settings.external,
             user,
             shell: order.shell.as_ref().map(|_| shell_link(&key)),
+            watch: self.watch(&order.settings, order.book),
         };
         let (events, launch) = (self.parts.events.clone(), order.launch);
         tokio::task::spawn_blocking(move || {
             let result = control.launch(launch, setup);
             events.tell(Event::Made(key, result));
         });
+    }
+
+    /// What an init is told of late connections.
+    pub(super) fn watch(&self, settings: &InstanceSettings, book: AddressBook) -> Option<Watch> {
+        let machine = self.parts.name.clone();
+        settings.rewire_connect.then_some(Watch { machine, book })
     }
 
     /// A folder and a hand for a new instance.
@@ -149,6 +158,7 @@ impl Node {
             }
         };
         instance.init = started.init;
+        instance.listeners.clone_from(&started.moved);
         if instance.state == State::Dying {
             return self.finish_off(key);
         }

@@ -115,6 +115,8 @@ pub struct Node {
 enum Leaving {
     No,
     Announced,
+    /// The cluster can't do without this node.
+    Refused,
 }
 
 /// Whether the agent goes on.
@@ -189,6 +191,10 @@ impl Node {
             Event::Shell(caller) => self.called(*caller),
             Event::ShellSignal(key, signal) => self.shell_signal(&key, signal),
             Event::Copied(copied) => self.copied(*copied),
+            Event::Fetched(job, instance, checkpoint, result) => {
+                let failure = result.err();
+                self.tell(FromAgent::Copied { job, instance, checkpoint, failure });
+            }
             Event::Marked(key, number, result) => self.marked(&key, number, result),
         }
         Verdict::GoOn
@@ -224,6 +230,7 @@ impl Node {
         let host = self.parts.host.unwrap_or(local);
         self.parts.profile.address = SocketAddr::new(host, self.parts.profile.address.port());
         self.parts.profile.wire = SocketAddr::new(host, self.parts.profile.wire.port());
+        self.parts.profile.addresses = super::machine::addresses(host);
         let coordinator = Coordinator {
             number,
             queue,
@@ -286,11 +293,29 @@ impl Node {
 
     fn terminate(&mut self) -> Verdict {
         let connected = self.coordinator.as_ref().is_some_and(|known| known.welcome);
-        if self.leaving == Leaving::Announced || !connected {
+        if self.leaving != Leaving::No || !connected {
             return Verdict::End;
         }
         self.leaving = Leaving::Announced;
-        self.tell(FromAgent::Leaving { reason: "the agent was told to end".to_owned() });
+        self.announce_leaving();
         Verdict::GoOn
+    }
+
+    /// Says that this node goes, if that was announced.
+    fn announce_leaving(&self) {
+        if self.leaving == Leaving::Announced {
+            self.tell(FromAgent::Leaving { reason: "the agent was told to end".to_owned() });
+        }
+    }
+
+    /// The cluster can't do without this node, or not any more.
+    fn stay(&mut self, reason: &str) {
+        if self.leaving == Leaving::Announced {
+            self.leaving = Leaving::Refused;
+            tracing::error!(
+                "failed to leave the cluster: {reason}; told once more, the agent ends, and what runs \
+                 here stands still until one is back"
+            );
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, Step};
+use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, Step};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, RelayLink, ToAgent};
 
@@ -48,7 +48,7 @@ impl Node {
             }
             ToAgent::Tree(call) => self.tree_ordered(*call),
             ToAgent::TreeReset(mark) => self.tree_reset(mark),
-            ToAgent::Drain { key, checkpoint } => self.drain(&key, checkpoint),
+            ToAgent::Drain { key, checkpoint, parks } => self.drain(&key, checkpoint, parks),
             ToAgent::Partners { key, nodes } => {
                 if let Some(instance) = self.instances.get_mut(&key) {
                     instance.record.partners = nodes;
@@ -69,10 +69,16 @@ impl Node {
                 self.go(&key);
             }
             ToAgent::Links { key, links } => self.links(&key, links),
+            ToAgent::Addresses { key, book } => {
+                if let Some(instance) = self.instances.get(&key) {
+                    instance.control.book(book);
+                }
+            }
             ToAgent::Kill { job, below } => {
                 crate::fault::point("kill");
                 self.kill_below(job, below);
             }
+            ToAgent::Mark { job, instance, record } => self.mark(&job, instance, &record),
             ToAgent::Keep { job, images } => self.keep(&job, &images),
             ToAgent::ShellRuns { call, instance, node } => self.shell_runs(&call, instance, node),
             ToAgent::ShellFailed { call, reason } => self.shell_failed(&call, reason),
@@ -85,25 +91,31 @@ impl Node {
             }
             ToAgent::Client { client, line } => self.clients.answer(client, line),
             ToAgent::Replica(order) => self.parts.replica.order(order, body),
-            ToAgent::Farewell => return Verdict::End,
+            ToAgent::Copy { job, instance, checkpoint, holders } => {
+                self.fetch_copy(job, instance, checkpoint, holders);
+            }
+            ToAgent::Stay { reason } => self.stay(&reason),
+            ToAgent::Farewell => {
+                tracing::info!("free to go");
+                return Verdict::End;
+            }
         }
         Verdict::GoOn
     }
 
-    fn to_console(&self, key: &InstanceKey, order: ConsoleOrder) {
+    pub(super) fn to_console(&self, key: &InstanceKey, order: ConsoleOrder) {
         if let Some(console) = self.instances.get(key).and_then(|known| known.console.as_ref()) {
             console.order(order);
         }
     }
 
-    fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
+    fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber, parks: bool) {
         let withheld = self.withhold_outputs(key);
+        let order = ConsoleOrder::Drain { checkpoint, parks };
         match self.instances.get(key).map(|instance| instance.console.as_ref()) {
             Some(Some(console)) => match withheld {
-                Some(withheld) => {
-                    console.order_after(withheld, ConsoleOrder::Drain(checkpoint));
-                }
-                None => console.order(ConsoleOrder::Drain(checkpoint)),
+                Some(withheld) => console.order_after(withheld, order),
+                None => console.order(order),
             },
             _ => {
                 let reason = "the job's console is not here".to_owned();
@@ -184,6 +196,33 @@ impl Node {
         }
     }
 
+    /// An image is committed, and nobody has said so here. At once: what comes next may take it for an
+    /// unfinished one.
+    fn mark(&mut self, job: &str, number: AgentId, record: &CommitRecord) {
+        if !is_job_id(job) {
+            return;
+        }
+        let checkpoint = record.checkpoint;
+        let here = self
+            .instances
+            .iter()
+            .find(|(key, instance)| key.job == job && key.instance == number && instance.lives());
+        if let Some((key, _)) = here {
+            // It may be the one that has it open.
+            let key = key.clone();
+            self.command(&key, AgentCommand::Commit { checkpoint, record: record.clone() });
+            return;
+        }
+        let folder = self.parts.folders.instance(job, number);
+        match crate::store::commit_copy(&folder, checkpoint, record) {
+            Ok(()) => self.parts.busy.settle(&folder, checkpoint),
+            // As of a disk that was lost.
+            Err(error) => {
+                tracing::warn!(%error, folder = %folder.display(), checkpoint, "no mark");
+            }
+        }
+    }
+
     /// Everything of the job goes but these images, and what runs.
     fn keep(&mut self, job: &str, images: &BTreeMap<AgentId, Vec<CheckpointNumber>>) {
         if !is_job_id(job) {
@@ -239,6 +278,12 @@ impl Node {
             ControlEvent::Agent(event) => self.agent_event(key, event),
             ControlEvent::RootEnded(status) => self.root_ended(key, status),
             ControlEvent::Empty => self.emptied(key),
+            ControlEvent::Listens(listeners) => {
+                if let Some(instance) = self.instances.get_mut(key) {
+                    instance.listeners.clone_from(&listeners);
+                    self.tell(FromAgent::Listens { key: key.clone(), listeners });
+                }
+            }
         }
     }
 }

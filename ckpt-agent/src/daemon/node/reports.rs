@@ -10,6 +10,9 @@ use crate::daemon::console::{ConsoleOrder, ConsoleReport};
 use crate::daemon::event::RelayEvent;
 use crate::daemon::relay::Order;
 
+/// Bytes of input that are handed back in one message.
+const MOST_INPUT: usize = 256 * 1024;
+
 impl Node {
     pub(super) fn warn(&self, key: &InstanceKey, text: String) {
         let event = AgentEvent::Warning { text };
@@ -29,6 +32,7 @@ impl Node {
             AgentEvent::Resumed { .. } => self.resume_relays(key),
             AgentEvent::Failed { checkpoint, .. } | AgentEvent::Abandoned { checkpoint } => {
                 self.resume_relays(key);
+                self.to_console(key, ConsoleOrder::Release);
                 self.abandon_copies(key, checkpoint);
             }
             _ => {}
@@ -118,6 +122,18 @@ impl Node {
             ConsoleReport::Piece { offset, stream, bytes } => {
                 let message = FromAgent::Console { key: key.clone(), offset, stream };
                 self.tell_with(message, bytes);
+            }
+            ConsoleReport::Left { checkpoint, bytes, ended } => {
+                let mut pieces = bytes.chunks(MOST_INPUT).peekable();
+                if pieces.peek().is_none() {
+                    let message = FromAgent::InputLeft { key: key.clone(), checkpoint, ended };
+                    self.tell(message);
+                }
+                while let Some(piece) = pieces.next() {
+                    let ended = ended && pieces.peek().is_none();
+                    let message = FromAgent::InputLeft { key: key.clone(), checkpoint, ended };
+                    self.tell_with(message, piece.to_vec());
+                }
             }
             ConsoleReport::Drained { checkpoint, offset } => {
                 self.tell(FromAgent::Drained { key: key.clone(), checkpoint, offset });

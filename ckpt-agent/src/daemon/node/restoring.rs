@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::cluster::InstanceKey;
+use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{FromAgent, OuterSocket, PrepareOrder, Rewire, Skipped};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -115,21 +116,25 @@ impl Node {
             return;
         };
         instance.state = State::Starting;
+        let socket = instance.folder.join(SOCKET);
+        let control = instance.control.clone();
         fault::point("rewire");
         instance.skipped.clone_from(&skipped);
         let setup = Setup {
             key: key.clone(),
             host_name: order.logical_node.to_string(),
             hosts: order.hosts.clone(),
-            socket: instance.folder.join(SOCKET),
+            socket,
             lease_until: self.lease.until(),
             is_root: order.is_root,
             external: order.settings.external,
             user,
             shell: None,
+            // What has moved is told before it goes.
+            watch: self.watch(&order.settings, AddressBook::default()),
         };
         let image = self.parts.folders.instance(&key.job, order.image);
-        let (control, wire) = (instance.control.clone(), self.parts.wire.clone());
+        let wire = self.parts.wire.clone();
         let (events, of) = (self.parts.events.clone(), key.clone());
         tokio::spawn(async move {
             let result = async {
@@ -247,6 +252,7 @@ impl Node {
         instance.ended = adopted.ended;
         instance.end_told = adopted.ended.is_some();
         instance.empty = adopted.empty;
+        instance.listeners.clone_from(&adopted.started.moved);
         instance.relays_lost = lost_with_agent(&instance.record, &adopted);
         self.instances.insert(key.clone(), instance);
         if adopted.touched {

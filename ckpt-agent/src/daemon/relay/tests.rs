@@ -63,7 +63,7 @@ impl Wires {
             name: name.parse().unwrap(),
             address: "127.0.0.1:1".parse().unwrap(),
         });
-        peers.set(known);
+        peers.set(&known);
         let hub = Hub::new(own.clone(), peers);
         let folders = Folders::new("/nonexistent".into());
         let server = Server { hub: hub.clone(), folders, tree: None, busy: Busy::default() };

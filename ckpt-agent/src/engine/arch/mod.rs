@@ -95,6 +95,8 @@ pub trait Architecture {
 
     /// Name as Rust's `target_arch` has it.
     const NAME: &'static str;
+    /// The table of system calls, as filters see it (linux/audit.h, AUDIT_ARCH_*).
+    const AUDIT_ARCH: u32;
     /// Machine code of the instruction that enters the kernel.
     const ENTER_KERNEL: &'static [u8];
     /// Bytes at multiples of which instructions lie.

@@ -9,6 +9,7 @@ use super::super::graph::{
     Credentials, IntervalTimer, PendingSignal, Pid, ProcessNode, ProcessState, ResourceLimit,
     RobustList, Rseq, SignalAction, SignalStack, ThreadImage, to_hex,
 };
+use super::super::late;
 use super::super::proc::read_text;
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
@@ -195,7 +196,8 @@ fn read_words(remote: &mut Remote<'_>, at: u64, count: usize) -> Result<Vec<u64>
         .collect())
 }
 
-/// What a thread tells when asked from inside, and its registers.
+/// What a thread tells when asked from inside, and its registers. `depth`: how many PID namespaces deep it is;
+/// `filters`: how many seccomp filters the init is under.
 ///
 /// # Errors
 /// A seccomp filter is refused; failed calls.
@@ -203,7 +205,7 @@ pub fn ask_thread(
     remote: &mut Remote<'_>,
     scratch: Scratch,
     host_pid: i32,
-    depth: usize,
+    (depth, filters): (usize, u32),
     sleeps: &Sleeps,
 ) -> Result<ThreadImage> {
     let host_tid = remote.thread().tid();
@@ -219,7 +221,10 @@ pub fn ask_thread(
         comm: status.name.clone(),
         refusal: Refusal::new(what, way_out),
     };
-    if status.seccomp.unwrap_or(0) != 0 {
+    // Those of the init were inherited, and are again.
+    if status.seccomp.unwrap_or(0) != 0
+        && late::filters_of(host_pid, host_tid)?.is_none_or(|own| own != filters)
+    {
         return Err(refuse(
             "has a seccomp filter, which cannot be put back",
             "run it without its sandbox",

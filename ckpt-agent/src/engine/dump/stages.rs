@@ -15,6 +15,7 @@ use super::super::graph::{
     ProcessState, RelayEnd, RelayKind, RelayState, RemoteShell,
 };
 use super::super::inodes::segments;
+use super::super::late::{Names, filters_of};
 use super::super::objects::{DumpContext, External, HeldRelay, Object, StdioRole};
 use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
 use super::super::sys::kcmp::{Resource, share};
@@ -72,6 +73,9 @@ pub struct Frozen {
     not_inherited: NotInherited,
     sleeps: Sleeps,
     depth: usize,
+    /// Seccomp filters that the init is under.
+    filters: u32,
+    names: Names,
 }
 
 /// Freezes a job.
@@ -87,11 +91,13 @@ pub fn freeze_job(mut settings: DumpSettings) -> Result<Frozen> {
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
+    let filters = filters_of(settings.init, settings.init)?.unwrap_or(0);
     let sleeps = Sleeps::observe(settings.init)?;
     let stand_ins = standins::find(settings.init, &settings.remote_shells)?;
     let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
     let clocks = clocks::of_process(settings.init)?;
-    Ok(Frozen { job, settings, clocks, not_inherited, sleeps, depth })
+    let names = Names::default();
+    Ok(Frozen { job, settings, clocks, not_inherited, sleeps, depth, filters, names })
 }
 
 /// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, and SysV segments. Reading smaps walks all page tables,
@@ -133,6 +139,11 @@ impl Frozen {
         (self.job.processes.len(), threads)
     }
 
+    /// What the job calls its TCP sockets, where that is not what they are.
+    pub fn set_names(&mut self, names: Names) {
+        self.names = names;
+    }
+
     /// Reads all kernel objects and waits until no byte is under way between two of them.
     ///
     /// # Errors
@@ -150,6 +161,7 @@ impl Frozen {
             cluster: self.settings.cluster,
             machines: std::mem::take(&mut self.settings.machines),
             relays: std::mem::take(&mut self.settings.relays),
+            names: std::mem::take(&mut self.names),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {
@@ -456,7 +468,7 @@ impl Quiesced {
         let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
         let mut inside = process::ask_process(&mut remote)?;
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
-        let (depth, sleeps) = (self.frozen.depth, &self.frozen.sleeps);
+        let (depth, sleeps) = ((self.frozen.depth, self.frozen.filters), &self.frozen.sleeps);
         let leader = process::ask_thread(&mut remote, scratch, host_pid, depth, sleeps)?;
         inside.threads.push(leader);
         drop(remote);
@@ -695,6 +707,21 @@ impl Snapshot {
     /// What is to be written, once.
     pub fn take_data(&mut self) -> Option<SnapshotData> {
         self.data.take()
+    }
+
+    /// Whether the job stands still.
+    pub fn stands(&self) -> bool {
+        self.job.is_some()
+    }
+
+    /// Processes that stand still.
+    pub fn processes(&self) -> usize {
+        self.job.as_ref().map_or(0, |job| job.processes.len())
+    }
+
+    /// Everything has been written: the copies of memory are not needed any more.
+    pub fn drop_ghosts(&mut self) {
+        self.ghosts.clear();
     }
 
     /// Whether all ghosts still hold their memory.

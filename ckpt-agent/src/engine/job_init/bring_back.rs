@@ -1,5 +1,6 @@
 //! Brings a job, or a part of it, back from its image.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use protocol::launch::{RestoreSpec, WindowSize};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{OuterEnd, Pid};
+use super::super::late::{Installed, NamedSocket};
 use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, Standing, restore};
 use super::super::split::PartOrder;
@@ -15,6 +17,8 @@ use super::super::sys::tty;
 use super::UserOrder;
 use super::stage::Connections;
 
+/// Where the stack begins among the fields of struct prctl_mm_map (prctl(2)).
+const START_STACK: usize = 6;
 /// Room for descriptors of the init itself above those of the job.
 const OWN_DESCRIPTORS: u64 = 64;
 
@@ -26,13 +30,20 @@ pub struct Begun {
     pub console: Vec<(StdioRole, OwnedFd)>,
     /// The agent's ends of relays.
     pub outer: Vec<(OuterEnd, OwnedFd)>,
-    /// Listeners that could not have their old addresses.
+    /// Its listening TCP sockets.
     pub moved: Vec<MovedListener>,
+    /// What single sockets are called.
+    pub names: Vec<NamedSocket>,
+    /// Where its processes' stacks begin.
+    pub stacks: HashSet<u64>,
+    /// Its calls for late connections wait for answers.
+    pub watched: Option<Installed>,
     /// It stands still.
     pub standing: Option<Standing>,
 }
 
-/// Rebuilds it up to the moment before it runs.
+/// Rebuilds it up to the moment before it runs. `cluster`: there are other instances; `watch`: late connections are
+/// to be watched.
 ///
 /// # Errors
 /// As [`restore`].
@@ -41,6 +52,7 @@ pub fn bring_back(
     spec: &RestoreSpec,
     part: Option<&PartOrder>,
     connections: Connections,
+    (cluster, watch): (bool, bool),
     user: Option<&UserOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
@@ -57,6 +69,8 @@ pub fn bring_back(
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
     context.part = Some(part);
     context.user = user.cloned();
+    context.cluster = cluster;
+    context.watch = watch;
     for (file, connection) in connections.made {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);
@@ -84,6 +98,9 @@ pub fn bring_back(
         console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),
+        names: std::mem::take(&mut context.names),
+        stacks: image.processes.values().map(|process| process.memory_map[START_STACK]).collect(),
+        watched: context.watched.take(),
         standing: Some(standing),
     })
 }

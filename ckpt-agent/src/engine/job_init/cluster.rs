@@ -4,11 +4,14 @@
 use std::path::PathBuf;
 
 use protocol::agent::ExitKind;
-use protocol::cluster::InstanceKey;
+use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::agent::MovedListener;
+use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::External;
 use serde::{Deserialize, Serialize};
 
 use super::super::graph::{FileId, OuterEnd, Pid, RelayEnd};
+use super::super::late::Watch;
 use super::super::objects::StdioRole;
 
 /// What an init in a cluster is told at its start.
@@ -39,6 +42,9 @@ pub struct ClusterOrder {
     /// not the launcher's, but sides of the shell's relays.
     #[serde(default)]
     pub shell: Option<String>,
+    /// For connections that are made after a move; `None`: they are left alone.
+    #[serde(default)]
+    pub watch: Option<Watch>,
 }
 
 /// A user, as this machine numbers it.
@@ -59,6 +65,9 @@ pub struct Keepsake {
     pub session_directories: Vec<PathBuf>,
     /// What a checkpoint does about connections to outside of the job.
     pub external: External,
+    /// Logical node and machine, if late connections are watched.
+    #[serde(default)]
+    pub watched: Option<(String, NodeName)>,
 }
 
 /// A connection that an agent has made for a restore, sent with its descriptor.
@@ -92,6 +101,10 @@ pub enum Instruction {
         /// Which.
         end: OuterEnd,
     },
+    /// What has moved in the job; replaces what was said before.
+    Book(AddressBook),
+    /// Tell what single sockets are called. Answered by [`super::Report::Names`].
+    Names,
     /// The agent leaves; another one will come.
     HandOver,
     /// End every process, and the init. Also says that the end which was reported is known.
@@ -121,6 +134,9 @@ pub struct Introduction {
     pub ended: Option<ExitKind>,
     /// Whether no process is left.
     pub empty: bool,
+    /// Listening sockets that others must know of.
+    #[serde(default)]
+    pub listeners: Vec<MovedListener>,
     /// What the first agent knew.
     pub keepsake: Keepsake,
     /// Lines for the user.

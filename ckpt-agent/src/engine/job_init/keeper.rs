@@ -17,6 +17,7 @@ use super::super::freeze::{
     FrozenJob, StoppedProcess, freeze, keep_ends, settle_lingering, take_ends,
 };
 use super::super::graph::{OuterEnd, Pid};
+use super::super::late::Late;
 use super::super::restore::Standing;
 use super::super::sys::reap::{Reaped, exit_kind, reap_any};
 use super::bring_back::Begun;
@@ -58,6 +59,8 @@ pub struct Keeper {
     empty: bool,
     /// Copies of what the agent was given.
     kept: Vec<(OuterEnd, OwnedFd)>,
+    /// Answers calls for connections that are made after a move.
+    late: Option<Late>,
     agent: Option<Channel>,
     door: UnixListener,
     lease: Lease,
@@ -81,6 +84,7 @@ impl Keeper {
         order: ClusterOrder,
         keepsake: Keepsake,
         begun: Begun,
+        late: Option<Late>,
         agent: Channel,
         door: UnixListener,
         lease: Lease,
@@ -100,6 +104,7 @@ impl Keeper {
             ended: None,
             empty: false,
             kept: streams.chain(begun.outer).collect(),
+            late,
             agent: Some(agent),
             door,
             lease,
@@ -151,6 +156,10 @@ impl Keeper {
             PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
             PollFd::new(other, PollFlags::POLLIN),
         ];
+        let news = self.late.as_ref().map(|late| {
+            polled.push(PollFd::new(late.news().as_fd(), PollFlags::POLLIN));
+            polled.len() - 1
+        });
         if self.agent.is_none() && self.hold.is_none() && self.next_try.is_none() {
             polled.push(PollFd::new(self.lease.timer(), PollFlags::POLLIN));
         }
@@ -165,7 +174,11 @@ impl Keeper {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(EngineError::system("poll", "the instance", errno)),
         }
-        let called = polled[1].revents().is_some_and(|events| !events.is_empty());
+        let has_come = |at: usize| polled[at].revents().is_some_and(|events| !events.is_empty());
+        let (called, news) = (has_come(1), news.is_some_and(has_come));
+        if news {
+            self.report_listeners();
+        }
         while let Ok(Some(_)) = self.children.read_signal() {}
         match (called, self.agent.is_some()) {
             (false, _) => Ok(Next::GoOn),
@@ -189,6 +202,16 @@ impl Keeper {
             }
             Instruction::Lease { until_ns } => self.lease.renew(until_ns)?,
             Instruction::Touching(touching) => self.touching = touching,
+            Instruction::Book(book) => {
+                if let Some(late) = &self.late {
+                    late.set_book(book);
+                }
+            }
+            Instruction::Names => {
+                let (sockets, unsettled) =
+                    self.late.as_ref().map_or((Vec::new(), false), Late::names);
+                self.report(&Report::Names { sockets, unsettled });
+            }
             Instruction::Close { end } => self.kept.retain(|(known, _)| *known != end),
             Instruction::HandOver => {
                 self.touching = false;
@@ -253,6 +276,7 @@ impl Keeper {
             touched: self.touched,
             ended: self.ended,
             empty: self.empty,
+            listeners: self.late.as_ref().map_or(Vec::new(), Late::listeners),
             keepsake: self.keepsake.clone(),
             warnings: self.warnings.clone(),
         };
@@ -267,6 +291,12 @@ impl Keeper {
     fn report(&self, report: &Report) {
         if let Some(agent) = &self.agent {
             let _ = agent.send(report, &[]);
+        }
+    }
+
+    fn report_listeners(&self) {
+        if let Some(late) = &self.late {
+            self.report(&Report::Listens(late.listeners()));
         }
     }
 

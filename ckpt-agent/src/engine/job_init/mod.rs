@@ -22,6 +22,7 @@ use protocol::launch::{LaunchSpec, RestoreSpec};
 use serde::{Deserialize, Serialize};
 
 use super::graph::{OuterEnd, Pid};
+use super::late::NamedSocket;
 use super::objects::StdioRole;
 use super::split::PartOrder;
 
@@ -78,7 +79,7 @@ pub enum Report {
         root: Option<Pid>,
         /// Which stream each descriptor is.
         console: Vec<StdioRole>,
-        /// Listeners that could not have their old addresses.
+        /// The job's listening TCP sockets.
         #[serde(default)]
         moved: Vec<MovedListener>,
         /// Lines for the user.
@@ -101,6 +102,15 @@ pub enum Report {
     Running,
     /// The first process of an instance has ended; others may go on.
     RootEnded(ExitKind),
+    /// There is one more listening socket of which others must know: all of them.
+    Listens(Vec<MovedListener>),
+    /// What single sockets are called.
+    Names {
+        /// They.
+        sockets: Vec<NamedSocket>,
+        /// Whether a connection has been accepted for a process that has not got it yet.
+        unsettled: bool,
+    },
     /// No process is left in an instance. The init waits for [`Instruction::Kill`].
     Empty,
 }

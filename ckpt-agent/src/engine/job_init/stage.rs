@@ -1,6 +1,6 @@
 //! From the fresh execution of this program to process 1, and process 1's life.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -11,6 +11,7 @@ use nix::unistd::{ForkResult, fork};
 use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, OuterEnd, RelayEnd, RelayKind, stream_relay};
+use super::super::late::{self, Installed, Late};
 use super::super::objects::StdioRole;
 use super::bring_back::{Begun, bring_back};
 use super::channel::Channel;
@@ -192,7 +193,8 @@ fn live_in_cluster(
     let forget = || drop(std::fs::remove_file(&socket));
     let keepsake = order.keepsake.clone();
     match settle(&channel, order, &cluster, &door, connections, boottime) {
-        Ok((begun, lease)) => Keeper::new(cluster, keepsake, begun, channel, door, lease)
+        Ok((mut begun, lease)) => answer_late(&cluster, &mut begun)
+            .and_then(|late| Keeper::new(cluster, keepsake, begun, late, channel, door, lease))
             .and_then(Keeper::serve)
             .map_err(|error| (None, error)),
         Err(error) => {
@@ -216,7 +218,7 @@ fn settle(
     let mut warnings = namespaces::name_host(&cluster.host_name, &cluster.hosts)?;
     warnings.extend(namespaces::mount_own()?);
     let lease = Lease::until(cluster.lease_until_ns, own - boottime)?;
-    let mut begun = begin(order.task, connections, cluster.user.as_ref(), &mut warnings)?;
+    let mut begun = begin(order.task, connections, Some(cluster), &mut warnings)?;
     if let Some(link) = &cluster.shell {
         begun.outer.extend(shell_streams(link, std::mem::take(&mut begun.console)));
     }
@@ -236,24 +238,44 @@ fn settle(
 fn begin(
     task: Task,
     connections: Connections,
-    user: Option<&UserOrder>,
+    cluster: Option<&ClusterOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
+    let user: Option<&UserOrder> = cluster.and_then(|cluster| cluster.user.as_ref());
+    let watch = cluster.is_some_and(|cluster| cluster.watch.is_some());
     match task {
         Task::Launch(spec) => {
+            let watched = if watch { late::install_or_say(warnings) } else { None };
             let (root, console) = launch::launch(&spec, user)?;
             Ok(Begun {
                 root: Some(root.as_raw()),
                 console,
                 outer: Vec::new(),
                 moved: Vec::new(),
+                names: Vec::new(),
+                stacks: HashSet::new(),
+                watched,
                 standing: None,
             })
         }
         Task::Restore { job_dir, spec, part } => {
-            bring_back(&job_dir, &spec, part.as_ref(), connections, user, warnings)
+            let how = (cluster.is_some(), watch);
+            bring_back(&job_dir, &spec, part.as_ref(), connections, how, user, warnings)
         }
     }
+}
+
+/// Starts to answer the calls that wait. It is the init's first thread beside its own: nothing forks any more.
+fn answer_late(order: &ClusterOrder, begun: &mut Begun) -> Result<Option<Late>> {
+    let watched: Option<Installed> = begun.watched.take();
+    let (Some(installed), Some(watch)) = (watched, &order.watch) else { return Ok(None) };
+    let restored = late::Restored {
+        names: std::mem::take(&mut begun.names),
+        listeners: begun.moved.clone(),
+        stacks: std::mem::take(&mut begun.stacks),
+    };
+    let who = (order.host_name.as_str(), &watch.machine);
+    Late::start(installed, who, watch.book.clone(), restored).map(Some)
 }
 
 /// The streams of a program that a remote shell has launched, as sides of the shell's relays.

@@ -12,6 +12,7 @@ use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind,
 };
 use super::super::job_init::UserOrder;
+use super::super::late::{Installed, NamedSocket, Names};
 use super::super::split::{Part, Realisation};
 use super::super::sys::tty;
 use super::tcp::Widened;
@@ -94,6 +95,8 @@ pub struct DumpContext {
     pub cluster: bool,
     /// Addresses of the machines that the job runs on; empty: not known.
     pub machines: BTreeSet<IpAddr>,
+    /// What single TCP sockets are called.
+    pub names: Names,
     /// Receive buffers that are larger than they were until [`super::Room::late`].
     pub widened: Vec<Widened>,
     /// Lines for the user about things that are restored differently.
@@ -245,8 +248,14 @@ pub struct RestoreContext<'a> {
     pub user: Option<UserOrder>,
     /// Connected sockets for [`super::outer_sockets`], made and filled by the agents.
     pub connections: BTreeMap<FileId, OwnedFd>,
-    /// Listeners that could not have their old addresses.
+    /// Listening TCP sockets: where they are.
     pub moved: Vec<MovedListener>,
+    /// What single TCP sockets are called.
+    pub names: Vec<NamedSocket>,
+    /// Late connections are to be watched.
+    pub watch: bool,
+    /// They are.
+    pub watched: Option<Installed>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }
@@ -268,6 +277,9 @@ impl<'a> RestoreContext<'a> {
             user: None,
             connections: BTreeMap::new(),
             moved: Vec::new(),
+            names: Vec::new(),
+            watch: false,
+            watched: None,
             warnings: Vec::new(),
         }
     }

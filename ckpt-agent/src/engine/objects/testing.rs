@@ -161,6 +161,7 @@ impl Dumped {
         let console = std::mem::take(&mut context.console);
         let moved = std::mem::take(&mut context.moved)
             .into_iter()
+            .filter(|listener| listener.logical != listener.actual)
             .map(|listener| (listener.logical, listener.actual))
             .collect();
         Ok(Restored { fds, warnings, console, moved })

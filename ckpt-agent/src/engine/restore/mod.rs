@@ -15,6 +15,7 @@ pub use image::Image;
 use super::error::{EngineError, Result};
 use super::graph::{Credentials, Pid, ProcessImage, RelayEnd, RelayKind, stream_relay};
 use super::inodes;
+use super::late;
 use super::locks;
 use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
 use super::proc::read_maps;
@@ -96,6 +97,11 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     let terminals = terminals_here(image, context);
     let links = make_links(context)?;
     hand_out_streams(context)?;
+    if context.watch {
+        // From here on this process makes none of the calls that are watched; what it forks inherits that they
+        // are.
+        context.watched = late::install_or_say(&mut context.warnings);
+    }
     let pids = {
         let preparation = Preparation { image, context, terminals, links };
         tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {

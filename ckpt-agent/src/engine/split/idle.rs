@@ -72,3 +72,54 @@ fn ancestors(parents: &BTreeMap<Pid, Pid>, pid: Pid) -> Vec<Pid> {
 fn can_be_idle(object: &Object) -> bool {
     matches!(object, Object::Pipe(_) | Object::UnixSocket(_) | Object::TcpSocket(_))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn image(pid: Pid, program: &str, descriptors: &[(i32, u32)]) -> ProcessImage {
+        let descriptors: Vec<_> = descriptors
+            .iter()
+            .map(|(fd, file)| json!({"fd": fd, "file": file, "close_on_exec": false}))
+            .collect();
+        let timer = json!({"value_us": 0, "interval_us": 0});
+        serde_json::from_value(json!({
+            "version": 1, "pid": pid,
+            "executable": {"path": program, "size": 0, "modified_ns": 0},
+            "working_directory": "/", "umask": 0, "nice": 0, "dumpable": 1, "oom_score_adj": 0,
+            "descriptors": descriptors, "actions": [], "pending": [],
+            "interval_timers": [timer, timer, timer], "limits": [],
+            "memory_map": vec![0; 11], "auxv": "", "areas": [], "pages": [], "threads": [],
+        }))
+        .unwrap()
+    }
+
+    fn graph() -> Graph {
+        let node = |pid: Pid, ppid: Pid| json!({"pid": pid, "ppid": ppid, "pgid": pid, "sid": pid, "comm": "", "exit_signal": 17, "state": {"state": "alive"}});
+        let pipe = |number: u32| json!({"flags": 0, "object": {"kind": "pipe", "pipe": number, "size": 4096}});
+        serde_json::from_value(json!({
+            "version": 1, "architecture": "x86_64", "page_size": 4096,
+            "clocks": {"monotonic_ns": 0, "boottime_ns": 0, "realtime_ns": 0}, "vdso": "",
+            "root": 2, "processes": [node(2, 1), node(3, 2)],
+            "files": [pipe(0), pipe(1), pipe(2)], "inodes": [], "blobs": [],
+        }))
+        .unwrap()
+    }
+
+    fn found(parent: &str, own: &[(i32, u32)]) -> Vec<FileId> {
+        let daemon = image(2, parent, &[(1, 0), (5, 1), (6, 2)]);
+        let rank = image(3, "/home/rank", own);
+        idle(&graph(), &[&daemon, &rank]).remove(&3).into_iter().flatten().collect()
+    }
+
+    #[test]
+    fn what_hydra_leaves_is_idle() {
+        let own = [(1, 0), (5, 1), (6, 2), (7, 2)];
+        // A standard stream is meant, and so is what is there under another number, too.
+        assert_eq!(found("/usr/bin/hydra_pmi_proxy", &own), [FileId(1)]);
+        assert_eq!(found("/usr/bin/make", &own), []);
+        assert_eq!(found("/usr/bin/hydra_pmi_proxy", &[(9, 1)]), []);
+    }
+}

@@ -1,11 +1,12 @@
 //! A job's output on its way to the log and to whoever is attached.
 
-use super::Job;
+use super::{Job, State};
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::event::{ClientId, ClusterAction};
 use crate::cluster::shared::Shared;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use protocol::agent::CheckpointNumber;
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{Stream, ToAgent};
 use protocol::cluster::client::Answer;
@@ -36,19 +37,14 @@ pub(in crate::cluster) struct Console {
     may_lack: bool,
     /// Input for the job that could not be passed on yet.
     input: Vec<Vec<u8>>,
+    /// What had not reached the job when it stood still for this checkpoint: of use if it goes on from there.
+    left: (CheckpointNumber, Vec<Vec<u8>>),
     pub(in crate::cluster) window: Option<WindowSize>,
 }
 
 impl Console {
     pub(in crate::cluster) fn at(length: u64, offset: u64) -> Self {
-        Self {
-            length,
-            offset,
-            at_line_start: length == 0,
-            may_lack: false,
-            input: Vec::new(),
-            window: None,
-        }
+        Self { length, offset, at_line_start: length == 0, ..Self::default() }
     }
 
     /// The same, of a log that may lack what the lost coordinator's had.
@@ -99,7 +95,8 @@ impl Job {
         let record = checkpoint.and_then(|number| self.ledger.history.record(number));
         let length = record.map_or(0, |record| record.log_length).min(self.console.length);
         let (window, input) = (self.console.window, std::mem::take(&mut self.console.input));
-        self.console = Console { window, input, ..Console::at(length, 0) };
+        let left = std::mem::take(&mut self.console.left);
+        self.console = Console { window, input, left, ..Console::at(length, 0) };
         shared.act(ClusterAction::CutLog {
             job: self.ledger.id.clone(),
             length,
@@ -193,10 +190,38 @@ impl Job {
         self.pass_input(shared);
     }
 
+    /// Input that has not reached the job.
+    pub(in crate::cluster) fn input_left(
+        &mut self,
+        checkpoint: CheckpointNumber,
+        bytes: Vec<u8>,
+        ended: bool,
+    ) {
+        if self.console.left.0 != checkpoint {
+            self.console.left = (checkpoint, Vec::new());
+        }
+        if !bytes.is_empty() {
+            self.console.left.1.push(bytes);
+        }
+        if ended {
+            self.console.left.1.push(Vec::new());
+        }
+    }
+
+    /// The job goes on from this checkpoint: what had not reached it then comes before what came since.
+    pub(in crate::cluster) fn take_back_input(&mut self, checkpoint: Option<CheckpointNumber>) {
+        let (of, left) = std::mem::take(&mut self.console.left);
+        if checkpoint == Some(of) {
+            self.console.input.splice(0..0, left);
+        }
+    }
+
     /// Hands over what waits, if the job can take it.
     pub(in crate::cluster) fn pass_input(&mut self, shared: &mut Shared) {
         let (Some(key), Some(node)) = (self.root_key(), self.root_node()) else { return };
-        if !self.is_running() || !shared.members.is_connected(&node) {
+        let State::Running(running) = &self.state else { return };
+        // What a job got that is about to go on elsewhere would be lost.
+        if running.machine.is_parked() || !shared.members.is_connected(&node) {
             return;
         }
         for bytes in std::mem::take(&mut self.console.input) {

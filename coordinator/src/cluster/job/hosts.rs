@@ -1,7 +1,7 @@
 //! What names mean inside of a job.
 
 use crate::cluster::job::ledger::Ledger;
-use crate::cluster::members::{Members, Presence};
+use crate::cluster::members::Members;
 use protocol::cluster::NodeName;
 use std::fmt::Write;
 
@@ -26,15 +26,18 @@ pub(super) fn machine_of(
 pub(in crate::cluster) fn content(ledger: &Ledger, members: &Members) -> String {
     let mut text = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n".to_owned();
     for (name, member) in members.iter() {
-        let machine = match member.presence {
-            Presence::Gone => machine_of(name, ledger, members),
-            _ => None,
+        // Late connections find their way from the address that everybody knows.
+        let known = ledger.addresses.get(name).and_then(|known| known.first());
+        let address = match known.filter(|_| ledger.settings().rewire_connect) {
+            Some(known) => *known,
+            None => machine_of(name, ledger, members)
+                .and_then(|machine| members.get(&machine))
+                .map_or(member.profile.address, |member| member.profile.address)
+                .ip()
+                .to_canonical(),
         };
-        let address = machine
-            .and_then(|machine| members.get(&machine))
-            .map_or(member.profile.address, |member| member.profile.address);
         // Writing to a String never fails.
-        let _ = writeln!(text, "{} {name}", address.ip().to_canonical());
+        let _ = writeln!(text, "{address} {name}");
     }
     text
 }

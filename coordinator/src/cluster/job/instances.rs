@@ -7,6 +7,7 @@ use crate::cluster::entry::InstanceRecord;
 use crate::cluster::shared::Shared;
 use protocol::agent::{AgentId, ExitKind};
 use protocol::cluster::NodeName;
+use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{MovedListener, RelayLink, ShellCall, ToAgent};
 use protocol::launch::LaunchSpec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +54,10 @@ pub(in crate::cluster) struct Live {
     /// All that are being launched are among these.
     launching: BTreeSet<AgentId>,
     pub(in crate::cluster) delayed: Vec<Delayed>,
-    /// Listening sockets that are not where the job believes them to be.
+    /// Listening sockets, where they are told.
     pub(in crate::cluster) listeners: Vec<(AgentId, MovedListener)>,
+    /// What has moved, as it was last told.
+    pub(in crate::cluster) book: AddressBook,
     /// How the job's first process ended, and since when its machine says so, where it said that
     /// on connecting: output that was still to come comes after that.
     pub(in crate::cluster) early_end: Option<(ExitKind, u64)>,
@@ -185,6 +188,12 @@ impl Job {
         let nodes = instance.partners.clone();
         let links = instance.links.clone();
         shared.send(&node, ToAgent::Partners { key: key.clone(), nodes });
+        // One that has been started again knows where things are, and learns of listeners anew.
+        let book = self.book(shared);
+        if book != AddressBook::default() {
+            self.live.book.clone_from(&book);
+            shared.send(&node, ToAgent::Addresses { key: key.clone(), book });
+        }
         if !links.is_empty() {
             shared.send(&node, ToAgent::Links { key: key.clone(), links });
         }

@@ -10,6 +10,7 @@ use protocol::cluster::client::RunRequest;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 /// Marks remembered, for a copy of the job's log that ends before the last.
 const MOST_MARKS: usize = 64;
@@ -60,6 +61,8 @@ pub(in crate::cluster) struct Ledger {
     /// Of this epoch, those that have not ended.
     pub(in crate::cluster) instances: BTreeMap<AgentId, InstanceRecord>,
     next_instance: u32,
+    /// The addresses by which its processes know logical nodes.
+    pub(in crate::cluster) addresses: BTreeMap<NodeName, Vec<IpAddr>>,
     /// Of those that shells called for, the ones that run.
     pub(in crate::cluster) launched: BTreeSet<AgentId>,
     /// Where the other sides of its relays were when it began to run.
@@ -77,6 +80,11 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
     /// The last ones of this epoch, the newest last.
     pub(in crate::cluster) marks: Vec<Mark>,
+    /// Why the job stands still behind its newest checkpoint.
+    pub(in crate::cluster) parked: Option<Cause>,
+    /// Machines that were there when the job began, and have been there since, or have had a part of it
+    /// since: the others are newcomers.
+    pub(in crate::cluster) familiar: BTreeSet<NodeName>,
     /// Whether output of this epoch may have been lost with another coordinator's machine.
     pub(in crate::cluster) taken_over: bool,
     least_epoch: Epoch,
@@ -104,6 +112,7 @@ impl Ledger {
             failures: 0,
             instances: BTreeMap::new(),
             next_instance: 1,
+            addresses: BTreeMap::new(),
             launched: BTreeSet::new(),
             links: BTreeMap::new(),
             departed: Vec::new(),
@@ -114,6 +123,8 @@ impl Ledger {
             images: BTreeMap::new(),
             rollbacks: Vec::new(),
             marks: Vec::new(),
+            parked: None,
+            familiar: BTreeSet::new(),
             taken_over: false,
             least_epoch: 1,
             over: None,
@@ -172,12 +183,20 @@ impl Ledger {
                 self.running = false;
                 self.in_flight = None;
                 self.marks.clear();
+                self.parked = None;
                 self.taken_over = false;
                 self.over = None;
             }
             ClusterEntry::Instances { instances, .. } => {
                 for (instance, record) in instances {
                     self.next_instance = self.next_instance.max(instance.0.saturating_add(1));
+                    for ip in &record.addresses {
+                        let known = self.addresses.entry(record.logical_node.clone()).or_default();
+                        if !known.contains(ip) {
+                            known.push(*ip);
+                        }
+                    }
+                    self.familiar.insert(record.node.clone());
                     self.instances.insert(*instance, record.clone());
                 }
             }
@@ -199,7 +218,8 @@ impl Ledger {
                 }
             }
             ClusterEntry::Job { entry, .. } => self.apply_job(entry),
-            ClusterEntry::Committed { record, images, .. } => {
+            ClusterEntry::Committed { record, images, parked, .. } => {
+                self.parked.clone_from(parked);
                 self.history.apply(&Entry::Committed(record.clone()));
                 self.images.insert(record.checkpoint, images.clone());
                 if !self.departed.is_empty() {
@@ -223,6 +243,7 @@ impl Ledger {
             }
             ClusterEntry::JobOver { status, reason, at_ms, .. } => {
                 self.running = false;
+                self.parked = None;
                 self.instances.clear();
                 self.over = Some(Over { status: *status, reason: reason.clone(), at_ms: *at_ms });
             }
@@ -231,6 +252,8 @@ impl Ledger {
             | ClusterEntry::NodeKnown { .. }
             | ClusterEntry::NodeGone { .. }
             | ClusterEntry::NodeRemoved { .. }
+            | ClusterEntry::NodeReadmitted { .. }
+            | ClusterEntry::NodeLeaves { .. }
             | ClusterEntry::JobCreated { .. }
             | ClusterEntry::JobRemoved { .. } => {}
         }

@@ -1,5 +1,6 @@
 //! One job: what the log says of it (`ledger`), and what only this run of the coordinator knows.
 
+pub(super) mod addresses;
 pub(super) mod console;
 pub(super) mod ending;
 pub(super) mod hosts;
@@ -11,7 +12,7 @@ pub(super) mod resting;
 pub(super) mod running;
 pub(super) mod shell;
 
-use super::entry::{ClusterEntry, InstanceRecord};
+use super::entry::{Cause, ClusterEntry, InstanceRecord};
 use super::event::ClientId;
 use super::rollback::Making;
 use super::shared::Shared;
@@ -49,6 +50,14 @@ pub(super) struct Job {
     pub(super) attached: Vec<Attached>,
     /// Machines on which instances of older epochs may still be.
     pub(super) haunted: BTreeSet<NodeName>,
+    /// Why it is to be moved at its next checkpoint, to newcomers.
+    pub(super) joins: Option<Cause>,
+    /// What was found about newcomers, for listings.
+    pub(super) outlook: Option<String>,
+    /// When it may be parked once more, after an attempt that may have failed.
+    pub(super) park_again: Option<u64>,
+    /// Why it could not be made without nodes that are about to go.
+    pub(super) stuck: Option<String>,
     /// Callers who wait for something.
     pub(super) tickets: BTreeMap<Ticket, ClientId>,
     next_ticket: Ticket,
@@ -63,6 +72,10 @@ impl Job {
             console: Console::at(0, 0),
             attached: Vec::new(),
             haunted: BTreeSet::new(),
+            joins: None,
+            outlook: None,
+            park_again: None,
+            stuck: None,
             tickets: BTreeMap::new(),
             next_ticket: 1,
         }
@@ -102,7 +115,11 @@ impl Job {
 
     pub(super) fn instance_settings(&self) -> InstanceSettings {
         let settings = self.ledger.settings();
-        InstanceSettings { external: settings.external, copies: settings.copies }
+        InstanceSettings {
+            external: settings.external,
+            copies: settings.copies,
+            rewire_connect: settings.rewire_connect,
+        }
     }
 
     /// Somebody waits for an answer.

@@ -14,6 +14,9 @@ use std::collections::BTreeSet;
 /// another.
 const SETTLE: u64 = SECOND;
 
+/// From a moment when the job stands still for a checkpoint to the next look, in nanoseconds.
+const LATER: u64 = SECOND / 10;
+
 /// Who only waits.
 #[derive(Debug, Default)]
 pub(in crate::cluster) struct Rest {
@@ -53,7 +56,11 @@ impl Job {
             return;
         }
         let at = *self.live.rest.over_at.get_or_insert(now.nanos.saturating_add(SETTLE));
-        if now.nanos < at || pausing {
+        if now.nanos < at {
+            return;
+        }
+        if pausing {
+            self.live.rest.over_at = Some(now.nanos.saturating_add(LATER));
             return;
         }
         self.live.rest.over_at = None;

@@ -2,7 +2,7 @@
 
 use super::instances::Stage;
 use super::{Job, State};
-use crate::cluster::entry::{ClusterEntry, ImageRecord};
+use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord};
 use crate::cluster::event::Now;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
@@ -11,7 +11,7 @@ use crate::event::{Action, Event, Notice, Ticket};
 use crate::history::Entry;
 use crate::machine::JobMachine;
 use crate::settings::{Interval, SECOND, Settings};
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, Step};
+use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::Answer;
@@ -111,6 +111,15 @@ impl Job {
 
     /// Gives the one-job machine an event and does what it says.
     pub(in crate::cluster) fn feed(&mut self, now: Now, shared: &mut Shared, event: Event) {
+        let begins = match &self.state {
+            State::Running(running) => {
+                running.machine.is_due(now) || matches!(event, Event::Request { .. })
+            }
+            _ => false,
+        };
+        if begins {
+            self.weigh_joining(now, shared);
+        }
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.step(now, event);
             self.obey(now, shared, actions);
@@ -133,8 +142,9 @@ impl Job {
                     }
                 }
                 Action::DrainConsole { checkpoint } => {
+                    let parks = matches!(&self.state, State::Running(r) if r.machine.is_parked());
                     if let (Some(key), Some(node)) = (self.root_key(), self.root_node()) {
-                        shared.send(&node, ToAgent::Drain { key, checkpoint });
+                        shared.send(&node, ToAgent::Drain { key, checkpoint, parks });
                     }
                 }
                 Action::Append(entry) => {
@@ -146,6 +156,14 @@ impl Job {
                 }
                 Action::Reply { ticket, reply } => self.reply(shared, ticket, reply),
                 Action::Notify(notice) => self.notified(now, shared, notice),
+                Action::Parked { .. } => {
+                    let known = self.ledger.parked.clone();
+                    let cause = self.moves_for(&shared.members).or(known);
+                    // Without one, it goes on where it was.
+                    let none = || Cause::Again { reason: "nothing to move for is left".to_owned() };
+                    self.go_on_elsewhere(now, shared, cause.unwrap_or_else(none));
+                    return;
+                }
                 Action::Finish(outcome) => {
                     self.finish(now, shared, outcome);
                     return;
@@ -179,7 +197,10 @@ impl Job {
                     Ok(images) => images,
                     Err(reason) => return Some(Event::RecordFailed { checkpoint, reason }),
                 };
-                let entry = ClusterEntry::Committed { job: job.clone(), record, images };
+                let parks = matches!(&self.state, State::Running(r) if r.machine.is_parked());
+                let none = || Cause::Again { reason: "nothing to move for is left".to_owned() };
+                let parked = parks.then(|| self.moves_for(&shared.members).unwrap_or_else(none));
+                let entry = ClusterEntry::Committed { job: job.clone(), record, images, parked };
                 shared.append_for_checkpoint(entry, &job, epoch, checkpoint);
                 None
             }
@@ -322,6 +343,8 @@ impl Job {
         }
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });
+        self.note_listeners(instance, Vec::new());
+        self.tell_addresses(shared);
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.remove_agent(now, instance);
             self.obey(now, shared, actions);
@@ -341,7 +364,10 @@ impl Job {
     fn notified(&mut self, _now: Now, shared: &mut Shared, notice: Notice) {
         match notice {
             Notice::Committed { record, .. } => {
-                self.mark(shared, &text::committed(&record));
+                // What is behind a checkpoint from which the job goes on at once would be cut off again.
+                if self.ledger.parked.is_none() {
+                    self.mark(shared, &text::committed(&record));
+                }
                 self.keep(shared);
                 if let State::Running(running) = &mut self.state {
                     running.tree.committed();
@@ -351,6 +377,8 @@ impl Job {
             Notice::Abandoned { checkpoint, step, reason, .. } => {
                 let line = format!("checkpoint {checkpoint} abandoned: {step}: {reason}");
                 self.tell_user(shared, &line);
+                // What was kept back while it was to be moved.
+                self.pass_input(shared);
             }
             Notice::Warning(text) => self.tell_user(shared, &format!("warning: {text}")),
             Notice::Ending { signal } => self.mark(shared, &format!("sent signal {signal}")),
@@ -362,13 +390,5 @@ impl Job {
         let message =
             ToAgent::Keep { job: self.ledger.id.clone(), images: self.ledger.kept().into() };
         shared.broadcast(&message);
-    }
-
-    /// The step of the checkpoint in flight.
-    pub(in crate::cluster) fn step_in_flight(&self, now: Now) -> Option<Step> {
-        match &self.state {
-            State::Running(running) => running.machine.in_flight(now).map(|flight| flight.step),
-            _ => None,
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! `ckptd rsh`: processes of a job start further ones on other nodes.
 
 use super::instances::{Delayed, Stage};
-use super::{Job, State, hosts};
+use super::{Job, State, addresses, hosts};
 use crate::cluster::entry::{ClusterEntry, InstanceRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::shared::Shared;
@@ -70,6 +70,7 @@ impl Job {
             logical_node: logical_node.clone(),
             root: false,
             origin: Origin::Shell { caller: call.caller.instance, call: call.call },
+            addresses: addresses::of_machine(&shared.members, &logical_node),
         };
         self.record(
             shared,
@@ -82,6 +83,7 @@ impl Job {
         let deadline = now.nanos.saturating_add(shared.settings.rollback.launch);
         self.live.insert(instance, record, Stage::Launching { deadline }, partners.clone());
         self.hold_while_needed();
+        self.tell_addresses(shared);
         let order = LaunchOrder {
             key: self.key(instance),
             logical_node,
@@ -92,6 +94,7 @@ impl Job {
             settings: self.instance_settings(),
             partners,
             shell: Some(call),
+            book: self.live.book.clone(),
         };
         shared.send(&node, ToAgent::Launch(Box::new(order)));
     }

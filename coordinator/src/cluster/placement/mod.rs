@@ -5,11 +5,16 @@
 //! what was on a machine that is still there stays there, unless the user has pinned numbers;
 //! what departed goes where it finishes first, and no machine gets more than one unit above its
 //! share; among plans that are equal in this, as few bytes as possible are moved; daemons go
-//! where most of their children go.
+//! where most of their children go. With newcomers, what was elsewhere goes there as far as that makes the job's
+//! end come sooner ([`advise`] says whether that pays).
 
+mod advice;
 mod balance;
 mod daemons;
 mod exchange;
+mod level;
+
+pub use advice::{Advice, Outlook, advise};
 
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
@@ -40,6 +45,12 @@ impl Machine {
         let slots = self.slots.max(1);
         let wide = if self.cores == 0 { slots } else { slots.min(self.cores) };
         self.speed.max(1e-6) * f64::from(wide)
+    }
+
+    /// How long it takes where so many processes have the same to do at the same time: none runs on more
+    /// than a core.
+    fn time(&self, load: u32) -> f64 {
+        (f64::from(load) / self.rate()).max(1.0 / self.speed.max(1e-6))
     }
 }
 
@@ -80,6 +91,8 @@ pub enum Why {
     Pinned,
     /// Most of its children are there.
     WithChildren,
+    /// A newcomer has less to do than its machine.
+    Joined,
 }
 
 /// Where every unit goes.
@@ -141,12 +154,35 @@ pub fn misfit(machine: &Machine, wanted: &Requirements) -> Option<String> {
     }
 }
 
-/// Plans.
+/// Plans. `newcomers` get their share of what could stay where it is.
 ///
 /// # Errors
 /// Where an image fits no machine.
-pub fn place(images: &[Image], machines: &[Machine], wishes: &Wishes) -> Result<Plan, NoMachine> {
-    let mut plan = Plan::default();
+pub fn place(
+    images: &[Image],
+    machines: &[Machine],
+    wishes: &Wishes,
+    newcomers: &BTreeSet<NodeName>,
+) -> Result<Plan, NoMachine> {
+    let (mut board, unfit) = prepare(images, machines, wishes)?;
+    board.settle();
+    let moved = board.distribute();
+    board.exchange(&moved);
+    if !newcomers.is_empty() {
+        board.level(&advice::targets(&board, newcomers));
+    }
+    board.place_daemons();
+    Ok(board.plan(unfit))
+}
+
+type Unfit = Vec<(NodeName, AgentId, String)>;
+
+fn prepare<'a>(
+    images: &'a [Image],
+    machines: &'a [Machine],
+    wishes: &Wishes,
+) -> Result<(Board<'a>, Unfit), NoMachine> {
+    let mut unfit = Unfit::new();
     let mut fit = Vec::with_capacity(images.len());
     for image in images {
         let mut row = Vec::with_capacity(machines.len());
@@ -154,11 +190,11 @@ pub fn place(images: &[Image], machines: &[Machine], wishes: &Wishes) -> Result<
             let misfit = misfit(machine, &image.requirements);
             row.push(misfit.is_none());
             if let Some(reason) = misfit {
-                plan.unfit.push((machine.name.clone(), image.instance, reason));
+                unfit.push((machine.name.clone(), image.instance, reason));
             }
         }
         if !row.contains(&true) {
-            let of_image = plan.unfit.iter().filter(|(_, instance, _)| *instance == image.instance);
+            let of_image = unfit.iter().filter(|(_, instance, _)| *instance == image.instance);
             let reasons: Vec<String> =
                 of_image.map(|(name, _, reason)| format!("{name}: {reason}")).collect();
             let reasons =
@@ -169,7 +205,7 @@ pub fn place(images: &[Image], machines: &[Machine], wishes: &Wishes) -> Result<
     }
     let pins =
         machines.iter().map(|machine| wishes.pins.get(&machine.name).copied()).collect::<Vec<_>>();
-    let mut board = Board {
+    let board = Board {
         images,
         machines,
         fit,
@@ -178,22 +214,7 @@ pub fn place(images: &[Image], machines: &[Machine], wishes: &Wishes) -> Result<
         pins,
         own: vec![0; machines.len()],
     };
-    board.settle();
-    let moved = board.distribute();
-    board.exchange(&moved);
-    board.place_daemons();
-    for (index, image) in images.iter().enumerate() {
-        let mut homes = BTreeMap::new();
-        for piece in board.pieces.iter().filter(|piece| piece.image == index) {
-            // Every piece has a home by now: an image without a machine was refused above.
-            let Some((machine, why)) = piece.home else { continue };
-            for unit in &piece.units {
-                homes.insert(*unit, (machines[machine].name.clone(), why));
-            }
-        }
-        plan.homes.insert(image.instance, homes.into_values().collect());
-    }
-    Ok(plan)
+    Ok((board, unfit))
 }
 
 fn pieces(images: &[Image], whole: bool) -> Vec<Piece> {
@@ -221,6 +242,22 @@ fn pieces(images: &[Image], whole: bool) -> Vec<Piece> {
 }
 
 impl Board<'_> {
+    fn plan(&self, unfit: Unfit) -> Plan {
+        let mut plan = Plan { unfit, ..Plan::default() };
+        for (index, image) in self.images.iter().enumerate() {
+            let mut homes = BTreeMap::new();
+            for piece in self.pieces.iter().filter(|piece| piece.image == index) {
+                // Every piece has a home by now: an image without a machine was refused at first.
+                let Some((machine, why)) = piece.home else { continue };
+                for unit in &piece.units {
+                    homes.insert(*unit, (self.machines[machine].name.clone(), why));
+                }
+            }
+            plan.homes.insert(image.instance, homes.into_values().collect());
+        }
+        plan
+    }
+
     fn put(&mut self, piece: usize, machine: usize, why: Why) {
         let load = self.pieces[piece].load;
         self.load[machine] = self.load[machine].saturating_add(load);

@@ -48,6 +48,15 @@ pub(in crate::cluster) struct Making {
     pub(super) outputs: BTreeMap<AgentId, Vec<RelaySide>>,
 }
 
+/// The sides of relays that an instance has.
+#[derive(Debug)]
+pub(in crate::cluster) struct RelayEnds {
+    /// All of them.
+    pub(in crate::cluster) sides: Vec<RelaySide>,
+    /// Those out of which comes what processes have written.
+    pub(in crate::cluster) outputs: Vec<RelaySide>,
+}
+
 /// What an epoch begins with.
 #[derive(Debug)]
 pub(in crate::cluster) struct Beginning {
@@ -69,9 +78,16 @@ impl Beginning {
         cause: Cause,
         checkpoint: Option<CheckpointNumber>,
     ) -> Self {
+        let expected = match &cause {
+            Cause::Join { expected, .. } => Some(*expected),
+            _ => None,
+        };
+        let nodes = Some(cause.nodes()).filter(|nodes| nodes.len() > 1).unwrap_or_default();
         let record = RollbackRecord {
             reason: cause.word().to_owned(),
             node: cause.node().cloned(),
+            nodes,
+            expected,
             checkpoint,
             lost_at_ms: now.unix_ms,
             declared_ms: now.unix_ms,
@@ -94,6 +110,7 @@ impl Job {
         self.haunted.extend(nodes);
         self.haunted.retain(|node| !shared.members.is_gone(node));
         let epoch = self.ledger.next_epoch();
+        let moves = begin.cause.is_move();
         self.record(
             shared,
             ClusterEntry::EpochBegun {
@@ -107,7 +124,8 @@ impl Job {
         );
         self.live = Live::default();
         shared.occupied.remove(&self.ledger.id);
-        self.fail_tickets(shared, "finish what was asked for: the job is being rolled back");
+        let what = if moves { "moved: try again" } else { "rolled back" };
+        self.fail_tickets(shared, &format!("finish what was asked for: the job is being {what}"));
         self.state = State::Making(Box::new(Making {
             stage: Stage::Killing { awaited: self.haunted.clone(), warned: false },
             deadline: Some(now.nanos.saturating_add(shared.settings.rollback.kill)),
@@ -128,6 +146,24 @@ impl Job {
     /// The checkpoint to go back to: the newest committed one on the way to the job as it is.
     pub(in crate::cluster) fn last_checkpoint(&self) -> Option<CheckpointNumber> {
         self.ledger.history.retained(1).last().copied()
+    }
+
+    /// The job stands still behind its newest checkpoint: it goes on from there, on other machines.
+    pub(in crate::cluster) fn go_on_elsewhere(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        cause: Cause,
+    ) {
+        let checkpoint = self.last_checkpoint();
+        let taken = checkpoint.and_then(|number| self.ledger.history.record(number));
+        let since = taken.map_or(now.unix_ms, |record| record.taken_at_ms);
+        let failures = self.ledger.failures;
+        let mut begin = Beginning { failures, ..Beginning::of(now, cause, checkpoint) };
+        begin.record.lost_at_ms = since;
+        self.joins = None;
+        self.take_back_input(checkpoint);
+        self.begin_epoch(now, shared, begin);
     }
 
     /// The job has to go back, for this cause.
@@ -180,7 +216,13 @@ impl Job {
         let State::Making(making) = &mut self.state else { return };
         making.failed_makes += 1;
         making.avoid.extend(node.cloned());
-        if first_run || making.failed_makes >= MOST_FAILED_MAKES {
+        let again = making.failed_makes >= MOST_FAILED_MAKES;
+        if again && !self.leavers_needed(&shared.members).is_empty() {
+            // It could go on where it was, if nobody went.
+            self.stuck = Some(reason.to_owned());
+            self.say(shared, &format!("warning: {reason}"));
+            self.roll_back(now, shared, Cause::Again { reason: reason.to_owned() });
+        } else if first_run || again {
             self.give_up(now, shared, reason);
         } else {
             self.say(shared, &format!("warning: {reason}; trying once more"));
@@ -373,6 +415,9 @@ impl Job {
     fn goes_on(&self, now: Now, cause: &Cause, record: &RollbackRecord) -> String {
         let name = &self.ledger.name;
         let from = match record.checkpoint {
+            Some(number) if record.is_move() => {
+                format!("job {name} goes on from checkpoint {number}, where it stood")
+            }
             Some(number) => {
                 let taken = self.ledger.history.record(number).map(|record| record.taken_at_ms);
                 let age = taken.map_or(String::new(), |taken| {
@@ -384,7 +429,7 @@ impl Job {
         };
         let why = match (record.reason.as_str(), &record.node, cause) {
             ("lost", Some(node), _) => format!(": {node} is gone"),
-            ("leave", Some(node), _) => format!(": {node} leaves"),
+            ("leave" | "join", Some(_), _) => format!(": {}", moved_for(record)),
             (_, _, Cause::Broken { node, reason }) => format!(": {node}: {reason}"),
             _ => String::new(),
         };
@@ -393,5 +438,25 @@ impl Job {
         let without = text::daemons(&self.ledger.departed);
         let without = if without.is_empty() { without } else { format!("; without {without}") };
         format!("{from}{why}{moved}{without}")
+    }
+}
+
+/// Why a job was moved, and what is expected of it.
+pub(in crate::cluster) fn moved_for(record: &RollbackRecord) -> String {
+    let nodes: Vec<&str> = if record.nodes.is_empty() {
+        record.node.iter().map(NodeName::as_str).collect()
+    } else {
+        record.nodes.iter().map(NodeName::as_str).collect()
+    };
+    let names = nodes.join(", ");
+    let one = nodes.len() == 1;
+    match (&record.expected, one) {
+        (Some(expected), _) => format!(
+            "{names} {} joined, {:.2} times as fast expected",
+            if one { "has" } else { "have" },
+            f64::from(expected.faster_permille) / 1e3
+        ),
+        (None, true) => format!("{names} leaves"),
+        (None, false) => format!("{names} leave"),
     }
 }

@@ -14,7 +14,7 @@
 mod departed;
 mod making;
 mod pairing;
-mod plan;
+pub(super) mod plan;
 mod steps;
 
-pub(super) use making::{Beginning, Making};
+pub(super) use making::{Beginning, Making, RelayEnds, moved_for};

@@ -54,10 +54,11 @@ pub(super) fn sockets(ends: &[End]) -> Vec<(usize, usize)> {
     pairs
 }
 
+/// A side of a relay, and the instance that has it.
+pub(super) type Side = (AgentId, RelaySide);
+
 /// The two sides of every relay that has both: ((instance, side), (instance, side)).
-pub(super) fn relays(
-    sides: &BTreeMap<AgentId, Vec<RelaySide>>,
-) -> Vec<((AgentId, RelaySide), (AgentId, RelaySide))> {
+pub(super) fn relays(sides: &BTreeMap<AgentId, Vec<RelaySide>>) -> Vec<(Side, Side)> {
     let mut first: BTreeMap<&str, (AgentId, &RelaySide)> = BTreeMap::new();
     let mut pairs = Vec::new();
     for (instance, of) in sides {
@@ -79,8 +80,8 @@ pub(super) fn relays(
 /// The sides that belong to none of these pairs.
 pub(super) fn lonely(
     sides: &BTreeMap<AgentId, Vec<RelaySide>>,
-    pairs: &[((AgentId, RelaySide), (AgentId, RelaySide))],
-) -> Vec<(AgentId, RelaySide)> {
+    pairs: &[(Side, Side)],
+) -> Vec<Side> {
     let paired: BTreeSet<(AgentId, &RelaySide)> =
         pairs.iter().flat_map(|(one, other)| [(one.0, &one.1), (other.0, &other.1)]).collect();
     sides

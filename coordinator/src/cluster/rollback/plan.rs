@@ -7,7 +7,7 @@ use crate::cluster::members::{Member, Members};
 use crate::cluster::placement::{self, Image, Machine, NoMachine, Wishes};
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
-use protocol::cluster::agent::DEPARTED;
+use protocol::cluster::agent::{DEPARTED, NodeProfile};
 use protocol::cluster::image::{Requirements, Unit};
 use protocol::cluster::settings::Placement;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,17 @@ pub(super) struct Parts {
     pub(super) left_out: Vec<String>,
 }
 
-fn machine(name: &NodeName, member: &Member, busy: u32) -> Machine {
+/// What a machine offers, as a placement asks for it.
+pub(in crate::cluster) fn offer(profile: &NodeProfile) -> Requirements {
+    Requirements {
+        architecture: profile.architecture.clone(),
+        page_size: profile.page_size,
+        vdso: profile.vdso.clone(),
+        features: profile.features.clone(),
+    }
+}
+
+pub(in crate::cluster) fn machine(name: &NodeName, member: &Member, busy: u32) -> Machine {
     let profile = &member.profile;
     Machine {
         name: name.clone(),
@@ -31,18 +41,13 @@ fn machine(name: &NodeName, member: &Member, busy: u32) -> Machine {
         cores: profile.cores,
         speed: member.speed(),
         busy,
-        offer: Requirements {
-            architecture: profile.architecture.clone(),
-            page_size: profile.page_size,
-            vdso: profile.vdso.clone(),
-            features: profile.features.clone(),
-        },
+        offer: offer(profile),
     }
 }
 
 /// Machines that may be used: all that are there but those to be avoided, unless there are no
 /// others.
-pub(super) fn machines(
+pub(in crate::cluster) fn machines(
     members: &Members,
     busy: &BTreeMap<NodeName, u32>,
     avoid: &BTreeSet<NodeName>,
@@ -56,12 +61,40 @@ pub(super) fn machines(
     if good.is_empty() { all } else { good }
 }
 
-/// Plans the instances of an epoch that starts from these images, without those that depart.
+/// What a job's user wants.
+pub(in crate::cluster) fn wishes(ledger: &Ledger) -> Wishes {
+    let settings = ledger.settings();
+    Wishes { whole_nodes: settings.placement == Placement::Node, pins: settings.place.clone() }
+}
+
+/// A checkpoint's images, as a placement wants them.
+pub(in crate::cluster) fn inputs(images: &BTreeMap<AgentId, ImageRecord>) -> Vec<Image> {
+    images
+        .iter()
+        .map(|(instance, image)| input(*instance, image, image.facts.units.clone()))
+        .collect()
+}
+
+fn input(instance: AgentId, image: &ImageRecord, units: Vec<Unit>) -> Image {
+    let processes = image.facts.processes.iter();
+    Image {
+        instance,
+        node: image.node.clone(),
+        holders: image.holders.iter().cloned().collect(),
+        requirements: image.facts.requirements.clone(),
+        units,
+        parents: processes.map(|process| (process.pid, process.parent)).collect(),
+    }
+}
+
+/// Plans the instances of an epoch that starts from these images, without those that depart. Newcomers get a
+/// share of what could stay.
 pub(super) fn parts(
     ledger: &Ledger,
     images: &BTreeMap<AgentId, ImageRecord>,
     machines: &[Machine],
     departing: &Departing,
+    newcomers: &BTreeSet<NodeName>,
 ) -> Result<Parts, NoMachine> {
     let images: BTreeMap<AgentId, &ImageRecord> = images
         .iter()
@@ -75,26 +108,11 @@ pub(super) fn parts(
         let units = image.facts.units.iter();
         units.filter(|unit| !unit.pids.iter().all(|pid| departs(instance, *pid))).cloned().collect()
     };
-    let settings = ledger.settings();
-    let wishes =
-        Wishes { whole_nodes: settings.placement == Placement::Node, pins: settings.place.clone() };
     let inputs: Vec<Image> = images
         .iter()
-        .map(|(instance, image)| Image {
-            instance: *instance,
-            node: image.node.clone(),
-            holders: image.holders.iter().cloned().collect(),
-            requirements: image.facts.requirements.clone(),
-            units: stay(instance, image),
-            parents: image
-                .facts
-                .processes
-                .iter()
-                .map(|process| (process.pid, process.parent))
-                .collect(),
-        })
+        .map(|(instance, image)| input(*instance, image, stay(instance, image)))
         .collect();
-    let plan = placement::place(&inputs, machines, &wishes)?;
+    let plan = placement::place(&inputs, machines, &wishes(ledger), newcomers)?;
     let mut parts = Parts::default();
     let mut number = ledger.next_instance().0;
     for (instance, image) in &images {
@@ -141,6 +159,7 @@ pub(super) fn parts(
                         assignment: assignment.clone(),
                         part,
                     },
+                    addresses: Vec::new(),
                 },
             );
             number = number.saturating_add(1);

@@ -1,17 +1,18 @@
 //! The steps of making an epoch, from the plan to the last instance that runs.
 
 use super::departed::{self, Departing};
-use super::making::Stage;
+use super::making::{RelayEnds, Stage};
 use super::{pairing, plan};
 use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord, InstanceRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::job::instances::Stage as InstanceStage;
-use crate::cluster::job::{Job, State, hosts};
+use crate::cluster::job::{Job, State, addresses, hosts};
 use crate::cluster::rollback::Beginning;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use protocol::agent::{AgentId, CheckpointNumber};
 use protocol::cluster::NodeName;
+use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{
     Fallen, LaunchOrder, MovedListener, OuterSocket, PrepareOrder, RelayLink, RelaySide, Rewire,
     Skipped, ToAgent,
@@ -54,6 +55,7 @@ impl Job {
             logical_node: node.clone(),
             root: true,
             origin: Origin::Run,
+            addresses: addresses::of_machine(&shared.members, &node),
         };
         let instances = BTreeMap::from([(instance, record.clone())]);
         let job = self.ledger.id.clone();
@@ -75,6 +77,7 @@ impl Job {
             settings: self.instance_settings(),
             partners,
             shell: None,
+            book: AddressBook::default(),
         };
         self.enter(Stage::Launching, Some(deadline));
         self.cut_log_back(shared);
@@ -169,8 +172,12 @@ impl Job {
         }
         let State::Making(making) = &self.state else { return };
         let machines = plan::machines(&shared.members, &busy, &making.avoid);
+        let newcomers = match &self.ledger.cause {
+            cause @ Cause::Join { .. } => cause.nodes().into_iter().collect(),
+            _ => BTreeSet::new(),
+        };
         let parts = loop {
-            match plan::parts(&self.ledger, &images, &machines, &departing) {
+            match plan::parts(&self.ledger, &images, &machines, &departing, &newcomers) {
                 Ok(parts) => break parts,
                 // Without daemons that run nowhere the others can go on.
                 Err(error) if departed::is_daemons_only(error.instance, &images) => {
@@ -332,6 +339,7 @@ impl Job {
         let Origin::Image { instance: image, .. } = found.record.origin else { return };
         let Some(checkpoint) = self.ledger.checkpoint else { return };
         let node = found.record.node.clone();
+        shared.members.note_image(&node, &self.ledger.id, image, checkpoint);
         let known = self.ledger.images.get(&checkpoint).and_then(|images| images.get(&image));
         if known.is_some_and(|image| !image.holders.contains(&node)) {
             let job = self.ledger.id.clone();
@@ -432,8 +440,7 @@ impl Job {
         now: Now,
         shared: &mut Shared,
         instance: AgentId,
-        sides: Vec<RelaySide>,
-        outputs: Vec<RelaySide>,
+        ends: RelayEnds,
         listeners: Vec<MovedListener>,
         warnings: Vec<String>,
     ) {
@@ -442,10 +449,10 @@ impl Job {
         if !awaited.remove(&instance) {
             return;
         }
-        making.sides.insert(instance, sides);
-        making.outputs.insert(instance, outputs);
+        making.sides.insert(instance, ends.sides);
+        making.outputs.insert(instance, ends.outputs);
         let complete = awaited.is_empty();
-        self.live.listeners.extend(listeners.into_iter().map(|listener| (instance, listener)));
+        self.note_listeners(instance, listeners);
         for warning in warnings {
             self.say(shared, &format!("warning: {warning}"));
         }
@@ -477,6 +484,7 @@ impl Job {
         }
         let mut fallen = self.fallen(lonely, &outputs);
         self.cut_log_back(shared);
+        self.tell_addresses(shared);
         let awaited = self.live.instances.keys().copied().collect();
         let deadline = now.nanos.saturating_add(shared.settings.rollback.start);
         self.enter(Stage::Starting { awaited }, Some(deadline));
@@ -491,7 +499,7 @@ impl Job {
     /// processes becomes output of the job, everything else is silent.
     fn fallen(
         &mut self,
-        lonely: Vec<(AgentId, RelaySide)>,
+        lonely: Vec<pairing::Side>,
         outputs: &BTreeMap<AgentId, Vec<RelaySide>>,
     ) -> BTreeMap<AgentId, Fallen> {
         if self.ledger.departed.is_empty() {

@@ -18,7 +18,8 @@ use crate::journal::Journal;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
-use protocol::transport::{Outbox, OutboxError};
+use protocol::service::Service;
+use protocol::transport::{Fingerprint, Outbox, OutboxError};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{MutexGuard, PoisonError};
@@ -31,10 +32,17 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 /// What the server's tasks report.
 #[derive(Debug)]
 pub enum Incoming {
+    /// A node has joined with a token.
+    Joined {
+        /// The node.
+        node: NodeName,
+    },
     /// A member's agent has connected; its first message follows.
     Connected {
         /// The node.
         node: NodeName,
+        /// By which certificate.
+        certificate: Fingerprint,
         /// Number of the connection.
         connection: u64,
         /// The way to it.
@@ -198,7 +206,12 @@ impl Driver {
     }
 
     /// Does what the machine says, until it can't, or must not, go on: why.
-    pub async fn run(mut self, mut incoming: mpsc::Receiver<Incoming>) -> Option<Ending> {
+    pub async fn run(
+        mut self,
+        mut incoming: mpsc::Receiver<Incoming>,
+        service: &mut Service,
+    ) -> Option<Ending> {
+        let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
         self.feed(ClusterEvent::Clock);
         self.settle();
         loop {
@@ -206,10 +219,11 @@ impl Driver {
                 return self.ending;
             }
             let deadlines = [self.machine.deadline(), self.patience()];
-            let wait = deadlines.into_iter().flatten().min().map_or(LONGEST_SLEEP, |deadline| {
+            let wait = deadlines.into_iter().flatten().min().map_or(longest_sleep, |deadline| {
                 let nanos = deadline.saturating_sub(self.clock.now().nanos);
-                Duration::from_nanos(nanos).min(LONGEST_SLEEP)
+                Duration::from_nanos(nanos).min(longest_sleep)
             });
+            service.alive();
             let came = tokio::time::timeout(wait, incoming.recv()).await;
             self.clock.round(wait);
             match came {
@@ -234,10 +248,18 @@ impl Driver {
 
     fn take(&mut self, event: Incoming) {
         match event {
-            Incoming::Connected { node, connection, outbox, closer, remote, is_here } => {
+            Incoming::Connected {
+                node,
+                certificate,
+                connection,
+                outbox,
+                closer,
+                remote,
+                is_here,
+            } => {
                 // It may have been turned out since it was let in.
                 let newest = self.links.get(&node).is_none_or(|link| link.connection < connection);
-                if newest && self.admission().is_member(&node) {
+                if newest && self.admission().is_member(&node, &certificate) {
                     tracing::info!("{node} is connected from {remote}");
                     self.replication.gone(&node);
                     self.keepers_changed = true;
@@ -246,6 +268,7 @@ impl Driver {
                     self.links.insert(node, link);
                 }
             }
+            Incoming::Joined { node } => self.feed(ClusterEvent::Invited { node }),
             Incoming::Message { node, connection, message, body } => {
                 if !self.is_current(&node, connection) {
                     return;

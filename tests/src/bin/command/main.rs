@@ -1,6 +1,7 @@
 //! The command as a user meets it: terminals and keys, pipes and files, statuses, listings,
 //! refusals.
 
+mod archives;
 mod files;
 mod listings;
 mod stage;
@@ -38,12 +39,16 @@ const CASES: &[(&str, Case)] = &[
     ("stop-with-checkpoint", listings::stop_with_checkpoint),
     ("refusals", listings::refusals),
     ("launcher-killed", listings::launcher_killed),
+    ("export-and-import", archives::there_and_back),
+    ("hostile-archives", archives::hostile),
+    ("interrupted-import", archives::interrupted),
     ("grown-file", files::grown),
     ("shorter-file", files::shorter),
     ("changed-file", files::changed),
     ("missing-file", files::missing),
     ("terminal-interrupt", terminals::interrupt),
     ("interactive-shell", terminals::interactive_shell),
+    ("top", terminals::top),
     ("terminal-then-pipe", terminals::terminal_then_pipe),
 ];
 

@@ -78,9 +78,13 @@ impl Terminal {
         })
     }
 
+    /// The settings come back all the same.
     fn kill(mut self) -> Result<(), Failure> {
+        let settings = || tcgetattr(self.line.as_fd());
+        until("the terminal is raw", || settings().is_ok_and(|now| now != self.before))?;
         own(self.child.kill())?;
-        own(self.child.wait()).map(drop)
+        own(self.child.wait())?;
+        until("the terminal is put back", || settings().is_ok_and(|now| now == self.before))
     }
 }
 
@@ -127,6 +131,35 @@ pub fn interactive_shell(stage: &Stage) -> Result<(), Failure> {
     }
     terminal.type_in("exit 7\n")?;
     terminal.expect_status(7)?;
+    stage.expect_gone()
+}
+
+/// `ckptd top` shows the job and its checkpoint, and gives the terminal back, whatever ends it.
+pub fn top(stage: &Stage) -> Result<(), Failure> {
+    let running = stage.run(&["sh", "-c", "echo ready; sleep 100"])?;
+    running.wait_for("ready")?;
+    stage.checkpoint()?;
+    let plain = stage.output(&["top"], "")?.expect(0)?;
+    let whole = ["this machine: 1 node, 1 job running", "sleep 100", "checkpoint 1:", "PROCESS"];
+    expect(whole.iter().all(|word| plain.out.contains(word)), || format!("{plain:?}"))?;
+    for end in ["q", "\x1b", "\x03", "signal"] {
+        let mut terminal = Terminal::start(stage, &["top", "--every", "1s"])?;
+        // Only cells that change are drawn: between two words the cursor jumps.
+        terminal.screen.wait_for("sleep")?;
+        terminal.screen.wait_for("checkpoint")?;
+        let code = if end == "signal" {
+            let pid = nix::unistd::Pid::from_raw(terminal.child.id() as i32);
+            nix(nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM))?;
+            143
+        } else {
+            terminal.type_in(end)?;
+            0
+        };
+        terminal.expect_status(code).map_err(|f| Failure(format!("{end:?}: {f}")))?;
+        // Back from the second screen.
+        terminal.screen.wait_for("\x1b[?1049l")?;
+    }
+    running.kill()?;
     stage.expect_gone()
 }
 

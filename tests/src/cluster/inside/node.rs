@@ -36,6 +36,11 @@ pub struct NodeArguments {
     pub hosts: PathBuf,
 }
 
+/// The IPv6 address, and its prefix, of a node with that IPv4 address.
+fn address6(ip: &str) -> String {
+    format!("fd00:c::{ip}/64")
+}
+
 /// Makes the node and waits until nothing of it is left.
 ///
 /// # Errors
@@ -54,6 +59,10 @@ pub fn run(node: &NodeArguments) -> Result<(), InsideError> {
     let cable = ["type", "veth", "peer", "name", &node.port, "netns", &hub];
     program(&[&["ip", "link", "add", "eth0"][..], &cable].concat())?;
     program(&["ip", "address", "add", &node.address, "dev", "eth0"])?;
+    if let Some((ip, _)) = node.address.split_once('/') {
+        // A kernel without IPv6 has none; tests that need it say so.
+        let _ = program(&["ip", "address", "add", &address6(ip), "dev", "eth0", "nodad"]);
+    }
     program(&["ip", "link", "set", "eth0", "up"])?;
     let files = mounts::Files { disk: &node.disk, shared: &node.shared, hosts: &node.hosts };
     let own = call("find this program", std::env::current_exe())?;

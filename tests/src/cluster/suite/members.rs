@@ -145,6 +145,27 @@ fn tokens(stage: &Stage) -> Result<(), Failure> {
     let mut agent = ckptd.join(3, &good, "node3")?;
     let joined = ckptd.wait_for_members(&[3]);
     joined.map_err(|failure| agent.explain(&failure))?;
+    // Turned out, it is out; invited again, it is in.
+    let removed = ckptd.coordinator_node().run(&["ckptd", "nodes", "--remove", "node3"], &[])?;
+    check(removed.status == 0, || format!("nodes --remove: {}", removed.stderr))?;
+    let status = agent.wait(LIMIT)?;
+    check(status == 125 && agent.errors().contains("turned out"), || {
+        agent.explain(&Failure(format!("the agent that was turned out ended with {status}"))).0
+    })?;
+    let mut agent = ckptd.join(3, &good, "node3")?;
+    let status = agent.wait(LIMIT)?;
+    check(status == 125, || format!("with its old certificate and token: {status}"))?;
+    let invited = ckptd.new_token(&["--uses", "1"])?;
+    let mut agent = ckptd.join(3, &invited, "node3")?;
+    let joined = ckptd.wait_for_members(&[3]);
+    joined.map_err(|failure| agent.explain(&failure))?;
+    agent.kill();
+    // Also for a coordinator that is started again.
+    ckptd.kill_coordinator()?;
+    ckptd.start_coordinator()?;
+    let mut agent = ckptd.join(3, &invited, "node3")?;
+    let joined = ckptd.wait_for_members(&[3]);
+    joined.map_err(|failure| agent.explain(&failure))?;
     agent.kill();
     Ok(())
 }

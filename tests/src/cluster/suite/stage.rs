@@ -43,10 +43,15 @@ impl Stage {
                 programs.push(program);
             }
         }
-        let source = tests.join("nqueens/nqueens.c");
-        for (compiler, name) in [("mpicc.openmpi", "nqueens"), ("mpicc.mpich", "nqueens.mpich")] {
+        let queens = tests.join("nqueens/nqueens.c");
+        let exchange = tests.join("exchange/exchange.c");
+        for (compiler, source, name) in [
+            ("mpicc.openmpi", &queens, "nqueens"),
+            ("mpicc.mpich", &queens, "nqueens.mpich"),
+            ("mpicc.openmpi", &exchange, "exchange"),
+        ] {
             let program = workspace.programs.join(name);
-            build::compile(compiler, &["-O2"], &[&source], &program)
+            build::compile(compiler, &["-O2"], &[source], &program)
                 .map_err(|e| Failure(e.to_string()))?;
             programs.push(program);
         }

@@ -52,6 +52,8 @@ impl Architecture for Aarch64 {
     type Registers = Registers;
 
     const NAME: &'static str = "aarch64";
+    /// EM_AARCH64, 64 bits, little-endian.
+    const AUDIT_ARCH: u32 = 0xc000_00b7;
     const ENTER_KERNEL: &'static [u8] = &0xd400_0001u32.to_le_bytes();
     const CODE_ALIGNMENT: usize = INSTRUCTION as usize;
     // x19: table, x20: count. The kernel clobbers only x0.

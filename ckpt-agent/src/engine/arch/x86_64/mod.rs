@@ -25,6 +25,8 @@ impl Architecture for X86_64 {
     type Registers = Registers;
 
     const NAME: &'static str = "x86_64";
+    /// EM_X86_64, 64 bits, little-endian.
+    const AUDIT_ARCH: u32 = 0xc000_003e;
     const ENTER_KERNEL: &'static [u8] = &[0x0f, 0x05];
     // rbx: table, r12: count. The kernel clobbers only rax, rcx and r11.
     const BATCH: &'static [u8] = &[

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use protocol::cluster::agent::MovedListener;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
@@ -142,9 +141,7 @@ pub(super) fn bound(
                 if let Some(error) = first {
                     let now = socket.local_addr().ok().and_then(|now| now.as_socket());
                     let now = now.unwrap_or(candidate);
-                    if context.cluster && of_job {
-                        context.moved.push(MovedListener { logical: at, actual: now });
-                    } else if !context.cluster && purpose != Purpose::Idle {
+                    if !context.cluster && purpose != Purpose::Idle {
                         context.warn(format!(
                             "address {at} can't be had ({error}): the socket is at {now} now"
                         ));
@@ -306,7 +303,7 @@ pub(super) fn forget_port_range(socket: &Socket) {
 }
 
 /// The same address in the family of the socket that is to connect to it.
-fn reachable(target: SocketAddr, v6: bool) -> SocketAddr {
+pub(super) fn reachable(target: SocketAddr, v6: bool) -> SocketAddr {
     match (target.ip(), v6) {
         (IpAddr::V4(ip), true) => SocketAddr::new(ip.to_ipv6_mapped().into(), target.port()),
         (IpAddr::V6(ip), false) => match ip.to_canonical() {

@@ -29,12 +29,14 @@ pub use outer::{OuterSocket, outer_sockets};
 pub use widened::Widened;
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId};
+use super::super::late::{Name, cookie_of};
 use super::super::sys::sockopt;
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved};
@@ -50,10 +52,17 @@ pub struct TcpSocket {
     /// Its address, if it has a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<SocketAddr>,
+    /// What the job calls it, where that is not its address or its peer's.
+    #[serde(default, skip_serializing_if = "is_as_it_is")]
+    pub name: Name,
     /// What it is in.
     pub state: TcpState,
     /// Options and buffer sizes.
     pub options: SocketOptions,
+}
+
+fn is_as_it_is(name: &Name) -> bool {
+    *name == Name::default()
 }
 
 /// What a TCP socket is in the middle of.
@@ -189,7 +198,7 @@ impl Room for TcpSocket {
             && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
     }
 
-    fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+    fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
         if sockopt::get_bytes(&probe.copy, libc::IPPROTO_TCP, TCP_ULP, 16)
             .is_ok_and(|name| !name.is_empty())
         {
@@ -241,7 +250,13 @@ impl Room for TcpSocket {
                 Err(_) => TcpState::Idle,
             },
         };
-        Ok(Self { v6, local, state, options })
+        let peer = match &state {
+            TcpState::Connected(connection) => Some(connection.peer),
+            _ => None,
+        };
+        let name = cookie_of(probe.copy.as_fd())
+            .map_or(Name::default(), |cookie| context.names.name(cookie, local, peer));
+        Ok(Self { v6, local, name, state, options })
     }
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {

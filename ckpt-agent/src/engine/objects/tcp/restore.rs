@@ -8,10 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use socket2::{SockRef, Socket};
+use protocol::cluster::agent::MovedListener;
+use socket2::{SockAddr, SockRef, Socket};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{BlobId, FileId};
+use super::super::super::late::{Name, NamedSocket, cookie_of};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{
     Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer,
@@ -63,6 +65,9 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
             return Err(EngineError::Damaged(format!("TCP socket {} has no end", saved.id.0)));
         };
         finish(saved.object, &fd, context);
+        if context.cluster {
+            name(saved.object, &fd, context);
+        }
         context.park(saved.id, fd)?;
     }
     Ok(())
@@ -164,6 +169,38 @@ fn link(a: (End, Address), b: (End, Address), servers: &BTreeSet<u16>) -> Link {
     Link { server, client }
 }
 
+/// Remembers what the job calls a socket, and tells where its listeners are.
+fn name(saved: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
+    let socket = SockRef::from(fd);
+    let now = |address: std::io::Result<SockAddr>| address.ok()?.as_socket();
+    let (local, peer) = (now(socket.local_addr()), now(socket.peer_addr()));
+    let differs = |name: Option<SocketAddr>, now: Option<SocketAddr>| {
+        let same = |at: SocketAddr| (at.ip().to_canonical(), at.port());
+        name.filter(|name| now.is_some_and(|now| same(*name) != same(now)))
+    };
+    let known_local = saved.name.local.or(saved.local);
+    let known_peer = saved.name.peer.or(saved.connection().map(|connection| connection.peer));
+    let name = Name {
+        local: differs(known_local, local),
+        peer: differs(known_peer, peer),
+        plain: saved.name.plain && saved.local.map(|at| at.ip()) == local.map(|at| at.ip()),
+    };
+    if let Some(cookie) = cookie_of(fd.as_fd()).filter(|_| name != Name::default()) {
+        context.names.push(NamedSocket { cookie, name });
+    }
+    if let (TcpState::Listening { .. }, Some(logical), Some(actual)) =
+        (&saved.state, known_local, local)
+    {
+        context.moved.push(MovedListener { logical, actual });
+    }
+}
+
+/// Where a socket without a connection is to be: where the job believes it to be, if that can be had.
+fn believed(socket: &TcpSocket) -> Address {
+    let at = socket.name.local.or(socket.local).map(|at| make::reachable(at, socket.v6));
+    Address { at, ..address(socket) }
+}
+
 fn listeners_and_idle(
     all: &[Saved<'_, TcpSocket>],
     made: &mut Made,
@@ -175,7 +212,7 @@ fn listeners_and_idle(
             TcpState::Idle => None,
             _ => continue,
         };
-        let address = address(saved.object);
+        let address = believed(saved.object);
         let purpose = if backlog.is_some() { Purpose::Listening } else { Purpose::Idle };
         let socket = make::bound(&address, purpose, context)?;
         // Of a listener: what its connections will start with.

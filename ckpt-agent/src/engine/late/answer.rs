@@ -1,0 +1,530 @@
+//! What is done about each call.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use protocol::cluster::addresses::PortRange;
+use protocol::cluster::agent::MovedListener;
+
+use super::super::proc::read_text;
+use super::super::sys::pidfd::PidFd;
+use super::super::sys::poll::poll_one;
+use super::super::sys::sockopt;
+use super::super::trace::ProcessMemory;
+use super::book::{Book, Dial};
+use super::calls::without_waiting;
+use super::filter::Pass;
+use super::notify::{Listener, Notification};
+use super::serve::Shared;
+use super::sockaddr::{self, canonical};
+
+/// TCP_CLOSE (include/net/tcp_states.h): neither connected nor listening.
+const CLOSED: u8 = 7;
+/// TCP_LISTEN, as /proc/net/tcp shows it.
+const LISTENING: &str = "0A";
+/// Ports below this one are for those who have a right to them (ip(7)): the init must not lend its own.
+const FIRST_FREE_PORT: u16 = 1024;
+/// How long a call waits for news that must be on their way.
+const NEWS: Duration = Duration::from_millis(500);
+
+/// What becomes of a call.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It goes on in the kernel as it was made.
+    GoOn,
+    /// It is done.
+    Done(Result<i64, Errno>),
+    /// It has got this connection from that listening socket.
+    Accepted {
+        /// The connection.
+        socket: OwnedFd,
+        /// With SOCK_CLOEXEC.
+        close_on_exec: bool,
+        /// The listening socket's cookie.
+        listener: u64,
+    },
+    /// It is looked at again.
+    Later(Later),
+}
+
+/// When a call is looked at again.
+#[derive(Debug)]
+pub enum Later {
+    /// When this listening socket has a connection.
+    Readable(OwnedFd),
+    /// When the book has changed, or after so long.
+    News(Duration),
+}
+
+/// A TCP socket of a process.
+struct Target {
+    copy: OwnedFd,
+    cookie: u64,
+    v6: bool,
+}
+
+/// Knows what the job's sockets are.
+pub struct Answerer {
+    pub(super) listener: Arc<Listener>,
+    pass: Pass,
+    shared: Arc<Shared>,
+    /// What has been done for a call whose thread was stopped before it heard of that: it will make the same call
+    /// again. By socket and call.
+    unheard: HashMap<(u64, i64), i64>,
+    /// Accepted for a call whose thread was stopped, by listening socket.
+    unheard_connections: Vec<(u64, OwnedFd)>,
+    /// For the next search of a port.
+    next_port: u16,
+    /// Where the stacks begin of processes that were restored: their children have the same until they execute
+    /// another program.
+    stacks: HashSet<u64>,
+}
+
+impl Answerer {
+    pub(super) fn new(
+        listener: Arc<Listener>,
+        pass: Pass,
+        shared: Arc<Shared>,
+        stacks: HashSet<u64>,
+    ) -> Self {
+        Self {
+            listener,
+            pass,
+            shared,
+            unheard: HashMap::new(),
+            unheard_connections: Vec::new(),
+            next_port: 0,
+            stacks,
+        }
+    }
+
+    /// Decides. `waited`: what it waited for has not come.
+    pub fn judge(&mut self, call: &Notification, waited: bool) -> Verdict {
+        let Some(book) = self.shared.busy_book() else { return Verdict::GoOn };
+        // Whatever can't be looked at is the kernel's.
+        let Some(target) = target_of(call) else { return Verdict::GoOn };
+        if !self.listener.is_valid(call.id) {
+            return Verdict::GoOn;
+        }
+        if let Some(result) = self.unheard.remove(&(target.cookie, call.number)) {
+            return Verdict::Done(Ok(result));
+        }
+        let verdict = match call.number {
+            libc::SYS_bind => self.bind(call, &target, &book),
+            libc::SYS_connect => self.connect(call, &target, &book, waited),
+            libc::SYS_listen => self.listen(call, &target, &book, waited),
+            libc::SYS_getsockname => self.tell(call, &target, true),
+            libc::SYS_getpeername => self.tell(call, &target, false),
+            libc::SYS_accept | libc::SYS_accept4 => self.accept(call, target),
+            _ => None,
+        };
+        verdict.unwrap_or(Verdict::GoOn)
+    }
+
+    /// The thread of a call has not heard what was done for it.
+    pub fn unheard(&mut self, call: &Notification, result: i64) {
+        let remembered = matches!(call.number, libc::SYS_bind | libc::SYS_connect);
+        if let Some(target) = target_of(call).filter(|_| remembered) {
+            self.unheard.insert((target.cookie, call.number), result);
+        }
+    }
+
+    /// The thread of a call has not got the connection that was accepted for it.
+    pub fn unheard_connection(&mut self, listener: u64, socket: OwnedFd) {
+        self.unheard_connections.push((listener, socket));
+        self.shared.set_unheard(self.unheard_connections.len());
+    }
+
+    fn take_unheard(&mut self, listener: u64) -> Option<OwnedFd> {
+        let at = self.unheard_connections.iter().position(|(of, _)| *of == listener)?;
+        let (_, socket) = self.unheard_connections.remove(at);
+        self.shared.set_unheard(self.unheard_connections.len());
+        Some(socket)
+    }
+
+    // --- bind ---
+
+    fn bind(&mut self, call: &Notification, target: &Target, book: &Book) -> Option<Verdict> {
+        let raw = sockaddr::with_family(read_address(call)?, target.v6);
+        let asked = sockaddr::parse(&raw)?;
+        let (fd, port) = (target.copy.as_fd(), asked.port());
+        if port != 0 && port < FIRST_FREE_PORT {
+            return None;
+        }
+        let is_held = |here: Option<u16>| here.is_none_or(is_listening);
+        if port != 0 && book.holders(asked).any(is_held) {
+            return Some(Verdict::Done(Err(Errno::EADDRINUSE)));
+        }
+        let Some(away) = book.away() else {
+            return self.bind_at_home(&raw, asked, target, book);
+        };
+        let here = away.here(asked.ip());
+        if here.is_none() && (away.is_machines_own(asked.ip()) || !self.has_moved(call.tid)) {
+            self.shared.rename(target.cookie, |name| name.plain = true);
+            return None;
+        }
+        if here.is_none() && !asked.ip().is_unspecified() {
+            return None;
+        }
+        // Any port of the logical node's may be somebody else's on this machine, or become so: it is only a name.
+        let ip = here.unwrap_or(asked.ip());
+        let at = |port| sockaddr::rewrite(&raw, SocketAddr::new(ip, port));
+        let bound = self.bind_in(fd, away.source, at);
+        if bound.is_ok() && (port != 0 || here.is_some()) {
+            let got = self.pass.local(fd).map_or(0, |local| local.port());
+            let local = SocketAddr::new(asked.ip(), if port == 0 { got } else { port });
+            self.shared.rename(target.cookie, |name| name.local = Some(local));
+        }
+        Some(Verdict::Done(bound.map(|()| 0)))
+    }
+
+    /// A port that a logical node has which was brought here is free for the one whose machine this is.
+    fn bind_at_home(
+        &self,
+        raw: &[u8],
+        asked: SocketAddr,
+        target: &Target,
+        book: &Book,
+    ) -> Option<Verdict> {
+        if asked.port() == 0 || !book.is_guests_port(asked.port()) {
+            return None;
+        }
+        let fd = target.copy.as_fd();
+        let mut bound = self.pass.bind(fd, raw);
+        if bound == Err(Errno::EADDRINUSE) && !is_own_port(asked.port()) {
+            let any = sockaddr::rewrite(raw, SocketAddr::new(asked.ip(), 0))?;
+            bound = self.pass.bind(fd, &any);
+            if bound.is_ok() {
+                self.shared.rename(target.cookie, |name| name.local = Some(asked));
+            }
+        }
+        Some(Verdict::Done(bound.map(|()| 0)))
+    }
+
+    /// Whether a thread's process has come from another machine, or descends from one that has: it knows the addresses
+    /// of its logical node. One that has executed a program since sees those of the machine.
+    fn has_moved(&self, tid: i32) -> bool {
+        let text = read_text(&format!("/proc/{tid}/stat")).ok().flatten();
+        text.as_deref().and_then(start_of_stack).is_some_and(|stack| self.stacks.contains(&stack))
+    }
+
+    /// Binds to a port that tells whose connections come from there; where none is left, to any.
+    fn bind_in(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        source: PortRange,
+        at: impl Fn(u16) -> Option<Vec<u8>>,
+    ) -> Result<(), Errno> {
+        for _ in 0..source.count {
+            let port = source.first + self.next_port % source.count;
+            self.next_port = self.next_port.wrapping_add(1);
+            let address = at(port).ok_or(Errno::EADDRNOTAVAIL)?;
+            match self.pass.bind(fd, &address) {
+                Err(Errno::EADDRINUSE) => {}
+                other => return other,
+            }
+        }
+        self.pass.bind(fd, &at(0).ok_or(Errno::EADDRNOTAVAIL)?)
+    }
+
+    // --- connect ---
+
+    fn connect(
+        &mut self,
+        call: &Notification,
+        target: &Target,
+        book: &Book,
+        waited: bool,
+    ) -> Option<Verdict> {
+        let raw = read_address(call)?;
+        let asked = sockaddr::parse(&raw)?;
+        let fd = target.copy.as_fd();
+        // On its way, connected or listening: the kernel says so, or waits.
+        if tcp_state(fd)? != CLOSED {
+            return None;
+        }
+        let to = match book.dial(asked) {
+            Dial::AsAsked => None,
+            Dial::To(to) => Some(to),
+            Dial::Unsure(_) if !waited => return Some(Verdict::Later(Later::News(NEWS))),
+            Dial::Unsure(to) => Some(to).filter(|to| *to != canonical(asked)),
+        };
+        self.shared.forget_peer(target.cookie);
+        if !asked.ip().to_canonical().is_loopback() {
+            self.say_who_calls(call, target, book);
+        }
+        let to = to?;
+        let address = sockaddr::rewrite(&raw, to)?;
+        self.shared.rename(target.cookie, |name| name.peer = Some(asked));
+        let is_patient = !is_non_blocking(fd)?;
+        Some(match without_waiting(fd, || self.pass.connect(fd, &address)) {
+            Ok(()) => Verdict::Done(Ok(0)),
+            // The kernel lets the process wait for a connection that is under way, whatever address it names
+            // (net/ipv4/af_inet.c, __inet_stream_connect).
+            Err(Errno::EINPROGRESS) if is_patient => Verdict::GoOn,
+            Err(errno) => Verdict::Done(Err(errno)),
+        })
+    }
+
+    /// A process that has moved connects from a port by which it is known.
+    fn say_who_calls(&mut self, call: &Notification, target: &Target, book: &Book) {
+        let Some(source) = book.away().map(|away| away.source) else { return };
+        let fd = target.copy.as_fd();
+        if !self.pass.local(fd).is_ok_and(|local| local.port() == 0) {
+            return;
+        }
+        if !self.has_moved(call.tid) {
+            self.shared.rename(target.cookie, |name| name.plain = true);
+            return;
+        }
+        let any: IpAddr = match target.v6 {
+            true => Ipv6Addr::UNSPECIFIED.into(),
+            false => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        // Where it fails it connects from where it can.
+        let _ = self
+            .bind_in(fd, source, |port| sockaddr::encode(target.v6, SocketAddr::new(any, port)));
+    }
+
+    // --- listen ---
+
+    fn listen(
+        &mut self,
+        call: &Notification,
+        target: &Target,
+        book: &Book,
+        waited: bool,
+    ) -> Option<Verdict> {
+        let fd = target.copy.as_fd();
+        if let Err(errno) = self.pass.listen(fd, call.arguments[1] as i32) {
+            return Some(Verdict::Done(Err(errno)));
+        }
+        let actual = self.pass.local(fd).ok()?;
+        let name = self.shared.name(target.cookie, Some(actual), None);
+        let logical = name.local.unwrap_or(actual);
+        let has_moved = logical.port() != actual.port();
+        if has_moved || book.away().is_some() || book.is_split() {
+            let listener = MovedListener { logical, actual };
+            self.shared.announce(listener);
+            // Before anybody can hear of it in another way.
+            if (has_moved || book.is_split()) && !waited && !book.has(listener) {
+                return Some(Verdict::Later(Later::News(NEWS)));
+            }
+        }
+        Some(Verdict::Done(Ok(0)))
+    }
+
+    // --- names ---
+
+    fn tell(&self, call: &Notification, target: &Target, own: bool) -> Option<Verdict> {
+        let fd = target.copy.as_fd();
+        let local = self.pass.local(fd).ok();
+        let peer = if own { None } else { Some(self.pass.peer(fd).ok()?) };
+        let name = self.shared.name(target.cookie, local, peer);
+        let told = if own { name.local } else { name.peer }?;
+        self.write_address(call, [1, 2], target.v6, told)?;
+        Some(Verdict::Done(Ok(0)))
+    }
+
+    /// Writes an address where the call wants it: pointer and pointer to the length are these arguments.
+    fn write_address(
+        &self,
+        call: &Notification,
+        [address, length]: [usize; 2],
+        v6: bool,
+        told: SocketAddr,
+    ) -> Option<()> {
+        let bytes = sockaddr::encode(v6, told)?;
+        let mut memory = ProcessMemory::of(call.tid);
+        let mut room = [0; 4];
+        memory.read(call.arguments[length], &mut room).ok()?;
+        let room = usize::try_from(i32::from_ne_bytes(room)).ok()?;
+        if !self.listener.is_valid(call.id) {
+            return None;
+        }
+        memory.write(call.arguments[address], bytes.get(..room).unwrap_or(&bytes)).ok()?;
+        memory.write(call.arguments[length], &(bytes.len() as u32).to_ne_bytes()).ok()
+    }
+
+    // --- accept ---
+
+    fn accept(&mut self, call: &Notification, target: Target) -> Option<Verdict> {
+        let flags = if call.number == libc::SYS_accept4 { call.arguments[3] as i32 } else { 0 };
+        let fd = target.copy.as_fd();
+        let socket = match self.take_unheard(target.cookie) {
+            Some(socket) => socket,
+            None => {
+                let ready = poll_one(fd, libc::POLLIN, Duration::ZERO).ok()?;
+                if ready & libc::POLLIN == 0 && ready != 0 {
+                    return None;
+                }
+                match self.pass.accept(fd, flags & libc::SOCK_NONBLOCK) {
+                    Ok(socket) => socket,
+                    Err(Errno::EAGAIN) if is_non_blocking(fd)? => {
+                        return Some(Verdict::Done(Err(Errno::EAGAIN)));
+                    }
+                    Err(Errno::EAGAIN) => {
+                        return Some(Verdict::Later(Later::Readable(target.copy)));
+                    }
+                    Err(errno) => return Some(Verdict::Done(Err(errno))),
+                }
+            }
+        };
+        let close_on_exec = flags & libc::SOCK_CLOEXEC != 0;
+        let accepted = Verdict::Accepted { close_on_exec, listener: target.cookie, socket };
+        let Verdict::Accepted { socket, .. } = &accepted else { return None };
+        let plain = self.shared.name(target.cookie, None, None).plain;
+        if let Some(cookie) = cookie_of(socket.as_fd()).filter(|_| plain) {
+            self.shared.rename(cookie, |name| name.plain = true);
+        }
+        // A peer that has gone again has no address any more: the kernel would tell its old one.
+        if let (Ok(peer), Some(cookie)) =
+            (self.pass.peer(socket.as_fd()), cookie_of(socket.as_fd()))
+        {
+            let name = self.shared.name(cookie, None, Some(peer));
+            self.write_address(call, [1, 2], target.v6, name.peer.unwrap_or(peer));
+        }
+        Some(accepted)
+    }
+}
+
+fn target_of(call: &Notification) -> Option<Target> {
+    let process = PidFd::open(call.tid).or_else(|error| {
+        let status = read_text(&format!("/proc/{}/status", call.tid)).ok().flatten();
+        let leader = status.as_deref().and_then(thread_group);
+        leader.map_or(Err(error), PidFd::open)
+    });
+    let copy = process.ok()?.descriptor(call.arguments[0] as i32).ok()?;
+    let option = |name| sockopt::get_int(&copy, libc::SOL_SOCKET, name).ok();
+    let v6 = match option(libc::SO_DOMAIN)? {
+        libc::AF_INET => false,
+        libc::AF_INET6 => true,
+        _ => return None,
+    };
+    if option(libc::SO_PROTOCOL)? != libc::IPPROTO_TCP {
+        return None;
+    }
+    let cookie = cookie_of(copy.as_fd())?;
+    Some(Target { copy, cookie, v6 })
+}
+
+/// Field 28 of /proc/PID/stat (proc(5)).
+fn start_of_stack(stat: &str) -> Option<u64> {
+    let stack = stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(25)?.parse().ok()?;
+    // 0 and 1 are told to those who may not know.
+    Some(stack).filter(|stack| *stack > 1)
+}
+
+/// Whether anybody on this machine listens at that port.
+fn is_listening(port: u16) -> bool {
+    sockets_at(port).iter().any(|(state, _)| state == LISTENING)
+}
+
+fn thread_group(status: &str) -> Option<i32> {
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// SO_COOKIE. `None`: no socket.
+pub fn cookie_of(fd: BorrowedFd<'_>) -> Option<u64> {
+    let bytes = sockopt::get_bytes(fd, libc::SOL_SOCKET, libc::SO_COOKIE, 8).ok()?;
+    Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+fn tcp_state(fd: BorrowedFd<'_>) -> Option<u8> {
+    sockopt::get_bytes(fd, libc::IPPROTO_TCP, libc::TCP_INFO, 8).ok()?.first().copied()
+}
+
+fn is_non_blocking(fd: BorrowedFd<'_>) -> Option<bool> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let flags = fcntl(fd, FcntlArg::F_GETFL).ok()?;
+    Some(OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
+}
+
+/// The address that bind or connect names.
+fn read_address(call: &Notification) -> Option<Vec<u8>> {
+    let length = usize::try_from(call.arguments[2] as i32).ok()?;
+    let mut bytes = vec![0; length.min(sockaddr::LONGEST)];
+    ProcessMemory::of(call.tid).read(call.arguments[1], &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Whether a process of this instance has a socket bound to that port.
+fn is_own_port(port: u16) -> bool {
+    let inodes: Vec<String> =
+        sockets_at(port).into_iter().map(|(_, inode)| format!("socket:[{inode}]")).collect();
+    let numbers = |path: &str| -> Vec<String> {
+        std::fs::read_dir(path)
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+            .collect()
+    };
+    let own = std::process::id().to_string();
+    !inodes.is_empty()
+        && numbers("/proc").iter().filter(|pid| **pid != own).any(|pid| {
+            let folder = format!("/proc/{pid}/fd");
+            numbers(&folder).iter().any(|fd| {
+                std::fs::read_link(format!("{folder}/{fd}"))
+                    .is_ok_and(|link| inodes.iter().any(|inode| link.as_os_str() == inode.as_str()))
+            })
+        })
+}
+
+/// State and inode of all sockets at a port of this machine.
+fn sockets_at(port: u16) -> Vec<(String, String)> {
+    ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
+        .iter()
+        .filter_map(|path| read_text(path).ok().flatten())
+        .flat_map(|text| text.lines().filter_map(|line| socket_at(line, port)).collect::<Vec<_>>())
+        .collect()
+}
+
+/// State and inode in a line of /proc/net/tcp whose socket has that port (proc(5)).
+fn socket_at(line: &str, port: u16) -> Option<(String, String)> {
+    let mut words = line.split_ascii_whitespace();
+    let (_, local) = words.nth(1)?.rsplit_once(':')?;
+    let at = u16::from_str_radix(local, 16).ok()?;
+    let state = words.nth(1)?;
+    let inode = words.nth(5)?;
+    (at == port && inode != "0").then(|| (state.to_owned(), inode.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_socket_in_the_kernels_list() {
+        let line = "   0: 0100007F:1DB0 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12345 1 0000000000000000 100 0 0 10 0";
+        assert_eq!(socket_at(line, 7600), Some((LISTENING.to_owned(), "12345".to_owned())));
+        assert_eq!(socket_at(line, 7601), None);
+        assert_eq!(socket_at("  sl  local_address rem_address   st", 7600), None);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(is_listening(port));
+        drop(listener);
+        assert!(!is_listening(port));
+    }
+
+    #[test]
+    fn finds_the_start_of_the_stack() {
+        let own = read_text("/proc/self/stat").unwrap().unwrap();
+        let stack = start_of_stack(&own).unwrap();
+        let maps = read_text("/proc/self/maps").unwrap().unwrap();
+        let line = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
+        let (from, rest) = line.split_once('-').unwrap();
+        let to = rest.split_once(' ').unwrap().0;
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        assert!((number(from)..number(to)).contains(&stack));
+    }
+
+    #[test]
+    fn finds_the_process_of_a_thread() {
+        assert_eq!(thread_group("Name:\tx\nTgid:\t17\nPid:\t18\n"), Some(17));
+    }
+}

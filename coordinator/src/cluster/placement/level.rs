@@ -1,0 +1,81 @@
+//! What a newcomer takes off machines that have more to do.
+
+use super::{Board, Why};
+use std::collections::BTreeSet;
+
+/// Differences in time below this are none.
+const EQUAL: f64 = 1e-9;
+
+impl Board<'_> {
+    /// Moves pieces to these machines, one by one, from whichever has the most to do for its speed, as long as
+    /// that machine and the one that takes the piece both finish sooner than it would have alone. A piece whose
+    /// machine the user has named stays.
+    pub(super) fn level(&mut self, targets: &BTreeSet<usize>) {
+        let mut settled = BTreeSet::new();
+        while let Some(from) = self.slowest(&settled) {
+            match self.best_relief(from, targets) {
+                Some((piece, to)) => {
+                    self.take(piece);
+                    self.put(piece, to, Why::Joined);
+                }
+                None => drop(settled.insert(from)),
+            }
+        }
+    }
+
+    /// When the job is done, where one unit of work is what a process does in a second on a core of speed 1:
+    /// all its processes have the same to do, and the last one counts.
+    pub(super) fn finish(&self) -> f64 {
+        let busy = (0..self.machines.len()).filter(|machine| self.own[*machine] > 0);
+        busy.map(|machine| self.machines[machine].time(self.load[machine])).fold(0.0, f64::max)
+    }
+
+    /// The machine with the latest end, but for some.
+    fn slowest(&self, but: &BTreeSet<usize>) -> Option<usize> {
+        let time = |machine: &usize| self.machines[*machine].time(self.load[*machine]);
+        let busy = (0..self.machines.len())
+            .filter(|machine| self.own[*machine] > 0 && !but.contains(machine));
+        busy.max_by(|one, other| time(one).total_cmp(&time(other)).then(other.cmp(one)))
+    }
+
+    /// The piece whose move to one of these machines helps most; among equals, the one of the fewest bytes.
+    fn best_relief(&self, from: usize, targets: &BTreeSet<usize>) -> Option<(usize, usize)> {
+        if self.pins[from].is_some() {
+            return None;
+        }
+        let now = self.machines[from].time(self.load[from]);
+        let mut best: Option<(f64, u64, usize, usize)> = None;
+        for (index, piece) in self.pieces.iter().enumerate() {
+            if piece.load == 0 || piece.home.is_none_or(|(home, _)| home != from) {
+                continue;
+            }
+            for to in targets.iter().copied().filter(|to| *to != from) {
+                if !self.fit[piece.image][to] || self.pins[to].is_some() {
+                    continue;
+                }
+                let left = self.load[from].saturating_sub(piece.load);
+                let there = self.load[to].saturating_add(piece.load);
+                let later = self.machines[from].time(left).max(self.machines[to].time(there));
+                if later >= now - EQUAL {
+                    continue;
+                }
+                let cost = self.cost(piece, to);
+                let better = best.is_none_or(|(time, bytes, ..)| {
+                    later < time - EQUAL || (later <= time + EQUAL && cost < bytes)
+                });
+                if better {
+                    best = Some((later, cost, index, to));
+                }
+            }
+        }
+        best.map(|(_, _, piece, to)| (piece, to))
+    }
+
+    fn take(&mut self, piece: usize) {
+        let load = self.pieces[piece].load;
+        if let Some((home, _)) = self.pieces[piece].home.take() {
+            self.load[home] = self.load[home].saturating_sub(load);
+            self.own[home] = self.own[home].saturating_sub(load);
+        }
+    }
+}

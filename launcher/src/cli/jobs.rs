@@ -1,0 +1,219 @@
+//! What run and restart take, and the settings of jobs.
+
+use super::values::pinned;
+use clap::{Args, ValueEnum};
+use protocol::cluster::NodeName;
+use protocol::launch::External;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::str::FromStr;
+
+/// What run takes.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The job's name: letters, digits, '.', '_' and '-' [default: the program's name and a
+    /// number].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// On a cluster: return once the job runs, and print its name.
+    #[arg(long)]
+    pub detach: bool,
+    /// How the job is kept.
+    #[command(flatten)]
+    pub options: JobOptions,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What restart takes.
+#[derive(Debug, Args)]
+pub struct RestartArguments {
+    /// The job.
+    pub job: String,
+    /// The checkpoint to go on from [default: the newest committed one].
+    #[arg(long, value_name = "N")]
+    pub checkpoint: Option<u64>,
+    /// Restart although files have changed since, or the job has ended by itself.
+    #[arg(long)]
+    pub force: bool,
+    /// On a cluster: return once the job runs, and print its name.
+    #[arg(long)]
+    pub detach: bool,
+    /// How the job is kept.
+    #[command(flatten)]
+    pub options: JobOptions,
+}
+
+/// What run and restart share. For restart, the default is what the job was run with.
+#[derive(Debug, Clone, Default, Args)]
+pub struct JobOptions {
+    /// Seconds between checkpoints, 'auto' to follow their cost, 0 for only on demand [default:
+    /// 30].
+    #[arg(long, value_name = "SECONDS")]
+    pub interval: Option<IntervalSetting>,
+    /// Committed checkpoints kept [default: 2].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub keep: Option<u32>,
+    /// Places in which an image is durable, its own included [default: 2, 1 without a
+    /// cluster].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub copies: Option<u32>,
+    /// Connections to outside of the job: restored as reset and said, or refused at checkpoint
+    /// time [default: warn].
+    #[arg(long, value_enum)]
+    pub external: Option<ExternalSetting>,
+    /// What may be moved: single processes, or all processes of a node together, with shared
+    /// memory between them [default: process].
+    #[arg(long, value_enum)]
+    pub placement: Option<Placement>,
+    /// On a cluster: how many rollbacks in a row without a new checkpoint are too many [default:
+    /// 10].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub max_restarts: Option<u32>,
+    /// On a cluster: pins numbers of processes to nodes, for measuring.
+    #[arg(long, value_name = "NODE=N", value_delimiter = ',', value_parser = pinned)]
+    pub place: Vec<(NodeName, u32)>,
+    /// On a cluster: a lost node's MPI daemons are restored on another node like any process, or their
+    /// ranks fall back to the daemon of the node where they are [default: restore].
+    #[arg(long, value_enum)]
+    pub daemons: Option<DaemonsSetting>,
+    /// On a cluster: leave connections alone that are made after a move. Without it, bind, connect, listen and
+    /// their like are watched by a seccomp filter, with no_new_privs.
+    #[arg(long)]
+    pub no_rewire_connect: bool,
+    /// What takes the checkpoints. (DMTCP's processes are not driven yet.)
+    #[arg(long, value_enum, default_value_t = EngineSetting::Native, value_parser = engine())]
+    pub engine: EngineSetting,
+    /// Tell of each checkpoint on standard error, even where that is no terminal.
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Tell of no checkpoint; warnings and failures are still told.
+    #[arg(long, short, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+/// Seconds between checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "serde_json::Value", into = "serde_json::Value")]
+pub enum IntervalSetting {
+    /// By what checkpoints cost.
+    Auto,
+    /// So many; 0 for only on demand.
+    Seconds(f64),
+}
+
+impl FromStr for IntervalSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        text.parse()
+            .map_err(|_| "neither a number of seconds nor 'auto'".to_owned())
+            .and_then(seconds)
+    }
+}
+
+fn seconds(value: f64) -> Result<IntervalSetting, String> {
+    // A year, so that the sum with any time stays in range.
+    if value == 0.0 || (0.05..=31_536_000.0).contains(&value) {
+        Ok(IntervalSetting::Seconds(value))
+    } else {
+        Err("must be 0, or between 0.05 and 31536000 seconds".to_owned())
+    }
+}
+
+impl TryFrom<serde_json::Value> for IntervalSetting {
+    type Error = String;
+
+    fn try_from(value: serde_json::Value) -> Result<Self, String> {
+        match (&value, value.as_f64()) {
+            (serde_json::Value::String(text), _) if text == "auto" => Ok(Self::Auto),
+            (_, Some(number)) => seconds(number),
+            _ => Err("interval is neither a number of seconds nor \"auto\"".to_owned()),
+        }
+    }
+}
+
+impl From<IntervalSetting> for serde_json::Value {
+    fn from(setting: IntervalSetting) -> Self {
+        match setting {
+            IntervalSetting::Auto => "auto".into(),
+            IntervalSetting::Seconds(seconds) => seconds.into(),
+        }
+    }
+}
+
+/// What takes the checkpoints.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum EngineSetting {
+    /// ckptd's own engine.
+    #[default]
+    Native,
+}
+
+/// Accepts only what is built, and says so of the other.
+fn engine() -> impl clap::builder::TypedValueParser<Value = EngineSetting> {
+    use clap::builder::TypedValueParser;
+    clap::builder::PossibleValuesParser::new(["native", "dmtcp"]).try_map(|name| {
+        match name.as_str() {
+            "native" => Ok(EngineSetting::Native),
+            _ => Err("'dmtcp' is not built yet: leave --engine out"),
+        }
+    })
+}
+
+/// What becomes of a lost node's MPI daemons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DaemonsSetting {
+    /// They are restored.
+    Restore,
+    /// Orphans turn to the daemon where they are.
+    Fallback,
+}
+
+/// What may be moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Single processes.
+    #[default]
+    Process,
+    /// A logical node as one.
+    Node,
+}
+
+/// What is done about connections to outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExternalSetting {
+    /// Restored as reset, and said.
+    Warn,
+    /// Refused at checkpoint time.
+    Fail,
+}
+
+impl From<ExternalSetting> for External {
+    fn from(setting: ExternalSetting) -> External {
+        match setting {
+            ExternalSetting::Warn => External::Warn,
+            ExternalSetting::Fail => External::Fail,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_survive_json() {
+        for setting in [IntervalSetting::Auto, IntervalSetting::Seconds(0.5)] {
+            let text = serde_json::to_string(&setting).unwrap();
+            assert_eq!(serde_json::from_str::<IntervalSetting>(&text).unwrap(), setting);
+        }
+        assert!(serde_json::from_str::<IntervalSetting>("-3").is_err());
+        assert!(serde_json::from_str::<IntervalSetting>("\"soon\"").is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! What the commands about a cluster's members take.
+
+use super::values::{listen_address, time_span};
+use clap::Args;
+use protocol::cluster::NodeName;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What coordinator takes.
+#[derive(Debug, Args)]
+pub struct CoordinatorArguments {
+    /// Where it listens for agents, ADDRESS or ADDRESS:PORT.
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7070", value_parser = listen_address)]
+    pub listen: SocketAddr,
+    /// Where it keeps what it knows [default: the folder 'coordinator' in DIR].
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Seconds from the last word of a machine to its being declared gone [default: 10].
+    #[arg(long, value_name = "SECONDS")]
+    pub grace: Option<f64>,
+    /// Announce it on the local network, by multicast DNS: for 'ckptd agent --discover'.
+    #[arg(long)]
+    pub discover: bool,
+    /// Carry on for a coordinator whose machine is lost, from the copy of its log that an agent of
+    /// this machine or of another has. DIR is the agent's.
+    #[arg(long)]
+    pub recover: bool,
+    /// Speak DMTCP's protocol too.
+    #[arg(long, value_name = "PORT", hide = true)]
+    pub dmtcp_port: Option<u16>,
+}
+
+/// What token takes.
+#[derive(Debug, Args)]
+pub struct TokenArguments {
+    /// How many machines may join with it.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub uses: u32,
+    /// How long it is good for: a number with s, m, h or d.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time_span)]
+    pub valid: Duration,
+    /// The coordinator's folder, where it was given one.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+}
+
+/// What agent takes.
+#[derive(Debug, Args)]
+pub struct AgentArguments {
+    /// The token that 'ckptd token' printed [default: this machine has joined before].
+    #[arg(long, value_name = "TOKEN")]
+    pub join: Option<String>,
+    /// The machine's name in the cluster [default: its host name].
+    #[arg(long)]
+    pub name: Option<NodeName>,
+    /// Processes of jobs that it takes [default: one for each core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub slots: Option<u32>,
+    /// Relative speed of one core, 1 a common one [default: measured].
+    #[arg(long, value_name = "X")]
+    pub speed: Option<f64>,
+    /// Look for the coordinator on the local network where none of its addresses answers. Whoever
+    /// answers must show the certificate that the token tells of.
+    #[arg(long)]
+    pub discover: bool,
+    /// Run jobs of root as root.
+    #[arg(long)]
+    pub allow_root: bool,
+    /// Address at which other agents reach it [default: that of its connection to the coordinator].
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<IpAddr>,
+}

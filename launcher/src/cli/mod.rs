@@ -1,0 +1,329 @@
+//! The command line.
+//!
+//! - `jobs`: what run and restart take, and the settings of jobs.
+//! - `listings`: what the commands that list and show take.
+//! - `members`: what the commands about a cluster's members take.
+//! - `values`: addresses, times and the like, as people write them.
+
+mod jobs;
+mod listings;
+mod members;
+mod values;
+
+pub use jobs::{
+    DaemonsSetting, EngineSetting, ExternalSetting, IntervalSetting, JobOptions, Placement,
+    RestartArguments, RunArguments,
+};
+pub use listings::{InspectArguments, ListArguments};
+pub use members::{AgentArguments, CoordinatorArguments, TokenArguments};
+
+use clap::{Parser, Subcommand};
+use protocol::cluster::NodeName;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Keeps an unmodified job running: takes a checkpoint every 30 seconds, and brings the job back
+/// after a crash.
+#[derive(Debug, Parser)]
+#[command(name = "ckptd", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_long_help = "\
+Examples:
+  ckptd run mpirun -np 4 ./nqueens 15   run a job, with a checkpoint every 30 seconds
+  ckptd status                          how the jobs are
+  ckptd restart latest                  go on from the newest checkpoint, after a crash
+
+A cluster, so that a job outlives machines:
+  ckptd coordinator                     on one machine
+  ckptd token                           there; prints TOKEN
+  ckptd agent --join TOKEN              on every machine that is to run jobs
+  ckptd run mpirun -np 6 ./nqueens 16   on any of them
+
+JOB is the name of a job, the beginning of its id, or 'latest'.
+
+Exit status: that of the job for run and restart (128+N where signal N ended it); 2 for wrong
+usage; 125 where ckptd itself failed.")]
+pub struct Cli {
+    /// Where jobs are kept [default: $CKPTD_DIR, else ~/.local/state/ckptd]. Where an agent runs
+    /// with the same folder, or with none given, jobs are those of its cluster.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a job in the foreground, with checkpoints.
+    ///
+    /// Standard input, output and error behave as without ckptd. All output is kept in the job's
+    /// log too. Ctrl-C ends the job in order, and says how to resume it. If ckptd is killed, the
+    /// job dies with it, and its last committed checkpoint stands.
+    #[command(after_long_help = "\
+Examples:
+  ckptd run mpirun -np 4 ./nqueens 15
+  ckptd run --interval 300 --name fold -- ./fold --steps 1000000
+  ckptd run --interval 0 ./simulate     checkpoints only by 'ckptd checkpoint'
+
+If COMMAND is Open MPI's mpirun, these variables are set for it unless you set them: \
+OMPI_MCA_btl=self,tcp PMIX_MCA_gds=hash OMPI_MCA_mpi_preconnect_mpi=1 \
+OMPI_MCA_hwloc_base_binding_policy=none, so that its ranks can be separated. \
+'--placement node' leaves shared memory on.")]
+    Run(RunArguments),
+    /// Take a checkpoint now; prints its number once it is committed.
+    #[command(after_long_help = "\
+Examples:
+  ckptd checkpoint latest
+  N=$(ckptd checkpoint fold)            the number, for a script")]
+    Checkpoint {
+        /// The running job.
+        job: String,
+    },
+    /// Go on from a committed checkpoint, in the foreground like run.
+    ///
+    /// The job's log is put back to its length at the checkpoint; what it had more is kept beside
+    /// it. Refused while the job runs. A job that has ended by itself with status 0 is only
+    /// restarted with --checkpoint or --force.
+    #[command(after_long_help = "\
+Examples:
+  ckptd restart latest
+  ckptd restart fold --checkpoint 6     an older one; newer ones stay until the next commit")]
+    Restart(RestartArguments),
+    /// End a running job.
+    #[command(after_long_help = "\
+The job gets SIGTERM, and SIGKILL if it has not ended 10 seconds later.
+
+Examples:
+  ckptd stop fold
+  ckptd stop fold --checkpoint          with a last checkpoint to go on from")]
+    Stop {
+        /// The running job.
+        job: String,
+        /// Take a last checkpoint first; if that fails, the job runs on.
+        #[arg(long)]
+        checkpoint: bool,
+    },
+    /// List the jobs.
+    Ls(ListArguments),
+    /// Tell how jobs are: processes, checkpoints, their age, size and pause.
+    #[command(after_long_help = "\
+Examples:
+  ckptd status                          every job that runs, else the latest
+  ckptd status fold --json")]
+    Status {
+        /// The job.
+        job: Option<String>,
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+    /// Show what a checkpoint holds: processes, threads, mappings, descriptors, connections.
+    #[command(after_long_help = "\
+Examples:
+  ckptd inspect latest                  the newest checkpoint of the newest job
+  ckptd inspect fold --process 7        threads, mappings and descriptors of process 7
+  ckptd inspect fold@6 --json")]
+    Inspect(InspectArguments),
+    /// Check every hash of every checkpoint of a job.
+    Verify {
+        /// The job, and the checkpoint if not all.
+        #[arg(value_name = "JOB[@N]")]
+        job: String,
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+    /// Make room: remove unfinished checkpoints of jobs that don't run, and what nothing needs.
+    Gc {
+        /// One job only.
+        job: Option<String>,
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+    /// Write a committed checkpoint into one archive, for another machine.
+    ///
+    /// It holds what this checkpoint needs, and no more, and the job's log. It is as secret as the memory
+    /// of the job, and open to you alone.
+    #[command(after_long_help = "\
+Examples:
+  ckptd export latest job.tar.zst
+  ckptd export fold@6 fold-6.tar.zst
+  ckptd export fold - | ssh desk ckptd import -")]
+    Export {
+        /// The job, and the checkpoint if not its newest.
+        #[arg(value_name = "JOB[@N]")]
+        job: String,
+        /// The archive, which must not be there yet; - for standard output.
+        file: PathBuf,
+    },
+    /// Take a checkpoint from an archive; prints the name of the job that it becomes.
+    ///
+    /// Every hash is checked before the job can be seen. What runs after a restart is what is in the
+    /// archive: import only what you would run. The job is one of this machine, also where the machine
+    /// belongs to a cluster.
+    #[command(after_long_help = "\
+Examples:
+  ckptd import job.tar.zst
+  ckptd restart $(ckptd import --name again job.tar.zst)")]
+    Import {
+        /// The archive; - for standard input.
+        file: PathBuf,
+        /// The job's name [default: the one that it had].
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Forget jobs, with their checkpoints and logs; refused while one runs.
+    Rm {
+        /// The jobs.
+        #[arg(required = true)]
+        jobs: Vec<String>,
+    },
+    /// Show a job that runs on the cluster: output, input and exit status, as if run here.
+    #[command(after_long_help = "\
+What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running; Ctrl-C goes
+to it; Ctrl-Z suspends only this command.")]
+    Attach {
+        /// The job.
+        job: String,
+    },
+    /// Run the coordinator of a cluster.
+    ///
+    /// It decides, and runs no job itself. Ended and started again with the same folder it carries
+    /// on; jobs run on without it for as long as the grace time, then stand still until it is back.
+    #[command(after_long_help = "\
+Examples:
+  ckptd coordinator
+  ckptd coordinator --listen 10.0.0.1:7070 --state /var/lib/ckptd --grace 5
+  ckptd coordinator --recover           on a machine that holds images, once the one is lost")]
+    Coordinator(CoordinatorArguments),
+    /// Make a token with which machines join the cluster; on the coordinator's machine.
+    #[command(after_long_help = "\
+Examples:
+  ckptd token                           for one machine, good for an hour
+  ckptd token --uses 20 --valid 1d      for twenty, good for a day")]
+    Token(TokenArguments),
+    /// Join this machine to the cluster, and run jobs of it.
+    ///
+    /// The token is used once: afterwards the machine has a certificate, kept in DIR, and
+    /// the same command, with the same token, starts the agent again. An agent that is killed and
+    /// started again takes its jobs over.
+    #[command(after_long_help = "\
+Examples:
+  ckptd agent --join ckptd1.eyJhIjpb... --name desk --slots 4")]
+    Agent(AgentArguments),
+    /// List the members of the cluster: state, slots, speed, load, battery, what they hold.
+    Nodes {
+        /// Turn this member out: its certificate is worth nothing from now on.
+        #[arg(long, value_name = "NODE")]
+        remove: Option<NodeName>,
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+    /// Show nodes, jobs, processes, checkpoints and moves, live; q ends it.
+    ///
+    /// Where standard output is no terminal, it is printed once.
+    Top {
+        /// How often it is looked at: a number with s, m, h or d.
+        #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::time_span)]
+        every: Duration,
+    },
+    /// Announce that a machine is about to go; returns when it is free to.
+    Leave {
+        /// The member [default: this machine].
+        node: Option<NodeName>,
+    },
+    /// Run a command on a node of the job that this is called in: what mpirun calls instead of ssh.
+    Rsh {
+        /// The node.
+        node: String,
+        /// The command, for the shell there.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    /// Print the completions of a shell.
+    #[command(after_long_help = "\
+Examples:
+  ckptd completions bash > /etc/bash_completion.d/ckptd
+  ckptd completions zsh > /usr/share/zsh/vendor-completions/_ckptd
+  ckptd completions fish > ~/.config/fish/completions/ckptd.fish")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder.
+    #[command(after_long_help = "\
+Example:
+  ckptd man /usr/local/share/man/man1")]
+    Man {
+        /// The folder; it is made if it is not there.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+    /// Tell what this machine can do, and what each missing feature costs.
+    ///
+    /// Exit status 0 where jobs can be run, checkpointed and restarted here, 1 where they can't.
+    Doctor {
+        /// How it is printed.
+        #[command(flatten)]
+        list: ListArguments,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run(arguments: &[&str]) -> RunArguments {
+        match Cli::try_parse_from(arguments).unwrap().command {
+            Command::Run(arguments) => arguments,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_holds() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_end_at_the_command() {
+        let parsed = run(&["ckptd", "run", "--interval", "5", "mpirun", "-np", "4", "--name", "x"]);
+        assert_eq!(parsed.options.interval, Some(IntervalSetting::Seconds(5.0)));
+        assert_eq!(parsed.name, None);
+        assert_eq!(parsed.command, ["mpirun", "-np", "4", "--name", "x"]);
+        let parsed = run(&["ckptd", "run", "--", "ls", "--", "-l"]);
+        assert_eq!(parsed.command, ["ls", "--", "-l"]);
+        let parsed = run(&["ckptd", "run", "--dir", "/x", "sh", "--dir", "/y"]);
+        assert_eq!(parsed.command, ["sh", "--dir", "/y"]);
+    }
+
+    #[test]
+    fn wrong_usage_has_status_2() {
+        for arguments in [
+            &["ckptd"][..],
+            &["ckptd", "run"],
+            &["ckptd", "fly"],
+            &["ckptd", "run", "--interval", "-1", "ls"],
+            &["ckptd", "run", "--interval", "nan", "ls"],
+            &["ckptd", "run", "--keep", "0", "ls"],
+            &["ckptd", "restart"],
+            &["ckptd", "rm"],
+            &["ckptd", "token", "--uses", "0"],
+            &["ckptd", "token", "--valid", "1w"],
+            &["ckptd", "coordinator", "--listen", "somewhere"],
+            &["ckptd", "agent", "--name", "Desk_1"],
+            &["ckptd", "run", "--place", "a=x", "ls"],
+            &["ckptd", "rsh", "node1"],
+            &["ckptd", "run", "--quiet", "--verbose", "ls"],
+        ] {
+            let error = Cli::try_parse_from(arguments).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{arguments:?}");
+        }
+        assert_eq!(Cli::try_parse_from(["ckptd", "run", "--help"]).unwrap_err().exit_code(), 0);
+    }
+}

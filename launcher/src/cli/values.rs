@@ -1,0 +1,70 @@
+//! Addresses, times and the like, as people write them.
+
+use protocol::cluster::NodeName;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// An address with or without a port.
+pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let default = protocol::transport::DEFAULT_PORT;
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok((address, default).into());
+    }
+    let port = text.strip_prefix(':').and_then(|port| port.parse::<u16>().ok());
+    port.map(|port| (Ipv4Addr::UNSPECIFIED, port).into())
+        .ok_or_else(|| "neither ADDRESS nor ADDRESS:PORT".to_owned())
+}
+
+/// A time as people write it: 90, 90s, 15m, 1h, 2d.
+pub(super) fn time_span(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.char_indices().last() {
+        Some((index, last)) if last.is_ascii_alphabetic() => text.split_at(index),
+        _ => (text, "s"),
+    };
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err("the unit must be s, m, h or d".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "not a number with s, m, h or d".to_owned())?;
+    match number.checked_mul(seconds) {
+        Some(seconds @ 1..=31_536_000) => Ok(Duration::from_secs(seconds)),
+        _ => Err("must be between a second and a year".to_owned()),
+    }
+}
+
+/// A node and a number.
+pub(super) fn pinned(text: &str) -> Result<(NodeName, u32), String> {
+    let (node, number) = text.split_once('=').ok_or("not of the form NODE=N")?;
+    let node = node.parse().map_err(|error: protocol::cluster::NameError| error.to_string())?;
+    Ok((node, number.parse().map_err(|_| format!("{number:?} is not a number"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_times_are_read_as_people_write_them() {
+        for (text, address) in [
+            ("10.0.0.1:99", "10.0.0.1:99"),
+            ("10.0.0.1", "10.0.0.1:7070"),
+            ("::1", "[::1]:7070"),
+            (":99", "0.0.0.0:99"),
+        ] {
+            assert_eq!(listen_address(text).unwrap().to_string(), address);
+        }
+        for (text, seconds) in [("90", 90), ("2m", 120), ("1h", 3600), ("1d", 86_400)] {
+            assert_eq!(time_span(text).unwrap(), Duration::from_secs(seconds));
+        }
+        assert!(time_span("0s").is_err());
+        assert!(time_span("99999999999999999999d").is_err());
+        assert_eq!(pinned("a=12").unwrap().1, 12);
+        assert!(pinned("a").is_err() && pinned("a=").is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! `ckptd completions` and `ckptd man`: made from the definition of the command line.
+
+use super::print;
+use crate::cli::Cli;
+use crate::failure::Failure;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::fs;
+use std::path::Path;
+
+pub fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "ckptd", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+/// Writes ckptd.1, and ckptd-COMMAND.1 for each command.
+pub fn manual(folder: &Path) -> Result<(), Failure> {
+    let failed = |error| Failure::of(format!("write the manual to {}", folder.display()), error);
+    fs::create_dir_all(folder).map_err(failed)?;
+    for (name, page) in pages().map_err(failed)? {
+        fs::write(folder.join(name), page).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Names of files, and what is in them.
+fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let mut root = Cli::command().disable_help_subcommand(true);
+    root.build();
+    let mut pages = vec![("ckptd.1".to_owned(), page(root.clone())?)];
+    for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let name = format!("ckptd-{}", command.get_name());
+        let command = command.clone().version(env!("CARGO_PKG_VERSION"));
+        pages.push((format!("{name}.1"), page(command)?));
+    }
+    Ok(pages)
+}
+
+fn page(command: Command) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(command)
+        .manual("ckptd")
+        .source(concat!("ckptd ", env!("CARGO_PKG_VERSION")))
+        .render(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands() -> Vec<String> {
+        let cli = Cli::command();
+        let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
+        shown.map(|command| command.get_name().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_shell_knows_every_command() {
+        let names = commands();
+        assert!(names.len() > 20);
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "ckptd", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            for name in &names {
+                assert!(script.contains(name.as_str()), "{shell}: {name}");
+            }
+            // fish writes "-l interval".
+            assert!(script.contains("interval"), "{shell}");
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("man1");
+        manual(&folder).unwrap();
+        let main = fs::read_to_string(folder.join("ckptd.1")).unwrap();
+        for name in commands() {
+            let page = fs::read_to_string(folder.join(format!("ckptd-{name}.1"))).unwrap();
+            assert!(page.starts_with(".ie") || page.contains(".TH ckptd"), "{page}");
+            assert!(page.contains("SYNOPSIS") && page.contains(".SH NAME"), "{name}");
+            assert!(main.contains(&format!("ckptd\\-{}(1)", name)), "{name} is not in ckptd.1");
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), commands().len() + 1);
+        manual(Path::new("/dev/null/x")).unwrap_err();
+    }
+}

@@ -1,0 +1,167 @@
+//! `ckptd export`.
+
+use super::interrupts::Interrupts;
+use super::{Context, target};
+use crate::failure::Failure;
+use crate::jobs::{self, JobFolder};
+use crate::text;
+use ckpt_agent::store::archive::{ArchiveError, Export, Interrupted};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// The exit status; that of a signal if one came.
+pub fn perform(context: &Context, wanted: &str, file: &Path) -> Result<u8, Failure> {
+    let (name, only) = target::split(wanted)?;
+    let what = format!("export {wanted}");
+    if context.cluster_of(name)?.is_some() {
+        let cause = "its images are on the machines of the cluster; only jobs of one machine can be \
+                     exported so far";
+        return Err(Failure::of(what, cause));
+    }
+    let job = context.state.find_job(name)?;
+    let history = jobs::load(&job)?;
+    let record = match only {
+        Some(number) => history.record(number),
+        None => history.newest(),
+    };
+    let record = record.ok_or_else(|| {
+        let which = only.map_or("no checkpoint".to_owned(), |n| format!("no checkpoint {n}"));
+        Failure::of(&what, format!("{which} of it was committed"))
+    })?;
+    let failed = |error: ArchiveError| Failure::of(&what, error);
+    // Standard output leaves nothing to clean up.
+    let mut interrupts = (file != Path::new("-")).then(Interrupts::hold).transpose()?;
+    let log = File::open(job.log()).ok().map(|log| (log, record.log_length));
+    let export = Export::open(job.path(), record.checkpoint, log).map_err(failed)?;
+    let out = Output::to(file).map_err(|error| Failure::of(&what, error))?;
+    let bar = bytes_bar(Some(export.bytes()), format!("{}@{}", job.name(), record.checkpoint));
+    let mut signal = None;
+    let result = write(export, &job, out, &mut |bytes| {
+        bar.inc(bytes);
+        signal = interrupts.as_mut().and_then(Interrupts::came);
+        if signal.is_some() { Err(Interrupted) } else { Ok(()) }
+    });
+    bar.finish_and_clear();
+    match (result, signal) {
+        (Err(error), Some(signal)) => {
+            eprintln!("ckptd: {}", failed(error));
+            Ok(128 + signal)
+        }
+        (Err(error), None) => Err(failed(error)),
+        (Ok(length), _) => {
+            let size = text::size(length);
+            eprintln!("ckptd: checkpoint {} of {}: {size}", record.checkpoint, job.name());
+            Ok(0)
+        }
+    }
+}
+
+fn write(
+    export: Export,
+    job: &JobFolder,
+    out: Output,
+    watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
+) -> Result<u64, ArchiveError> {
+    let counted = Counted { out: BufWriter::with_capacity(1 << 20, out), length: 0 };
+    let mut counted = export.write(job.record(), counted, watch)?;
+    counted.flush().map_err(ArchiveError::Write)?;
+    let length = counted.length;
+    let out = counted.out.into_inner().map_err(|error| ArchiveError::Write(error.into_error()))?;
+    out.keep().map_err(ArchiveError::Write)?;
+    Ok(length)
+}
+
+/// A bar on standard error, drawn only where that is a terminal.
+pub fn bytes_bar(total: Option<u64>, about: String) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (
+            ProgressBar::new(total),
+            "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+        ),
+        None => (ProgressBar::no_length(), "{msg} {bytes} {bytes_per_sec}"),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(about);
+    bar
+}
+
+/// Where the archive goes.
+enum Output {
+    Standard(io::Stdout),
+    /// A file of another name in the same folder, 0600, until it is whole; removed if it never is.
+    File {
+        unfinished: tempfile::NamedTempFile,
+        path: PathBuf,
+    },
+}
+
+impl Output {
+    fn to(path: &Path) -> io::Result<Self> {
+        if path == Path::new("-") {
+            if io::stdout().is_terminal() {
+                return Err(io::Error::other("standard output is a terminal; redirect it"));
+            }
+            return Ok(Self::Standard(io::stdout()));
+        }
+        if path.symlink_metadata().is_ok() {
+            return Err(there(path));
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let unfinished = tempfile::Builder::new().prefix(".ckptd-export-").tempfile_in(folder)?;
+        Ok(Self::File { unfinished, path: path.to_owned() })
+    }
+
+    /// Makes it durable, and gives it its name.
+    fn keep(self) -> io::Result<()> {
+        let Self::File { unfinished, path } = self else { return Ok(()) };
+        unfinished.as_file().sync_all()?;
+        unfinished.persist_noclobber(&path).map_err(|error| match error.error.kind() {
+            io::ErrorKind::AlreadyExists => there(&path),
+            _ => error.error,
+        })?;
+        Ok(())
+    }
+}
+
+fn there(path: &Path) -> io::Error {
+    io::Error::other(format!("{} is there already; choose another name", path.display()))
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Standard(out) => out.write(bytes),
+            Self::File { unfinished, .. } => unfinished.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Standard(out) => out.flush(),
+            Self::File { unfinished, .. } => unfinished.flush(),
+        }
+    }
+}
+
+/// Counts what passes.
+struct Counted<W> {
+    out: W,
+    length: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.out.write(bytes)?;
+        self.length += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,113 @@
+//! `ckptd import`.
+
+use super::export::bytes_bar;
+use super::interrupts::Interrupts;
+use super::{Context, print};
+use crate::failure::Failure;
+use crate::jobs::{Incoming, JobError, JobFolder, JobRecord, Wanted};
+use ckpt_agent::store;
+use ckpt_agent::store::archive::{ArchiveError, Import, Interrupted};
+use nix::sys::statvfs::statvfs;
+use protocol::agent::{AgentId, CommitRecord};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// The exit status; that of a signal if one came.
+pub fn perform(context: &Context, file: &Path, name: Option<&str>) -> Result<u8, Failure> {
+    let what = format!("import {}", file.display());
+    let opened = match file == Path::new("-") {
+        true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+        false => File::open(file),
+    };
+    let opened = opened.map_err(|error| Failure::of(&what, error))?;
+    let mut interrupts = Interrupts::hold()?;
+    let from = interrupts.reader(opened).map_err(|error| Failure::of(&what, error))?;
+    let bar = bytes_bar(None, file.display().to_string());
+    let mut signal = None;
+    let result = take(context, name, from, &mut |bytes| {
+        bar.inc(bytes);
+        signal = interrupts.came();
+        if signal.is_some() { Err(Interrupted) } else { Ok(()) }
+    });
+    bar.finish_and_clear();
+    match (result, signal.or_else(|| interrupts.came())) {
+        (Err(refusal), Some(signal)) => {
+            eprintln!("ckptd: {}", Failure::of(what, refusal));
+            Ok(128 + signal)
+        }
+        (Err(refusal), None) => Err(Failure::of(what, refusal)),
+        (Ok((job, checkpoint)), _) => {
+            let resume = context.resume_command(job.name());
+            eprintln!("ckptd: checkpoint {checkpoint} is here; go on from it with: {resume}");
+            print(&format!("{}\n", job.name()))?;
+            Ok(0)
+        }
+    }
+}
+
+/// Why an archive is not taken; the text is a cause.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{0}")]
+    Archive(#[from] ArchiveError),
+    #[error("failed to {0}")]
+    Job(#[from] JobError),
+    #[error("failed to {0}")]
+    Store(#[from] store::StoreError),
+    #[error("{0}")]
+    Record(String),
+    #[error("failed to tell the free space: {0}")]
+    Space(#[from] nix::Error),
+}
+
+fn take(
+    context: &Context,
+    name: Option<&str>,
+    from: impl Read,
+    watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
+) -> Result<(JobFolder, u64), Refusal> {
+    let import = Import::open(from)?;
+    let job = import.about().job.clone();
+    let record = JobRecord::adopt(job).map_err(Refusal::Record)?;
+    let wanted = Wanted::of(name, &record);
+    wanted.check(&context.state)?;
+    let incoming = Incoming::new(&context.state)?;
+    let space = statvfs(incoming.path())?;
+    // On 32-bit machines these are shorter.
+    #[allow(clippy::useless_conversion)]
+    let free = u64::from(space.blocks_available()).saturating_mul(u64::from(space.fragment_size()));
+    let mark = import.unpack(incoming.path(), free, watch)?;
+    let committed = commit_record(mark.meta, mark.checkpoint).map_err(Refusal::Record)?;
+    let folder = incoming.path().to_owned();
+    let job = incoming.settle(&context.state, &wanted, record, |id| {
+        let committed = CommitRecord { job: id.to_owned(), ..committed };
+        store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)
+    })?;
+    Ok((job, mark.checkpoint))
+}
+
+/// The record of the commit, as it is for the one copy here.
+fn commit_record(meta: serde_json::Value, checkpoint: u64) -> Result<CommitRecord, String> {
+    let record: CommitRecord = serde_json::from_value(meta)
+        .map_err(|error| format!("the record of its commit is not one: {error}"))?;
+    if record.format > CommitRecord::FORMAT {
+        return Err(format!(
+            "the record of its commit has format {}, this ckptd knows up to {}; use a newer ckptd",
+            record.format,
+            CommitRecord::FORMAT
+        ));
+    }
+    if record.checkpoint != checkpoint {
+        return Err("the record of its commit is that of another checkpoint".to_owned());
+    }
+    let agents = vec![AgentId::EMBEDDED];
+    Ok(CommitRecord {
+        restored_from: None,
+        copies: 1,
+        degraded: false,
+        agents: agents.into(),
+        ..record
+    })
+}

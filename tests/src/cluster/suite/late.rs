@@ -1,0 +1,80 @@
+//! Connections that are made after a move.
+
+use super::Case;
+use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
+use crate::cluster::job::ClusterJob;
+use crate::job::Failure;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "listener-port-taken",
+        about: "a listener comes to a machine where its port is taken, and is reached still",
+        run: listener,
+    },
+    Case {
+        name: "late-connections",
+        about: "all connect to all after a split, by IPv4 and IPv6; all addresses are what they were",
+        run: late,
+    },
+    Case {
+        name: "late-openmpi",
+        about: "ranks that have never spoken to each other do so after a split",
+        run: open_mpi,
+    },
+];
+
+/// Rounds and their least length, microseconds: some 10 s.
+const ROUNDS: [&str; 2] = ["1000", "10000"];
+/// The processes go on when it is there.
+const GO: &str = "/mnt/shared/go";
+
+fn listener(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let [rounds, pace] = ROUNDS;
+    let script = format!(
+        "for n in 1 2 3; do ckptd rsh node$n listener serve 7600 & done; \
+         listener ask 7600 {rounds} {pace} node1 node2 node3 || exit 1; wait"
+    );
+    let mut job = start(&ckptd, "listener", &[], &["bash", "-c", &script])?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    job.must_end_with("listener: right", JOB_LIMIT)
+}
+
+fn late(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let hosts = "node1 node2 node3 node3";
+    // The two processes of node3 go to different machines.
+    let script = format!(
+        "pids=; run() {{ ckptd rsh \"$@\" & pids=\"$pids $!\"; }}; \
+         run node1 late 0 7600 {GO} {hosts}; run node2 late 1 7600 {GO} {hosts}; \
+         run node3 'late 2 7600 {GO} {hosts} & pid=$!; late 3 7600 {GO} {hosts} && wait $pid'; \
+         for pid in $pids; do wait $pid || exit 1; done; echo all are right"
+    );
+    let mut job = start(&ckptd, "late", &[], &["bash", "-c", &script])?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    let found = job.status()?.machines_of("node3", "late");
+    super::check(found.len() == 2, || format!("its processes are on {found:?}"))?;
+    wait_for_another_checkpoint(&mut job)?;
+    ckptd.cluster().share_script("go", "")?;
+    job.must_end_with("all are right", JOB_LIMIT)
+}
+
+fn open_mpi(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mpi = ["mpirun.openmpi", "-np", "6", "--mca", "mpi_yield_when_idle", "1"];
+    let command = [&mpi[..], &["--mca", "mpi_preconnect_mpi", "0", "exchange", GO]].concat();
+    let mut job = start(&ckptd, "exchange", &[], &command)?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    wait_for_another_checkpoint(&mut job)?;
+    ckptd.cluster().share_script("go", "")?;
+    job.must_end_with("exchange: right", JOB_LIMIT)
+}
+
+/// What has moved can be checkpointed again.
+fn wait_for_another_checkpoint(job: &mut ClusterJob<'_>) -> Result<(), Failure> {
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 1, LIMIT).map(drop)
+}
