@@ -90,6 +90,8 @@ struct World {
     written: BTreeMap<u64, BTreeSet<AgentId>>,
     /// Checkpoints whose freeze was sent and that no resume or abandon has followed.
     frozen: BTreeSet<(AgentId, u64)>,
+    /// Those that stood for a move and were let go after the commit.
+    let_go: BTreeSet<(AgentId, u64)>,
     /// The checkpoint behind which the job stands, to go on elsewhere.
     parked: Option<u64>,
     /// How often it has gone on elsewhere.
@@ -117,6 +119,7 @@ impl World {
             in_flight: None,
             written: BTreeMap::new(),
             frozen: BTreeSet::new(),
+            let_go: BTreeSet::new(),
             parked: None,
             moves: 0,
         };
@@ -250,8 +253,12 @@ impl World {
                     let parked = self.frozen.contains(&(*agent, *checkpoint));
                     let ends = parked && self.machine.is_ending();
                     let known = self.log.record(*checkpoint).is_some();
-                    assert!(!known || ends, "abandoned a commit");
-                    self.frozen.remove(&(*agent, *checkpoint));
+                    // Said again to one that has not answered.
+                    let again = self.let_go.contains(&(*agent, *checkpoint));
+                    assert!(!known || ends || again, "abandoned a commit");
+                    if self.frozen.remove(&(*agent, *checkpoint)) && known {
+                        self.let_go.insert((*agent, *checkpoint));
+                    }
                 }
                 AgentCommand::Commit { checkpoint, .. } => {
                     assert!(self.log.record(*checkpoint).is_some(), "marked before recorded");

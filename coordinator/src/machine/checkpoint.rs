@@ -362,10 +362,13 @@ impl JobMachine {
         if taking.parks {
             self.park = false;
             self.parks_next = false;
-            if ends {
+            if self.life != Life::Running {
+                // What is left of it stands; nobody waits for an answer.
+                tell(&taking.agents, &AgentCommand::Abandon { checkpoint }, out);
+            } else if ends {
                 // It ends where it is.
                 self.give_up_parked(now, checkpoint, taking.agents, out);
-            } else if self.life == Life::Running {
+            } else {
                 // Whatever else was wanted is wanted of what comes after it.
                 self.held = true;
                 out.push(Action::Parked { checkpoint });

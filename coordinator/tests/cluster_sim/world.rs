@@ -438,6 +438,15 @@ impl World {
         self.cut[node] = false;
         let waiting = std::mem::take(&mut self.held_back[node]);
         if reset {
+            // What is on its way was sent after what is lost here: it does not come either.
+            for happening in self.happenings.values_mut() {
+                let lost = matches!(happening,
+                    Happening::ToCoordinator { node: of, .. } | Happening::ToNode { node: of, .. }
+                    if *of == node);
+                if lost {
+                    *happening = Happening::Nothing;
+                }
+            }
             self.hang_up(node);
             self.later(1, 100, Happening::Reconnect { node });
         } else {

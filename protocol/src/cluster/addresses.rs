@@ -63,4 +63,6 @@ pub struct KnownListener {
     pub machine: NodeName,
     /// Its address there.
     pub actual: SocketAddr,
+    /// It takes no connections by IPv4.
+    pub v6_only: bool,
 }

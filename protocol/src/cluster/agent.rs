@@ -168,6 +168,9 @@ pub struct MovedListener {
     pub logical: SocketAddr,
     /// As it is.
     pub actual: SocketAddr,
+    /// It is of AF_INET6 with IPV6_V6ONLY.
+    #[serde(default)]
+    pub v6_only: bool,
 }
 
 /// A user by whose order a job runs.

@@ -308,7 +308,8 @@ impl Answerer {
         let logical = name.local.unwrap_or(actual);
         let has_moved = logical.port() != actual.port();
         if has_moved || book.away().is_some() || book.is_split() {
-            let listener = MovedListener { logical, actual };
+            let v6_only = target.v6 && is_v6_only(fd);
+            let listener = MovedListener { logical, actual, v6_only };
             self.shared.announce(listener);
             // Before anybody can hear of it in another way.
             if (has_moved || book.is_split()) && !waited && !book.has(listener) {
@@ -426,6 +427,11 @@ fn is_listening(port: u16) -> bool {
 
 fn thread_group(status: &str) -> Option<i32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// IPV6_V6ONLY (ipv6(7)) of an AF_INET6 socket.
+pub fn is_v6_only(fd: BorrowedFd<'_>) -> bool {
+    sockopt::get_int(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).is_ok_and(|only| only != 0)
 }
 
 /// SO_COOKIE. `None`: no socket.

@@ -75,15 +75,19 @@ impl Book {
         if asked.ip().is_loopback() || asked.ip().is_unspecified() {
             return self.dial_loopback(asked);
         }
-        for family in [Family::Same, Family::Either] {
-            for node in self.nodes.iter().filter(|node| knows(&node.addresses, asked.ip())) {
-                let found = node.listeners.iter().rev().find_map(|listener| {
-                    reaches(listener.logical, asked, family)
-                        .then(|| reach(node, listener, asked))?
+        for node in self.nodes.iter().filter(|node| knows(&node.addresses, asked.ip())) {
+            // One of the own family comes first, as in the kernel.
+            let found = [true, false].into_iter().find_map(|same| {
+                let mut known = node.listeners.iter().rev().filter(|listener| {
+                    same == (canonical(listener.logical).is_ipv4() == asked.is_ipv4())
                 });
-                if let Some(to) = found {
-                    return as_asked_or(asked, to);
-                }
+                known.find_map(|listener| {
+                    reaches(listener, listener.logical, asked)
+                        .then(|| reach(node, listener, asked))?
+                })
+            });
+            if let Some(to) = found {
+                return as_asked_or(asked, to);
             }
         }
         // A process that began after a move may have published the machine's own address.
@@ -95,7 +99,7 @@ impl Book {
             };
             node.listeners.iter().filter(here).any(|listener| {
                 listener.logical.port() == listener.actual.port()
-                    && reaches(listener.actual, asked, Family::Either)
+                    && reaches(listener, listener.actual, asked)
             })
         });
         if has_plain {
@@ -225,20 +229,11 @@ fn knows(addresses: &[IpAddr], ip: IpAddr) -> bool {
     addresses.iter().any(|known| known.to_canonical() == ip)
 }
 
-/// For which addresses a listener is looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
-    /// Those of its own family.
-    Same,
-    /// IPv4 for listeners of IPv6, too. One may be for IPv6 alone; then the kernel refuses, as it would have before.
-    Either,
-}
-
-/// Whether a listener at `at` accepts connections to `asked`, an address of its machine or logical node.
-fn reaches(at: SocketAddr, asked: SocketAddr, family: Family) -> bool {
+/// Whether a listener that is at `at` accepts connections to `asked`, an address of its machine or logical node.
+fn reaches(listener: &KnownListener, at: SocketAddr, asked: SocketAddr) -> bool {
     let at = canonical(at);
     let any = at.ip().is_unspecified()
-        && (at.is_ipv4() == asked.is_ipv4() || at.is_ipv6() && family == Family::Either);
+        && (at.is_ipv4() == asked.is_ipv4() || at.is_ipv6() && !listener.v6_only);
     at.port() == asked.port() && (any || at.ip() == asked.ip())
 }
 
@@ -298,7 +293,8 @@ mod tests {
     }
 
     fn listener(logical: &str, machine: &str, actual: &str) -> KnownListener {
-        KnownListener { logical: at(logical), machine: name(machine), actual: at(actual) }
+        let (logical, actual) = (at(logical), at(actual));
+        KnownListener { logical, machine: name(machine), actual, v6_only: actual.port() == 43000 }
     }
 
     /// node3 is on node1 and node2, node4 on node1.
@@ -313,6 +309,7 @@ mod tests {
                 listener("[::]:7700", "node2", "[::]:7700"),
                 listener("10.0.0.3:7800", "node2", "0.0.0.0:7800"),
                 listener("0.0.0.0:7850", "node2", "0.0.0.0:42000"),
+                listener("[::]:7860", "node2", "[::]:43000"),
                 listener("[::]:7850", "node2", "[::]:43000"),
                 listener("127.0.0.1:7900", "node1", "127.0.0.1:41000"),
             ],
@@ -340,6 +337,9 @@ mod tests {
             ("10.0.0.2:7600", Dial::AsAsked),
             ("10.0.0.3:7850", Dial::To(at("10.0.0.2:42000"))),
             ("[fd00::3]:7850", Dial::To(at("[fd00::2]:43000"))),
+            ("[fd00::3]:7860", Dial::To(at("[fd00::2]:43000"))),
+            // A socket for IPv6 alone is not reached by IPv4.
+            ("10.0.0.3:7860", Dial::Unsure(at("10.0.0.1:7860"))),
             ("10.0.0.1:7600", Dial::AsAsked),
             ("10.0.0.1:8000", Dial::AsAsked),
             ("192.0.2.1:7600", Dial::AsAsked),

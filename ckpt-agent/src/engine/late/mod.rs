@@ -31,7 +31,7 @@ mod notify;
 mod serve;
 mod sockaddr;
 
-pub use answer::cookie_of;
+pub use answer::{cookie_of, is_v6_only};
 pub use book::Book;
 pub use filter::{Installed, filters_of, install_or_say};
 pub use names::{Name, NamedSocket, Names};

@@ -67,6 +67,7 @@ impl Whereabouts<'_> {
                     logical: listener.logical,
                     machine: (*machine).clone(),
                     actual: listener.actual,
+                    v6_only: listener.v6_only,
                 })
                 .collect();
             if is_home && listeners.is_empty() {
@@ -198,7 +199,8 @@ mod tests {
     }
 
     fn listener(logical: &str, actual: &str) -> MovedListener {
-        MovedListener { logical: logical.parse().unwrap(), actual: actual.parse().unwrap() }
+        let (logical, actual) = (logical.parse().unwrap(), actual.parse().unwrap());
+        MovedListener { logical, actual, v6_only: false }
     }
 
     fn whereabouts<'a>(names: &'a [NodeName; 4], places: &[(usize, &[usize])]) -> Whereabouts<'a> {

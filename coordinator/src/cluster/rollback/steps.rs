@@ -221,7 +221,11 @@ impl Job {
     /// Daemons that are not to be brought back.
     fn departing(&self, shared: &Shared, images: &BTreeMap<AgentId, ImageRecord>) -> Departing {
         let mut departing = match self.ledger.settings().daemons {
-            Daemons::Fallback => departed::fallback(images, |node| shared.members.is_usable(node)),
+            // One that says goodbye takes nothing with it.
+            Daemons::Fallback => departed::fallback(images, |node| {
+                let goes = self.ledger.cause.is_move() && !shared.members.is_gone(node);
+                goes || shared.members.is_usable(node)
+            }),
             Daemons::Restore => Departing::default(),
         };
         for (instance, image) in images {

@@ -166,6 +166,15 @@ pub(super) fn bound(
     Err(system("bind", at, first.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into())))
 }
 
+/// A socket bound to another port than its own.
+///
+/// # Errors
+/// No port can be had.
+pub(super) fn elsewhere(address: &Address, context: &mut RestoreContext) -> Result<Socket> {
+    let at = address.at.map(|at| SocketAddr::new(at.ip(), 0));
+    bound(&Address { at, ..address.clone() }, Purpose::Listening, context)
+}
+
 /// Makes all connections; `take` gets every end.
 ///
 /// # Errors

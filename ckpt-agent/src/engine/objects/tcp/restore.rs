@@ -13,7 +13,7 @@ use socket2::{SockAddr, SockRef, Socket};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{BlobId, FileId};
-use super::super::super::late::{Name, NamedSocket, cookie_of};
+use super::super::super::late::{Name, NamedSocket, cookie_of, is_v6_only};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{
     Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer,
@@ -191,7 +191,8 @@ fn name(saved: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
     if let (TcpState::Listening { .. }, Some(logical), Some(actual)) =
         (&saved.state, known_local, local)
     {
-        context.moved.push(MovedListener { logical, actual });
+        let v6_only = saved.v6 && is_v6_only(fd.as_fd());
+        context.moved.push(MovedListener { logical, actual, v6_only });
     }
 }
 
@@ -214,7 +215,7 @@ fn listeners_and_idle(
         };
         let address = believed(saved.object);
         let purpose = if backlog.is_some() { Purpose::Listening } else { Purpose::Idle };
-        let socket = make::bound(&address, purpose, context)?;
+        let mut socket = make::bound(&address, purpose, context)?;
         // Of a listener: what its connections will start with.
         let wanted = &saved.object.options;
         if backlog.is_none() || wanted.receive_buffer_locked() {
@@ -222,9 +223,17 @@ fn listeners_and_idle(
         }
         set_send_buffer(&socket, wanted.send_buffer);
         if let Some(backlog) = backlog {
-            socket
-                .listen(backlog)
-                .map_err(|error| EngineError::system("listen on", "a TCP socket", error))?;
+            if let Err(error) = socket.listen(backlog) {
+                // Two that are bound to one port and do not listen yet do not see each other: another instance
+                // came first.
+                if !context.cluster || error.raw_os_error() != Some(libc::EADDRINUSE) {
+                    return Err(EngineError::system("listen on", "a TCP socket", error));
+                }
+                socket = make::elsewhere(&address, context)?;
+                socket
+                    .listen(backlog)
+                    .map_err(|error| EngineError::system("listen on", "a TCP socket", error))?;
+            }
         }
         made.insert(saved.id, socket.into());
     }
