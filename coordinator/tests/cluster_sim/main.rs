@@ -97,6 +97,8 @@ fn every_history_ends_well() {
     // A simulation in which nothing happens proves nothing.
     assert!(sum(|run| run.rollbacks) > seeds / 2);
     assert!(sum(|run| run.commits) > seeds);
+    assert!(sum(|run| run.by_tree) > seeds);
+    assert!(sum(|run| run.tree_lost) > seeds / 20);
     assert!(sum(|run| run.rests) > seeds / 50);
     assert!(sum(|run| run.lost) > seeds / 10);
     assert!(sum(|run| run.lacking) <= seeds / 50);

@@ -597,6 +597,9 @@ impl Node {
             | ToAgent::Replica(_)
             | ToAgent::Mark { .. }
             | ToAgent::Peers { .. }
+            | ToAgent::PeersChanged { .. }
+            | ToAgent::Tree(_)
+            | ToAgent::TreeReset(_)
             | ToAgent::Input { .. }
             | ToAgent::Resize { .. }
             | ToAgent::Client { .. } => {}

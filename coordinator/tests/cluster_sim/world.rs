@@ -10,11 +10,12 @@ use coordinator::cluster::{
     ClientId, ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine, ClusterSettings,
     SeededSecrets,
 };
-use protocol::agent::{AgentId, ExitKind};
-use protocol::cluster::NodeName;
+use protocol::agent::{AgentEvent, AgentId, ExitKind};
 use protocol::cluster::agent::{FromAgent, JobUser, RelaySide, Stream, ToAgent};
 use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Daemons, Interval, JobSettings};
+use protocol::cluster::tree::{TreeAnswer, TreeCall, TreeCause, TreeFailure, TreeOrder, TreeSum};
+use protocol::cluster::{InstanceKey, NodeName};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
@@ -84,6 +85,9 @@ pub struct Outcome {
     pub lacking: u32,
     pub given_up: u32,
     pub superseded: u32,
+    /// Steps that went by the command tree, and those of them that it failed.
+    pub by_tree: u32,
+    pub tree_lost: u32,
     pub farewells: u32,
     pub leaves: u32,
     pub joins: u32,
@@ -164,7 +168,10 @@ impl World {
                 Node::new(name, u8::try_from(index + 1).unwrap())
             })
             .collect();
-        let settings = ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() };
+        // Every other history uses the command tree for whatever it can.
+        let tree_above = if seed % 2 == 0 { 0 } else { 8 };
+        let settings =
+            ClusterSettings { grace: 3 * SECOND, tree_above, ..ClusterSettings::default() };
         let machine = ClusterMachine::new(settings.clone(), Self::secrets(seed));
         let target = 20 + random.below(100);
         let fallback = random.chance(250);
@@ -483,6 +490,9 @@ impl World {
             ToAgent::Launch(order) => self.judge_alone(order.key.epoch),
             _ => {}
         }
+        if let ToAgent::Tree(call) = message {
+            return self.call_all(node, &call);
+        }
         let reach: Vec<(NodeName, bool)> = self
             .nodes
             .iter()
@@ -544,6 +554,51 @@ impl World {
             }
             self.outcome.farewells += 1;
             self.later(1000, 5000, Happening::Reconnect { node });
+        }
+    }
+
+    /// The command tree, as if no time passed in it. Members are lost to it at times, and answers too.
+    fn call_all(&mut self, first: usize, call: &TreeCall) {
+        let TreeOrder { operation, ref job, epoch, checkpoint, step } = call.order;
+        let mut failures = Vec::new();
+        let mut sum = TreeSum::default();
+        let mut expected = 0;
+        for place in &call.places {
+            expected += u32::try_from(place.instances.len()).unwrap();
+            let index = self.index(&place.node);
+            let known = &self.nodes[index];
+            let there = known.up && known.agent && known.welcomed && !self.cut[index];
+            if !there || self.random.chance(30) {
+                let reason = "the connection to it was lost".to_owned();
+                failures.push(TreeFailure::new(place.node.clone(), TreeCause::Lost, reason));
+                continue;
+            }
+            for instance in &place.instances {
+                let key = InstanceKey { job: job.clone(), epoch, instance: *instance };
+                let order = ToAgent::Instance { key, command: step.command(checkpoint) };
+                let fetch = |_: &NodeName, _: &(String, AgentId, u64)| None;
+                let out = self.nodes[index].handle(self.now, order, &mut self.random, &fetch);
+                for one in out {
+                    match one {
+                        Out::Send(FromAgent::Instance { event, .. }, _) => match event {
+                            AgentEvent::Failed { reason, passing, .. } => {
+                                let cause = TreeCause::Step { passing };
+                                let node = place.node.clone();
+                                failures.push(TreeFailure::new(node, cause, reason));
+                            }
+                            _ => sum.instances += 1,
+                        },
+                        Out::Send(message, body) => self.send(index, message, body),
+                        Out::Copy(..) => unreachable!("no step of the tree writes"),
+                    }
+                }
+            }
+        }
+        self.outcome.by_tree += 1;
+        self.outcome.tree_lost += u32::from(!failures.is_empty());
+        let silent = failures.is_empty() && sum.instances < expected;
+        if !silent && !self.random.chance(20) {
+            self.send(first, FromAgent::Tree(TreeAnswer { operation, failures, sum }), Vec::new());
         }
     }
 

@@ -13,6 +13,7 @@ mod recovery;
 mod rows;
 mod runtimes;
 mod stage;
+mod tree;
 
 use crate::job::Failure;
 
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Case> {
         runtimes::CASES,
         fallback::CASES,
         recovery::CASES,
+        tree::CASES,
         discovery::CASES,
     ]
     .into_iter()
@@ -57,7 +59,7 @@ pub fn open() -> Vec<Case> {
 
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
 pub fn light(name: &str) -> bool {
-    rows::CASES.iter().any(|case| case.name == name)
+    rows::CASES.iter().chain(tree::CASES).any(|case| case.name == name)
 }
 
 impl Case {
