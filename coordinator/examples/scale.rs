@@ -1,7 +1,7 @@
 //! What the coordinator's state machine costs with many agents: time and memory by the number of agents, each
 //! with an instance of ten processes. No I/O: agents that answer at once are simulated here.
 //!
-//! `scale [--json FILE] [AGENTS...]`: each number in a process of its own, so that memory is its own.
+//! `scale AGENTS star|tree` prints JSON: each number in a process of its own, so that memory is its own.
 
 use coordinator::Time;
 use coordinator::cluster::{
@@ -17,18 +17,13 @@ use protocol::cluster::{InstanceKey, NodeName, VERSION};
 use protocol::launch::{LaunchSpec, StreamKind};
 use std::collections::VecDeque;
 use std::error::Error;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
-/// Numbers of agents where none are given.
-const USUAL: [usize; 4] = [10, 100, 1000, 10_000];
 /// Processes of each agent's instance.
 const PROCESSES: i32 = 10;
 /// Checkpoints that are measured, after one that is not.
 const ROUNDS: usize = 3;
-/// In the environment of the processes that measure: star or tree.
-const WAY: &str = "CKPTD_SCALE_WAY";
-
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -40,64 +35,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let mut numbers = Vec::new();
-    let mut json = None;
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--json" => json = words.next(),
-            number => numbers.push(
-                number.parse::<usize>().map_err(|_| format!("take {number:?} for a number"))?,
-            ),
-        }
-    }
-    if let Ok(way) = std::env::var(WAY) {
-        let agents = numbers.first().copied().ok_or("measure: no number")?;
-        println!("{}", measure(agents, way == "tree")?);
-        return Ok(());
-    }
-    if numbers.is_empty() {
-        numbers = USUAL.to_vec();
-    }
-    let own = std::env::current_exe()?;
-    let mut all = Vec::new();
-    println!(
-        "{:>7} {:>5} {:>12} {:>12} {:>10} {:>12} {:>12} {:>12} {:>10}",
-        "agents",
-        "way",
-        "checkpoint",
-        "per agent",
-        "messages",
-        "log entry",
-        "heartbeat",
-        "memory",
-        "per agent"
-    );
-    for agents in numbers {
-        for way in ["star", "tree"] {
-            let output = Command::new(&own).env(WAY, way).arg(agents.to_string()).output()?;
-            if !output.status.success() {
-                let reason = String::from_utf8_lossy(&output.stderr).into_owned();
-                return Err(format!("measure {agents} agents: {reason}").into());
-            }
-            let found: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-            let value = |name: &str| found[name].as_f64().unwrap_or(f64::NAN);
-            println!(
-                "{agents:>7} {way:>5} {:>9.2} ms {:>9.2} us {:>10.0} {:>9.1} KB {:>9.2} us {:>9.1} MB {:>7.1} KB",
-                value("checkpoint_ms"),
-                value("checkpoint_ms") * 1000.0 / agents as f64,
-                value("messages"),
-                value("log_bytes") / 1000.0,
-                value("heartbeat_us"),
-                value("memory_bytes") / 1e6,
-                value("memory_bytes") / 1e3 / agents as f64,
-            );
-            all.push(found);
-        }
-    }
-    if let Some(path) = json {
-        std::fs::write(path, serde_json::to_string_pretty(&all)? + "\n")?;
-    }
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [agents, way @ ("star" | "tree")] =
+        words.iter().map(String::as_str).collect::<Vec<_>>()[..]
+    else {
+        return Err("start: usage is scale AGENTS star|tree".into());
+    };
+    let agents = agents.parse().map_err(|_| format!("take {agents:?} for a number"))?;
+    println!("{}", measure(agents, way)?);
     Ok(())
 }
 
@@ -310,9 +255,9 @@ impl World {
     }
 }
 
-fn measure(agents: usize, tree: bool) -> Result<serde_json::Value, Box<dyn Error>> {
+fn measure(agents: usize, way: &str) -> Result<serde_json::Value, Box<dyn Error>> {
     let before = resident();
-    let tree_above = if tree { 8 } else { u32::MAX };
+    let tree_above = if way == "tree" { 8 } else { u32::MAX };
     let settings = ClusterSettings { tree_above, ..ClusterSettings::default() };
     let machine = ClusterMachine::new(settings, Box::new(SeededSecrets::new([7; 32])));
     let mut world = World {
@@ -374,7 +319,7 @@ fn measure(agents: usize, tree: bool) -> Result<serde_json::Value, Box<dyn Error
     world.settle()?;
     Ok(serde_json::json!({
         "agents": agents,
-        "way": if tree { "tree" } else { "star" },
+        "way": way,
         "processes": agents * PROCESSES.unsigned_abs() as usize,
         "join_ms": joining.as_secs_f64() * 1000.0,
         "launch_ms": launching.as_secs_f64() * 1000.0,

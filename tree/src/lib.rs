@@ -3,6 +3,7 @@
 //!
 //! - [`shape`]: who calls whom.
 //! - [`member`]: what an agent does: [`Member`].
+//! - [`work`]: a member's own part of an operation: [`Works`].
 //! - [`root`]: what the coordinator does: [`Root`].
 //!
 //! **Hops.** In one hop each member sends at most one message and takes at most one. The operation
@@ -19,6 +20,9 @@
 //! heard of the failure finish their part, and their answers find nobody: nothing waits longer than its
 //! limit, which grows shorter from level to level.
 //!
+//! A call may arrive after the coordinator's own word that gives its checkpoint up. So a member
+//! remembers that word, and does nothing for such a checkpoint any more.
+//!
 //! **Reset.** A new *generation* begins by a word of the coordinator, or by a mark that says so. A member that
 //! hears of it gives up all operations, drops what it has not sent yet, and sends one mark over each of its
 //! lines. What comes over a line before the mark of the member's own generation is discarded. So after the
@@ -28,6 +32,8 @@
 pub mod member;
 pub mod root;
 pub mod shape;
+pub mod work;
 
 pub use member::{Act, Caller, Line, Member, Own};
 pub use root::{Outcome, Root, Wish};
+pub use work::Works;

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Operations that may be under way at a member; it refuses more.
 const MOST_OPERATIONS: usize = 4096;
-/// Jobs whose last operation is remembered; one more, and the oldest operation is forgotten.
+/// Jobs of which a member remembers the last operation, or the last checkpoint that was given up; one more, and
+/// what is lowest is forgotten.
 const MOST_JOBS: usize = 4096;
 
 /// A connection between two members.
@@ -92,6 +93,9 @@ pub struct Member {
     generation: TreeMark,
     /// The newest operation of each job in this generation: what is not newer is a repetition.
     newest: BTreeMap<String, u64>,
+    /// The newest checkpoint of each job that the coordinator has given up. Numbers of checkpoints only
+    /// grow, so it holds in every generation.
+    given_up: BTreeMap<String, CheckpointNumber>,
     running: BTreeMap<Operation, Running>,
     lines: BTreeMap<Line, Marks>,
 }
@@ -104,6 +108,7 @@ impl Member {
             own,
             generation: TreeMark { generation: 0, seal: None },
             newest: BTreeMap::new(),
+            given_up: BTreeMap::new(),
             running: BTreeMap::new(),
             lines: BTreeMap::new(),
         }
@@ -225,9 +230,12 @@ impl Member {
         out
     }
 
-    /// A checkpoint of a job is given up, by the coordinator's own word: nobody waits for its steps.
+    /// A checkpoint of a job is given up, by the coordinator's own word: nobody waits for its steps, and
+    /// what comes for it later is refused.
     pub fn abandoned(&mut self, job: &str, checkpoint: CheckpointNumber) -> Vec<Act> {
         let mut out = Vec::new();
+        let known = self.given_up.get(job).copied().unwrap_or(0);
+        remember(&mut self.given_up, job, checkpoint.max(known));
         self.running.retain(|operation, running| {
             let given_up = running.job == job && running.checkpoint == checkpoint;
             if given_up {
@@ -295,13 +303,7 @@ impl Member {
             return self.tell(&caller, answer, out);
         }
         let Some((place, subtrees)) = split(places) else { return };
-        if self.newest.len() >= MOST_JOBS && !self.newest.contains_key(&order.job) {
-            let oldest = self.newest.iter().min_by_key(|(_, number)| **number);
-            if let Some(job) = oldest.map(|(job, _)| job.clone()) {
-                self.newest.remove(&job);
-            }
-        }
-        self.newest.insert(order.job.clone(), operation.number);
+        remember(&mut self.newest, &order.job, operation.number);
         let mut called = BTreeMap::new();
         let below_ms = limit_ms.saturating_sub(margin_ms);
         for places in subtrees {
@@ -347,6 +349,9 @@ impl Member {
         }
         if self.newest.get(&order.job).is_some_and(|newest| number <= *newest) {
             return Err("it has been called before".to_owned());
+        }
+        if self.given_up.get(&order.job).is_some_and(|given_up| order.checkpoint <= *given_up) {
+            return Err(format!("checkpoint {} has been given up", order.checkpoint));
         }
         if places.first().is_none_or(|place| place.node != self.own) {
             return Err(format!("the call is not for {}", self.own));
@@ -413,6 +418,16 @@ impl Member {
             }
         }
     }
+}
+
+fn remember(numbers: &mut BTreeMap<String, u64>, job: &str, number: u64) {
+    if numbers.len() >= MOST_JOBS && !numbers.contains_key(job) {
+        let lowest = numbers.iter().min_by_key(|(_, number)| **number);
+        if let Some(job) = lowest.map(|(job, _)| job.clone()) {
+            numbers.remove(&job);
+        }
+    }
+    numbers.insert(job.to_owned(), number);
 }
 
 fn forget(operation: Operation, running: &Running, out: &mut Vec<Act>) {

@@ -6,8 +6,11 @@ use protocol::cluster::tree::{
     Operation, TreeAnswer, TreeCall, TreeCause, TreeFailure, TreeMark, TreeOrder, TreePlace,
     TreeStep, TreeSum,
 };
-use protocol::cluster::{Epoch, NodeName};
+use protocol::cluster::{Epoch, NodeName, Term};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Bits of a generation that are milliseconds: enough until the year 10889. Those above are the term.
+const TIME_BITS: u32 = 48;
 
 /// What is to be asked of all members.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,10 +61,13 @@ impl Root {
     }
 
     /// Begins a generation: everything under way is given up without a word. The mark has still to be
-    /// sealed and told to the members. `unix_ms`, from the clock on the wall, makes it newer than those of
-    /// coordinators before this one.
-    pub fn reset(&mut self, unix_ms: u64) -> TreeMark {
-        self.generation = unix_ms.max(self.generation.saturating_add(1));
+    /// sealed and told to the members. The coordinator's term makes it newer than those of coordinators that
+    /// were lost, `unix_ms`, from the clock on the wall, newer than those of this one before it was started
+    /// again.
+    pub fn reset(&mut self, term: Term, unix_ms: u64) -> TreeMark {
+        let least =
+            term.saturating_mul(1 << TIME_BITS).saturating_add(unix_ms.min((1 << TIME_BITS) - 1));
+        self.generation = least.max(self.generation.saturating_add(1));
         self.number = 0;
         self.flights.clear();
         TreeMark { generation: self.generation, seal: None }

@@ -169,7 +169,7 @@ impl Shared {
             return;
         }
         if self.tree.is_idle() {
-            self.tree.reset(now.unix_ms);
+            self.tree.reset(self.coordinator.term, now.unix_ms);
         }
         self.tree_is_stale = true;
         self.send(node, ToAgent::TreeReset(self.tree.mark()));
@@ -186,7 +186,7 @@ impl Shared {
             return false;
         }
         self.tree_is_stale = false;
-        let mark = self.tree.reset(now.unix_ms);
+        let mark = self.tree.reset(self.coordinator.term, now.unix_ms);
         for place in places {
             self.send(&place.node, ToAgent::TreeReset(mark.clone()));
         }

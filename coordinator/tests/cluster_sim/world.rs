@@ -1,6 +1,8 @@
 //! The simulated world: a clock, a network, machines, a disk for the coordinator, faults; and the
 //! judge of what the coordinator makes of it.
 
+pub mod tree;
+
 use crate::node::{Copy, Life, Node, Out, launch_spec, written};
 use crate::random::Random;
 use base64::Engine;
@@ -10,14 +12,14 @@ use coordinator::cluster::{
     ClientId, ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine, ClusterSettings,
     SeededSecrets,
 };
-use protocol::agent::{AgentEvent, AgentId, ExitKind};
+use protocol::agent::{AgentId, ExitKind};
+use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, JobUser, RelaySide, Stream, ToAgent};
 use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Daemons, Interval, JobSettings};
-use protocol::cluster::tree::{TreeAnswer, TreeCall, TreeCause, TreeFailure, TreeOrder, TreeSum};
-use protocol::cluster::{InstanceKey, NodeName};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use tree::{Packet, Wire};
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
@@ -53,6 +55,20 @@ enum Happening {
     },
     Progress,
     Clock,
+    /// Something arrives at an end of a connection of the command tree.
+    Wire {
+        wire: usize,
+        end: usize,
+        packet: Packet,
+    },
+    WireBroken {
+        wire: usize,
+        end: usize,
+    },
+    TreeClock {
+        node: usize,
+        life: u64,
+    },
     Fault,
     Heal {
         node: usize,
@@ -85,9 +101,9 @@ pub struct Outcome {
     pub lacking: u32,
     pub given_up: u32,
     pub superseded: u32,
-    /// Steps that went by the command tree, and those of them that it failed.
+    /// Steps that went by the command tree, and those of them that failed.
     pub by_tree: u32,
-    pub tree_lost: u32,
+    pub tree_failed: u32,
     pub farewells: u32,
     pub leaves: u32,
     pub joins: u32,
@@ -115,6 +131,9 @@ pub struct World {
     log_works: bool,
     job_logs: BTreeMap<String, Vec<u8>>,
     nodes: Vec<Node>,
+    wires: Vec<Wire>,
+    /// The coordinator's clock on the wall when all began, in milliseconds.
+    wall: u64,
     cut: Vec<bool>,
     held_back: Vec<Vec<Happening>>,
     last_to_node: Vec<u64>,
@@ -199,6 +218,8 @@ impl World {
             last_to_coordinator: vec![0; count],
             next_connection: 1,
             nodes,
+            wires: Vec::new(),
+            wall: 1_000_000,
             settings,
             client: 0,
             job: None,
@@ -242,7 +263,7 @@ impl World {
     }
 
     fn time(&self) -> Time {
-        Time { nanos: self.now, unix_ms: 1_000_000 + self.now / MILLI }
+        Time { nanos: self.now, unix_ms: self.wall + self.now / MILLI }
     }
 
     fn at(&mut self, when: u64, happening: Happening) {
@@ -353,6 +374,9 @@ impl World {
                 }
             }
             Happening::Fault => self.fault(),
+            Happening::Wire { wire, end, packet } => self.arrives(wire, end, packet),
+            Happening::WireBroken { wire, end } => self.wire_broken(wire, end),
+            Happening::TreeClock { node, life } => self.tree_clock(node, life),
             Happening::Heal { node, reset } => self.heal(node, reset),
             Happening::Reboot { node } => {
                 if !self.nodes[node].up {
@@ -388,6 +412,9 @@ impl World {
     // The network.
 
     fn send(&mut self, node: usize, message: FromAgent, body: Vec<u8>) {
+        if self.tells_tree(node, &message) {
+            return;
+        }
         let Some(connection) = self.nodes[node].connection else { return };
         if !self.nodes[node].welcomed && !matches!(message, FromAgent::Hello { .. }) {
             // Nothing is said between Hello and Welcome.
@@ -488,11 +515,10 @@ impl World {
             ToAgent::Go { key, links, .. } => self.judge_go(key, links),
             ToAgent::Keep { images, .. } => self.judge_keep(images),
             ToAgent::Launch(order) => self.judge_alone(order.key.epoch),
+            ToAgent::Instance { key, command } => self.judge_step(node, key, command),
             _ => {}
         }
-        if let ToAgent::Tree(call) = message {
-            return self.call_all(node, &call);
-        }
+        self.tree_told(node, &message);
         let reach: Vec<(NodeName, bool)> = self
             .nodes
             .iter()
@@ -547,58 +573,13 @@ impl World {
             // Somebody starts it again later, at times with another disk.
             self.nodes[node].left = false;
             self.nodes[node].leaves = false;
-            self.nodes[node].life += 1;
+            self.nodes[node].begin_anew();
             self.nodes[node].instances.clear();
             if others_stay && self.random.chance(300) {
                 self.nodes[node].disk.clear();
             }
             self.outcome.farewells += 1;
             self.later(1000, 5000, Happening::Reconnect { node });
-        }
-    }
-
-    /// The command tree, as if no time passed in it. Members are lost to it at times, and answers too.
-    fn call_all(&mut self, first: usize, call: &TreeCall) {
-        let TreeOrder { operation, ref job, epoch, checkpoint, step } = call.order;
-        let mut failures = Vec::new();
-        let mut sum = TreeSum::default();
-        let mut expected = 0;
-        for place in &call.places {
-            expected += u32::try_from(place.instances.len()).unwrap();
-            let index = self.index(&place.node);
-            let known = &self.nodes[index];
-            let there = known.up && known.agent && known.welcomed && !self.cut[index];
-            if !there || self.random.chance(30) {
-                let reason = "the connection to it was lost".to_owned();
-                failures.push(TreeFailure::new(place.node.clone(), TreeCause::Lost, reason));
-                continue;
-            }
-            for instance in &place.instances {
-                let key = InstanceKey { job: job.clone(), epoch, instance: *instance };
-                let order = ToAgent::Instance { key, command: step.command(checkpoint) };
-                let fetch = |_: &NodeName, _: &(String, AgentId, u64)| None;
-                let out = self.nodes[index].handle(self.now, order, &mut self.random, &fetch);
-                for one in out {
-                    match one {
-                        Out::Send(FromAgent::Instance { event, .. }, _) => match event {
-                            AgentEvent::Failed { reason, passing, .. } => {
-                                let cause = TreeCause::Step { passing };
-                                let node = place.node.clone();
-                                failures.push(TreeFailure::new(node, cause, reason));
-                            }
-                            _ => sum.instances += 1,
-                        },
-                        Out::Send(message, body) => self.send(index, message, body),
-                        Out::Copy(..) => unreachable!("no step of the tree writes"),
-                    }
-                }
-            }
-        }
-        self.outcome.by_tree += 1;
-        self.outcome.tree_lost += u32::from(!failures.is_empty());
-        let silent = failures.is_empty() && sum.instances < expected;
-        if !silent && !self.random.chance(20) {
-            self.send(first, FromAgent::Tree(TreeAnswer { operation, failures, sum }), Vec::new());
         }
     }
 
@@ -634,6 +615,7 @@ impl World {
 
     /// Everything of a job that is complete goes on.
     fn progress(&mut self) {
+        self.wear_wires();
         let now = self.now;
         let mut going: BTreeMap<u64, Vec<(usize, protocol::cluster::InstanceKey)>> =
             BTreeMap::new();
@@ -881,6 +863,8 @@ impl World {
             self.nodes[node].connection = None;
             self.nodes[node].welcomed = false;
             self.nodes[node].sent_at.clear();
+            // One whose number the log could not take is not known to the next coordinator.
+            self.nodes[node].given_up.clear();
             self.held_back[node].clear();
             self.later(10, 300, Happening::Reconnect { node });
         }
@@ -982,6 +966,8 @@ impl World {
             );
         }
         self.machine_lost = false;
+        // Another machine's clock.
+        self.wall = 900_000 + self.random.below(200_000);
         self.job_logs = copy.output;
         self.log = copy.log;
         self.relearn();
@@ -1432,6 +1418,7 @@ impl World {
     }
 
     fn judge_end(&mut self) {
+        self.judge_peers();
         let expected = ExitKind::Exited(self.status);
         let over = self.over;
         assert_eq!(over, Some(expected), "{}", self.describe());

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ckptd_tests::bench::figure::heading;
 use ckptd_tests::bench::subject::Setting;
-use ckptd_tests::bench::{chart, cluster, engine, moving, timeline};
+use ckptd_tests::bench::{chart, cluster, coordinator, engine, moving, timeline};
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
 use clap::{Parser, Subcommand};
@@ -38,12 +38,21 @@ enum What {
         #[arg(long)]
         moves: bool,
     },
+    /// Time and memory of the coordinator's state machine, by the number of agents
+    Coordinator {
+        /// No more than 1,000 agents
+        #[arg(long)]
+        quick: bool,
+        /// Numbers of agents (10, 100, 1000 and 10000 by default)
+        agents: Vec<usize>,
+    },
 }
 
 fn main() -> ExitCode {
     let outcome = match Options::parse().what {
         What::Engine { quick, figures } => run(quick, &figures),
         What::Cluster { quick, moves } => run_cluster(quick, moves),
+        What::Coordinator { quick, agents } => run_coordinator(quick, agents),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -127,6 +136,27 @@ fn run_cluster(quick: bool, moves: bool) -> Result<bool, Box<dyn std::error::Err
     let title = "ckptd: a node of three is lost, 6 ranks of Open MPI with 64 MiB each";
     std::fs::write(target.join("cluster.svg"), timeline::draw(title, &measured.losses))?;
     println!("\nwritten to {}", target.join("cluster.{json,svg}").display());
+    Ok(true)
+}
+
+fn run_coordinator(quick: bool, agents: Vec<usize>) -> Result<bool, Box<dyn std::error::Error>> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let target = repository.join("target/bench");
+    std::fs::create_dir_all(&target)?;
+    let agents = match agents.as_slice() {
+        [] if quick => coordinator::USUAL[..3].to_vec(),
+        [] => coordinator::USUAL.to_vec(),
+        _ => agents,
+    };
+    println!("medians of 3; {}\n", machine());
+    print!("{}", coordinator::heading());
+    let program = repository.join("target/release/examples/scale");
+    let scales = coordinator::measure(&program, &agents, |scale| print!("{}", scale.text()))?;
+    let json = serde_json::json!({ "machine": machine(), "quick": quick, "scales": scales });
+    std::fs::write(target.join("coordinator.json"), serde_json::to_string_pretty(&json)? + "\n")?;
+    let svg = coordinator::draw("ckptd: the coordinator", &scales);
+    std::fs::write(target.join("coordinator.svg"), svg)?;
+    println!("\nwritten to {}", target.join("coordinator.{json,svg}").display());
     Ok(true)
 }
 

@@ -31,7 +31,8 @@ pub struct Setup {
     pub slots: u32,
     /// How many nodes have an agent, from node1 on.
     pub agents: usize,
-    /// On more nodes than these a job's checkpoints go by the command tree; None: as usual.
+    /// On more nodes than these a job's checkpoints go by the command tree; None: as usual. $CKPTD_TREE_ABOVE
+    /// says it for all cases.
     pub tree_above: Option<u32>,
     /// The speed that all agents are told; None: each measures its own. What is tested is what follows from
     /// speeds, not how busy this machine is while they are measured.
@@ -49,7 +50,7 @@ impl Setup {
             slots: 2,
             agents: nodes,
             faults: false,
-            tree_above: None,
+            tree_above: std::env::var("CKPTD_TREE_ABOVE").ok().and_then(|text| text.parse().ok()),
             speed: Some("1"),
         }
     }

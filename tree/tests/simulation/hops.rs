@@ -92,7 +92,7 @@ impl Net {
 pub fn count(members: usize) -> (u32, u32) {
     let mut net = Net::new(members);
     let mut root = Root::new();
-    let mark = root.reset(1);
+    let mark = root.reset(1, 1);
     let instance = vec![AgentId(1)];
     let places: Vec<TreePlace> = (0..members)
         .map(|number| TreePlace { node: name(number), instances: instance.clone() })

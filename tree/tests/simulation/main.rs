@@ -155,6 +155,39 @@ fn a_failure_goes_up_at_once() {
     }
 }
 
+/// A checkpoint is given up while its operation is on its way: whoever has heard of that begins nothing for it
+/// any more, and the next checkpoint is not disturbed.
+#[test]
+fn what_was_given_up_is_not_begun() {
+    let mut begun = 0;
+    for seed in seeds(500) {
+        let mut random = Random::new(seed);
+        let count = 2 + random.below(40) as usize;
+        let mut world = World::new(count, seed, weather(&mut random));
+        world.reset(&[]);
+        let members = some(&mut random, count);
+        let operation = world.begin("a-1", &members, 20_000);
+        for _ in 0..random.below(4 * members.len() as u64) {
+            world.step();
+        }
+        for member in &members {
+            // The word comes to one after the other.
+            world.give_up(*member, "a-1");
+            world.step();
+        }
+        world.settle();
+        begun += u64::from(world.worked.contains_key(&operation));
+        assert!(world.members.iter().flatten().all(Member::is_idle), "seed {seed}: one waits");
+        world.outcomes.clear();
+        world.checkpoint += 1;
+        world.begin("a-1", &members, 20_000);
+        world.settle();
+        let sum = expected(&mut world, &members);
+        assert_eq!(world.outcomes.pop().unwrap().result, Ok(sum), "seed {seed}: the next one");
+    }
+    assert!(begun > 100 || seeds(500).len() < 500, "only {begun} had begun");
+}
+
 /// From any state: operations under way in all their stages, full lines, leftovers of older
 /// generations and answers that nobody waits for, a member or connection just gone. One member is told;
 /// then every line is clean, and nothing is left in it.

@@ -72,6 +72,9 @@ pub struct World {
     events: BinaryHeap<Reverse<(u64, u64)>>,
     contents: BTreeMap<u64, Event>,
     next_event: u64,
+    /// The checkpoint that operations are of, and what each member knows to be given up.
+    pub checkpoint: u64,
+    given_up: Vec<u64>,
     /// Members whose own part fails.
     pub refusing: Option<usize>,
     pub outcomes: Vec<Outcome>,
@@ -96,6 +99,8 @@ impl World {
             events: BinaryHeap::new(),
             contents: BTreeMap::new(),
             next_event: 0,
+            checkpoint: 1,
+            given_up: vec![0; members],
             refusing: None,
             outcomes: Vec::new(),
             worked: BTreeMap::new(),
@@ -126,7 +131,7 @@ impl World {
 
     /// The coordinator begins a generation, and tells these members.
     pub fn reset(&mut self, told: &[usize]) {
-        let mark = self.root.reset(0);
+        let mark = self.root.reset(1, 0);
         for member in told {
             let at = self.soon();
             self.schedule(at, Event::Reset { member: *member, mark: mark.clone() });
@@ -135,12 +140,22 @@ impl World {
 
     pub fn begin(&mut self, job: &str, members: &[usize], limit_ms: u64) -> Operation {
         let places = self.places(members);
-        let wish = Wish { job: job.to_owned(), epoch: 1, checkpoint: 1, step: TreeStep::Freeze };
+        let checkpoint = self.checkpoint;
+        let wish = Wish { job: job.to_owned(), epoch: 1, checkpoint, step: TreeStep::Freeze };
         let call = self.root.begin(self.now, wish, places, limit_ms).unwrap();
         let operation = call.order.operation;
         let at = self.soon();
         self.schedule(at, Event::ToFirst { member: members[0], call });
         operation
+    }
+
+    /// The coordinator's own word comes to a member: the checkpoint of this job is given up.
+    pub fn give_up(&mut self, member: usize, job: &str) {
+        self.given_up[member] = self.checkpoint;
+        if let Some(known) = &mut self.members[member] {
+            let acts = known.abandoned(job, self.checkpoint);
+            self.perform(member, acts);
+        }
     }
 
     /// A member is gone, with everything in it.
@@ -233,6 +248,7 @@ impl World {
                     let generation =
                         self.members[member].as_ref().map(Member::generation).unwrap_or_default();
                     assert_eq!(order.operation.generation, generation, "an order of before");
+                    assert!(order.checkpoint > self.given_up[member], "it was given up");
                     *self.worked.entry(order.operation).or_default() += 1;
                     let own = if self.refusing == Some(member) {
                         Own::Failed { passing: false, reason: "it would not".to_owned() }

@@ -203,7 +203,7 @@ impl Node {
     /// Tells the coordinator; without one nobody: what it must know is said again in the next hello.
     fn tell(&self, message: FromAgent) {
         if let FromAgent::Instance { key, event } = &message {
-            if self.parts.tree.awaits(key, event) {
+            if self.parts.tree.works.awaits(key, event) {
                 let answered = TreeEvent::Answered(key.clone(), event.clone());
                 return self.parts.events.tell(Event::Tree(Box::new(answered)));
             }

@@ -54,9 +54,7 @@ impl Node {
                 Act::Clear(line) => self.parts.tree.clear(&line),
                 Act::Report(answer) => self.tell(FromAgent::Tree(answer)),
                 Act::Work(order, instances) => acts.extend(self.work_for_tree(order, instances)),
-                Act::Forget(operation) => {
-                    self.parts.tree.works.remove(&operation);
-                }
+                Act::Forget(operation) => self.parts.tree.works.forget(operation),
             }
         }
         self.parts.tree.set_clock();
@@ -67,23 +65,11 @@ impl Node {
         if self.coordinator.as_ref().is_none_or(|known| !known.welcome) {
             // Who stands still must be within reach of the word that lets him go.
             let reason = "it has no connection to the coordinator".to_owned();
-            return self
-                .parts
-                .tree
-                .member
-                .own(order.operation, Own::Failed { passing: true, reason });
+            let own = Own::Failed { passing: true, reason };
+            return self.parts.tree.member.own(order.operation, own);
         }
         let command = order.step.command(order.checkpoint);
-        let keys: Vec<InstanceKey> = instances
-            .iter()
-            .map(|instance| InstanceKey {
-                job: order.job.clone(),
-                epoch: order.epoch,
-                instance: *instance,
-            })
-            .collect();
-        self.parts.tree.begin(order, instances);
-        for key in keys {
+        for key in self.parts.tree.works.begin(order, instances) {
             self.command(&key, command.clone());
         }
         Vec::new()

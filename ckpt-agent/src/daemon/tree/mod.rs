@@ -10,19 +10,18 @@
 //! connection alone.
 
 mod line;
-mod work;
 
 pub use line::{Door, Queue};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use command_tree::{Act, Line, Member};
-use protocol::cluster::NodeName;
+use command_tree::{Act, Line, Member, Own, Works};
+use protocol::agent::AgentEvent;
 use protocol::cluster::tree::{Operation, TreeMessage};
+use protocol::cluster::{InstanceKey, NodeName};
 use tokio::time::sleep;
 
-use self::work::Work;
 use super::event::{Event, Events};
 use super::lease::boot_time;
 use super::peers::Peers;
@@ -56,7 +55,7 @@ pub enum TreeEvent {
         number: u64,
     },
     /// An instance has answered a step that came by the tree.
-    Answered(protocol::cluster::InstanceKey, protocol::agent::AgentEvent),
+    Answered(InstanceKey, AgentEvent),
     /// A limit may be over.
     Clock,
 }
@@ -65,7 +64,7 @@ pub enum TreeEvent {
 pub struct Tree {
     pub(super) member: Member,
     lines: BTreeMap<Line, (u64, Queue)>,
-    pub(super) works: BTreeMap<Operation, Work>,
+    pub(super) works: Works,
     door: Door,
     peers: Peers,
     events: Events,
@@ -80,7 +79,7 @@ impl Tree {
         Self {
             member: Member::new(own),
             lines: BTreeMap::new(),
-            works: BTreeMap::new(),
+            works: Works::default(),
             door,
             peers,
             events,
@@ -105,9 +104,22 @@ impl Tree {
             }
             // Of a connection that was replaced.
             TreeEvent::Heard { .. } | TreeEvent::Broken { .. } => Vec::new(),
-            TreeEvent::Answered(key, event) => self.answered(&key, event),
+            TreeEvent::Answered(key, event) => {
+                let own = self.works.answered(&key, &event);
+                self.own(own)
+            }
             TreeEvent::Clock => self.member.pass_time(boot_time()),
         }
+    }
+
+    /// No process of an instance is left.
+    pub(super) fn ended(&mut self, key: &InstanceKey) -> Vec<Act> {
+        let own = self.works.ended(key);
+        self.own(own)
+    }
+
+    fn own(&mut self, own: Option<(Operation, Own)>) -> Vec<Act> {
+        own.map(|(operation, own)| self.member.own(operation, own)).unwrap_or_default()
     }
 
     /// Lines to nodes that are no members any more are closed.
