@@ -128,31 +128,21 @@ impl Job {
     fn tree_came_out(&mut self, now: Now, shared: &mut Shared, outcome: Outcome) {
         let State::Running(running) = &mut self.state else { return };
         let (step, checkpoint) = (outcome.order.step.step(), outcome.order.checkpoint);
-        let result = match outcome.result {
-            Ok(sum) => Ok(sum),
-            Err(failure) => {
-                let lost = failure.cause == TreeCause::Lost;
-                let passing = lost || failure.cause == TreeCause::Step { passing: true };
-                if lost {
-                    running.tree.failed();
-                    shared.tree_is_stale = true;
+        let mut text = None;
+        let result = outcome.result.map_err(|failure| match failure.cause {
+            TreeCause::Step { passing } => (failure.reason, passing),
+            TreeCause::Lost => {
+                running.tree.failed();
+                shared.tree_is_stale = true;
+                let reason =
+                    format!("the command tree has lost {}: {}", failure.node, failure.reason);
+                let flight = running.machine.in_flight(now);
+                if flight.is_some_and(|flight| flight.checkpoint == checkpoint) {
+                    text = Some(format!("checkpoint {checkpoint} is taken again without it: {reason}"));
                 }
-                let reason = match lost {
-                    true => {
-                        format!("the command tree has lost {}: {}", failure.node, failure.reason)
-                    }
-                    false => failure.reason,
-                };
-                Err((reason, passing))
+                (reason, true)
             }
-        };
-        let was_in_flight = running.machine.in_flight(now).map(|flight| flight.checkpoint);
-        let text = match &result {
-            Err((reason, _)) if shared.tree_is_stale && was_in_flight == Some(checkpoint) => {
-                Some(format!("checkpoint {checkpoint} is taken again without it: {reason}"))
-            }
-            _ => None,
-        };
+        });
         let actions = running.machine.answered_together(now, checkpoint, step, result);
         if let Some(text) = text {
             self.tell_user(shared, &text);
