@@ -138,7 +138,9 @@ impl Job {
                     format!("the command tree has lost {}: {}", failure.node, failure.reason);
                 let flight = running.machine.in_flight(now);
                 if flight.is_some_and(|flight| flight.checkpoint == checkpoint) {
-                    text = Some(format!("checkpoint {checkpoint} is taken again without it: {reason}"));
+                    text = Some(format!(
+                        "checkpoint {checkpoint} is taken again without it: {reason}"
+                    ));
                 }
                 (reason, true)
             }
