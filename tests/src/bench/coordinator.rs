@@ -106,7 +106,8 @@ pub fn draw(title: &str, scales: &[Scale]) -> String {
     const LEFT: f64 = 130.0;
     const ROW: f64 = 20.0;
     const TOP: f64 = 56.0;
-    let panels: [(&str, fn(&Scale) -> f64); 2] = [
+    type Value = fn(&Scale) -> f64;
+    let panels: [(&str, Value); 2] = [
         ("one checkpoint, ms", |scale| scale.checkpoint_ms),
         ("memory, MB", |scale| scale.memory_bytes / 1e6),
     ];
