@@ -1,7 +1,7 @@
 //! Connections that are made after a move.
 
-use super::{Case, open_mpi};
 use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
+use super::{Case, open_mpi};
 use crate::cluster::job::ClusterJob;
 use crate::job::Failure;
 
@@ -94,7 +94,8 @@ fn open_mpi(stage: &Stage) -> Result<(), Failure> {
 
 fn spawn(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
-    let mpi = ["mpirun.openmpi", "-np", "3", "--map-by", "node", "--mca", "mpi_yield_when_idle", "1"];
+    let mpi =
+        ["mpirun.openmpi", "-np", "3", "--map-by", "node", "--mca", "mpi_yield_when_idle", "1"];
     let command = [&mpi[..], &["spawn", GO, "3"]].concat();
     let mut job = start(&ckptd, "spawn", &[], &command)?;
     ckptd.kill_node(3)?;
@@ -121,7 +122,8 @@ fn no_rewire_listener(stage: &Stage) -> Result<(), Failure> {
     job.wait_for_rollback(1, LIMIT)?;
     let status = job.wait(JOB_LIMIT)?;
     let (output, errors) = (job.output(), job.errors());
-    let found = output.contains("listener: right") || !format!("{output}{errors}").contains("connect: ");
+    let found =
+        output.contains("listener: right") || !format!("{output}{errors}").contains("connect: ");
     super::check(status == 1 && !found, || {
         job.explain(&Failure(format!("the job ended with status {status}"))).0
     })
