@@ -78,7 +78,8 @@ impl Picture {
         let mut dark = String::new();
         for tone in Tone::ALL {
             let (name, on_light, on_dark) = tone.look();
-            let _ = write!(light, ".ck-{name}{{fill:{on_light}}}.ck-{name}-line{{stroke:{on_light}}}");
+            let _ =
+                write!(light, ".ck-{name}{{fill:{on_light}}}.ck-{name}-line{{stroke:{on_light}}}");
             let _ = write!(dark, ".ck-{name}{{fill:{on_dark}}}.ck-{name}-line{{stroke:{on_dark}}}");
         }
         let mut picture = Picture { text: String::new() };
@@ -187,7 +188,8 @@ pub fn escape(text: &str) -> String {
 pub fn step(end: f64, most: f64) -> f64 {
     let least = (end / most).max(1e-9);
     let power = 10_f64.powf(least.log10().floor());
-    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= least * 0.999_999);
+    let factor =
+        [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= least * 0.999_999);
     factor.unwrap_or(10.0) * power
 }
 

@@ -112,11 +112,10 @@ impl Group {
             ],
         };
         for (file, value) in values {
-            for folder in self.folders.first() {
-                let path = folder.join(file);
-                fs::write(&path, &value)
-                    .map_err(failure(&format!("write {value} to {}", path.display())))?;
-            }
+            let Some(folder) = self.folders.first() else { break };
+            let path = folder.join(file);
+            fs::write(&path, &value)
+                .map_err(failure(&format!("write {value} to {}", path.display())))?;
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::cluster::agent::{FromAgent, NodeProfile};
+use protocol::cluster::client::NO_COORDINATOR;
 use protocol::cluster::{Epoch, InstanceKey, NodeName, Term};
 use protocol::transport::{Identity, Members};
 use tokio::sync::mpsc::{Sender, UnboundedSender, unbounded_channel};
@@ -271,7 +272,7 @@ impl Node {
                     self.clients.add(client, answers);
                     self.tell(FromAgent::ClientOpened { client, user });
                 } else {
-                    answers.refuse("the agent has no coordinator at the moment: try again");
+                    answers.refuse(NO_COORDINATOR);
                 }
             }
             ClientEvent::Line { client, line } => {
