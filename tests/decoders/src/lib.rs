@@ -44,3 +44,8 @@ pub const TARGETS: [Target; 10] = [
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|target| target.name == name)
 }
+
+/// An empty folder, in memory where there is such a place.
+fn room() -> std::io::Result<tempfile::TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
+}
