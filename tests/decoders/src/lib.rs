@@ -1,5 +1,5 @@
 //! Everything that reads bytes which others have written, as functions of bytes, with valid samples
-//! to begin from. The fuzz targets in `fuzz/` call them, and so does a bounded test of this crate.
+//! to begin from. The fuzz targets in `tests/fuzz/` call them, and so does a bounded test of this crate.
 //!
 //! A decoder may refuse; it may not panic, nor take memory out of proportion to what it was given.
 
