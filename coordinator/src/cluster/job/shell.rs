@@ -104,8 +104,8 @@ impl Job {
     /// Where a node that is gone is to live that the job counts on: it went back to a time when it had not started
     /// anything there yet.
     fn machine_for_lost(&self, shared: &Shared, logical_node: &NodeName) -> Option<NodeName> {
-        let counts_on_it = self.ledger.addresses.contains_key(logical_node)
-            || self.ledger.checkpoint.is_some();
+        let counts_on_it =
+            self.ledger.addresses.contains_key(logical_node) || self.ledger.checkpoint.is_some();
         if !counts_on_it || shared.members.get(logical_node).is_none() {
             return None;
         }

@@ -52,7 +52,7 @@ pub fn all() -> Vec<Case> {
 
 /// Tests that do not pass every time yet: they run only when they are named by --only.
 pub fn open() -> Vec<Case> {
-    runtimes::OPEN.iter().map(Case::copy).collect()
+    runtimes::OPEN.iter().chain(late::OPEN).map(Case::copy).collect()
 }
 
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
