@@ -5,8 +5,10 @@ use super::addresses::AddressBook;
 use super::image::ImageFacts;
 use super::replica::{ReplicaOrder, ReplicaReport};
 use super::succession::Followed;
+use super::tree::{TreeAnswer, TreeCall, TreeMark};
 use super::{Epoch, InstanceKey, NodeName, Term};
 use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ExitKind};
+use crate::compact::{KeptImages, Shared};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -24,10 +26,16 @@ pub struct NodeProfile {
     pub addresses: Vec<IpAddr>,
     /// Processes of jobs that it takes.
     pub slots: u32,
-    /// Cores that this agent may use.
+    /// CPUs that this agent may use, part of one counted as a whole.
     pub cores: u32,
+    /// Cores' worth of time that it gets, which a quota may make less than a whole one; None: `cores`.
+    #[serde(default)]
+    pub capacity: Option<f64>,
     /// Relative speed of one core, 1.0 a common one; None: not measured.
     pub speed: Option<f64>,
+    /// Of each core while all are at work; None: the same.
+    #[serde(default)]
+    pub speed_all: Option<f64>,
     /// Whether `--speed` said so.
     #[serde(default)]
     pub speed_given: bool,
@@ -63,6 +71,12 @@ pub struct Vitals {
     pub battery: Option<u8>,
     /// A new measurement of the speed of one core.
     pub speed: Option<f64>,
+    /// Cores' worth of time that the node has for jobs now.
+    #[serde(default)]
+    pub capacity: Option<f64>,
+    /// Whether `capacity` is what the processes of jobs have really got.
+    #[serde(default)]
+    pub achieved: bool,
 }
 
 /// An instance that an agent holds when it connects.
@@ -303,7 +317,14 @@ pub enum ToAgent {
     /// All members that are there.
     Peers {
         /// They.
-        peers: Vec<Peer>,
+        peers: Shared<Vec<Peer>>,
+    },
+    /// Members have come, or are to be reached elsewhere, or have gone.
+    PeersChanged {
+        /// Those who are there.
+        there: Vec<Peer>,
+        /// Those who are not there any more.
+        gone: Vec<NodeName>,
     },
     /// Start an instance. Answer: [`FromAgent::Launched`] or [`FromAgent::NotMade`].
     Launch(Box<LaunchOrder>),
@@ -314,6 +335,10 @@ pub enum ToAgent {
         /// The command.
         command: AgentCommand,
     },
+    /// A step for the instances of this node and of others, which it calls. Answer: [`FromAgent::Tree`].
+    Tree(Box<TreeCall>),
+    /// A new generation of the command tree begins.
+    TreeReset(TreeMark),
     /// Read the console until it is empty, with the job standing still. Answer: any number of
     /// [`FromAgent::Console`], then [`FromAgent::Drained`].
     Drain {
@@ -395,7 +420,7 @@ pub enum ToAgent {
         /// The job.
         job: String,
         /// Checkpoints by instance.
-        images: BTreeMap<AgentId, Vec<CheckpointNumber>>,
+        images: KeptImages,
     },
     /// What was called for by [`FromAgent::Shell`]: it runs.
     ShellRuns {
@@ -502,6 +527,8 @@ pub enum FromAgent {
         /// The event.
         event: AgentEvent,
     },
+    /// The answer of all whom this node was to call, and of itself.
+    Tree(TreeAnswer),
     /// The instance runs.
     Launched {
         /// Which.
@@ -687,7 +714,7 @@ mod tests {
     /// its content aside as text.
     #[test]
     fn numbers_as_keys_survive_the_way() {
-        let images = BTreeMap::from([(AgentId(7), vec![1, 2])]);
+        let images = BTreeMap::from([(AgentId(7), vec![1, 2])]).into();
         let message = ToAgent::Keep { job: "a-1".into(), images };
         let text = serde_json::to_string(&message).unwrap();
         assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);

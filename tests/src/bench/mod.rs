@@ -2,10 +2,18 @@
 
 pub mod chart;
 pub mod cluster;
+pub mod coordinator;
 pub mod engine;
 pub mod figure;
+pub mod host;
+pub mod kept;
 pub mod limits;
 pub mod moving;
 pub mod queens;
+pub mod report;
+pub mod splits;
 pub mod subject;
+pub mod svg;
+pub mod sweep;
+pub mod throttle;
 pub mod timeline;

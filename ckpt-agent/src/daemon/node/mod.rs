@@ -11,6 +11,7 @@ mod orders;
 mod reports;
 mod restoring;
 mod shell_calls;
+mod tree;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -18,12 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::cluster::agent::{FromAgent, NodeProfile};
+use protocol::cluster::client::NO_COORDINATOR;
 use protocol::cluster::{Epoch, InstanceKey, NodeName, Term};
 use protocol::transport::{Identity, Members};
 use tokio::sync::mpsc::{Sender, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use self::instance::Instance;
+use self::instance::{Instance, State};
 use self::shell_calls::ShellCalls;
 
 pub use self::instance::Record;
@@ -35,9 +37,11 @@ use super::event::{Event, Events};
 use super::folders::Folders;
 use super::lease::{BootTime, Lease, boot_time};
 use super::link::Message;
+use super::machine::Gauge;
 use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
+use super::tree::{Tree, TreeEvent};
 use crate::rewire::WirePort;
 
 /// Heartbeats that may be unanswered before the connection is taken for dead.
@@ -53,6 +57,8 @@ pub struct Parts {
     pub folders: Folders,
     /// What it offers; addresses without their host.
     pub profile: NodeProfile,
+    /// How fast it is.
+    pub gauge: Gauge,
     /// Where other agents reach it, if the user said so.
     pub host: Option<std::net::IpAddr>,
     /// Makes hands on instances.
@@ -71,6 +77,8 @@ pub struct Parts {
     pub wire: Arc<WirePort>,
     /// Images that are being copied or fetched.
     pub busy: Busy,
+    /// This node's part of the command tree.
+    pub tree: Tree,
     /// The way back to the node's own task.
     pub events: Events,
     /// Closes connections over which nothing is heard.
@@ -180,6 +188,7 @@ impl Node {
             }
             Event::Rest(key, waits) => self.rests(&key, waits),
             Event::RelaysPaused(key, number, result) => self.relays_paused(&key, number, result),
+            Event::Tree(event) => self.tree(*event),
             Event::Replica(report) => self.tell(FromAgent::Replica(report)),
             Event::Successor(question) => self.successor(question),
             Event::Client(event) => self.client(event),
@@ -197,6 +206,12 @@ impl Node {
 
     /// Tells the coordinator; without one nobody: what it must know is said again in the next hello.
     fn tell(&self, message: FromAgent) {
+        if let FromAgent::Instance { key, event } = &message {
+            if self.parts.tree.works.awaits(key, event) {
+                let answered = TreeEvent::Answered(key.clone(), event.clone());
+                return self.parts.events.tell(Event::Tree(Box::new(answered)));
+            }
+        }
         self.tell_with(message, Vec::new());
     }
 
@@ -246,7 +261,9 @@ impl Node {
         let now = boot_time();
         if let Some(coordinator) = self.coordinator.as_mut().filter(|known| known.welcome) {
             let sequence = self.lease.beat(now);
-            let vitals = super::machine::vitals();
+            let running = self.instances.values().filter(|known| known.state == State::Running);
+            let inits = running.map(|known| known.init).filter(|init| *init > 0).collect();
+            let vitals = super::machine::vitals(self.parts.gauge.read(inits));
             let _ = coordinator.queue.send((FromAgent::Heartbeat { sequence, vitals }, Vec::new()));
             coordinator.unanswered += 1;
             if coordinator.unanswered > UNANSWERED {
@@ -266,7 +283,7 @@ impl Node {
                     self.clients.add(client, answers);
                     self.tell(FromAgent::ClientOpened { client, user });
                 } else {
-                    answers.refuse("the agent has no coordinator at the moment: try again");
+                    answers.refuse(NO_COORDINATOR);
                 }
             }
             ClientEvent::Line { client, line } => {

@@ -227,15 +227,14 @@ impl Job {
 
     /// Gives launches up that take too long.
     pub(in crate::cluster) fn check_launches(&mut self, now: Now, shared: &mut Shared) {
+        self.live.settle_launches();
         let late: Vec<AgentId> = self
             .live
-            .instances
-            .iter()
-            .filter(|(_, instance)| {
-                matches!(instance.stage, Stage::Launching { deadline } if now.nanos >= deadline)
-                    && matches!(instance.record.origin, Origin::Shell { .. })
+            .launching()
+            .filter(|(_, record, deadline)| {
+                now.nanos >= *deadline && matches!(record.origin, Origin::Shell { .. })
             })
-            .map(|(number, _)| *number)
+            .map(|(number, _, _)| number)
             .collect();
         for instance in late {
             if let Some(node) = self.live.node(instance).cloned() {
