@@ -36,6 +36,7 @@ const GATE: &str = "gate";
 
 /// What a run took, in seconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Run {
     /// Its split's name.
     pub split: String,
@@ -53,8 +54,8 @@ pub struct Run {
     pub restarted: f64,
     /// The part of its quota that each remaining node really had meanwhile: less than 1 is the disturbance by others.
     pub had: [f64; 2],
-    /// CPU time that a round cost on the node that was done last, in seconds: where it differs from run to run, caches and
-    /// cores were shared with others.
+    /// CPU time that a round cost on the node that waited least, in seconds: where it differs from run to run, caches and cores
+    /// were shared with others.
     pub cost: f64,
     /// The part of the machine's time that its hypervisor gave to others.
     pub stolen: f64,
@@ -182,8 +183,9 @@ fn lose_third(
     let seconds_from = |from: u64, to: u64| (to as f64 - from as f64) / 1e3;
     let had = |index: usize| (after[index] - before[index]) / (cores[index] * seconds);
     let ranks = [on(&spread, 1), on(&spread, 2)].map(f64::from);
-    let last = usize::from(ranks[1] / cores[1] > ranks[0] / cores[0]);
-    let share = ranks[last] / f64::from(RANKS) * rounds.parse().unwrap_or(f64::NAN);
+    let all: f64 = rounds.parse().unwrap_or(f64::NAN);
+    let price =
+        |index: usize| (after[index] - before[index]) / (ranks[index] / f64::from(RANKS) * all);
     let run = Run {
         split: split.as_ref().map_or_else(|| OWN.to_owned(), name),
         spread,
@@ -193,7 +195,7 @@ fn lose_third(
         detected: seconds_from(lost, rollback.declared_ms),
         restarted: seconds_from(rollback.declared_ms, running),
         had: [had(0), had(1)],
-        cost: (after[last] - before[last]) / share,
+        cost: price(0).min(price(1)),
         stolen,
         date: now(),
     };
