@@ -243,7 +243,7 @@ fn one(
 /// Both lines over the intervals.
 #[must_use]
 pub fn draw(measured: &Measured, origin: &Origin) -> String {
-    const WIDTH: f64 = 860.0;
+    const WIDTH: f64 = 960.0;
     const HEIGHT: f64 = 420.0;
     const LEFT: f64 = 70.0;
     const TOP: f64 = 116.0;
