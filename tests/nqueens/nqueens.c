@@ -6,7 +6,7 @@
  * program a sharp test of a checkpoint: nothing is recomputed, asked for again, or repaired.
  *
  * nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] [--chat EVERY] [--weights A,B,...] [--progress]
- *         [--until FILE] [--gate FILE] [--meet ROUNDS]
+ *         [--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS]
  *
  * --gate: nobody begins before the file is there. --meet: the ranks meet after so many rounds only, and the dealing goes
  * on from round to round: where it is a multiple of the ranks' number, all have the very same work in between.
@@ -48,6 +48,7 @@ struct options {
 	const char *until;
 	const char *gate;
 	long meet;
+	long settle_ms;
 };
 
 static int rank, ranks;
@@ -188,7 +189,7 @@ static void usage(void)
 	if (rank == 0)
 		fprintf(stderr, "usage: nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] "
 				"[--chat EVERY] [--weights A,B,...] [--progress] "
-				"[--until FILE] [--gate FILE] [--meet ROUNDS]\n");
+				"[--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS]\n");
 	MPI_Finalize();
 	exit(2);
 }
@@ -223,6 +224,7 @@ static struct options parse(int argc, char **argv)
 		{ "until", required_argument, NULL, 'u' },
 		{ "gate", required_argument, NULL, 'g' },
 		{ "meet", required_argument, NULL, 'm' },
+		{ "settle", required_argument, NULL, 's' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct options options = { .rounds = 1 };
@@ -238,6 +240,7 @@ static struct options parse(int argc, char **argv)
 		case 'u': options.until = optarg; break;
 		case 'g': options.gate = optarg; break;
 		case 'm': options.meet = number(optarg, 1, 1000000); break;
+		case 's': options.settle_ms = number(optarg, 0, 60000); break;
 		default: usage();
 		}
 	}
@@ -336,6 +339,12 @@ int main(int argc, char **argv)
 	}
 	free(prefixes);
 	free(ballast);
+	/*
+	 * In MPICH before 4.2 on UCX 1.12 and later, a rank in MPI_Finalize flushes its TCP connections, then waits for
+	 * the process manager and answers no more. Who answers its flush from within another call of MPI, and
+	 * flushes later, waits for ever. So all rest outside of MPI until everybody has left the barrier.
+	 */
+	usleep((useconds_t)options.settle_ms * 1000);
 	MPI_Finalize();
 	return 0;
 }

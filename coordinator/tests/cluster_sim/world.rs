@@ -1,6 +1,8 @@
 //! The simulated world: a clock, a network, machines, a disk for the coordinator, faults; and the
 //! judge of what the coordinator makes of it.
 
+pub mod tree;
+
 use crate::node::{Copy, Life, Node, Out, launch_spec, written};
 use crate::random::Random;
 use base64::Engine;
@@ -13,10 +15,11 @@ use coordinator::cluster::{
 use protocol::agent::{AgentId, ExitKind};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, JobUser, RelaySide, Stream, ToAgent};
-use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
+use protocol::cluster::client::{Answer, Ask, LogPlace, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Daemons, Interval, JobSettings};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use tree::{Packet, Wire};
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
@@ -52,6 +55,20 @@ enum Happening {
     },
     Progress,
     Clock,
+    /// Something arrives at an end of a connection of the command tree.
+    Wire {
+        wire: usize,
+        end: usize,
+        packet: Packet,
+    },
+    WireBroken {
+        wire: usize,
+        end: usize,
+    },
+    TreeClock {
+        node: usize,
+        life: u64,
+    },
     Fault,
     Heal {
         node: usize,
@@ -84,6 +101,9 @@ pub struct Outcome {
     pub lacking: u32,
     pub given_up: u32,
     pub superseded: u32,
+    /// Steps that went by the command tree, and those of them that failed.
+    pub by_tree: u32,
+    pub tree_failed: u32,
     pub farewells: u32,
     pub leaves: u32,
     pub joins: u32,
@@ -111,6 +131,9 @@ pub struct World {
     log_works: bool,
     job_logs: BTreeMap<String, Vec<u8>>,
     nodes: Vec<Node>,
+    wires: Vec<Wire>,
+    /// The coordinator's clock on the wall when all began, in milliseconds.
+    wall: u64,
     cut: Vec<bool>,
     held_back: Vec<Vec<Happening>>,
     last_to_node: Vec<u64>,
@@ -139,8 +162,13 @@ pub struct World {
     calm: bool,
     /// Nodes, the last ones, that join in the middle of the job.
     late: usize,
+    /// The job has ended by itself, with all its machines there, and no machine, agent or link has failed since:
+    /// whatever becomes of the coordinator, it has ended.
+    ended_well: bool,
     /// What a client that was there from the beginning has been shown of the job's output.
     seen: Vec<u8>,
+    /// Up to where.
+    shown: Option<LogPlace>,
     outcome: Outcome,
     pub trace: bool,
 }
@@ -164,7 +192,10 @@ impl World {
                 Node::new(name, u8::try_from(index + 1).unwrap())
             })
             .collect();
-        let settings = ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() };
+        // Every other history uses the command tree for whatever it can.
+        let tree_above = if seed % 2 == 0 { 0 } else { 8 };
+        let settings =
+            ClusterSettings { grace: 3 * SECOND, tree_above, ..ClusterSettings::default() };
         let machine = ClusterMachine::new(settings.clone(), Self::secrets(seed));
         let target = 20 + random.below(100);
         let fallback = random.chance(250);
@@ -192,6 +223,8 @@ impl World {
             last_to_coordinator: vec![0; count],
             next_connection: 1,
             nodes,
+            wires: Vec::new(),
+            wall: 1_000_000,
             settings,
             client: 0,
             job: None,
@@ -208,7 +241,9 @@ impl World {
             superseded: false,
             calm: false,
             late: 0,
+            ended_well: false,
             seen: Vec::new(),
+            shown: Some(LogPlace::default()),
             outcome: Outcome::default(),
             trace: std::env::var("CKPTD_TRACE").is_ok(),
         };
@@ -235,7 +270,7 @@ impl World {
     }
 
     fn time(&self) -> Time {
-        Time { nanos: self.now, unix_ms: 1_000_000 + self.now / MILLI }
+        Time { nanos: self.now, unix_ms: self.wall + self.now / MILLI }
     }
 
     fn at(&mut self, when: u64, happening: Happening) {
@@ -346,6 +381,9 @@ impl World {
                 }
             }
             Happening::Fault => self.fault(),
+            Happening::Wire { wire, end, packet } => self.arrives(wire, end, packet),
+            Happening::WireBroken { wire, end } => self.wire_broken(wire, end),
+            Happening::TreeClock { node, life } => self.tree_clock(node, life),
             Happening::Heal { node, reset } => self.heal(node, reset),
             Happening::Reboot { node } => {
                 if !self.nodes[node].up {
@@ -381,6 +419,9 @@ impl World {
     // The network.
 
     fn send(&mut self, node: usize, message: FromAgent, body: Vec<u8>) {
+        if self.tells_tree(node, &message) {
+            return;
+        }
         let Some(connection) = self.nodes[node].connection else { return };
         if !self.nodes[node].welcomed && !matches!(message, FromAgent::Hello { .. }) {
             // Nothing is said between Hello and Welcome.
@@ -481,8 +522,10 @@ impl World {
             ToAgent::Go { key, links, .. } => self.judge_go(key, links),
             ToAgent::Keep { images, .. } => self.judge_keep(images),
             ToAgent::Launch(order) => self.judge_alone(order.key.epoch),
+            ToAgent::Instance { key, command } => self.judge_step(node, key, command),
             _ => {}
         }
+        self.tree_told(node, &message);
         let reach: Vec<(NodeName, bool)> = self
             .nodes
             .iter()
@@ -537,7 +580,7 @@ impl World {
             // Somebody starts it again later, at times with another disk.
             self.nodes[node].left = false;
             self.nodes[node].leaves = false;
-            self.nodes[node].life += 1;
+            self.nodes[node].begin_anew();
             self.nodes[node].instances.clear();
             if others_stay && self.random.chance(300) {
                 self.nodes[node].disk.clear();
@@ -579,6 +622,7 @@ impl World {
 
     /// Everything of a job that is complete goes on.
     fn progress(&mut self) {
+        self.wear_wires();
         let now = self.now;
         let mut going: BTreeMap<u64, Vec<(usize, protocol::cluster::InstanceKey)>> =
             BTreeMap::new();
@@ -680,6 +724,11 @@ impl World {
         if self.trace {
             eprintln!("{:>7} the root ends with {status}", self.now / MILLI);
         }
+        let whole = |index: usize| {
+            let node = &self.nodes[index];
+            node.up && node.agent && !self.cut[index]
+        };
+        self.ended_well = status == self.status && (0..self.nodes.len()).all(whole);
         let status = ExitKind::Exited(status);
         let root = self.nodes[node].instances.get_mut(key).unwrap();
         root.ended = Some(status);
@@ -695,7 +744,10 @@ impl World {
                 .collect();
             for other in keys {
                 if self.nodes[index].up && !self.cut[index] {
-                    self.nodes[index].instances.remove(&other);
+                    if let Some(instance) = self.nodes[index].instances.get_mut(&other) {
+                        instance.life = Life::Ended;
+                        instance.frozen = None;
+                    }
                     self.send(index, FromAgent::Empty { key: other }, Vec::new());
                 }
             }
@@ -772,6 +824,18 @@ impl World {
             }
             ClusterAction::Revoke { .. } | ClusterAction::RemoveJob { .. } => {}
             ClusterAction::Close { .. } => {}
+            ClusterAction::Replay { client, job, pieces } => {
+                for piece in pieces {
+                    let range = usize::try_from(piece.start).unwrap()
+                        ..usize::try_from(piece.end.length).unwrap();
+                    let bytes = &self.job_logs[&job][range];
+                    let bytes = base64::engine::general_purpose::STANDARD.encode(bytes);
+                    let answer = Answer::Output { stream: piece.stream, bytes, at: piece.end };
+                    if client.number == self.client {
+                        self.answered(answer);
+                    }
+                }
+            }
             ClusterAction::Answer { client, answer } => {
                 if client.number == self.client {
                     self.answered(answer);
@@ -826,6 +890,8 @@ impl World {
             self.nodes[node].connection = None;
             self.nodes[node].welcomed = false;
             self.nodes[node].sent_at.clear();
+            // One whose number the log could not take is not known to the next coordinator.
+            self.nodes[node].given_up.clear();
             self.held_back[node].clear();
             self.later(10, 300, Happening::Reconnect { node });
         }
@@ -927,6 +993,8 @@ impl World {
             );
         }
         self.machine_lost = false;
+        // Another machine's clock.
+        self.wall = 900_000 + self.random.below(200_000);
         self.job_logs = copy.output;
         self.log = copy.log;
         self.relearn();
@@ -1030,7 +1098,7 @@ impl World {
                 self.waiting_client = false;
                 return;
             }
-            (Some(job), None) => Ask::Attach { job, window: None },
+            (Some(job), None) => Ask::Attach { job, window: None, shown: self.shown },
         };
         self.ask(ask);
     }
@@ -1075,7 +1143,8 @@ impl World {
                     self.outcome.given_up += 1;
                 }
             }
-            Answer::Output { bytes, .. } => {
+            Answer::Output { bytes, at, .. } => {
+                self.shown = Some(at);
                 let bytes = base64::engine::general_purpose::STANDARD.decode(bytes).unwrap();
                 self.seen.extend(bytes);
             }
@@ -1096,6 +1165,7 @@ impl World {
         self.later(100, 3000, Happening::Fault);
         let node = usize::try_from(self.random.below(self.nodes.len() as u64)).unwrap();
         let kind = if self.calm { 90 } else { self.random.below(100) };
+        self.ended_well &= (70..90).contains(&kind);
         if self.trace {
             eprintln!("{:>7} fault {kind} at {}", self.now / MILLI, self.nodes[node].name);
         }
@@ -1183,6 +1253,15 @@ impl World {
     // The judge.
 
     fn judge_entry(&mut self, entry: &ClusterEntry) {
+        match entry {
+            ClusterEntry::EpochBegun { cause, .. } => {
+                assert!(!self.ended_well, "a job that has ended is begun again: {cause:?}");
+            }
+            ClusterEntry::JobOver { .. } | ClusterEntry::Committed { parked: Some(_), .. } => {
+                self.ended_well = false;
+            }
+            _ => {}
+        }
         if self.trace {
             let text: String = format!("{entry:?}").chars().take(200).collect();
             eprintln!("{:>7} log: {text}", self.now / MILLI);
@@ -1377,6 +1456,7 @@ impl World {
     }
 
     fn judge_end(&mut self) {
+        self.judge_peers();
         let expected = ExitKind::Exited(self.status);
         let over = self.over;
         assert_eq!(over, Some(expected), "{}", self.describe());
@@ -1401,12 +1481,37 @@ impl World {
             return;
         }
         assert_eq!(lines, wanted, "the output is not what it should be; {text}");
+        if self.outcome.restarts == 0 {
+            self.judge_shown();
+        }
         if self.calm {
             let wanted: String =
                 (1..=self.target).map(|number| format!("line {number}\n")).collect();
             let seen = String::from_utf8_lossy(&self.seen);
             assert_eq!(seen, wanted, "what was shown is not what was written");
         }
+    }
+}
+
+impl World {
+    /// The client who came again after each loss has missed nothing, and was shown nothing twice but what was
+    /// written twice, after a rollback.
+    fn judge_shown(&self) {
+        let seen = String::from_utf8_lossy(&self.seen);
+        let (mut last, mut back) = (0, 0);
+        for line in seen.lines() {
+            let number: u64 =
+                line.strip_prefix("line ").and_then(|line| line.parse().ok()).unwrap();
+            assert!(
+                number <= last + 1,
+                "{last} is followed by {number} in what was shown:\n{seen}"
+            );
+            back += usize::from(number != last + 1);
+            last = number;
+        }
+        let begun = |entry: &&ClusterEntry| matches!(entry, ClusterEntry::EpochBegun { .. });
+        let epochs = self.log.iter().filter(begun).count();
+        assert!(back < epochs.max(1), "shown again {back} times in {epochs} epochs:\n{seen}");
     }
 }
 

@@ -31,6 +31,7 @@ mod greeting;
 mod identity;
 mod outbox;
 mod peers;
+mod seal;
 mod successor;
 mod token;
 mod verify;
@@ -40,11 +41,14 @@ pub use authority::{Authority, CertifiedNode};
 pub use credentials::Credentials;
 pub use discovery::{DISCOVERY_AUTHORITY, DISCOVERY_SERVICE};
 pub use error::{RefusalKind, TransportError};
-pub use frame::{Connection, FrameReceiver, FrameSender, MAX_BODY, MAX_HEADER};
+pub use frame::{
+    Connection, FrameReceiver, FrameSender, MAX_BODY, MAX_HEADER, Taken, encode, take,
+};
 pub use greeting::{Greeting, Reply};
 pub use identity::Identity;
 pub use outbox::{Outbox, OutboxError};
 pub use peers::{Arrival, Members, PeerConnection, PeerListener, SuccessorConnection};
+pub use seal::{Seal, Sealer, Trust};
 pub use successor::Successor;
 pub use token::{Secret, Token, TokenError};
 pub use verify::{Fingerprint, Holder, Role};

@@ -8,6 +8,7 @@ pub(super) mod instances;
 pub(super) mod ledger;
 pub(super) mod naming;
 pub(super) mod partners;
+mod replay;
 pub(super) mod resting;
 pub(super) mod running;
 pub(super) mod shell;
@@ -154,6 +155,7 @@ impl Job {
             job: self.ledger.id.clone(),
             name: self.ledger.name.clone(),
             terminal: self.has_terminal(),
+            at: self.log_place(),
         };
         for attached in &mut self.attached {
             if !std::mem::replace(&mut attached.started, true) {

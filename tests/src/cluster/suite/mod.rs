@@ -12,11 +12,13 @@ mod open_mpi;
 mod recovery;
 mod rows;
 mod runtimes;
+mod speeds;
 mod stage;
+mod tree;
 
 use crate::job::Failure;
 
-pub use runtimes::start_at;
+pub use runtimes::{lose_at, restart_at};
 pub use stage::Stage;
 
 /// One test.
@@ -35,6 +37,7 @@ pub fn all() -> Vec<Case> {
         open_mpi::CASES,
         leaving::CASES,
         moving::CASES,
+        speeds::CASES,
         rows::CASES,
         late::CASES,
         members::CASES,
@@ -42,6 +45,7 @@ pub fn all() -> Vec<Case> {
         runtimes::CASES,
         fallback::CASES,
         recovery::CASES,
+        tree::CASES,
         discovery::CASES,
     ]
     .into_iter()
@@ -50,14 +54,9 @@ pub fn all() -> Vec<Case> {
     .collect()
 }
 
-/// Tests that do not pass every time yet: they run only when they are named by --only.
-pub fn open() -> Vec<Case> {
-    runtimes::OPEN.iter().map(Case::copy).collect()
-}
-
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
 pub fn light(name: &str) -> bool {
-    rows::CASES.iter().any(|case| case.name == name)
+    rows::CASES.iter().chain(tree::CASES).any(|case| case.name == name)
 }
 
 impl Case {

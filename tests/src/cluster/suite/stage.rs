@@ -45,10 +45,12 @@ impl Stage {
         }
         let queens = tests.join("nqueens/nqueens.c");
         let exchange = tests.join("exchange/exchange.c");
+        let spawn = tests.join("spawn/spawn.c");
         for (compiler, source, name) in [
             ("mpicc.openmpi", &queens, "nqueens"),
             ("mpicc.mpich", &queens, "nqueens.mpich"),
             ("mpicc.openmpi", &exchange, "exchange"),
+            ("mpicc.openmpi", &spawn, "spawn"),
         ] {
             // The demonstration needs Open MPI only.
             let version = std::process::Command::new(compiler).arg("--version").output();
