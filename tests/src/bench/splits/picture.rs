@@ -34,15 +34,10 @@ pub fn draw(measured: &Measured, origin: &Origin) -> String {
     let x = picture.key(x, 92.0, Tone::Pale, "noticing the loss, and restart");
     let x = picture.key(x, 92.0, Tone::Own, "ckptd's own plan");
     picture.line((x, 87.0), (x + 26.0, 87.0), Tone::Limit, 2.0, true);
-    picture.text(
-        x + 32.0,
-        92.0,
-        Anchor::Start,
-        Tone::Ink,
-        &format!("ideal computing: {:.1} s", measured.ideal()),
-    );
-
     let ideal = measured.ideal();
+    let told = if ideal.is_finite() { format!(": {ideal:.1} s") } else { String::new() };
+    picture.text(x + 32.0, 92.0, Anchor::Start, Tone::Ink, &format!("ideal computing{told}"));
+
     let highest = measured.runs.iter().map(|run| run.total).fold(ideal, f64::max) * 1.06;
     let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
     let y = |seconds: f64| HEIGHT - BOTTOM - seconds / highest * (HEIGHT - TOP - BOTTOM);

@@ -59,6 +59,8 @@ pub struct Run {
     pub cost: f64,
     /// The part of the machine's time that its hypervisor gave to others.
     pub stolen: f64,
+    /// What the coordinator held of the nodes just before the loss, as `ckptd nodes --json` tells it.
+    pub nodes: serde_json::Value,
     /// When it ended.
     pub date: String,
 }
@@ -164,6 +166,7 @@ fn lose_third(
 ) -> Result<Run, Failure> {
     open_gate(ckptd)?;
     sleep(BEFORE);
+    let nodes = ckptd.coordinator_node().must_run(&["ckptd", "nodes", "--json"])?;
     let ticks = Ticks::now();
     ckptd.kill_node(3)?;
     let lost = unix_ms()?;
@@ -197,6 +200,7 @@ fn lose_third(
         had: [had(0), had(1)],
         cost: price(0).min(price(1)),
         stolen,
+        nodes: serde_json::from_str(&nodes).unwrap_or_default(),
         date: now(),
     };
     followed(&run, split).map_err(|failure| job.explain(&failure))?;
