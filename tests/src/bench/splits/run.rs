@@ -29,7 +29,7 @@ const STATUS_LOOK: Duration = Duration::from_millis(300);
 const BEFORE: Duration = Duration::from_secs(1);
 /// Seconds from a node's last word to its being declared gone.
 pub(crate) const GRACE: u32 = 3;
-/// How often a job may be begun that does not come to its gate, or to its checkpoint there.
+/// How often a job may be begun that does not come to its gate and checkpoint, or is restarted otherwise than asked for.
 const ATTEMPTS: u32 = 3;
 /// The ranks stand until it is there.
 const GATE: &str = "gate";
@@ -119,7 +119,7 @@ pub(crate) fn unix_ms() -> Result<u64, Failure> {
     u64::try_from(since.as_millis()).map_err(|error| Failure(error.to_string()))
 }
 
-/// Runs it.
+/// Runs it, again where it was no measurement of that split.
 pub(super) fn lose(
     stage: &Stage,
     cores: [f64; 3],
@@ -133,9 +133,14 @@ pub(super) fn lose(
     for attempt in 1.. {
         let ckptd = stage.cluster_of(setup.clone())?;
         match prepare(&ckptd, split, &work) {
-            Ok(job) => return lose_third(&ckptd, job, cores, split, &work),
+            Ok(job) => match lose_third(&ckptd, job, cores, split, &work)? {
+                Ok(run) => return Ok(run),
+                // The job's answer was exact; but it is another plan that was measured.
+                Err(failure) if attempt < ATTEMPTS => eprintln!("run again: {failure}"),
+                Err(failure) => return Err(failure),
+            },
             // Nothing has been measured yet.
-            Err(failure) if attempt < ATTEMPTS => eprintln!("beginning again: {failure}"),
+            Err(failure) if attempt < ATTEMPTS => eprintln!("begun again: {failure}"),
             Err(failure) => return Err(failure),
         }
     }
@@ -157,13 +162,14 @@ fn prepare<'a>(
     Ok(job)
 }
 
+/// The loss, and what follows; within, whether the plan was carried out at once.
 fn lose_third(
     ckptd: &Ckptd,
     mut job: ClusterJob<'_>,
     cores: [f64; 3],
     split: Option<(u32, u32)>,
     (queens, rounds): &(String, String),
-) -> Result<Run, Failure> {
+) -> Result<Result<Run, Failure>, Failure> {
     open_gate(ckptd)?;
     sleep(BEFORE);
     let nodes = ckptd.coordinator_node().must_run(&["ckptd", "nodes", "--json"])?;
@@ -203,8 +209,13 @@ fn lose_third(
         nodes: serde_json::from_str(&nodes).unwrap_or_default(),
         date: now(),
     };
-    followed(&run, split).map_err(|failure| job.explain(&failure))?;
-    Ok(run)
+    let again =
+        job.errors().lines().find(|line| line.contains("trying once more")).map(str::to_owned);
+    Ok(match (followed(&run, split), again) {
+        (Err(failure), _) => Err(job.explain(&failure)),
+        (_, Some(line)) => Err(Failure(format!("the restart did not work at first: {line}"))),
+        _ => Ok(run),
+    })
 }
 
 fn on(spread: &BTreeMap<String, usize>, node: usize) -> u32 {
