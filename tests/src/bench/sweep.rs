@@ -243,7 +243,7 @@ fn one(
 /// Both lines over the intervals.
 #[must_use]
 pub fn draw(measured: &Measured, origin: &Origin) -> String {
-    const WIDTH: f64 = 860.0;
+    const WIDTH: f64 = 960.0;
     const HEIGHT: f64 = 420.0;
     const LEFT: f64 = 70.0;
     const TOP: f64 = 116.0;
@@ -326,8 +326,7 @@ mod tests {
             lost_at,
             ..Run::default()
         };
-        let mut measured = Measured::default();
-        measured.runs = vec![
+        let runs = vec![
             run("0", 100.0, None),
             run("0", 102.0, None),
             run("2", 120.0, None),
@@ -335,6 +334,7 @@ mod tests {
             run("10", 104.0, None),
             run("10", 125.0, Some(55.0)),
         ];
+        let mut measured = Measured { runs, ..Measured::default() };
         assert!(measured.figures().is_empty(), "without auto there is nothing to compare");
         measured.runs.push(run("auto", 126.0, Some(50.0)));
         let figures = measured.figures();

@@ -33,15 +33,24 @@ const MPI: [&str; 12] = [
 /// coordinator. It uses a small part of that.
 pub const HEAD: Share = Share { cores: 0.5, core: None, first: true };
 
-/// Quotas of nodes from node1 on. Each has one core of the machine, in turn, and comes before everybody else there.
+/// Quotas of nodes from node1 on, and the coordinator's. Each node has one core of the machine, the one with the most room,
+/// and comes before everybody else there. Where they do not fit, nodes take time from each other, and no speed is true.
 #[must_use]
 pub fn shares(cores: &[f64]) -> BTreeMap<usize, Share> {
-    let machine = crate::bench::host::cores().max(1);
-    let share = |(index, cores): (usize, &f64)| {
-        let core = index as u32 % machine;
-        (index + 1, Share { cores: *cores, core: Some(core), first: true })
-    };
-    cores.iter().enumerate().map(share).chain([(0, HEAD)]).collect()
+    let mut taken = vec![0.0; crate::bench::host::cores().max(1) as usize];
+    let mut shares = BTreeMap::from([(0, HEAD)]);
+    for (index, wanted) in cores.iter().enumerate() {
+        let mut core = 0;
+        for other in 1..taken.len() {
+            if taken[other] < taken[core] - 1e-9 {
+                core = other;
+            }
+        }
+        taken[core] += wanted;
+        let share = Share { cores: *wanted, core: u32::try_from(core).ok(), first: true };
+        shares.insert(index + 1, share);
+    }
+    shares
 }
 
 /// Rounds of N-Queens that each of some nodes does in a second while all of them are at work.
