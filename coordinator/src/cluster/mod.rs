@@ -34,7 +34,7 @@ mod text;
 mod tree;
 
 pub use entry::ClusterEntry;
-pub use event::{ClientId, ClusterAction, ClusterEvent, Now};
+pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};
 pub use secrets::{Secrets, SeededSecrets};
 pub use settings::{ClusterSettings, RollbackLimits};
 

@@ -79,6 +79,7 @@ impl Job {
             held: None,
             tree: TreeUse::default(),
         }));
+        self.note_paces(shared);
         self.hold_while_needed();
         if adopted {
             let in_flight = self.ledger.in_flight;
@@ -118,7 +119,7 @@ impl Job {
             _ => false,
         };
         if begins {
-            self.weigh_joining(now, shared);
+            self.weigh_move(now, shared);
         }
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.step(now, event);
@@ -246,7 +247,7 @@ impl Job {
         if !holders.contains(&node) {
             holders.push(node.clone());
         }
-        holders.retain(|holder| shared.members.get(holder).is_some());
+        holders.retain(|holder| !shared.members.is_gone(holder));
         holders.sort();
         holders.dedup();
         let copies = u32::try_from(holders.len()).unwrap_or(u32::MAX);
@@ -254,6 +255,19 @@ impl Job {
         let logical_node = found.record.logical_node.clone();
         let image = ImageRecord { node, logical_node, holders, facts };
         running.images.insert(instance, (checkpoint, image));
+    }
+
+    /// A node is gone: a copy of an image that is being written does not count there.
+    pub(in crate::cluster) fn holder_gone(&mut self, node: &NodeName) {
+        let State::Running(running) = &mut self.state else { return };
+        let Running { machine, images, .. } = running.as_mut();
+        for (instance, (checkpoint, image)) in images {
+            if image.node != *node && image.holders.contains(node) {
+                image.holders.retain(|holder| holder != node);
+                let copies = u32::try_from(image.holders.len()).unwrap_or(u32::MAX);
+                machine.copied(*instance, *checkpoint, copies);
+            }
+        }
     }
 
     /// The log has a commit or the beginning of a checkpoint.
@@ -315,7 +329,7 @@ impl Job {
         }
         let Some(found) = self.live.instances.get_mut(&instance) else { return };
         match found.stage {
-            Stage::Ended => return,
+            Stage::Ended => return self.bury(shared, instance),
             Stage::Launching { .. } => {
                 // It ran, and ended at once.
                 let pid = found.pid;
@@ -343,11 +357,23 @@ impl Job {
         }
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });
+        self.bury(shared, instance);
         self.note_listeners(instance, Vec::new());
         self.tell_addresses(shared);
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.remove_agent(now, instance);
             self.obey(now, shared, actions);
+        }
+    }
+
+    /// Lets an instance go whose end is in the log: until then its machine holds it, and tells of it to any
+    /// coordinator that does not know.
+    fn bury(&self, shared: &mut Shared, instance: AgentId) {
+        if self.ledger.instances.contains_key(&instance) {
+            return;
+        }
+        if let Some(node) = self.live.node(instance).cloned() {
+            shared.command(&node, self.key(instance), AgentCommand::Kill);
         }
     }
 
