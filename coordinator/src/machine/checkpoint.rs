@@ -343,10 +343,11 @@ impl JobMachine {
         let steps = taking.step_times(now);
         let Some(record) = taking.record else { return };
         let lasted = now.nanos.saturating_sub(taking.began.nanos);
-        let interval = self.settings.interval.after(record.pause_us.saturating_mul(1000), lasted);
-        if interval != self.interval {
-            self.interval = interval;
-            self.due = interval.map(|interval| now.nanos.saturating_add(interval));
+        let pause = record.pause_us.saturating_mul(1000);
+        if let Some(chosen) = self.settings.interval.choose(pause, lasted, self.departures) {
+            self.chosen = Some(chosen);
+            self.interval = Some(chosen.interval_ns);
+            self.due = Some(now.nanos.saturating_add(chosen.interval_ns));
         }
         let checkpoint = record.checkpoint;
         out.push(Action::Notify(Notice::Committed { record: record.clone(), steps }));

@@ -183,6 +183,9 @@ pub struct MovedListener {
     /// It is of AF_INET6 with IPV6_V6ONLY.
     #[serde(default)]
     pub v6_only: bool,
+    /// It was bound by a process that has seen the machine's own addresses, and is known by them.
+    #[serde(default)]
+    pub plain: bool,
 }
 
 /// A user by whose order a job runs.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::figure::{Figure, Sense, Series, median};
 use super::host::{Origin, Ticks, now};
 use super::kept::Kept;
-use super::splits::{GRACE, answer, calibrate, open_gate, solution, start, told, unix_ms};
+use super::splits::{GRACE, HEAD, answer, calibrate, open_gate, solution, start, told, unix_ms};
 use super::svg::{Anchor, Picture, Tone, step};
 use crate::cluster::ckptd::Setup;
 use crate::cluster::suite::Stage;
@@ -197,7 +197,7 @@ fn one(
         let core = (number - 1 + cluster) as u32 % cores;
         (number, Share { cores: CORES, core: Some(core), first: true })
     };
-    let spec = Spec { shares: (1..=3).map(share).collect(), ..Spec::new(3) };
+    let spec = Spec { shares: (1..=3).map(share).chain([(0, HEAD)]).collect(), ..Spec::new(3) };
     let setup = Setup { spec, grace: GRACE, slots: RANKS / 3, speed: None, ..Setup::new(3) };
     let ckptd = stage.cluster_of(setup)?;
     let (rounds, meet) = (rounds.to_string(), RANKS.to_string());

@@ -177,27 +177,6 @@ fn run_cluster(quick: bool, moves: bool) -> Result<bool, Box<dyn std::error::Err
     Ok(true)
 }
 
-fn run_coordinator(quick: bool, agents: Vec<usize>) -> Result<bool, Box<dyn std::error::Error>> {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
-    let target = repository.join("target/bench");
-    std::fs::create_dir_all(&target)?;
-    let agents = match agents.as_slice() {
-        [] if quick => coordinator::USUAL[..3].to_vec(),
-        [] => coordinator::USUAL.to_vec(),
-        _ => agents,
-    };
-    println!("medians of 3; {}\n", machine());
-    print!("{}", coordinator::heading());
-    let program = repository.join("target/release/examples/scale");
-    let scales = coordinator::measure(&program, &agents, |scale| print!("{}", scale.text()))?;
-    let json = serde_json::json!({ "machine": machine(), "quick": quick, "scales": scales });
-    std::fs::write(target.join("coordinator.json"), serde_json::to_string_pretty(&json)? + "\n")?;
-    let svg = coordinator::draw("ckptd: the coordinator", &scales);
-    std::fs::write(target.join("coordinator.svg"), svg)?;
-    println!("\nwritten to {}", target.join("coordinator.{json,svg}").display());
-    Ok(true)
-}
-
 /// The repository, and the folder of all results.
 fn folders() -> Result<(PathBuf, PathBuf), Box<dyn std::error::Error>> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
@@ -290,5 +269,24 @@ fn write_report(save: bool) -> Result<bool, Box<dyn std::error::Error>> {
         let saved = report::save(&target, &folder)?;
         println!("copied to {}: {}", folder.display(), saved.join(", "));
     }
+    Ok(true)
+}
+
+fn run_coordinator(quick: bool, agents: Vec<usize>) -> Result<bool, Box<dyn std::error::Error>> {
+    let (repository, target) = folders()?;
+    let agents = match agents.as_slice() {
+        [] if quick => coordinator::USUAL[..3].to_vec(),
+        [] => coordinator::USUAL.to_vec(),
+        _ => agents,
+    };
+    println!("medians of 3; {}\n", machine());
+    print!("{}", coordinator::heading());
+    let program = repository.join("target/release/examples/scale");
+    let scales = coordinator::measure(&program, &agents, |scale| print!("{}", scale.text()))?;
+    let json = serde_json::json!({ "machine": machine(), "quick": quick, "scales": scales });
+    std::fs::write(target.join("coordinator.json"), serde_json::to_string_pretty(&json)? + "\n")?;
+    let svg = coordinator::draw("ckptd: the coordinator", &scales);
+    std::fs::write(target.join("coordinator.svg"), svg)?;
+    println!("\nwritten to {}", target.join("coordinator.{json,svg}").display());
     Ok(true)
 }

@@ -23,7 +23,7 @@ use super::kept::Kept;
 use crate::cluster::suite::Stage;
 use crate::job::Failure;
 
-pub use machine::{MPI, calibrate, shares};
+pub use machine::{HEAD, calibrate, shares};
 pub use picture::draw;
 pub(crate) use run::{GRACE, open_gate, solution, start, told, unix_ms};
 pub use run::{Run, answer};
