@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Agents that a message may speak of: runs of numbers are read as far as this.
-pub const MOST_AGENTS: usize = 1 << 20;
+/// Agents that a message may speak of: more than a cluster has nodes. Runs of numbers are read as far as this.
+pub const MOST_AGENTS: usize = 1 << 16;
 
 /// Agents, written as the runs of numbers that they are: `[1,[3,900]]` are 1 and 3 to 900.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,7 +190,7 @@ mod tests {
         // As they were written once.
         let plain: AgentSet = serde_json::from_str("[1,2,3]").unwrap();
         assert_eq!(*plain, *agents(&[1, 2, 3]));
-        for hostile in ["[[0,4294967295]]", "[[5,4]]", "[[0,900000],[0,900000]]", "[[1]]"] {
+        for hostile in ["[[0,4294967295]]", "[[5,4]]", "[[0,60000],[0,60000]]", "[[1]]"] {
             serde_json::from_str::<AgentSet>(hostile).unwrap_err();
         }
     }
@@ -205,7 +205,7 @@ mod tests {
         let text = serde_json::to_string(&kept).unwrap();
         assert_eq!(text, "[[1,1000,[4,5]],[1001,1001,[5]],[2000,2000,[5]]]");
         assert_eq!(serde_json::from_str::<KeptImages>(&text).unwrap(), kept);
-        let long = format!("[[0,1000000,[{}]]]", vec!["1"; 100].join(","));
+        let long = format!("[[0,60000,[{}]]]", vec!["1"; 100].join(","));
         serde_json::from_str::<KeptImages>(&long).unwrap_err();
     }
 }

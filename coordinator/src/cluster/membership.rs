@@ -244,6 +244,7 @@ impl ClusterMachine {
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.ledger.familiar.remove(node);
+                job.holder_gone(node);
                 job.node_gone(now, &mut self.shared, node);
             }
         }

@@ -240,3 +240,44 @@ pub enum TreeMessage {
     /// The first message of both sides, and of each generation.
     Mark(TreeMark),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{Authority, Role};
+
+    /// What only the coordinator may say is its own in every field.
+    #[test]
+    fn what_is_sealed_cannot_be_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let credentials =
+            Authority::open(folder.path()).unwrap().issue(&Role::Coordinator).unwrap();
+        let sealer = Sealer::new(&credentials).unwrap();
+        let trust = Trust::in_authority(credentials.authority().clone());
+        let operation = Operation { generation: 9, number: 4 };
+        let (job, step) = ("job-1".to_owned(), TreeStep::Freeze);
+        let order = TreeOrder { operation, job, epoch: 3, checkpoint: 4, step };
+        let seal = Some(sealer.seal(&order).unwrap());
+        let call = |order| {
+            let (seal, places) = (seal.clone(), Vec::new());
+            TreeMessage::Call(TreeCall { order, seal, places, limit_ms: 1, margin_ms: 1 })
+        };
+        call(order.clone()).check(&trust).unwrap();
+        for changed in [
+            TreeOrder { operation: Operation { number: 5, ..operation }, ..order.clone() },
+            TreeOrder { operation: Operation { generation: 8, ..operation }, ..order.clone() },
+            TreeOrder { job: "job-2".into(), ..order.clone() },
+            TreeOrder { epoch: 4, ..order.clone() },
+            TreeOrder { checkpoint: 5, ..order.clone() },
+            TreeOrder { step: TreeStep::Resume, ..order },
+        ] {
+            call(changed).check(&trust).unwrap_err();
+        }
+        let mark = TreeMark { generation: 9, seal: None };
+        TreeMessage::Mark(mark.clone()).check(&trust).unwrap_err();
+        let mark = mark.sealed(&sealer).unwrap();
+        TreeMessage::Mark(mark.clone()).check(&trust).unwrap();
+        let later = TreeMark { generation: 10, ..mark };
+        TreeMessage::Mark(later).check(&trust).unwrap_err();
+    }
+}

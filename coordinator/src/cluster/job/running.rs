@@ -247,7 +247,7 @@ impl Job {
         if !holders.contains(&node) {
             holders.push(node.clone());
         }
-        holders.retain(|holder| shared.members.get(holder).is_some());
+        holders.retain(|holder| !shared.members.is_gone(holder));
         holders.sort();
         holders.dedup();
         let copies = u32::try_from(holders.len()).unwrap_or(u32::MAX);
@@ -255,6 +255,19 @@ impl Job {
         let logical_node = found.record.logical_node.clone();
         let image = ImageRecord { node, logical_node, holders, facts };
         running.images.insert(instance, (checkpoint, image));
+    }
+
+    /// A node is gone: a copy of an image that is being written does not count there.
+    pub(in crate::cluster) fn holder_gone(&mut self, node: &NodeName) {
+        let State::Running(running) = &mut self.state else { return };
+        let Running { machine, images, .. } = running.as_mut();
+        for (instance, (checkpoint, image)) in images {
+            if image.node != *node && image.holders.contains(node) {
+                image.holders.retain(|holder| holder != node);
+                let copies = u32::try_from(image.holders.len()).unwrap_or(u32::MAX);
+                machine.copied(*instance, *checkpoint, copies);
+            }
+        }
     }
 
     /// The log has a commit or the beginning of a checkpoint.
