@@ -25,12 +25,14 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 fn listen_at(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
+    // A port of the kernel's choice is shared with nobody until it listens.
+    socket.set_reuse_address(address.port() != 0)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
     socket.bind(&SockAddr::from(address))?;
     socket.listen(BACKLOG)?;
+    socket.set_reuse_address(true)?;
     Ok(socket)
 }
 

@@ -121,22 +121,29 @@ pub(super) enum Purpose {
     Listening,
 }
 
-/// A socket bound to its recorded address, or near it where that is taken or not of this machine.
+/// A socket bound to its recorded address and made `ready`, or near it where that is taken or not of this
+/// machine. A listener listens in `ready`: sockets that are bound to one port and do not listen yet do not
+/// see each other, so that a port which could be bound may be another instance's by then.
 ///
 /// # Errors
-/// No address at all could be bound.
+/// No address at all can be had.
 pub(super) fn bound(
     address: &Address,
     purpose: Purpose,
     context: &mut RestoreContext,
+    mut ready: impl FnMut(&Socket) -> std::io::Result<()>,
 ) -> Result<Socket> {
-    let Some(at) = address.at else { return new_socket(address, context) };
+    let Some(at) = address.at else {
+        let socket = new_socket(address, context)?;
+        ready(&socket).map_err(|error| system("listen on", "a TCP socket", error))?;
+        return Ok(socket);
+    };
     let of_job = purpose != Purpose::Temporary;
     let mut candidates = VecDeque::from([at]);
     let mut first: Option<std::io::Error> = None;
     while let Some(candidate) = candidates.pop_front() {
         let socket = new_socket(address, context)?;
-        let error = match socket.bind(&SockAddr::from(candidate)) {
+        let error = match bind(&socket, candidate, &mut ready) {
             Ok(()) => {
                 if let Some(error) = first {
                     let now = socket.local_addr().ok().and_then(|now| now.as_socket());
@@ -155,9 +162,10 @@ pub(super) fn bound(
             // Where the machine has another address, a socket bound to all of them is reached at it.
             let elsewhere = error.raw_os_error() == Some(libc::EADDRNOTAVAIL);
             let any = address.unspecified();
+            let any_port = SocketAddr::new(any.ip(), 0);
             candidates.extend(match context.cluster && of_job {
-                true if elsewhere => [any, SocketAddr::new(any.ip(), 0)],
-                true => [SocketAddr::new(at.ip(), 0), SocketAddr::new(any.ip(), 0)],
+                true if elsewhere => [any, any_port],
+                true => [SocketAddr::new(at.ip(), 0), any_port],
                 false => [SocketAddr::new(at.ip(), 0), address.loopback()],
             });
         }
@@ -166,13 +174,29 @@ pub(super) fn bound(
     Err(system("bind", at, first.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into())))
 }
 
-/// A socket bound to another port than its own.
-///
-/// # Errors
-/// No port can be had.
-pub(super) fn elsewhere(address: &Address, context: &mut RestoreContext) -> Result<Socket> {
-    let at = address.at.map(|at| SocketAddr::new(at.ip(), 0));
-    bound(&Address { at, ..address.clone() }, Purpose::Listening, context)
+/// Binds and makes ready. A port of the kernel's choice can't be taken by another socket before that is
+/// done: nobody shares with a socket that has no SO_REUSEADDR (net/ipv4/inet_connection_sock.c,
+/// inet_bind_conflict).
+fn bind(
+    socket: &Socket,
+    at: SocketAddr,
+    ready: &mut impl FnMut(&Socket) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let alone = at.port() == 0;
+    if alone {
+        socket.set_reuse_address(false)?;
+    }
+    socket.bind(&SockAddr::from(at))?;
+    ready(socket)?;
+    if alone {
+        socket.set_reuse_address(true)?;
+    }
+    Ok(())
+}
+
+/// For [`bound`]: no more than that.
+fn as_it_is(_: &Socket) -> std::io::Result<()> {
+    Ok(())
 }
 
 /// Makes all connections; `take` gets every end.
@@ -198,8 +222,8 @@ pub(super) fn connect_all(
             rest.iter().take_while(|link| link.server.1.key() == first.server.1.key()).count();
         let (group, after) = rest.split_at(count);
         rest = after;
-        let listener = bound(&first.server.1, Purpose::Temporary, context)?;
-        listener.listen(16).map_err(|error| system("listen on", "a temporary socket", error))?;
+        let listener =
+            bound(&first.server.1, Purpose::Temporary, context, |listener| listener.listen(16))?;
         let target = listener
             .local_addr()
             .map_err(|error| system("getsockname", "a temporary socket", error))?
@@ -219,7 +243,7 @@ pub(super) fn connect_all(
 
 /// A socket connected to its own address (simultaneous open with itself).
 fn to_itself(address: &Address, context: &mut RestoreContext) -> Result<OwnedFd> {
-    let socket = bound(address, Purpose::Temporary, context)?;
+    let socket = bound(address, Purpose::Temporary, context, as_it_is)?;
     let own = socket.local_addr().map_err(|error| system("getsockname", "a TCP socket", error))?;
     socket
         .connect_timeout(&own, CONNECT_LIMIT)

@@ -215,26 +215,15 @@ fn listeners_and_idle(
         };
         let address = believed(saved.object);
         let purpose = if backlog.is_some() { Purpose::Listening } else { Purpose::Idle };
-        let mut socket = make::bound(&address, purpose, context)?;
-        // Of a listener: what its connections will start with.
         let wanted = &saved.object.options;
-        if backlog.is_none() || wanted.receive_buffer_locked() {
-            set_receive_buffer(&socket, wanted.receive_buffer);
-        }
-        set_send_buffer(&socket, wanted.send_buffer);
-        if let Some(backlog) = backlog {
-            if let Err(error) = socket.listen(backlog) {
-                // Two that are bound to one port and do not listen yet do not see each other: another instance
-                // came first.
-                if !context.cluster || error.raw_os_error() != Some(libc::EADDRINUSE) {
-                    return Err(EngineError::system("listen on", "a TCP socket", error));
-                }
-                socket = make::elsewhere(&address, context)?;
-                socket
-                    .listen(backlog)
-                    .map_err(|error| EngineError::system("listen on", "a TCP socket", error))?;
+        let socket = make::bound(&address, purpose, context, |socket| {
+            // Of a listener: what its connections will start with.
+            if backlog.is_none() || wanted.receive_buffer_locked() {
+                set_receive_buffer(socket, wanted.receive_buffer);
             }
-        }
+            set_send_buffer(socket, wanted.send_buffer);
+            backlog.map_or(Ok(()), |backlog| socket.listen(backlog))
+        })?;
         made.insert(saved.id, socket.into());
     }
     Ok(())
