@@ -16,6 +16,29 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Times in a row that machines may fail to make an epoch.
 const MOST_FAILED_MAKES: u32 = 2;
 
+/// What follows when a machine has failed to make an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NextTry {
+    /// The same plan: the user wants it on that machine, and what failed may have been a moment's.
+    Same,
+    /// Without that machine.
+    Elsewhere,
+    /// None.
+    No,
+}
+
+impl NextTry {
+    /// After so many failures in a row, the last of them of this machine, if it is known.
+    fn after(failed: u32, node: Option<&NodeName>, pins: &BTreeMap<NodeName, u32>) -> Self {
+        let most = MOST_FAILED_MAKES + u32::from(!pins.is_empty());
+        match failed {
+            failed if failed >= most => Self::No,
+            1 if node.is_some_and(|node| pins.contains_key(node)) => Self::Same,
+            _ => Self::Elsewhere,
+        }
+    }
+}
+
 /// How far the making of an epoch is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cluster) enum Stage {
@@ -212,8 +235,11 @@ impl Job {
         let first_run = self.ledger.epoch == 1;
         let State::Making(making) = &mut self.state else { return };
         making.failed_makes += 1;
-        making.avoid.extend(node.cloned());
-        let again = making.failed_makes >= MOST_FAILED_MAKES;
+        let next = NextTry::after(making.failed_makes, node, &self.ledger.settings().place);
+        if next != NextTry::Same {
+            making.avoid.extend(node.cloned());
+        }
+        let again = next == NextTry::No;
         if again && !self.leavers_needed(&shared.members).is_empty() {
             // It could go on where it was, if nobody went.
             self.stuck = Some(reason.to_owned());
@@ -459,4 +485,26 @@ pub(in crate::cluster) fn moved_for(record: &RollbackRecord) -> String {
         "{names} {what}, {:.2} times as fast expected",
         f64::from(expected.faster_permille) / 1e3
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NextTry;
+    use protocol::cluster::NodeName;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_machine_that_the_user_named_gets_a_second_try() {
+        let name = |name: &str| name.parse::<NodeName>().unwrap();
+        let (pinned, other) = (name("node2"), name("node3"));
+        let pins = BTreeMap::from([(name("node1"), 6), (pinned.clone(), 6)]);
+        let tries = |node: Option<&NodeName>, pins: &BTreeMap<NodeName, u32>| {
+            [1, 2, 3].map(|failed| NextTry::after(failed, node, pins))
+        };
+        use NextTry::{Elsewhere, No, Same};
+        assert_eq!(tries(Some(&pinned), &pins), [Same, Elsewhere, No]);
+        assert_eq!(tries(Some(&other), &pins), [Elsewhere, Elsewhere, No]);
+        assert_eq!(tries(None, &pins), [Elsewhere, Elsewhere, No]);
+        assert_eq!(tries(Some(&pinned), &BTreeMap::new()), [Elsewhere, No, No]);
+    }
 }

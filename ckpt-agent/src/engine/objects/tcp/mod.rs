@@ -23,6 +23,8 @@ mod widened;
 #[cfg(test)]
 mod outer_tests;
 #[cfg(test)]
+mod port_tests;
+#[cfg(test)]
 mod tests;
 
 pub use outer::{OuterSocket, outer_sockets};
