@@ -431,5 +431,3 @@ fn own_host(own_address: Ipv4Addr) -> String {
     if own_address.is_loopback() { "localhost".to_owned() } else { own_address.to_string() }
 }
 
-#[cfg(test)]
-mod tests;
