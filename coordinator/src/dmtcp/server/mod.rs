@@ -198,14 +198,20 @@ impl Port {
         let gate =
             tokio::spawn(link::listen(self.listener, options.allow.clone(), sender.clone()));
         let (done_sender, mut done) = mpsc::unbounded_channel();
+        let scripts = Scripts {
+            directory: options.directory.clone(),
+            host: own_host(own_address),
+            port: self.address.port(),
+        };
+        let (told, telling) = std::sync::mpsc::channel();
+        let recording = tokio::task::spawn_blocking(move || {
+            record(&recorder, &telling, &scripts, &done_sender);
+        });
         let mut driver = Driver {
             machine,
             links: HashMap::new(),
             began: Instant::now(),
-            recorder,
-            done: done_sender,
-            script_host: own_host(own_address),
-            port: self.address.port(),
+            recorder: told,
             options,
             quits: false,
         };
@@ -247,6 +253,9 @@ impl Port {
         while last.iter().any(|link| !link.is_done()) && since.elapsed() < Duration::from_secs(2) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        drop(driver);
+        // All that was decided is kept.
+        let _ = recording.await;
     }
 }
 
@@ -254,10 +263,7 @@ struct Driver {
     machine: Machine,
     links: HashMap<Connection, Arc<Link>>,
     began: Instant,
-    recorder: Arc<Mutex<dyn Recorder>>,
-    done: mpsc::UnboundedSender<(i32, Option<String>)>,
-    script_host: String,
-    port: u16,
+    recorder: std::sync::mpsc::Sender<Told>,
     options: Options,
     quits: bool,
 }
@@ -320,7 +326,7 @@ impl Driver {
                         link.close();
                     }
                 }
-                Action::Commit(checkpoint) => self.commit(*checkpoint),
+                Action::Commit(checkpoint) => self.tell(Told::Commit(*checkpoint)),
                 Action::DialFor { address, key } => stand_in::dial(address, key),
                 Action::Notice(notice) => self.notice(&notice),
                 Action::Quit => self.quits = self.options.quits || self.options.exit_on_last,
@@ -350,36 +356,61 @@ impl Driver {
             }
             Notice::Warning(text) => tracing::warn!("DMTCP: {text}"),
         }
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner).notice(notice);
+        self.tell(Told::Notice(notice.clone()));
     }
 
-    fn commit(&self, checkpoint: Checkpoint) {
-        let recorder = Arc::clone(&self.recorder);
-        let done = self.done.clone();
-        let directory = self.options.directory.clone();
-        let (host, port) = (self.script_host.clone(), self.port);
-        tokio::task::spawn_blocking(move || {
-            let generation = checkpoint.group.generation;
-            let recorded =
-                recorder.lock().unwrap_or_else(PoisonError::into_inner).commit(&checkpoint);
-            let failure = recorded.err().or_else(|| {
-                match script::write(&directory, &checkpoint, &host, port) {
-                    Ok(path) => {
-                        tracing::info!(
-                            "checkpoint {generation} is written; {} restarts it",
-                            path.display()
-                        );
-                        None
-                    }
-                    Err(error) => Some(format!(
-                        "the restart script can't be written to {}: {error}",
-                        directory.display()
-                    )),
-                }
-            });
-            // The loop has ended: nobody waits.
-            let _ = done.send((generation, failure));
-        });
+    fn tell(&self, told: Told) {
+        // Its thread ends after this one.
+        let _ = self.recorder.send(told);
+    }
+}
+
+/// What the recorder is told, in this order, on a thread of its own: it may wait for a disk.
+enum Told {
+    Commit(Checkpoint),
+    Notice(Notice),
+}
+
+/// Where restart scripts are written, and what is in them.
+struct Scripts {
+    directory: PathBuf,
+    host: String,
+    port: u16,
+}
+
+impl Scripts {
+    fn write(&self, checkpoint: &Checkpoint) -> Result<(), String> {
+        match script::write(&self.directory, checkpoint, &self.host, self.port) {
+            Ok(path) => {
+                let generation = checkpoint.group.generation;
+                tracing::info!("checkpoint {generation} is written; {} restarts it", path.display());
+                Ok(())
+            }
+            Err(error) => Err(format!(
+                "the restart script can't be written to {}: {error}",
+                self.directory.display()
+            )),
+        }
+    }
+}
+
+/// Tells the recorder, until the loop has ended and all is told.
+fn record(
+    recorder: &Mutex<dyn Recorder>,
+    told: &std::sync::mpsc::Receiver<Told>,
+    scripts: &Scripts,
+    done: &mpsc::UnboundedSender<(i32, Option<String>)>,
+) {
+    while let Ok(told) = told.recv() {
+        let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        match told {
+            Told::Notice(notice) => recorder.notice(&notice),
+            Told::Commit(checkpoint) => {
+                let kept = recorder.commit(&checkpoint).and_then(|()| scripts.write(&checkpoint));
+                // The loop has ended: nobody waits.
+                let _ = done.send((checkpoint.group.generation, kept.err()));
+            }
+        }
     }
 }
 
