@@ -52,11 +52,7 @@ pub fn text(checkpoint: &Checkpoint, host: &str, port: u16) -> String {
         // A string takes all.
         let _ = writeln!(script, "\n# {host}\nimages=");
         for image in images {
-            let _ = writeln!(
-                script,
-                "images=\"$images $(at {})\"",
-                quoted(&image.name.path)
-            );
+            let _ = writeln!(script, "images=\"$images $(at {})\"", quoted(&image.name.path));
         }
         if single {
             script.push_str("exec $restart \"$@\" $images\n");
@@ -104,12 +100,7 @@ fn quoted(word: &str) -> String {
 ///
 /// # Errors
 /// Where the system refuses.
-pub fn write(
-    folder: &Path,
-    checkpoint: &Checkpoint,
-    host: &str,
-    port: u16,
-) -> io::Result<PathBuf> {
+pub fn write(folder: &Path, checkpoint: &Checkpoint, host: &str, port: u16) -> io::Result<PathBuf> {
     let group = checkpoint.group;
     let name = if checkpoint.unique_names {
         format!("dmtcp_restart_script_{group}_{:05}.sh", group.generation)
@@ -120,8 +111,7 @@ pub fn write(
     let new = folder.join(format!(".{name}.new"));
     // Somebody's link would be followed.
     let _ = fs::remove_file(&new);
-    let mut file =
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&new)?;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&new)?;
     io::Write::write_all(&mut file, text(checkpoint, host, port).as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, &path)?;

@@ -168,8 +168,7 @@ mod tests {
     }
 
     fn perform(store: &mut Store, operation: Operation, value: &str) -> String {
-        let message =
-            message(operation.number(), b"k\0", format!("{value}\0").as_bytes());
+        let message = message(operation.number(), b"k\0", format!("{value}\0").as_bytes());
         let found = store.perform(&Request::of(&message).unwrap()).unwrap();
         String::from_utf8(found).unwrap()
     }
@@ -217,9 +216,14 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_c_does() {
-        for (text, expected) in
-            [("", 0), ("x", 0), ("-", 0), (" 12x", 12), ("-3", -3), ("99999999999999999999", i64::MAX)]
-        {
+        for (text, expected) in [
+            ("", 0),
+            ("x", 0),
+            ("-", 0),
+            (" 12x", 12),
+            ("-3", -3),
+            ("99999999999999999999", i64::MAX),
+        ] {
             assert_eq!(number(text.as_bytes()), expected, "{text}");
         }
     }
@@ -228,10 +232,7 @@ mod tests {
     fn the_limit_holds() {
         let mut store = Store { bytes: MAX_BYTES - 300, ..Store::default() };
         let big = message(1, b"k\0", &[&[b'x'; 200][..], b"\0"].concat());
-        assert_eq!(
-            store.perform(&Request::of(&big).unwrap()),
-            Err(StoreResult::InvalidRequest)
-        );
+        assert_eq!(store.perform(&Request::of(&big).unwrap()), Err(StoreResult::InvalidRequest));
         let small = message(1, b"k\0", b"1\0");
         store.perform(&Request::of(&small).unwrap()).unwrap();
     }

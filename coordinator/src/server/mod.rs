@@ -227,7 +227,9 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let address = listener.local_addr().map_err(io_error("find the own address"))?;
     let addresses = reachable(address);
     let dmtcp = match &options.dmtcp {
-        Some(dmtcp) => Some((dmtcp::Port::bind(dmtcp.port.clone()).await?, Arc::clone(&dmtcp.recorder))),
+        Some(dmtcp) => {
+            Some((dmtcp::Port::bind(dmtcp.port.clone()).await?, Arc::clone(&dmtcp.recorder)))
+        }
         None => None,
     };
     let dmtcp_address = dmtcp.as_ref().map(|(port, _)| port.address());
@@ -294,7 +296,12 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         tokio::spawn(port.serve(recorder, orders))
     });
     let mut service = Service::ready(&format!("listening at {}", addresses.join(", ")));
-    ready(&Ready { address, addresses, dmtcp: dmtcp_address, taken_over: taken_over.map(|taken| taken.text) });
+    ready(&Ready {
+        address,
+        addresses,
+        dmtcp: dmtcp_address,
+        taken_over: taken_over.map(|taken| taken.text),
+    });
     let mut ending = None;
     tokio::select! {
         why = driver.run(incoming, &mut service) => ending = why,

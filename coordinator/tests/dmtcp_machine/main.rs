@@ -274,7 +274,10 @@ fn who_hangs_is_named() {
     rig.wait(16 * SECOND);
     let warnings = rig.warnings();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("the barrier DMT:CHECKPOINT waits for program[2] on host2"), "{warnings:?}");
+    assert!(
+        warnings[0].contains("the barrier DMT:CHECKPOINT waits for program[2] on host2"),
+        "{warnings:?}"
+    );
     rig.wait(SECOND);
     assert_eq!(rig.warnings().len(), 1, "not again at once");
     rig.command(11, Command::List);
@@ -305,7 +308,11 @@ fn a_restart_waits_for_all_of_its_own() {
     rig.restart(4, 2);
     assert_eq!(rig.kinds(4), [Kind::RejectPeerMismatch]);
     rig.wait(16 * SECOND);
-    assert!(rig.warnings().iter().any(|text| text.contains("1 of 3 processes")), "{:?}", rig.warnings());
+    assert!(
+        rig.warnings().iter().any(|text| text.contains("1 of 3 processes")),
+        "{:?}",
+        rig.warnings()
+    );
     rig.restart(3, 3);
     rig.barrier(3, RESTART[0], WorkerState::Restarting);
     assert_eq!(rig.last(1).kind, Kind::BarrierReleased);
@@ -363,7 +370,10 @@ fn a_listener_everywhere_is_published_where_it_was_seen() {
         let payload = rig.store(2, Operation::Get, database, key, "").payload;
         String::from_utf8(payload).unwrap().trim_end_matches('\0').to_owned()
     };
-    assert_eq!(published(&get(&mut rig, LISTENERS, "a(1)")), Some("10.0.1.1:4000".parse().unwrap()));
+    assert_eq!(
+        published(&get(&mut rig, LISTENERS, "a(1)")),
+        Some("10.0.1.1:4000".parse().unwrap())
+    );
     assert_eq!(get(&mut rig, LISTENERS, "b(1)"), there);
     assert_eq!(get(&mut rig, "/other", "a(1)"), everywhere);
     let missing = rig.store(2, Operation::Get, LISTENERS, "c(1)", "");
@@ -459,7 +469,11 @@ fn a_record_that_can_t_be_kept_is_no_checkpoint() {
     rig.command(10, Command::BlockingCheckpoint);
     rig.checkpoint(&[1]);
     assert_eq!(rig.last(10).command_status, CommandStatus::NotRunning);
-    assert!(rig.notices.iter().any(|notice| matches!(notice, Notice::Failed { reason, .. } if reason.contains("full"))));
+    assert!(
+        rig.notices.iter().any(
+            |notice| matches!(notice, Notice::Failed { reason, .. } if reason.contains("full"))
+        )
+    );
     rig.record_failure = None;
     rig.command(11, Command::BlockingCheckpoint);
     rig.checkpoint(&[1]);

@@ -94,7 +94,12 @@ impl Rig {
     }
 
     fn identity(connection: u64) -> Identity {
-        Identity { host: 7, time: connection, pid: 40_000 + 1000 * connection as i32, generation: 0 }
+        Identity {
+            host: 7,
+            time: connection,
+            pid: 40_000 + 1000 * connection as i32,
+            generation: 0,
+        }
     }
 
     pub fn open(&mut self, connection: u64, message: Message) {
@@ -170,7 +175,14 @@ impl Rig {
         self.open(connection, message);
     }
 
-    pub fn store(&mut self, connection: u64, operation: Operation, database: &str, key: &str, value: &str) -> Message {
+    pub fn store(
+        &mut self,
+        connection: u64,
+        operation: Operation,
+        database: &str,
+        key: &str,
+        value: &str,
+    ) -> Message {
         let mut message = Message::new(Kind::StoreRequest);
         message.state = WorkerState::Running;
         message.name = database.into();

@@ -14,7 +14,9 @@ pub fn perform(context: &Context, list: ListArguments) -> Result<(), Failure> {
         }
         clustered::ls(&cluster, list)?;
         // Those that the coordinator serves here are no jobs of the cluster's nodes.
-        return own(context, list, true, |job| job.record().settings.engine == EngineSetting::Dmtcp);
+        return own(context, list, true, |job| {
+            job.record().settings.engine == EngineSetting::Dmtcp
+        });
     }
     own(context, list, false, |_| true)
 }

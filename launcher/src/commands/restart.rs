@@ -24,7 +24,8 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
         && arguments.options.engine != EngineSetting::Native
     {
         return Err(Failure::Usage(
-            "wrong usage: a job keeps the engine that it was run with: leave --engine out".to_owned(),
+            "wrong usage: a job keeps the engine that it was run with: leave --engine out"
+                .to_owned(),
         ));
     }
     if job.record().settings.engine == EngineSetting::Native {

@@ -81,8 +81,9 @@ impl Machine {
     /// The list of workers, as DMTCP prints it.
     #[must_use]
     pub fn list(&self) -> String {
-        let mut text = "Client List:\n#, PROG[virtPID:realPID]@HOST, DMTCP-UNIQUEPID, STATE, BARRIER\n"
-            .to_owned();
+        let mut text =
+            "Client List:\n#, PROG[virtPID:realPID]@HOST, DMTCP-UNIQUEPID, STATE, BARRIER\n"
+                .to_owned();
         for worker in self.workers.values() {
             let barrier = self.round.waits_at(&worker.part).unwrap_or_default();
             // A line at most; a string takes it all.

@@ -95,11 +95,8 @@ impl Machine {
             let Identity { host, time, generation, .. } = message.from;
             self.group = Identity { host, time, pid: virtual_pid, generation };
             self.time_stamp = now.nanos;
-            let notice = Notice::Began {
-                group: self.group,
-                program: program.clone(),
-                restarted: false,
-            };
+            let notice =
+                Notice::Began { group: self.group, program: program.clone(), restarted: false };
             self.actions.push(Action::Notice(notice));
         }
         // Not restarting itself: it goes on as soon as it is let in.

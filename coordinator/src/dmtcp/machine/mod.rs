@@ -19,8 +19,8 @@ mod time;
 mod values;
 
 use super::store::Store;
-use super::wire::{ImageName, Kind, Message, WorkerState};
 pub use super::wire::{Command, Identity};
+use super::wire::{ImageName, Kind, Message, WorkerState};
 use crate::event::Time;
 use pids::VirtualPids;
 use round::Round;
@@ -306,6 +306,18 @@ impl Machine {
     #[must_use]
     pub fn interval(&self) -> u32 {
         self.interval
+    }
+
+    /// Where restart scripts are wanted, and where workers who ask are told that images go.
+    #[must_use]
+    pub fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    /// When the next checkpoint falls due, in nanoseconds.
+    #[must_use]
+    pub fn next_checkpoint(&self) -> Option<u64> {
+        self.next_checkpoint
     }
 
     /// Takes an event in.

@@ -274,7 +274,8 @@ impl Machine {
         let name = message.name;
         if let Some(at) = self.round.waits_at(&worker.part) {
             if at == name {
-                let text = format!("{} reached the barrier {name} twice; once counts", worker.label());
+                let text =
+                    format!("{} reached the barrier {name} twice; once counts", worker.label());
                 return self.warn(text);
             }
             let text = format!(

@@ -1,7 +1,7 @@
 //! The key-value store, and what is put right in it.
 
 use super::{Action, Connection, Machine};
-use crate::dmtcp::address::{published, publish, seen_from_outside};
+use crate::dmtcp::address::{publish, published, seen_from_outside};
 use crate::dmtcp::store::Request;
 use crate::dmtcp::wire::{Kind, Message, Operation, StoreResult};
 use std::collections::BTreeSet;

@@ -220,8 +220,7 @@ async fn serve(
     let greeting = tokio::time::timeout(GREETING, Box::pin(first(&link, &mut partial))).await;
     match greeting {
         Ok(Came::Message(message)) => {
-            let opened =
-                Arrival::Opened { connection, remote, message, link: Arc::clone(&link) };
+            let opened = Arrival::Opened { connection, remote, message, link: Arc::clone(&link) };
             if arrivals.send(opened).await.is_ok() {
                 converse(&link, connection, remote, partial, &arrivals).await;
                 // Nobody listens when the server itself ends.

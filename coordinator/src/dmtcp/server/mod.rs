@@ -23,7 +23,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
@@ -113,6 +113,8 @@ pub struct Status {
     pub interval: u32,
     /// Whether all of them run.
     pub is_running: bool,
+    /// Until the next checkpoint falls due.
+    pub next: Option<Duration>,
 }
 
 /// Why the port is not served; the text fits after "failed to ...".
@@ -195,14 +197,9 @@ impl Port {
             stand_in,
         });
         let (sender, mut arrivals) = mpsc::channel(MAX_ARRIVALS);
-        let gate =
-            tokio::spawn(link::listen(self.listener, options.allow.clone(), sender.clone()));
+        let gate = tokio::spawn(link::listen(self.listener, options.allow.clone(), sender.clone()));
         let (done_sender, mut done) = mpsc::unbounded_channel();
-        let scripts = Scripts {
-            directory: options.directory.clone(),
-            host: own_host(own_address),
-            port: self.address.port(),
-        };
+        let scripts = Scripts { host: own_host(own_address), port: self.address.port() };
         let (told, telling) = std::sync::mpsc::channel();
         let recording = tokio::task::spawn_blocking(move || {
             record(&recorder, &telling, &scripts, &done_sender);
@@ -305,6 +302,10 @@ impl Driver {
                     peers: self.machine.peers(),
                     interval: self.machine.interval(),
                     is_running: self.machine.is_running(),
+                    next: self
+                        .machine
+                        .next_checkpoint()
+                        .map(|due| Duration::from_nanos(due.saturating_sub(self.now().nanos))),
                 };
                 let _ = answer.send(status);
             }
@@ -326,7 +327,10 @@ impl Driver {
                         link.close();
                     }
                 }
-                Action::Commit(checkpoint) => self.tell(Told::Commit(*checkpoint)),
+                Action::Commit(checkpoint) => {
+                    let directory = self.machine.directory().into();
+                    self.tell(Told::Commit { checkpoint: *checkpoint, directory });
+                }
                 Action::DialFor { address, key } => stand_in::dial(address, key),
                 Action::Notice(notice) => self.notice(&notice),
                 Action::Quit => self.quits = self.options.quits || self.options.exit_on_last,
@@ -367,28 +371,34 @@ impl Driver {
 
 /// What the recorder is told, in this order, on a thread of its own: it may wait for a disk.
 enum Told {
-    Commit(Checkpoint),
+    Commit {
+        checkpoint: Checkpoint,
+        /// Where restart scripts are wanted.
+        directory: PathBuf,
+    },
     Notice(Notice),
 }
 
-/// Where restart scripts are written, and what is in them.
+/// What is in restart scripts.
 struct Scripts {
-    directory: PathBuf,
     host: String,
     port: u16,
 }
 
 impl Scripts {
-    fn write(&self, checkpoint: &Checkpoint) -> Result<(), String> {
-        match script::write(&self.directory, checkpoint, &self.host, self.port) {
+    fn write(&self, directory: &Path, checkpoint: &Checkpoint) -> Result<(), String> {
+        match script::write(directory, checkpoint, &self.host, self.port) {
             Ok(path) => {
                 let generation = checkpoint.group.generation;
-                tracing::info!("checkpoint {generation} is written; {} restarts it", path.display());
+                tracing::info!(
+                    "checkpoint {generation} is written; {} restarts it",
+                    path.display()
+                );
                 Ok(())
             }
             Err(error) => Err(format!(
                 "the restart script can't be written to {}: {error}",
-                self.directory.display()
+                directory.display()
             )),
         }
     }
@@ -405,8 +415,10 @@ fn record(
         let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
         match told {
             Told::Notice(notice) => recorder.notice(&notice),
-            Told::Commit(checkpoint) => {
-                let kept = recorder.commit(&checkpoint).and_then(|()| scripts.write(&checkpoint));
+            Told::Commit { checkpoint, directory } => {
+                let kept = recorder
+                    .commit(&checkpoint)
+                    .and_then(|()| scripts.write(&directory, &checkpoint));
                 // The loop has ended: nobody waits.
                 let _ = done.send((checkpoint.group.generation, kept.err()));
             }
@@ -461,4 +473,3 @@ fn own_address(listening: IpAddr) -> Ipv4Addr {
 fn own_host(own_address: Ipv4Addr) -> String {
     if own_address.is_loopback() { "localhost".to_owned() } else { own_address.to_string() }
 }
-

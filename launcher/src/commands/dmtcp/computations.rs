@@ -115,7 +115,9 @@ impl Recorder for Computations {
             Notice::Began { group, program, .. } => {
                 if let Err(failure) = self.begin(*group, program) {
                     self.current = None;
-                    tracing::error!("{failure}: no checkpoint of DMTCP's computation {group} will count");
+                    tracing::error!(
+                        "{failure}: no checkpoint of DMTCP's computation {group} will count"
+                    );
                 }
             }
             Notice::Ended { asked, .. } => {

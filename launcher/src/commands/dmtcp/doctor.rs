@@ -47,7 +47,9 @@ pub fn examine() -> Report {
         state: State::Ok,
         required: false,
         found: match mpi {
-            Some(value) => format!("HWLOC_COMPONENTS is {}, and is left so", value.to_string_lossy()),
+            Some(value) => {
+                format!("HWLOC_COMPONENTS is {}, and is left so", value.to_string_lossy())
+            }
             None => "HWLOC_COMPONENTS=-linux:io is set for jobs, without which it fails".to_owned(),
         },
         consequence: None,
@@ -87,7 +89,11 @@ fn installed(name: &'static str) -> Check {
 fn understood() -> Check {
     let name = "protocol";
     let Some(command) = program("dmtcp_command") else {
-        return missing(name, "there is no dmtcp_command to ask with".to_owned(), super::engine::MISSING);
+        return missing(
+            name,
+            "there is no dmtcp_command to ask with".to_owned(),
+            super::engine::MISSING,
+        );
     };
     let asked = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -142,5 +148,9 @@ async fn ask(command: &Path) -> Result<(), String> {
         .map_err(|_| "it gets no answer".to_owned())?
         .map_err(|error| error.to_string())?;
     let told = String::from_utf8_lossy(&output.stdout).contains("NUM_PEERS=0");
-    if output.status.success() && told { Ok(()) } else { Err(format!("it ended with {}", output.status)) }
+    if output.status.success() && told {
+        Ok(())
+    } else {
+        Err(format!("it ended with {}", output.status))
+    }
 }

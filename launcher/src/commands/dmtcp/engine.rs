@@ -1,13 +1,13 @@
 //! `ckptd run --engine dmtcp`, and the restart of such a job: DMTCP's own programs, with a coordinator of ours.
 
 use super::records::{self, JobRecorder, Told};
+use crate::cli::{EngineSetting, RestartArguments, RunArguments};
 use crate::commands::{Context, is_loud};
 use crate::control::{Asked, Server};
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::session::{mpi, signals};
 use crate::text;
-use crate::cli::{EngineSetting, RestartArguments, RunArguments};
 use coordinator::dmtcp::machine::Command as Wanted;
 use coordinator::dmtcp::server::{Options, Order, Port, Recorder, Status};
 use nix::sys::signal::{Signal, kill};
@@ -55,7 +55,8 @@ pub fn run(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
         &directory,
         settings,
     )?;
-    let begin = Begin { program: launch, images: Vec::new(), command: arguments.command, from: None };
+    let begin =
+        Begin { program: launch, images: Vec::new(), command: arguments.command, from: None };
     let loud = is_loud(&arguments.options);
     hold(&job, settings, begin, loud, &context.resume_command(job.name()))
 }
@@ -73,8 +74,7 @@ pub fn restart(
     let images =
         records::images(job, record.checkpoint).map_err(|error| Failure::of(&what, error))?;
     let settings = job.record().settings.with(&arguments.options);
-    let begin =
-        Begin { program, images, command: Vec::new(), from: Some(record.checkpoint) };
+    let begin = Begin { program, images, command: Vec::new(), from: Some(record.checkpoint) };
     hold(job, settings, begin, is_loud(&arguments.options), &context.resume_command(job.name()))
 }
 
@@ -88,10 +88,7 @@ fn refuse_options(options: &crate::cli::JobOptions, detach: bool) -> Result<(), 
         (options.external.is_some(), "--external"),
         (options.copies.is_some_and(|copies| copies > 1), "--copies"),
         (options.no_rewire_connect, "--no-rewire-connect"),
-        (
-            options.interval == Some(crate::cli::IntervalSetting::Auto),
-            "--interval auto",
-        ),
+        (options.interval == Some(crate::cli::IntervalSetting::Auto), "--interval auto"),
     ];
     match given.iter().find(|(given, _)| *given) {
         None => Ok(()),
@@ -146,12 +143,9 @@ async fn foreground(
     let (signal_sender, signals) = mpsc::unbounded_channel();
     signals::watch(&signal_sender).map_err(|error| failed(&error))?;
     let interval = settings.interval.whole_seconds();
-    let port = Port::bind(Options {
-        interval,
-        ..Options::local(0, records::folder(job))
-    })
-    .await
-    .map_err(|error| failed(&error))?;
+    let port = Port::bind(Options { interval, ..Options::local(0, records::folder(job)) })
+        .await
+        .map_err(|error| failed(&error))?;
     let address = port.address();
     recorder.begin(begin.from)?;
     let recorder: SharedRecorder = Arc::new(Mutex::new(recorder));
@@ -176,9 +170,9 @@ async fn foreground(
     if std::env::var_os("HWLOC_COMPONENTS").is_none() {
         command.env("HWLOC_COMPONENTS", "-linux:io");
     }
-    let child = command.spawn().map_err(|error| {
-        failed(&format!("execute {}: {error}", begin.program.display()))
-    })?;
+    let child = command
+        .spawn()
+        .map_err(|error| failed(&format!("execute {}: {error}", begin.program.display())))?;
     let mut holder = Holder {
         orders,
         told,
@@ -245,45 +239,50 @@ struct Holder {
 impl Holder {
     async fn until_end(&mut self, mut child: Child) -> std::io::Result<ExitStatus> {
         let mut harder = None;
+        let mut killed = false;
         loop {
             let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
             tokio::select! {
                 status = child.wait() => return status,
                 Some(told) = self.told.recv() => {
                     if self.tell(told) {
-                        harder = Some(self.end(pid, Signal::SIGTERM));
+                        harder = Some(self.kill().await);
                     }
                 }
                 Some(asked) = self.asked.recv() => {
                     if self.request(asked).await {
-                        harder = Some(self.end(pid, Signal::SIGTERM));
+                        harder = Some(self.kill().await);
                     }
                 }
                 Some(signal) = self.signals.recv() => {
                     // A terminal's reach the job by themselves.
                     if matches!(signal, nix::libc::SIGTERM | nix::libc::SIGHUP) {
-                        harder = Some(self.end(pid, Signal::SIGTERM));
+                        self.asked_to_end = true;
+                        signal_to(pid, Signal::SIGTERM);
+                        harder = Some(tokio::time::Instant::now() + ENDING);
                     } else if matches!(signal, nix::libc::SIGINT | nix::libc::SIGQUIT) {
                         self.asked_to_end = true;
                         harder = Some(tokio::time::Instant::now() + ENDING);
                     }
                 }
                 () = due(harder) => {
-                    harder = Some(tokio::time::Instant::now() + ENDING);
-                    // It has gone with its last process.
-                    let _ = self.orders.send(Order::Command(Wanted::Kill)).await;
+                    // What does not end by that is not waited for.
+                    if killed {
+                        signal_to(pid, Signal::SIGKILL);
+                    }
+                    killed = true;
+                    harder = Some(self.kill().await);
                 }
             }
         }
     }
 
-    /// Ends the job; when it is to be tried harder.
-    fn end(&mut self, pid: Option<Pid>, signal: Signal) -> tokio::time::Instant {
+    /// Ends the job by DMTCP: its processes vanish, and files that its images need stay, which a signal would
+    /// have them remove. When it is to be tried harder.
+    async fn kill(&mut self) -> tokio::time::Instant {
         self.asked_to_end = true;
-        if let Some(pid) = pid {
-            // It may have ended by itself.
-            let _ = kill(pid, signal);
-        }
+        // It has gone with its last process.
+        let _ = self.orders.send(Order::Command(Wanted::Kill)).await;
         tokio::time::Instant::now() + ENDING
     }
 
@@ -320,7 +319,8 @@ impl Holder {
 
     /// Takes a request; whether the job is to be ended now.
     async fn request(&mut self, asked: Asked) -> bool {
-        let refused = "take a checkpoint: another one is being taken, or a process is just being started";
+        let refused =
+            "take a checkpoint: another one is being taken, or a process is just being started";
         match asked.request {
             Request::Status => {
                 let (sender, status) = oneshot::channel();
@@ -328,9 +328,11 @@ impl Holder {
                 let status: Option<Status> = status.await.ok();
                 let _ = asked.reply.send(Reply::Status(LiveStatus {
                     launcher_pid: std::process::id(),
-                    processes: status.and_then(|status| u32::try_from(status.peers).ok()),
+                    processes: status.as_ref().and_then(|status| u32::try_from(status.peers).ok()),
                     interval_s: self.interval.into(),
-                    next_checkpoint_ms: None,
+                    next_checkpoint_ms: status
+                        .and_then(|status| status.next)
+                        .and_then(|next| u64::try_from(next.as_millis()).ok()),
                     in_flight: None,
                     ending: self.asked_to_end,
                 }));
@@ -363,6 +365,13 @@ impl Holder {
     async fn begin_checkpoint(&self) -> bool {
         let (sender, begun) = oneshot::channel();
         self.orders.send(Order::Checkpoint(sender)).await.is_ok() && begun.await == Ok(true)
+    }
+}
+
+/// It may have ended by itself.
+fn signal_to(pid: Option<Pid>, signal: Signal) {
+    if let Some(pid) = pid {
+        let _ = kill(pid, signal);
     }
 }
 

@@ -5,9 +5,9 @@
 //! - `computations`: what is kept of those that a cluster's coordinator serves.
 //! - `names`: ckptd called as dmtcp_launch, dmtcp_restart, dmtcp_command or dmtcp_coordinator.
 
-pub mod engine;
 mod computations;
 mod doctor;
+pub mod engine;
 mod names;
 mod records;
 

@@ -272,7 +272,8 @@ pub fn images(job: &JobFolder, number: u64) -> Result<Vec<PathBuf>, String> {
         };
         // A name, never a path.
         let found = place.join(Path::new(file).file_name().unwrap_or_default());
-        let opened = File::open(&found).map_err(|error| format!("open {}: {error}", found.display()))?;
+        let opened =
+            File::open(&found).map_err(|error| format!("open {}: {error}", found.display()))?;
         let hash = hash(opened).map_err(|error| format!("read {}: {error}", found.display()))?;
         if image.blake3.as_deref() != Some(hash.as_str()) {
             return Err(format!("the image {} is damaged: its hash is another", found.display()));

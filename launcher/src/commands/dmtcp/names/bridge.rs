@@ -29,8 +29,9 @@ pub fn receive(stream: &mut TcpStream) -> io::Result<Message> {
     Ok(message)
 }
 
-/// Connects to the coordinator that is wanted, and starts it if that is; with its port.
-pub fn connect(options: &Options) -> Result<(TcpStream, u16), String> {
+/// Connects to the coordinator that is wanted, with its port, and starts it if that is: then it writes restart
+/// scripts beside the images.
+pub fn connect(options: &Options, images: &Path) -> Result<(TcpStream, u16), String> {
     let failed = |error: io::Error, port: u16| {
         format!("reach a coordinator at {}:{port}: {error}", options.host)
     };
@@ -52,14 +53,14 @@ pub fn connect(options: &Options) -> Result<(TcpStream, u16), String> {
             options.host
         ));
     }
-    let port = start(options.port.unwrap_or(0))?;
+    let port = start(options.port.unwrap_or(0), images)?;
     TcpStream::connect(("127.0.0.1", port))
         .map(|stream| (stream, port))
         .map_err(|error| failed(error, port))
 }
 
 /// Starts a coordinator of our own that ends with its last worker; its port.
-fn start(port: u16) -> Result<u16, String> {
+fn start(port: u16, images: &Path) -> Result<u16, String> {
     let failed = |why: &dyn std::fmt::Display| format!("start a coordinator: {why}");
     let folder = tempfile::tempdir().map_err(|error| failed(&error))?;
     let file = folder.path().join("port");
@@ -68,6 +69,8 @@ fn start(port: u16) -> Result<u16, String> {
         .args(["--daemon", "--exit-on-last", "--quiet", "--coord-port", &port.to_string()])
         .arg("--port-file")
         .arg(&file)
+        .arg("--ckptdir")
+        .arg(images)
         .stdin(Stdio::null())
         .status()
         .map_err(|error| failed(&error))?;
@@ -76,7 +79,8 @@ fn start(port: u16) -> Result<u16, String> {
     }
     let since = Instant::now();
     while since.elapsed() < BEGINNING {
-        if let Some(port) = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok()) {
+        if let Some(port) = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok())
+        {
             return Ok(port);
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -258,15 +262,8 @@ impl Worker {
                 let dir = job_dir.parent().unwrap_or(job_dir);
                 let (number, peers) = (record.checkpoint, counted.peers);
                 let (identity, group) = (self.identity, self.group);
-                let pointer = Pointer::new(
-                    dir,
-                    &record.job,
-                    number,
-                    &self.program,
-                    identity,
-                    group,
-                    peers,
-                );
+                let pointer =
+                    Pointer::new(dir, &record.job, number, &self.program, identity, group, peers);
                 let path = pointer.write(images)?;
                 let name = ImageName {
                     host: self.host.clone(),

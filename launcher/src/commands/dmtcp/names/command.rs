@@ -253,4 +253,3 @@ fn as_json(asked: &Asked, status: CommandStatus, reply: &Message) -> String {
     }
     value.to_string()
 }
-

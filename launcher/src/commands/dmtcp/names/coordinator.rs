@@ -205,8 +205,9 @@ async fn coordinate(asked: &Asked) -> Result<u8, String> {
     let port = Port::bind(options).await.map_err(|error| error.to_string())?;
     let address = port.address();
     let write = |file: &Option<PathBuf>, text: String| match file {
-        Some(file) => fs::write(file, text)
-            .map_err(|error| format!("write to {}: {error}", file.display())),
+        Some(file) => {
+            fs::write(file, text).map_err(|error| format!("write to {}: {error}", file.display()))
+        }
         None => Ok(()),
     };
     let pid = std::process::id();

@@ -77,7 +77,8 @@ impl Pointer {
         let name = format!("ckpt_{program}_{}.dmtcp", self.identity());
         let new = folder.join(format!(".{name}.new"));
         let _ = fs::remove_file(&new);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut file =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec_pretty(self)?)?;
         file.sync_all()?;
         let path = folder.join(name);

@@ -71,7 +71,11 @@ pub fn images(options: &Options) -> Result<PathBuf, String> {
 
 /// Options of a job whose checkpoints the coordinator orders.
 pub fn job_options() -> JobOptions {
-    JobOptions { interval: Some(IntervalSetting::Seconds(0.0)), quiet: true, ..JobOptions::default() }
+    JobOptions {
+        interval: Some(IntervalSetting::Seconds(0.0)),
+        quiet: true,
+        ..JobOptions::default()
+    }
 }
 
 /// Writes the coordinator's port where it is wanted.
@@ -87,16 +91,12 @@ fn launch(context: &Context, options: Options) -> Result<u8, String> {
     let images = images(&options)?;
     let program = options.rest.first().map(Path::new).and_then(Path::file_name);
     let program = program.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let (stream, port) = connect(&options)?;
+    let (stream, port) = connect(&options, &images)?;
     tell_port(&options, port)?;
     let worker = Worker::launch(stream, &program, options.interval)?;
     let told = Arc::new(Told::default());
-    let arguments = RunArguments {
-        name: None,
-        detach: false,
-        options: job_options(),
-        command: options.rest,
-    };
+    let arguments =
+        RunArguments { name: None, detach: false, options: job_options(), command: options.rest };
     let status = run::perform_alone(context, arguments, |job| {
         worker.serve(job.path(), Kind::AfterExec, images, &told);
     });

@@ -137,15 +137,16 @@ fn read(arguments: Vec<OsString>) -> Result<Parsed, String> {
             break;
         }
         arguments.next();
-        let mut value = |what: &str| {
-            arguments.next().ok_or_else(|| format!("{word} needs {what} behind it"))
-        };
+        let mut value =
+            |what: &str| arguments.next().ok_or_else(|| format!("{word} needs {what} behind it"));
         match word.as_str() {
             "--" => break,
             "--help" => return Ok(Parsed::Help),
             "--version" => return Ok(Parsed::Version),
             "-h" | "--coord-host" | "--host" => host = Some(text(&value("a host")?)?),
-            "-p" | "--coord-port" | "--port" => port = Some(number(&text(&value("a port")?)?, &word)?),
+            "-p" | "--coord-port" | "--port" => {
+                port = Some(number(&text(&value("a port")?)?, &word)?)
+            }
             "-i" | "--interval" => {
                 options.interval = Some(number(&text(&value("seconds")?)?, &word)?);
             }
@@ -207,7 +208,8 @@ mod tests {
 
     #[test]
     fn options_are_dmtcp_s() {
-        let options = parsed("-h node1 -p 7000 -i 5 --ckptdir /c -j -q --no-gzip --tmpdir /t ./app -i 9");
+        let options =
+            parsed("-h node1 -p 7000 -i 5 --ckptdir /c -j -q --no-gzip --tmpdir /t ./app -i 9");
         assert_eq!((options.host.as_str(), options.port), ("node1", Some(7000)));
         assert_eq!((options.interval, options.mode, options.quiet), (Some(5), Mode::Join, 1));
         assert_eq!(options.rest, ["./app", "-i", "9"]);

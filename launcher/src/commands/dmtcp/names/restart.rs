@@ -51,13 +51,19 @@ pub fn perform(context: &Context, arguments: &[OsString]) -> u8 {
 }
 
 fn go_on(context: &Context, options: &Options) -> Result<u8, String> {
-    let pointers =
-        options.rest.iter().map(|file| Pointer::read(Path::new(file))).collect::<Result<Vec<_>, _>>()?;
-    let (stream, port) = connect(options)?;
+    let pointers = options
+        .rest
+        .iter()
+        .map(|file| Pointer::read(Path::new(file)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let images = images(options)?;
+    let (stream, port) = connect(options, &images)?;
     tell_port(options, port)?;
     // Each further job has a process of its own.
-    let others =
-        options.rest[1..].iter().map(|file| spawn(options, port, file)).collect::<Result<Vec<_>, _>>()?;
+    let others = options.rest[1..]
+        .iter()
+        .map(|file| spawn(options, port, file))
+        .collect::<Result<Vec<_>, _>>()?;
     let pointer = &pointers[0];
     let worker = Worker::restart(stream, pointer, options.interval)?;
     let told = Arc::new(Told::default());
@@ -65,7 +71,7 @@ fn go_on(context: &Context, options: &Options) -> Result<u8, String> {
     let context =
         Context { state, asked_dir: Some(pointer.dir.clone()), start_agent: context.start_agent };
     let job = context.state.find_job(&pointer.job).map_err(|error| error.to_string())?;
-    worker.serve(job.path(), Kind::Resuming, images(options)?, &told);
+    worker.serve(job.path(), Kind::Resuming, images, &told);
     let arguments = RestartArguments {
         job: job.id().to_owned(),
         checkpoint: Some(pointer.checkpoint),
