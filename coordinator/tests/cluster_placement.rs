@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
 use coordinator::cluster::placement::{
-    Advice, Image, Machine, Outlook, Plan, Why, Wishes, advise, misfit, place,
+    Advice, Image, Machine, Outlook, Paces, Plan, Why, Wishes, advise, misfit, place,
 };
 use proptest::prelude::*;
 use protocol::agent::AgentId;
@@ -29,8 +29,10 @@ fn machines(of: &[(u32, u32, u32, u8)]) -> Vec<Machine> {
     let machine = |(index, (slots, speed, busy, vdso)): (usize, &(u32, u32, u32, u8))| Machine {
         name: name(index),
         slots: *slots,
-        cores: *slots,
+        cpus: *slots,
+        cores: f64::from(*slots),
         speed: f64::from(*speed) / 10.0,
+        speed_all: f64::from(*speed) / 10.0,
         busy: *busy,
         offer: kind(*vdso),
     };
@@ -56,6 +58,7 @@ fn image(number: u32, node: usize, holders: &[usize], ranks: &[(u64, bool)]) -> 
         requirements: kind(0),
         units,
         parents,
+        work: BTreeMap::new(),
     }
 }
 
@@ -346,10 +349,10 @@ fn a_move_must_be_worth_it() {
 #[test]
 fn a_slow_newcomer_gets_little_and_pinned_jobs_stay() {
     let (mut machines, images) = even(&[4, 4, 0]);
-    machines[2].speed = 0.3;
+    (machines[2].speed, machines[2].speed_all) = (0.3, 0.3);
     let slow = advice(&images, &machines, 2, LONG).unwrap();
     assert!(loads(&machines, &images, &slow.plan)[2] <= 1 && !slow.pays);
-    machines[2].speed = 4.0;
+    (machines[2].speed, machines[2].speed_all) = (4.0, 4.0);
     let fast = advice(&images, &machines, 2, LONG).unwrap();
     assert!(loads(&machines, &images, &fast.plan)[2] >= 4 && fast.pays);
     let pins = BTreeMap::from([(name(0), 4)]);
@@ -386,4 +389,143 @@ fn a_lost_nodes_ranks_go_to_different_survivors() {
     // Its daemon is with one of them, where the image is.
     assert_eq!(plan.homes[&AgentId(3)][0], (name(0), Why::WithChildren));
     assert_eq!(moved(&images, &plan), 64);
+}
+
+/// Machines of parts of a core.
+fn parts(cores: &[f64]) -> Vec<Machine> {
+    let mut machines = machines(&vec![(4, 10, 0, 0); cores.len()]);
+    for (machine, cores) in machines.iter_mut().zip(cores) {
+        (machine.cpus, machine.cores) = (1, *cores);
+    }
+    machines
+}
+
+/// Four ranks on each of so many nodes.
+fn fours(nodes: usize) -> Vec<Image> {
+    let one = |node| image(u32::try_from(node).unwrap() + 1, node, &[node], &[(1, false); 4]);
+    (0..nodes).map(one).collect()
+}
+
+/// For each placement of the departed ones on two survivors, when the job is done; and by the plan.
+fn splits(cores: &[f64; 3], leaves: usize) -> (Vec<f64>, f64) {
+    let mut machines = parts(cores);
+    let time = |load: [u32; 2], machines: &[Machine]| {
+        let of = |(load, machine): (u32, &Machine)| f64::from(load) / machine.cores;
+        load.into_iter().zip(machines).map(of).fold(0.0, f64::max)
+    };
+    machines.remove(leaves);
+    let all = (0..=4).map(|moved| time([4 + moved, 8 - moved], &machines)).collect();
+    let plan = place(&fours(3), &machines, &Wishes::default(), &BTreeSet::new()).unwrap();
+    let loads = loads(&machines, &fours(3), &plan);
+    (all, time([loads[0], loads[1]], &machines))
+}
+
+#[test]
+fn the_plan_is_the_best_of_all_splits_on_parts_of_cores() {
+    for cores in
+        [[0.6, 0.6, 0.6], [0.4, 0.8, 0.4], [0.7, 0.7, 0.35], [0.3, 0.9, 0.3], [0.5, 0.6, 0.7]]
+    {
+        for leaves in 0..3 {
+            let (all, planned) = splits(&cores, leaves);
+            let best = all.iter().copied().fold(f64::INFINITY, f64::min);
+            assert!(planned <= best * 1.001, "{cores:?} without {leaves}: {planned} {all:?}");
+        }
+    }
+}
+
+#[test]
+fn measured_speeds_that_differ_by_chance_split_evenly() {
+    let mut machines = parts(&[0.6, 0.6]);
+    (machines[1].speed, machines[1].speed_all) = (0.96, 0.95);
+    let plan = place(&fours(3), &machines, &Wishes::default(), &BTreeSet::new()).unwrap();
+    assert_eq!(loads(&machines, &fours(3), &plan), [6, 6]);
+}
+
+#[test]
+fn two_with_much_to_do_are_not_put_together() {
+    // Ranks 3 to 6 of weights 1, 1, 2, 4 (average 2), all on the node that is lost.
+    let mut image = image(1, 2, &[0], &[(1, false); 4]);
+    image.work = BTreeMap::from([(3, 0.5), (4, 0.5), (5, 1.0), (6, 2.0)]);
+    let machines = parts(&[0.6, 0.6]);
+    let plan = place(&[image.clone()], &machines, &Wishes::default(), &BTreeSet::new()).unwrap();
+    let homes: Vec<&NodeName> = plan.homes[&AgentId(1)].iter().map(|(home, _)| home).collect();
+    // The fourth alone, against the three others.
+    assert_ne!(homes[4], homes[3]);
+    assert_eq!((homes[1], homes[2]), (homes[3], homes[3]));
+    // With nothing known, two and two.
+    image.work.clear();
+    let plan = place(&[image.clone()], &machines, &Wishes::default(), &BTreeSet::new()).unwrap();
+    assert_eq!(loads(&machines, &[image], &plan), [2, 2]);
+}
+
+/// A job that runs for so many checkpoints on machines whose speeds are measured with so much noise, and of which
+/// the second one has `slower` of its own from the 50th checkpoint on: how often it is moved, and its ranks
+/// at the end.
+fn history(nodes: usize, noise: &[f64], slower: f64) -> (usize, Vec<u32>) {
+    let (mut images, mut paces, mut moves) = (fours(nodes), Paces::default(), 0);
+    let mut settled = f64::INFINITY;
+    for (checkpoint, around) in noise.chunks_exact(nodes).enumerate() {
+        let mut machines = parts(&vec![0.6; nodes]);
+        for (machine, noise) in machines.iter_mut().zip(around) {
+            machine.cores *= noise;
+        }
+        if checkpoint >= 50 {
+            machines[1].cores *= slower;
+        }
+        if checkpoint == 0 {
+            paces.note(&machines);
+        }
+        settled += 5.0;
+        if paces.changed(&machines).is_empty() {
+            continue;
+        }
+        let all: BTreeSet<NodeName> = machines.iter().map(|m| m.name.clone()).collect();
+        let outlook = Outlook { ran: 300.0, settled, cost: 1.0 };
+        let advice =
+            advise(&images, &machines, &Wishes::default(), &all, outlook).unwrap().unwrap();
+        if advice.pays {
+            (moves, settled) = (moves + 1, 0.0);
+            paces.note(&machines);
+            let mut after = Vec::new();
+            for one in &images {
+                for (unit, (home, _)) in one.units.iter().zip(&advice.plan.homes[&one.instance]) {
+                    let instance = AgentId(u32::try_from(after.len() + 1).unwrap());
+                    let units = vec![unit.clone()];
+                    after.push(Image { instance, node: home.clone(), units, ..one.clone() });
+                }
+            }
+            images = after;
+        }
+    }
+    let mut ranks = vec![0; nodes];
+    for image in &images {
+        let node = (0..nodes).find(|node| name(*node) == image.node).unwrap();
+        ranks[node] += image.units.iter().map(|unit| unit.load).sum::<u32>();
+    }
+    (moves, ranks)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn noise_moves_nothing_and_a_third_less_moves_one(
+        noise in prop::collection::vec(0.93_f64..1.07, 600), slower in 0.45_f64..0.66,
+    ) {
+        prop_assert_eq!(history(3, &noise, 1.0), (0, vec![4, 4, 4]));
+        let (moves, ranks) = history(3, &noise, slower);
+        prop_assert!((1..=2).contains(&moves), "{} moves", moves);
+        prop_assert!(ranks[1] == 2 || ranks[1] == 3, "{:?}", ranks);
+        prop_assert_eq!(ranks.iter().sum::<u32>(), 12);
+    }
+}
+
+#[test]
+fn a_machine_that_was_not_there_has_not_changed() {
+    let mut paces = Paces::default();
+    paces.note(&parts(&[0.6, 0.6]));
+    assert!(paces.changed(&parts(&[0.6, 0.5, 0.1])).is_empty());
+    let changed = paces.changed(&parts(&[0.6, 0.3, 0.2]));
+    assert_eq!(changed.keys().collect::<Vec<_>>(), [&name(1), &name(2)]);
+    assert!((changed[&name(1)] - 0.5).abs() < 1e-9);
 }

@@ -405,6 +405,21 @@ impl World {
     }
 }
 
+#[test]
+fn what_was_asked_for_while_a_job_was_held_is_done_afterwards() {
+    let settings = Settings { interval: Interval::OnDemand, ..Settings::default() };
+    let agent = AgentId(1);
+    let mut machine = JobMachine::new("job-1".into(), settings, History::default(), [agent]);
+    machine.step(Time::default(), Event::Started { restored_from: None });
+    machine.hold(true);
+    assert_eq!(machine.step(Time::default(), Event::Request { ticket: 1 }), []);
+    assert_eq!(machine.step(Time::default(), Event::Clock), []);
+    machine.hold(false);
+    let begun = machine.step(Time::default(), Event::Clock);
+    let command = AgentCommand::Freeze { checkpoint: 1 };
+    assert!(begun.contains(&Action::Tell { agent, command }), "{begun:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 

@@ -86,6 +86,8 @@ fn hello(address: SocketAddr) -> FromAgent {
         slots: 2,
         cores: 2,
         speed: None,
+        speed_all: None,
+        capacity: None,
         speed_given: false,
         architecture: "x86_64".into(),
         page_size: 4096,

@@ -15,7 +15,7 @@ mod cluster;
 mod commands;
 mod control;
 mod failure;
-mod jobs;
+pub mod jobs;
 mod session;
 mod text;
 

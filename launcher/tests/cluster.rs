@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::agent::ExitKind;
 use protocol::cluster::agent::Stream;
-use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::client::{Answer, Ask, LogPlace};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -77,11 +77,16 @@ impl Stage {
 }
 
 fn started(talk: &mut Talk) {
-    talk.say(&Answer::Started { job: "cat-1".into(), name: "cat-1".into(), terminal: false });
+    talk.say(&Answer::Started {
+        job: "cat-1".into(),
+        name: "cat-1".into(),
+        terminal: false,
+        at: LogPlace::default(),
+    });
 }
 
 fn output(stream: Stream, bytes: &[u8]) -> Answer {
-    Answer::Output { stream, bytes: STANDARD.encode(bytes) }
+    Answer::Output { stream, bytes: STANDARD.encode(bytes), at: LogPlace::default() }
 }
 
 fn ended(status: ExitKind) -> Answer {

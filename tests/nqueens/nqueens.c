@@ -6,7 +6,10 @@
  * program a sharp test of a checkpoint: nothing is recomputed, asked for again, or repaired.
  *
  * nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] [--chat EVERY] [--weights A,B,...] [--progress]
- *         [--until FILE]
+ *         [--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS]
+ *
+ * --gate: nobody begins before the file is there. --meet: the ranks meet after so many rounds only, and the dealing goes
+ * on from round to round: where it is a multiple of the ranks' number, all have the very same work in between.
  */
 #include <mpi.h>
 #include <getopt.h>
@@ -43,6 +46,9 @@ struct options {
 	int weight_count;
 	bool progress;
 	const char *until;
+	const char *gate;
+	long meet;
+	long settle_ms;
 };
 
 static int rank, ranks;
@@ -156,14 +162,16 @@ static int owner(size_t prefix, const struct options *options)
 	return 0;
 }
 
+/* This rank's part of a round. */
 static uint64_t solve(const struct options *options, const struct prefix *prefixes, size_t length,
 		      long round, uint64_t *turn)
 {
 	uint32_t all = (uint32_t)((1ull << options->queens) - 1);
 	size_t report_every = length / REPORTS_A_ROUND + 1;
+	size_t first = options->meet ? (size_t)round : 0;
 	uint64_t mine = 0;
 	for (size_t i = 0; i < length; i++) {
-		if (owner(i, options) == rank)
+		if (owner(first + i, options) == rank)
 			mine += count_completions(all, prefixes[i].columns, prefixes[i].left,
 						  prefixes[i].right);
 		if (options->chat_every && (long)(i % (size_t)options->chat_every) == 0)
@@ -173,9 +181,7 @@ static uint64_t solve(const struct options *options, const struct prefix *prefix
 			fflush(stdout);
 		}
 	}
-	uint64_t total = 0;
-	MPI_Allreduce(&mine, &total, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-	return total;
+	return mine;
 }
 
 static void usage(void)
@@ -183,7 +189,7 @@ static void usage(void)
 	if (rank == 0)
 		fprintf(stderr, "usage: nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] "
 				"[--chat EVERY] [--weights A,B,...] [--progress] "
-				"[--until FILE]\n");
+				"[--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS]\n");
 	MPI_Finalize();
 	exit(2);
 }
@@ -216,6 +222,9 @@ static struct options parse(int argc, char **argv)
 		{ "weights", required_argument, NULL, 'w' },
 		{ "progress", no_argument, NULL, 'p' },
 		{ "until", required_argument, NULL, 'u' },
+		{ "gate", required_argument, NULL, 'g' },
+		{ "meet", required_argument, NULL, 'm' },
+		{ "settle", required_argument, NULL, 's' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct options options = { .rounds = 1 };
@@ -229,6 +238,9 @@ static struct options parse(int argc, char **argv)
 		case 'w': parse_weights(optarg, &options); break;
 		case 'p': options.progress = true; break;
 		case 'u': options.until = optarg; break;
+		case 'g': options.gate = optarg; break;
+		case 'm': options.meet = number(optarg, 1, 1000000); break;
+		case 's': options.settle_ms = number(optarg, 0, 60000); break;
 		default: usage();
 		}
 	}
@@ -254,6 +266,32 @@ static void introduce(void)
 	free(hosts);
 }
 
+/* All ranks stand here until the file is there. */
+static void wait_at(const char *gate)
+{
+	if (rank == 0) {
+		printf("at the gate\n");
+		fflush(stdout);
+		while (access(gate, F_OK) != 0)
+			usleep(20000);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* The rounds from `first` until the ranks meet; the count of one of them. */
+static uint64_t solve_together(const struct options *options, const struct prefix *prefixes,
+			       size_t length, long first, uint64_t *turn)
+{
+	long rounds = options->meet ? options->meet : 1;
+	uint64_t mine = 0, total = 0;
+	for (long round = first; round < first + rounds; round++)
+		mine += solve(options, prefixes, length, round, turn);
+	MPI_Allreduce(&mine, &total, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+	if (total % (uint64_t)rounds != 0)
+		die("the count of some rounds is no multiple of their number");
+	return total / (uint64_t)rounds;
+}
+
 int main(int argc, char **argv)
 {
 	MPI_Init(&argc, &argv);
@@ -274,16 +312,18 @@ int main(int argc, char **argv)
 		die("no memory for the prefixes");
 	list_prefixes(all, rows, empty, prefixes, 0);
 
+	if (options.gate)
+		wait_at(options.gate);
 	double start = MPI_Wtime();
 	uint64_t count = 0, turn = 0;
 	long round = 0;
 	int again = 1;
 	while (again) {
-		uint64_t found = solve(&options, prefixes, length, round, &turn);
+		uint64_t found = solve_together(&options, prefixes, length, round, &turn);
 		if (round > 0 && found != count)
 			die("two rounds gave different counts");
 		count = found;
-		round++;
+		round += options.meet ? options.meet : 1;
 		/* One rank's clock decides, or ranks would disagree on the number of rounds. */
 		again = round < options.rounds || MPI_Wtime() - start < options.least_seconds ||
 			(options.until && access(options.until, F_OK) != 0);
@@ -299,6 +339,12 @@ int main(int argc, char **argv)
 	}
 	free(prefixes);
 	free(ballast);
+	/*
+	 * In MPICH before 4.2 on UCX 1.12 and later, a rank in MPI_Finalize flushes its TCP connections, then waits for
+	 * the process manager and answers no more. Who answers its flush from within another call of MPI, and
+	 * flushes later, waits for ever. So all rest outside of MPI until everybody has left the barrier.
+	 */
+	usleep((useconds_t)options.settle_ms * 1000);
 	MPI_Finalize();
 	return 0;
 }

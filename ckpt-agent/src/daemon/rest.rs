@@ -9,6 +9,11 @@
 //! * it has at least two TCP connections: one to its daemon and one to another rank, so that it is not in the
 //!   middle of MPI_Init, before the ranks have connected to each other.
 //!
+//! MPI_Finalize of MPICH asks the process manager for a barrier, and then sits in one read(2) of the descriptor that
+//! `PMI_FD` names, and in no other call for anything but another word of it. So does MPI_Init, for some milliseconds. So a
+//! process in that call waits, too; but half a minute is needed for it, unless a process of the instance has used
+//! [`LEAST_WORK`] since the restore, which MPI_Init takes no more: then the ranks were past it.
+//!
 //! A process with children (a daemon, a shell) waits if it uses less than a quarter of a CPU. If there are
 //! connections to departed parent daemons, as many of them as there are processes without children must have
 //! been spoken over since the restore. A rank that had sent its fence before the checkpoint does not send it
@@ -44,6 +49,11 @@ const ESTABLISHED: u8 = 1;
 /// Least number of connections of a rank that has been through MPI_Init.
 const LEAST_CONNECTIONS: usize = 2;
 
+/// CPU time after which a rank of MPICH is not in MPI_Init any more, where its daemon answers nothing.
+const LEAST_WORK: Duration = Duration::from_millis(250);
+/// The variable that tells a rank of MPICH which descriptor leads to its daemon.
+const PMI_FD: &str = "PMI_FD=";
+
 /// What one process has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Doings {
@@ -59,6 +69,8 @@ pub struct Doings {
     pub stopped: bool,
     /// Established TCP connections.
     pub connections: usize,
+    /// A rank of MPICH that waits for an answer of its daemon.
+    pub asks_daemon: bool,
 }
 
 /// All processes of an instance at one moment, by their numbers on this machine.
@@ -73,6 +85,9 @@ pub struct Look {
 pub struct Watch {
     last: Option<(Instant, Look)>,
     since: Option<Instant>,
+    /// What each process had used when it was first seen, ns, and whether one has worked since.
+    first: BTreeMap<i32, u64>,
+    worked: bool,
     waits: bool,
     /// Connections to departed parent daemons, and those of them that have been spoken over.
     parents: usize,
@@ -83,7 +98,15 @@ impl Watch {
     /// Of an instance that has so many connections to departed parents.
     #[must_use]
     pub fn new(parents: usize, spoken: Arc<AtomicUsize>) -> Self {
-        Self { last: None, since: None, waits: false, parents, spoken }
+        Self {
+            last: None,
+            since: None,
+            first: BTreeMap::new(),
+            worked: false,
+            waits: false,
+            parents,
+            spoken,
+        }
     }
 
     /// Takes one more look into account: whether everybody only waits.
@@ -97,7 +120,13 @@ impl Watch {
             None => false,
         };
         let began = self.last.as_ref().map_or(now, |(before, _)| *before);
+        for (pid, doings) in look.processes.iter().filter(|(_, doings)| !doings.is_parent) {
+            let first = *self.first.entry(*pid).or_insert(doings.used_ns);
+            let used = Duration::from_nanos(doings.used_ns.saturating_sub(first));
+            self.worked |= used >= LEAST_WORK;
+        }
         let ranks = look.processes.values().filter(|doings| !doings.is_parent).count();
+        let known = self.worked || !look.processes.values().any(|doings| doings.asks_daemon);
         self.last = Some((now, look));
         self.waits = false;
         if !quiet {
@@ -106,7 +135,7 @@ impl Watch {
         }
         let since = *self.since.get_or_insert(began);
         let all_spoke = self.parents == 0 || self.spoken.load(Ordering::Relaxed) >= ranks;
-        let needed = if all_spoke { QUIET } else { LONG_QUIET };
+        let needed = if all_spoke && known { QUIET } else { LONG_QUIET };
         self.waits = now.saturating_duration_since(since) >= needed;
         self.waits
     }
@@ -123,7 +152,8 @@ fn all_wait(look: &Look, last: &Look, time: Duration) -> bool {
             && used < wakes * MOST_A_WAKE.as_secs_f64()
             && io / seconds < MOST_IO
             && now.connections >= LEAST_CONNECTIONS;
-        used / seconds < MOST_USED && (now.is_parent || looks_for_answer)
+        let asked = now.asks_daemon && before.asks_daemon;
+        used / seconds < MOST_USED && (now.is_parent || looks_for_answer || asked)
     })
 }
 
@@ -178,6 +208,7 @@ pub fn look(init: i32) -> Result<Look, String> {
                 is_parent: parents.contains(pid),
                 stopped: matches!(state, 't' | 'T'),
                 connections: inodes.iter().filter(|(_, inode)| connected.contains(inode)).count(),
+                asks_daemon: asks_daemon(*pid),
             },
         );
     }
@@ -198,6 +229,21 @@ fn state(status: &str) -> char {
 
 fn has_no_descriptors(pid: i32) -> bool {
     std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|mut all| all.next().is_none())
+}
+
+/// Whether the first thread of a rank of MPICH is in a read of what its daemon says (proc_pid_syscall(5)).
+fn asks_daemon(pid: i32) -> bool {
+    let Ok(Some(call)) = read_text(&format!("/proc/{pid}/syscall")) else { return false };
+    let mut words = call.split_ascii_whitespace();
+    let is_read = words.next().is_some_and(|word| word == libc::SYS_read.to_string());
+    let number = words.next().and_then(|word| word.strip_prefix("0x"));
+    let number = number.and_then(|word| i64::from_str_radix(word, 16).ok());
+    if !is_read || number.is_none() {
+        return false;
+    }
+    let environment = read_text(&format!("/proc/{pid}/environ")).ok().flatten().unwrap_or_default();
+    let named = environment.split('\0').find_map(|word| word.strip_prefix(PMI_FD));
+    named.and_then(|word| word.parse().ok()) == number
 }
 
 /// Bytes read and written (proc_pid_io(5)). A process whose account is not to be had seems to do more and more.
@@ -284,6 +330,48 @@ mod tests {
         for other in [computes, computes_slowly, spins, sleeps, writes, initialises] {
             let found = verdicts(&mut watch(0, 0), 20, &[LAZY, other]);
             assert!(!found.contains(&true), "{other:?}");
+        }
+    }
+
+    /// A rank of MPICH that works for so many looks, 400 ms in each, and asks its daemon from then on.
+    fn mpich(watch: &mut Watch, count: u32, works: u32) -> Option<usize> {
+        let begin = Instant::now();
+        let verdict = |step: u32| {
+            let used_ns = u64::from(step.min(works)) * 400_000_000;
+            let doings = Doings { used_ns, asks_daemon: step >= works, ..Doings::default() };
+            watch.see(begin + LOOK * step, Look { processes: BTreeMap::from([(2, doings)]) })
+        };
+        (0..count).map(verdict).position(|waits| waits)
+    }
+
+    #[test]
+    fn ranks_of_mpich_wait_that_ask_their_daemon() {
+        assert_eq!(mpich(&mut watch(0, 0), 12, 3), Some(9));
+        // One that has done nothing since the restore may be in MPI_Init.
+        assert_eq!(mpich(&mut watch(0, 0), 62, 0), Some(60));
+        // One that works does not ask.
+        assert_eq!(mpich(&mut watch(0, 0), 20, 20), None);
+    }
+
+    #[test]
+    fn a_read_of_the_daemon_is_known() {
+        // A shell that reads from the descriptor that is named, or from another one.
+        for (named, expected) in [("0", true), ("7", false)] {
+            let mut child = std::process::Command::new("cat")
+                .env("PMI_FD", named)
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let pid = child.id() as i32;
+            let end = Instant::now() + Duration::from_secs(5);
+            let in_call = || read_text(&format!("/proc/{pid}/syscall")).ok().flatten();
+            let reads = format!("{} 0x0 ", libc::SYS_read);
+            while !in_call().is_some_and(|call| call.starts_with(&reads)) && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(asks_daemon(pid), expected, "{named}");
+            let _ = child.kill();
+            let _ = child.wait();
         }
     }
 

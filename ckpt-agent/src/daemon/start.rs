@@ -162,7 +162,8 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     let hub = Hub::new(name.clone(), peers.clone());
     let folders = Folders::new(options.dir.clone());
     let busy = Busy::default();
-    let mut profile = machine::profile(options, listener.address());
+    let nominal = machine::Nominal::measure(options.speed);
+    let mut profile = machine::profile(options, &nominal, listener.address());
     profile.wire = wire.address();
     let sockets = |error: io::Error| DaemonError::System {
         what: format!("listen in {}", options.dir.display()),
@@ -171,10 +172,12 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     clients::listen(&options.dir, events.clone()).map_err(sockets)?;
     shells::listen(&options.dir, events.clone()).map_err(sockets)?;
     let (give_up, given_up) = watch::channel(0);
+    let gauge = machine::Gauge::start(nominal).map_err(DaemonError::system("start a thread"))?;
     let parts = Parts {
         name: name.clone(),
         folders: folders.clone(),
         profile,
+        gauge,
         host: options.listen,
         start_control: engine::starter(),
         peers,

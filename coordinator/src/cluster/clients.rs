@@ -11,7 +11,7 @@ use super::shared::Client;
 use crate::event::Event;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{JobUser, ToAgent};
-use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
+use protocol::cluster::client::{Answer, Ask, LogPlace, RestartRequest, RunRequest};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
@@ -81,7 +81,7 @@ impl ClusterMachine {
             }
             Ask::Run(request) => self.run(now, client, user, *request),
             Ask::Restart(request) => self.restart(now, client, user, *request),
-            Ask::Attach { job, window } => self.attach(client, user, &job, window),
+            Ask::Attach { job, window, shown } => self.attach(client, user, &job, window, shown),
             Ask::Input { bytes } => {
                 if let Some(job) = of_connection.and_then(|job| self.jobs.get_mut(&job)) {
                     job.typed(&mut self.shared, client, &bytes);
@@ -213,7 +213,7 @@ impl ClusterMachine {
         self.shared.append(entry);
         let mut job = Job::new(ledger);
         job.console.window = window;
-        job.attached.push(Attached { client: client.clone(), started: false, detach });
+        job.attached.push(Attached { client: client.clone(), started: false, detach, shown: None });
         if let Some(known) = self.shared.clients.get_mut(client) {
             known.job = Some(id.clone());
         }
@@ -248,6 +248,7 @@ impl ClusterMachine {
             client: client.clone(),
             started: false,
             detach: request.detach,
+            shown: None,
         });
         if let Some(known) = self.shared.clients.get_mut(client) {
             known.job = Some(id.clone());
@@ -269,6 +270,7 @@ impl ClusterMachine {
         user: &JobUser,
         wanted: &str,
         window: Option<protocol::launch::WindowSize>,
+        shown: Option<LogPlace>,
     ) {
         let Some(id) = self.wanted(client, user, wanted) else { return };
         let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -280,7 +282,10 @@ impl ClusterMachine {
                 job.ledger.name, self.shared.settings.jobs_folder
             );
             let checkpoint = job.ledger.history.newest().map(|record| record.checkpoint);
-            self.shared.answer(client, Answer::Say { text });
+            match shown {
+                Some(shown) => job.show_again(&mut self.shared, client, shown),
+                None => self.shared.answer(client, Answer::Say { text }),
+            }
             self.shared.answer_last(client, Answer::Ended { status, checkpoint });
             return;
         }
@@ -293,9 +298,14 @@ impl ClusterMachine {
             job: id.clone(),
             name: job.ledger.name.clone(),
             terminal: job.has_terminal(),
+            // What is shown again moves it on.
+            at: shown.unwrap_or_else(|| job.log_place()),
         };
-        job.attached.push(Attached { client: client.clone(), started: true, detach: false });
+        job.attached.push(Attached { client: client.clone(), started: true, detach: false, shown });
         self.shared.answer(client, answer);
+        if let Some(shown) = shown {
+            job.show_again(&mut self.shared, client, shown);
+        }
         if let Some(known) = self.shared.clients.get_mut(client) {
             known.job = Some(id);
         }
@@ -355,7 +365,17 @@ impl ClusterMachine {
         } else if self.shared.members.get(node).is_none() {
             self.refuse(client, format!("turn {node} out: there is no such node"));
         } else {
-            let text = Some(format!("{node} is turned out, its certificate revoked"));
+            // Whether it ever had a copy, and what became of that, is not known of one that is away.
+            let copy = match self.shared.members.is_connected(node) {
+                true => {
+                    "it is told to remove its copy of the coordinator's log and of the authority's key"
+                }
+                false => {
+                    "it is not there: if it had a copy of the coordinator's log, that is still on its disk, with \
+                     the authority's key; remove it there, or make a new cluster if you don't trust its owner"
+                }
+            };
+            let text = Some(format!("{node} is turned out, its certificate revoked; {copy}"));
             self.shared.answer_last(client, Answer::Done { text });
             self.turn_out(now, node);
         }

@@ -296,6 +296,18 @@ pub enum Cause {
         /// What is expected of it.
         expected: Expected,
     },
+    /// Machines have become slower or faster.
+    Speed {
+        /// The first of them.
+        node: NodeName,
+        /// The others.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        with: Vec<NodeName>,
+        /// Those that take something over.
+        takers: Vec<NodeName>,
+        /// What is expected of it.
+        expected: Expected,
+    },
     /// An instance, or a relay of it, ended in a way that the job cannot survive.
     Broken {
         /// Where.
@@ -322,6 +334,7 @@ impl Cause {
             Cause::Lost { .. } => "lost",
             Cause::Leave { .. } => "leave",
             Cause::Join { .. } => "join",
+            Cause::Speed { .. } => "speed",
             Cause::Broken { .. } => "broken",
             Cause::Again { .. } => "again",
             Cause::Recovered => "recovered",
@@ -335,6 +348,7 @@ impl Cause {
             Cause::Lost { node }
             | Cause::Leave { node, .. }
             | Cause::Join { node, .. }
+            | Cause::Speed { node, .. }
             | Cause::Broken { node, .. } => Some(node),
             _ => None,
         }
@@ -343,21 +357,42 @@ impl Cause {
     /// Whether the job stood still for it behind a checkpoint: nothing that it has done is lost.
     #[must_use]
     pub fn is_move(&self) -> bool {
-        matches!(self, Cause::Leave { .. } | Cause::Join { .. })
+        matches!(self, Cause::Leave { .. } | Cause::Join { .. } | Cause::Speed { .. })
     }
 
     /// All nodes that it is about.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeName> {
         let others = match self {
-            Cause::Leave { with, .. } | Cause::Join { with, .. } => with.as_slice(),
+            Cause::Leave { with, .. } | Cause::Join { with, .. } | Cause::Speed { with, .. } => {
+                with.as_slice()
+            }
             _ => &[],
         };
         self.node().into_iter().chain(others).cloned().collect()
     }
+
+    /// Machines that take over what could stay where it is.
+    #[must_use]
+    pub fn takers(&self) -> Vec<NodeName> {
+        match self {
+            Cause::Join { .. } => self.nodes(),
+            Cause::Speed { takers, .. } => takers.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is expected of a move to other machines.
+    #[must_use]
+    pub fn expected(&self) -> Option<Expected> {
+        match self {
+            Cause::Join { expected, .. } | Cause::Speed { expected, .. } => Some(*expected),
+            _ => None,
+        }
+    }
 }
 
-/// What is expected of a move to newcomers.
+/// What is expected of a move to newcomers, or for machines' speeds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expected {
     /// How much of its work the job does in the time of 1000 such pieces before.
@@ -366,6 +401,10 @@ pub struct Expected {
     pub gain_ms: u64,
     /// Milliseconds for which it stands still for the move, as known before.
     pub cost_ms: u64,
+    /// What the first of the machines that have become slower or faster gets done in the time of 1000 such pieces
+    /// before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace_permille: Option<u32>,
 }
 
 /// One instance of an epoch.
@@ -451,8 +490,8 @@ pub struct Move {
 /// One rollback or move, as `ckptd status` shows it. Times are milliseconds since 1970 UTC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollbackRecord {
-    /// `lost`, `leave`, `join`, `broken`, `again`, `recovered` or `restart`. With `leave` and `join` nothing
-    /// that the job had done was lost.
+    /// `lost`, `leave`, `join`, `speed`, `broken`, `again`, `recovered` or `restart`. With `leave`, `join` and
+    /// `speed` nothing that the job had done was lost.
     pub reason: String,
     /// The node that it is about.
     pub node: Option<NodeName>,
@@ -478,7 +517,7 @@ pub struct RollbackRecord {
     /// All nodes that it is about, where they are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeName>,
-    /// What was expected of it, of a move to newcomers.
+    /// What was expected of it, of a move to newcomers or for speeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
 }
@@ -487,6 +526,6 @@ impl RollbackRecord {
     /// Whether nothing was lost by it.
     #[must_use]
     pub fn is_move(&self) -> bool {
-        matches!(self.reason.as_str(), "leave" | "join")
+        matches!(self.reason.as_str(), "leave" | "join" | "speed")
     }
 }

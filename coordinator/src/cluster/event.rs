@@ -2,8 +2,8 @@
 
 use super::entry::ClusterEntry;
 use crate::event::Time;
-use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
-use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::agent::{FromAgent, JobUser, Stream, ToAgent};
+use protocol::cluster::client::{Answer, Ask, LogPlace};
 use protocol::cluster::{NodeName, Term};
 
 /// Names a local client: one of the coordinator's own socket, or of a node's.
@@ -76,6 +76,17 @@ pub enum ClusterEvent {
     },
 }
 
+/// A piece of a job's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPiece {
+    /// Bytes of the log before it.
+    pub start: u64,
+    /// Where it ends.
+    pub end: LogPlace,
+    /// The stream that it is of.
+    pub stream: Stream,
+}
+
 /// What is to be done, in this order. What follows an [`ClusterAction::Append`] is done only once
 /// that is durable. Where it can't be written and [is vital](ClusterEntry::is_vital), the coordinator
 /// ends before it does anything else; where it is not, it says so and goes on.
@@ -116,6 +127,15 @@ pub enum ClusterAction {
         client: ClientId,
         /// The answer.
         answer: Answer,
+    },
+    /// Answer a client with pieces of a job's log.
+    Replay {
+        /// Who.
+        client: ClientId,
+        /// The job.
+        job: String,
+        /// The pieces, in their order.
+        pieces: Vec<LogPiece>,
     },
     /// Close a client's connection after what was answered.
     Close {

@@ -1,11 +1,12 @@
-//! A share for newcomers: whether a job moves some of its processes to nodes that have joined, or come back, since
-//! it began. Decided when a checkpoint falls due; if it pays, the job is parked at that checkpoint and goes on from it
-//! on more machines. A newcomer for which it does not pay stays one.
+//! Whether a job moves some of its processes to other machines: to nodes that have joined, or come back, since it began;
+//! or from machines that have become slower to others. Decided when a checkpoint falls due; if it pays, the job is parked
+//! at that checkpoint and goes on from it. A newcomer for which it does not pay stays one, and so does a machine that
+//! has changed.
 
 use super::entry::{Cause, Expected};
 use super::event::Now;
 use super::job::{Job, State};
-use super::placement::{self, Advice, NoMachine, Outlook};
+use super::placement::{self, Advice, Machine, NoMachine, Outlook};
 use super::rollback::plan;
 use super::shared::Shared;
 use protocol::agent::AgentId;
@@ -17,26 +18,46 @@ const FIRST_RESTORE: f64 = 0.5;
 /// Bytes that are fetched and restored in a second, likewise.
 const FIRST_RATE: f64 = 400e6;
 
+/// What was found about a move, for listings.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    /// It is about machines that have become slower or faster, not about newcomers.
+    pub(super) is_of_speeds: bool,
+    pub(super) text: String,
+}
+
+/// For what a job might be moved.
+struct Occasion {
+    newcomers: BTreeSet<NodeName>,
+    /// Machines that have changed, with what they get done now in what they got done.
+    changed: BTreeMap<NodeName, f64>,
+}
+
 impl Job {
+    /// The job is placed as it is by how fast machines are now.
+    pub(super) fn note_paces(&mut self, shared: &Shared) {
+        self.paces.note(&self.machines(shared));
+    }
+
     /// A checkpoint is about to be taken: is it to be the beginning of a move?
-    pub(super) fn weigh_joining(&mut self, now: Now, shared: &Shared) {
+    pub(super) fn weigh_move(&mut self, now: Now, shared: &Shared) {
         self.joins = None;
-        let newcomers: BTreeSet<NodeName> = shared
-            .members
-            .usable()
-            .map(|(node, _)| node)
+        self.verdict = None;
+        let machines = self.machines(shared);
+        let newcomers: BTreeSet<NodeName> = machines
+            .iter()
+            .map(|machine| &machine.name)
             .filter(|node| !self.ledger.familiar.contains(*node))
             .cloned()
             .collect();
-        let advice = if newcomers.is_empty() {
-            self.outlook = None;
-            None
-        } else {
-            self.advice(now, shared, &newcomers)
-        };
-        if let Some((advice, outlook)) = advice {
-            self.outlook = Some(describe(&newcomers, &advice, &outlook));
-            self.joins = advice.pays.then(|| cause(&advice, &outlook)).flatten();
+        let mut changed = self.paces.changed(&machines);
+        changed.retain(|node, _| !newcomers.contains(node));
+        let occasion = Occasion { newcomers, changed };
+        if !occasion.newcomers.is_empty() || !occasion.changed.is_empty() {
+            if let Some((advice, outlook)) = self.advice(now, &machines, &occasion) {
+                self.verdict = Some(occasion.verdict(&advice, &outlook));
+                self.joins = advice.pays.then(|| occasion.cause(&advice, &outlook)).flatten();
+            }
         }
         let moves = self.joins.is_some();
         if let State::Running(running) = &mut self.state {
@@ -44,11 +65,22 @@ impl Job {
         }
     }
 
+    /// Machines, and what other jobs run there.
+    fn machines(&self, shared: &Shared) -> Vec<Machine> {
+        let mut busy: BTreeMap<NodeName, u32> = BTreeMap::new();
+        for (_, occupied) in shared.occupied.iter().filter(|(job, _)| **job != self.ledger.id) {
+            for (node, count) in occupied {
+                *busy.entry(node.clone()).or_default() += count;
+            }
+        }
+        plan::machines(&shared.members, &busy, &BTreeSet::new())
+    }
+
     fn advice(
         &self,
         now: Now,
-        shared: &Shared,
-        newcomers: &BTreeSet<NodeName>,
+        machines: &[Machine],
+        occasion: &Occasion,
     ) -> Option<(Advice, Outlook)> {
         let newest = self.last_checkpoint()?;
         let images = self.ledger.images.get(&newest)?;
@@ -58,18 +90,16 @@ impl Job {
             // Processes have come or gone since: after the next checkpoint it is known which.
             return None;
         }
-        let mut busy: BTreeMap<NodeName, u32> = BTreeMap::new();
-        for (_, occupied) in shared.occupied.iter().filter(|(job, _)| **job != self.ledger.id) {
-            for (node, count) in occupied {
-                *busy.entry(node.clone()).or_default() += count;
-            }
-        }
-        let machines = plan::machines(&shared.members, &busy, &BTreeSet::new());
+        let targets: BTreeSet<NodeName> = if occasion.changed.is_empty() {
+            occasion.newcomers.clone()
+        } else {
+            machines.iter().map(|machine| machine.name.clone()).collect()
+        };
         let inputs = plan::inputs(images);
         let outlook = self.expected_time(now);
         let wishes = plan::wishes(&self.ledger);
         let advice: Result<Option<Advice>, NoMachine> =
-            placement::advise(&inputs, &machines, &wishes, newcomers, outlook);
+            placement::advise(&inputs, machines, &wishes, &targets, outlook);
         advice.ok().flatten().map(|advice| (advice, outlook))
     }
 
@@ -99,38 +129,67 @@ impl Job {
     }
 }
 
-fn cause(advice: &Advice, outlook: &Outlook) -> Option<Cause> {
-    let mut takers = advice.takers.iter().cloned();
-    let millis = |seconds: f64| (seconds * 1e3) as u64;
-    Some(Cause::Join {
-        node: takers.next()?,
-        with: takers.collect(),
-        expected: Expected {
-            faster_permille: (advice.faster * 1e3).round() as u32,
+impl Occasion {
+    fn cause(&self, advice: &Advice, outlook: &Outlook) -> Option<Cause> {
+        let millis = |seconds: f64| (seconds * 1e3) as u64;
+        let permille = |ratio: f64| (ratio * 1e3).round() as u32;
+        let expected = Expected {
+            faster_permille: permille(advice.faster),
             gain_ms: millis(advice.gain),
             cost_ms: millis(outlook.cost),
-        },
-    })
+            pace_permille: None,
+        };
+        let mut takers = advice.takers.iter().cloned();
+        let mut changed = self.changed.iter();
+        match changed.next() {
+            Some((node, ratio)) if !advice.takers.is_subset(&self.newcomers) => {
+                Some(Cause::Speed {
+                    node: node.clone(),
+                    with: changed.map(|(node, _)| node.clone()).collect(),
+                    takers: takers.collect(),
+                    expected: Expected { pace_permille: Some(permille(*ratio)), ..expected },
+                })
+            }
+            _ => Some(Cause::Join { node: takers.next()?, with: takers.collect(), expected }),
+        }
+    }
+
+    fn verdict(&self, advice: &Advice, outlook: &Outlook) -> Verdict {
+        let newcomers: Vec<&str> = self.newcomers.iter().map(NodeName::as_str).collect();
+        let changed: Vec<String> =
+            self.changed.iter().map(|(node, ratio)| format!("{node} ({ratio:.2} times)")).collect();
+        let is_of_speeds = !changed.is_empty();
+        let names = if is_of_speeds { changed.join(", ") } else { newcomers.join(", ") };
+        let text = describe(is_of_speeds, &names, advice, outlook);
+        Verdict { is_of_speeds, text }
+    }
 }
 
-/// For `ckptd status`.
-fn describe(newcomers: &BTreeSet<NodeName>, advice: &Advice, outlook: &Outlook) -> String {
-    let names: Vec<&str> = newcomers.iter().map(NodeName::as_str).collect();
-    let names = names.join(", ");
+fn describe(is_of_speeds: bool, names: &str, advice: &Advice, outlook: &Outlook) -> String {
+    let subject = if is_of_speeds {
+        format!("changed: {names}; to move processes")
+    } else {
+        names.to_owned()
+    };
     if advice.takers.is_empty() {
-        return format!("{names} would take nothing over: no machine has more to do for its speed");
+        let reason = "no machine has more to do for its speed";
+        return if is_of_speeds {
+            format!("changed: {names}; nothing to move: {reason}")
+        } else {
+            format!("{names} would take nothing over: {reason}")
+        };
     }
     let faster = advice.faster;
     let (gain, cost) = (advice.gain, outlook.cost);
     let verdict = if advice.pays {
-        "it gets its share"
+        if is_of_speeds { "some are moved" } else { "it gets its share" }
     } else if gain > cost {
         "not yet: too small a part, or too soon after the last move"
     } else {
         "not yet"
     };
     format!(
-        "{names} would make it {faster:.2} times as fast: {gain:.1} s saved if it runs as long again, for \
+        "{subject} would make it {faster:.2} times as fast: {gain:.1} s saved if it runs as long again, for \
          {cost:.1} s of standing still; {verdict}"
     )
 }

@@ -7,7 +7,7 @@ use super::ClusterMachine;
 use super::entry::{Cause, ClusterEntry};
 use super::event::{ClientId, Now};
 use super::job::{Job, State};
-use super::members::{Members, Presence};
+use super::members::{Member, Members, Presence};
 use super::placement::misfit;
 use super::rollback::plan;
 use crate::event::Event;
@@ -51,6 +51,10 @@ impl ClusterMachine {
             self.shared.fail(client, reason);
         } else if let Some(leaving) = self.leaving.get_mut(&node) {
             leaving.clients.push(client.clone());
+        } else if self.has_left(&node) {
+            // As one asks again who has not heard the answer.
+            let text = Some(has_gone(&node));
+            self.shared.answer_last(client, Answer::Done { text });
         } else if !self.shared.members.is_connected(&node) {
             self.shared.fail(client, format!("let {node} go: it is not there"));
         } else if let Some(reason) = self.cannot_spare(&node) {
@@ -61,6 +65,19 @@ impl ClusterMachine {
                 leaving.clients.push(client.clone());
             }
         }
+    }
+
+    /// Whether a node is gone, and nothing of any job with it.
+    fn has_left(&self, node: &NodeName) -> bool {
+        let member = self.shared.members.get(node);
+        let gone = |member: &Member| member.dismissed || member.presence == Presence::Gone;
+        member.is_some_and(|member| !member.is_connected() && gone(member))
+            && self.nothing_runs_on(node)
+    }
+
+    /// Whether no job has anything on a node.
+    pub(super) fn nothing_runs_on(&self, node: &NodeName) -> bool {
+        !self.jobs.values().any(|job| !job.is_over() && job.nodes().contains(node))
     }
 
     /// A node announces that it goes.
@@ -307,6 +324,11 @@ impl Job {
         let node = leavers.remove(0);
         Some(Cause::Leave { node, with: leavers })
     }
+}
+
+/// For who asks about a node that was free to go.
+pub(super) fn has_gone(node: &NodeName) -> String {
+    format!("{node} is not there any more, and nothing of any job is on it")
 }
 
 fn is_leaving(members: &Members, node: &NodeName) -> bool {

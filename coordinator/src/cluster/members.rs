@@ -75,14 +75,38 @@ impl Member {
         self.is_connected() && self.presence == Presence::There && self.profile.slots > 0
     }
 
-    /// Its measured speed, 1.0 where it has none.
+    /// Speed of one core, 1.0 where it is not known.
     pub(super) fn speed(&self) -> f64 {
         let measured = if self.profile.speed_given { None } else { self.vitals.speed };
-        measured
-            .or(self.profile.speed)
-            .filter(|speed| speed.is_finite() && *speed > 0.0)
-            .unwrap_or(1.0)
+        positive(measured).or(positive(self.profile.speed)).unwrap_or(1.0)
     }
+
+    /// Of each core while all are at work.
+    pub(super) fn speed_all(&self) -> f64 {
+        let first = positive(self.profile.speed).zip(positive(self.profile.speed_all));
+        let part = first.map_or(1.0, |(one, all)| (all / one).min(1.0));
+        self.speed() * part
+    }
+
+    /// Cores' worth of time that jobs have there.
+    pub(super) fn cores(&self) -> f64 {
+        let told = positive(self.vitals.capacity).or(positive(self.profile.capacity));
+        told.unwrap_or(f64::from(self.profile.cores))
+    }
+
+    /// How its speed came to be known.
+    pub(super) fn speed_from(&self) -> &'static str {
+        match (&self.profile, &self.vitals) {
+            (profile, _) if profile.speed_given => "given",
+            (_, vitals) if vitals.achieved => "achieved",
+            (NodeProfile { speed: Some(_), .. }, _) => "measured",
+            _ => "unknown",
+        }
+    }
+}
+
+fn positive(number: Option<f64>) -> Option<f64> {
+    number.filter(|number| number.is_finite() && *number > 0.0)
 }
 
 /// All members, those that are gone included.
@@ -111,6 +135,10 @@ impl Members {
         match self.table.get_mut(node) {
             Some(member) => {
                 let news = member.profile != profile || member.presence == Presence::Gone;
+                if member.profile.started_ms != profile.started_ms {
+                    // Another agent, which may have been told or have measured something else.
+                    member.vitals = Vitals::default();
+                }
                 member.profile = profile;
                 if member.presence == Presence::Gone {
                     member.presence = Presence::There;

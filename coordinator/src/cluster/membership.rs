@@ -5,10 +5,13 @@ use super::entry::{Cause, ClusterEntry};
 use super::event::{ClusterAction, Now};
 use super::job::instances::Stage;
 use super::job::{Job, State};
+use super::leave::has_gone;
 use super::members::Presence;
 use super::shared::Shared;
 use protocol::agent::{AgentCommand, AgentId};
 use protocol::cluster::agent::{HeldInstance, Holding, NodeProfile, ToAgent, Vitals};
+use protocol::cluster::client::Answer;
+use protocol::cluster::replica::ReplicaOrder;
 use protocol::cluster::{NodeName, VERSION};
 
 /// Nodes that a cluster may have.
@@ -165,7 +168,7 @@ impl ClusterMachine {
     pub(super) fn heartbeat(&mut self, now: Now, node: &NodeName, sequence: u64, vitals: Vitals) {
         let Some(member) = self.shared.members.get_mut(node) else { return };
         member.heard = now;
-        member.vitals = Vitals { speed: vitals.speed.or(member.vitals.speed), ..vitals };
+        member.vitals = vitals;
         self.shared.send(node, ToAgent::Heard { sequence });
         for job in self.jobs.values_mut() {
             job.heard(now, &mut self.shared, node);
@@ -206,6 +209,8 @@ impl ClusterMachine {
         self.shared.append(ClusterEntry::NodeRemoved { node: node.clone() });
         self.shared.act(ClusterAction::Revoke { node: node.clone() });
         if connected {
+            // It takes the authority's key along otherwise, and with it the cluster.
+            self.shared.send(node, ToAgent::Replica(ReplicaOrder::Drop));
             let reason = format!("{node} was turned out of the cluster");
             self.shared.send(node, ToAgent::Refused { reason });
             self.shared.act(ClusterAction::Disconnect { node: node.clone() });
@@ -217,9 +222,15 @@ impl ClusterMachine {
 
     fn node_is_gone(&mut self, now: Now, node: &NodeName) {
         if let Some(leaving) = self.leaving.remove(node) {
+            let free = self.nothing_runs_on(node);
             for client in leaving.clients {
-                let reason = format!("let {node} go: it went before its processes had moved");
-                self.shared.fail(&client, reason);
+                if free {
+                    let text = Some(has_gone(node));
+                    self.shared.answer_last(&client, Answer::Done { text });
+                } else {
+                    let reason = format!("let {node} go: it went before its processes had moved");
+                    self.shared.fail(&client, reason);
+                }
             }
         }
         self.broadcast_peers();

@@ -33,7 +33,7 @@ mod shared;
 mod text;
 
 pub use entry::ClusterEntry;
-pub use event::{ClientId, ClusterAction, ClusterEvent, Now};
+pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};
 pub use secrets::{Secrets, SeededSecrets};
 pub use settings::{ClusterSettings, RollbackLimits};
 

@@ -301,6 +301,8 @@ impl JobMachine {
             return;
         }
         self.retry(now, out);
+        // What was asked for while the job was held.
+        self.begin_if_waited_for(now, out);
         if let (Some(due), Some(interval)) = (self.due, self.interval) {
             // One that is held only comes later.
             let held = self.held && self.phase == Phase::Idle;

@@ -4,7 +4,7 @@ use protocol::cluster::client::Answer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Logs that are held open at one time.
@@ -70,6 +70,16 @@ impl JobLogs {
         *self.lengths.entry(job.to_owned()).or_default() += bytes.len() as u64;
         self.unsynced.insert(job.to_owned());
         Ok(())
+    }
+
+    /// Some bytes of a log.
+    ///
+    /// # Errors
+    /// Where they can't be read.
+    pub fn read(&mut self, job: &str, start: u64, length: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        self.file(job)?.read_exact_at(&mut bytes, start)?;
+        Ok(bytes)
     }
 
     /// Makes durable what was appended.
@@ -154,6 +164,8 @@ mod tests {
         assert_eq!((read("log"), read("log.before-2")), ("one!".to_owned(), " two".to_owned()));
         assert_eq!(*logs.lengths(), BTreeMap::from([("a-1".to_owned(), 4)]));
         assert_eq!(lengths(dir.path()).unwrap(), *logs.lengths());
+        assert_eq!(logs.read("a-1", 1, 3).unwrap(), b"ne!");
+        assert!(logs.read("a-1", 2, 3).is_err());
         assert!(logs.append("../x", b"").is_err());
         logs.remove("a-1").unwrap();
         assert!(logs.lengths().is_empty());

@@ -199,6 +199,8 @@ impl Node {
             slots: 2,
             cores: 2,
             speed: None,
+            speed_all: None,
+            capacity: None,
             speed_given: false,
             architecture: "x86_64".to_owned(),
             page_size: 4096,
@@ -215,7 +217,6 @@ impl Node {
         let instances = self
             .instances
             .values()
-            .filter(|instance| instance.life != Life::Ended || instance.app.root)
             .map(|instance| HeldInstance {
                 key: instance.key.clone(),
                 adopted: self.adopted.contains(&instance.key),
@@ -305,6 +306,10 @@ impl Node {
                             let key = instance.key.clone();
                             out.push(Out::Send(FromAgent::RootEnded { key, status }, Vec::new()));
                         }
+                    }
+                    if instance.life == Life::Ended && !instance.app.root {
+                        let key = instance.key.clone();
+                        out.push(Out::Send(FromAgent::Empty { key }, Vec::new()));
                     }
                     for (call, (logical_node, answered)) in &instance.app.calls {
                         if !answered && instance.life == Life::Running {
@@ -617,7 +622,9 @@ impl Node {
             let key = key.clone();
             out.push(Out::Send(FromAgent::Instance { key, event }, Vec::new()));
         };
-        if instance.life == Life::Ended && !matches!(command, AgentCommand::Kill) {
+        // What was written can be committed all the same.
+        let heeded = matches!(command, AgentCommand::Kill | AgentCommand::Commit { .. });
+        if instance.life == Life::Ended && !heeded {
             return;
         }
         let fails = random.chance(20);

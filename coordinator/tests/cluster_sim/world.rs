@@ -13,7 +13,7 @@ use coordinator::cluster::{
 use protocol::agent::{AgentId, ExitKind};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, JobUser, RelaySide, Stream, ToAgent};
-use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
+use protocol::cluster::client::{Answer, Ask, LogPlace, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Daemons, Interval, JobSettings};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -139,8 +139,13 @@ pub struct World {
     calm: bool,
     /// Nodes, the last ones, that join in the middle of the job.
     late: usize,
+    /// The job has ended by itself, with all its machines there, and no machine, agent or link has failed since:
+    /// whatever becomes of the coordinator, it has ended.
+    ended_well: bool,
     /// What a client that was there from the beginning has been shown of the job's output.
     seen: Vec<u8>,
+    /// Up to where.
+    shown: Option<LogPlace>,
     outcome: Outcome,
     pub trace: bool,
 }
@@ -208,7 +213,9 @@ impl World {
             superseded: false,
             calm: false,
             late: 0,
+            ended_well: false,
             seen: Vec::new(),
+            shown: Some(LogPlace::default()),
             outcome: Outcome::default(),
             trace: std::env::var("CKPTD_TRACE").is_ok(),
         };
@@ -680,6 +687,11 @@ impl World {
         if self.trace {
             eprintln!("{:>7} the root ends with {status}", self.now / MILLI);
         }
+        let whole = |index: usize| {
+            let node = &self.nodes[index];
+            node.up && node.agent && !self.cut[index]
+        };
+        self.ended_well = status == self.status && (0..self.nodes.len()).all(whole);
         let status = ExitKind::Exited(status);
         let root = self.nodes[node].instances.get_mut(key).unwrap();
         root.ended = Some(status);
@@ -695,7 +707,10 @@ impl World {
                 .collect();
             for other in keys {
                 if self.nodes[index].up && !self.cut[index] {
-                    self.nodes[index].instances.remove(&other);
+                    if let Some(instance) = self.nodes[index].instances.get_mut(&other) {
+                        instance.life = Life::Ended;
+                        instance.frozen = None;
+                    }
                     self.send(index, FromAgent::Empty { key: other }, Vec::new());
                 }
             }
@@ -772,6 +787,18 @@ impl World {
             }
             ClusterAction::Revoke { .. } | ClusterAction::RemoveJob { .. } => {}
             ClusterAction::Close { .. } => {}
+            ClusterAction::Replay { client, job, pieces } => {
+                for piece in pieces {
+                    let range = usize::try_from(piece.start).unwrap()
+                        ..usize::try_from(piece.end.length).unwrap();
+                    let bytes = &self.job_logs[&job][range];
+                    let bytes = base64::engine::general_purpose::STANDARD.encode(bytes);
+                    let answer = Answer::Output { stream: piece.stream, bytes, at: piece.end };
+                    if client.number == self.client {
+                        self.answered(answer);
+                    }
+                }
+            }
             ClusterAction::Answer { client, answer } => {
                 if client.number == self.client {
                     self.answered(answer);
@@ -1030,7 +1057,7 @@ impl World {
                 self.waiting_client = false;
                 return;
             }
-            (Some(job), None) => Ask::Attach { job, window: None },
+            (Some(job), None) => Ask::Attach { job, window: None, shown: self.shown },
         };
         self.ask(ask);
     }
@@ -1075,7 +1102,8 @@ impl World {
                     self.outcome.given_up += 1;
                 }
             }
-            Answer::Output { bytes, .. } => {
+            Answer::Output { bytes, at, .. } => {
+                self.shown = Some(at);
                 let bytes = base64::engine::general_purpose::STANDARD.decode(bytes).unwrap();
                 self.seen.extend(bytes);
             }
@@ -1096,6 +1124,7 @@ impl World {
         self.later(100, 3000, Happening::Fault);
         let node = usize::try_from(self.random.below(self.nodes.len() as u64)).unwrap();
         let kind = if self.calm { 90 } else { self.random.below(100) };
+        self.ended_well &= (70..90).contains(&kind);
         if self.trace {
             eprintln!("{:>7} fault {kind} at {}", self.now / MILLI, self.nodes[node].name);
         }
@@ -1183,6 +1212,15 @@ impl World {
     // The judge.
 
     fn judge_entry(&mut self, entry: &ClusterEntry) {
+        match entry {
+            ClusterEntry::EpochBegun { cause, .. } => {
+                assert!(!self.ended_well, "a job that has ended is begun again: {cause:?}");
+            }
+            ClusterEntry::JobOver { .. } | ClusterEntry::Committed { parked: Some(_), .. } => {
+                self.ended_well = false;
+            }
+            _ => {}
+        }
         if self.trace {
             let text: String = format!("{entry:?}").chars().take(200).collect();
             eprintln!("{:>7} log: {text}", self.now / MILLI);
@@ -1401,12 +1439,37 @@ impl World {
             return;
         }
         assert_eq!(lines, wanted, "the output is not what it should be; {text}");
+        if self.outcome.restarts == 0 {
+            self.judge_shown();
+        }
         if self.calm {
             let wanted: String =
                 (1..=self.target).map(|number| format!("line {number}\n")).collect();
             let seen = String::from_utf8_lossy(&self.seen);
             assert_eq!(seen, wanted, "what was shown is not what was written");
         }
+    }
+}
+
+impl World {
+    /// The client who came again after each loss has missed nothing, and was shown nothing twice but what was
+    /// written twice, after a rollback.
+    fn judge_shown(&self) {
+        let seen = String::from_utf8_lossy(&self.seen);
+        let (mut last, mut back) = (0, 0);
+        for line in seen.lines() {
+            let number: u64 =
+                line.strip_prefix("line ").and_then(|line| line.parse().ok()).unwrap();
+            assert!(
+                number <= last + 1,
+                "{last} is followed by {number} in what was shown:\n{seen}"
+            );
+            back += usize::from(number != last + 1);
+            last = number;
+        }
+        let begun = |entry: &&ClusterEntry| matches!(entry, ClusterEntry::EpochBegun { .. });
+        let epochs = self.log.iter().filter(begun).count();
+        assert!(back < epochs.max(1), "shown again {back} times in {epochs} epochs:\n{seen}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! A job on a cluster, in the foreground: its output, input and exit status.
 
 use super::link::{Link, LinkError, LinkSender};
-use super::{Cluster, refusal, unexpected};
+use super::{Cluster, LOST_LIMIT, LOST_RETRY, refusal, unexpected};
 use crate::commands::{print, resume_command};
 use crate::failure::Failure;
 use crate::session::signals;
@@ -15,7 +15,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{Signal, raise};
 use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::Stream;
-use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::client::{Answer, Ask, LogPlace};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,12 +23,6 @@ use tokio::sync::mpsc;
 
 /// Bytes that may wait for the user's reader before the cluster's answers are left unread.
 const MAX_WAITING: usize = 64 * 1024 * 1024;
-
-/// How long a lost cluster is looked for.
-const LOST_LIMIT: Duration = Duration::from_secs(120);
-
-/// How often.
-const LOST_RETRY: Duration = Duration::from_millis(500);
 
 /// Where a job's input comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +101,8 @@ struct Screen<'a> {
     job: Option<Job>,
     /// The id of a job that runs, or that the cluster has promised to run.
     accepted: Option<String>,
+    /// Up to where its output has been shown.
+    shown: Option<LogPlace>,
     interrupted: bool,
     pipe_told: bool,
 }
@@ -131,6 +127,8 @@ impl<'a> Screen<'a> {
                 Sink::start(user.terminal, wake)?,
             ])
         };
+        // Of a new job, all is wanted.
+        let shown = matches!(want.ask, Ask::Run(_)).then(LogPlace::default);
         Ok(Self {
             cluster,
             want,
@@ -145,6 +143,7 @@ impl<'a> Screen<'a> {
             raw: RawGuard::new(),
             job: None,
             accepted: None,
+            shown,
             interrupted: false,
             pipe_told: false,
         })
@@ -179,19 +178,21 @@ impl<'a> Screen<'a> {
     async fn on_answer(&mut self, answer: Answer) -> Result<Next, Failure> {
         match answer {
             Answer::Accepted { job } => self.accepted = Some(job),
-            Answer::Started { job, name, terminal } => {
+            Answer::Started { job, name, terminal, at } => {
                 if is_detached(&self.want.ask) {
                     self.flush().await;
                     print(&format!("{name}\n"))?;
                     return Ok(Next::Done(0));
                 }
+                self.shown = Some(at);
                 self.started(Job { id: job, name, terminal });
             }
-            Answer::Output { stream, bytes } => {
+            Answer::Output { stream, bytes, at } => {
                 let bytes = STANDARD.decode(bytes).map_err(|error| {
                     Failure::of(&self.want.what, format!("malformed output: {error}"))
                 })?;
                 self.output(stream, bytes);
+                self.shown = Some(at);
             }
             Answer::Say { text } => self.say(&text),
             Answer::Committed { record } => {
@@ -340,7 +341,7 @@ impl<'a> Screen<'a> {
                 }
             }
             let window = terminal_stream().and_then(terminal::size);
-            let ask = Ask::Attach { job: job.clone(), window };
+            let ask = Ask::Attach { job: job.clone(), window, shown: self.shown };
             let Ok((sender, mut answers)) = connect(self.cluster, &ask) else { continue };
             // An agent may be there before its coordinator.
             match answers.recv().await {

@@ -53,7 +53,8 @@ pub fn command(job: &Value) -> String {
 /// `ckptd nodes`.
 #[must_use]
 pub fn nodes(value: &Value) -> String {
-    let heading = ["NODE", "STATE", "SLOTS", "SPEED", "CORES", "LOAD", "BATTERY", "RUNS", "HOLDS"];
+    let heading =
+        ["NODE", "STATE", "SLOTS", "SPEED", "FROM", "CORES", "LOAD", "BATTERY", "RUNS", "HOLDS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for node in value.as_array().map_or(&[][..], Vec::as_slice) {
         let battery =
@@ -63,7 +64,8 @@ pub fn nodes(value: &Value) -> String {
             word(node, "state"),
             word(node, "slots"),
             decimals(node, "speed"),
-            word(node, "cores"),
+            word(node, "speed_from"),
+            cores(node),
             decimals(node, "load"),
             battery,
             words(node, "instances"),
@@ -71,6 +73,15 @@ pub fn nodes(value: &Value) -> String {
         ]);
     }
     table(&rows)
+}
+
+/// Cores' worth of time; parts of a core where they are not whole.
+fn cores(node: &Value) -> String {
+    match node.get("capacity").and_then(Value::as_f64) {
+        Some(cores) if (cores - cores.round()).abs() > 0.005 => format!("{cores:.2}"),
+        Some(cores) => format!("{cores:.0}"),
+        None => word(node, "cores"),
+    }
 }
 
 /// The texts of a list.
@@ -154,7 +165,8 @@ fn job(value: &Value) -> String {
             (None, None) => NONE.to_owned(),
         },
     );
-    let is_move = |record: &&Value| matches!(word(record, "reason").as_str(), "leave" | "join");
+    let is_move =
+        |record: &&Value| matches!(word(record, "reason").as_str(), "leave" | "join" | "speed");
     let all = list(value, "rollbacks");
     let moves = all.iter().filter(is_move).count();
     for (label, count) in [("rollbacks", all.len() - moves), ("moves", moves)] {
@@ -163,6 +175,7 @@ fn job(value: &Value) -> String {
         }
     }
     line("newcomers", word(value, "newcomers"));
+    line("speeds", word(value, "speeds"));
     line("failure", word(value, "failure"));
     line("log", word(value, "log"));
     if let Some(abandoned) = value.get("last_abandoned").filter(|found| !found.is_null()) {
@@ -221,7 +234,7 @@ mod tests {
         let text = nodes(&json!([{"name": "a\u{1b}", "slots": 2, "load": 0.5}]));
         let row = text.lines().nth(1).unwrap();
         let cells: Vec<&str> = row.split_whitespace().collect();
-        assert_eq!(cells, ["a?", "-", "2", "-", "-", "0.50", "-", "-", "-"]);
+        assert_eq!(cells, ["a?", "-", "2", "-", "-", "-", "0.50", "-", "-", "-"]);
         assert_eq!(status(&json!([])), "no jobs\n");
         assert_eq!(jobs(&json!([])).lines().count(), 1);
     }

@@ -18,16 +18,23 @@ use crate::failure::Failure;
 use crate::jobs::StateDir;
 use coordinator::server::SOCKET as COORDINATOR_SOCKET;
 use link::{Link, LinkError};
-use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::client::{Answer, Ask, NO_COORDINATOR};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Name of an agent's socket in its folder.
 const AGENT_SOCKET: &str = "agent.sock";
 
 /// The socket of an agent that serves all users of a machine.
 const SYSTEM_SOCKET: &str = "/run/ckptd/agent.sock";
+
+/// How long a lost cluster is looked for.
+const LOST_LIMIT: Duration = Duration::from_secs(120);
+
+/// How often.
+const LOST_RETRY: Duration = Duration::from_millis(500);
 
 /// Where a coordinator on this machine keeps its things, unless told otherwise.
 #[must_use]
@@ -109,6 +116,47 @@ impl Cluster {
             match link.next().map_err(failed)? {
                 Answer::Say { text } => eprintln!("ckptd: {text}"),
                 Answer::Failed { reason, status } => return Err(refusal(reason, status)),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Asks for something that is done by itself once it has been said, and that may be said again: while
+    /// the cluster is without a coordinator, it is waited for.
+    ///
+    /// # Errors
+    /// Where it is refused, or no coordinator comes within two minutes.
+    pub fn insist(&self, what: &str, ask: &Ask) -> Result<(), Failure> {
+        let mut alone: Option<Instant> = None;
+        loop {
+            let lost = match self.try_order(ask) {
+                Ok(Answer::Done { text }) => {
+                    if let Some(text) = text {
+                        eprintln!("ckptd: {text}");
+                    }
+                    return Ok(());
+                }
+                Ok(Answer::Failed { reason, .. }) if reason == NO_COORDINATOR => reason,
+                Ok(Answer::Failed { reason, status }) => return Err(refusal(reason, status)),
+                Ok(other) => return Err(unexpected(what, &other)),
+                Err(error @ (LinkError::Io(_) | LinkError::Gone)) => error.to_string(),
+                Err(error) => return Err(Failure::of(what, error)),
+            };
+            if alone.is_none() {
+                eprintln!("ckptd: the cluster is without its coordinator; waiting for one");
+            }
+            if alone.get_or_insert_with(Instant::now).elapsed() > LOST_LIMIT {
+                return Err(Failure::of(what, lost));
+            }
+            std::thread::sleep(LOST_RETRY);
+        }
+    }
+
+    fn try_order(&self, ask: &Ask) -> Result<Answer, LinkError> {
+        let mut link = Link::open(&self.socket, ask)?;
+        loop {
+            match link.next()? {
+                Answer::Say { text } => eprintln!("ckptd: {text}"),
                 answer => return Ok(answer),
             }
         }

@@ -119,7 +119,7 @@ pub fn restart(
 
 /// `ckptd attach`.
 pub fn attach(context: &Context, cluster: &Cluster, job: &str) -> Result<u8, Failure> {
-    let ask = Ask::Attach { job: job.to_owned(), window: session::window() };
+    let ask = Ask::Attach { job: job.to_owned(), window: session::window(), shown: None };
     let quiet = JobOptions::default();
     foreground(context, cluster, format!("attach {job}"), ask, InputFrom::Terminal, &quiet)
 }
@@ -254,5 +254,5 @@ pub fn nodes(
 /// `ckptd leave`.
 pub fn leave(cluster: &Cluster, node: Option<NodeName>) -> Result<(), Failure> {
     let who = node.as_ref().map_or("this machine".to_owned(), NodeName::to_string);
-    cluster.order(&format!("announce that {who} goes"), &Ask::Leave { node })
+    cluster.insist(&format!("announce that {who} goes"), &Ask::Leave { node })
 }

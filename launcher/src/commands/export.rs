@@ -16,8 +16,9 @@ pub fn perform(context: &Context, wanted: &str, file: &Path) -> Result<u8, Failu
     let (name, only) = target::split(wanted)?;
     let what = format!("export {wanted}");
     if context.cluster_of(name)?.is_some() {
-        let cause = "its images are on the machines of the cluster; only jobs of one machine can be \
-                     exported so far";
+        let cause = "its images are on several machines, and an archive holds a job of one; to take it \
+                     elsewhere, let other machines join by 'ckptd token' and 'ckptd agent --join', and its \
+                     own ones go by 'ckptd leave'";
         return Err(Failure::of(what, cause));
     }
     let job = context.state.find_job(name)?;

@@ -48,7 +48,11 @@ fn perform_in(
     }
     if let Some(cluster) = cluster {
         if arguments.options.placement != Some(Placement::Node) {
-            mpi::prepare(OsStr::new(&program), &found, &mut environment);
+            let reach = mpi::Reach::Cluster;
+            let caution = mpi::prepare(OsStr::new(&program), &found, reach, &mut environment);
+            if let Some(text) = caution.filter(|_| !arguments.options.quiet) {
+                eprintln!("ckptd: {text}");
+            }
         }
         let prepared = clustered::Prepared { found, directory, environment };
         return clustered::run(context, &cluster, arguments, prepared);
@@ -56,7 +60,7 @@ fn perform_in(
     super::refuse_without_cluster(&arguments.options, arguments.detach)?;
     let settings = JobSettings::default().with(&arguments.options);
     if settings.placement == Placement::Process {
-        mpi::prepare(OsStr::new(&program), &found, &mut environment);
+        mpi::prepare(OsStr::new(&program), &found, mpi::Reach::Machine, &mut environment);
     }
     let (job, _lock) = context.state.create(
         arguments.name.as_deref(),

@@ -40,6 +40,18 @@ const OPEN_MPI_SETTINGS: [(&str, &str); 4] = [
 /// No shared memory between ranks: neither UCX's nor MPICH's own. Hydra hands the environment to all ranks.
 const MPICH_SETTINGS: [(&str, &str); 2] = [("UCX_TLS", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")];
 
+/// The first MPICH that does not hang in MPI_Finalize over UCX's TCP.
+const MPICH_REPAIRED: (u32, u32) = (4, 2);
+
+/// Where the processes of a job may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// They stay on one machine.
+    Machine,
+    /// Each may come to be on another machine.
+    Cluster,
+}
+
 /// How long a launcher of unknown make may take to say what it is.
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
 
@@ -60,18 +72,47 @@ pub fn find_program(program: &OsStr, path: Option<&OsStr>, directory: &Path) -> 
     std::env::split_paths(path).find_map(|folder| executable(directory.join(folder).join(program)))
 }
 
-/// Adds the settings to the environment of a launcher of MPI jobs, but those that the user has set.
-pub fn prepare(program: &OsStr, found: &Path, environment: &mut Vec<(OsString, OsString)>) {
-    let settings = match make(program, found) {
-        Some(Make::OpenMpi) => &OPEN_MPI_SETTINGS[..],
-        Some(Make::Mpich) => &MPICH_SETTINGS,
-        None => &[],
+/// Adds the settings to the environment of a launcher of MPI jobs, but those that the user has set. What the user
+/// should know about them.
+///
+/// On one machine the ranks of MPICH keep their shared memory: they stay together anyway, and many a version may hang at
+/// its end without.
+pub fn prepare(
+    program: &OsStr,
+    found: &Path,
+    reach: Reach,
+    environment: &mut Vec<(OsString, OsString)>,
+) -> Option<String> {
+    let (settings, caution) = match (make(program, found), reach) {
+        (Some(Make::OpenMpi), _) => (&OPEN_MPI_SETTINGS[..], None),
+        (Some(Make::Mpich), Reach::Cluster) => {
+            (&MPICH_SETTINGS[..], version(found).and_then(|text| caution(&text)))
+        }
+        _ => (&[][..], None),
     };
+    let mut changed = false;
     for (name, value) in settings {
         if !environment.iter().any(|(set, _)| set == name) {
             environment.push((name.into(), value.into()));
+            changed = true;
         }
     }
+    caution.filter(|_| changed)
+}
+
+/// What users of this MPICH should know, by its answer to --version. Its MPI_Finalize flushes all connections, then waits for
+/// the process manager and answers nobody any more, which UCX's TCP needs to flush since 1.12: a rank that has answered
+/// before, from within another call, and flushes after that waits for ever. MPICH 4.2 waits first.
+fn caution(answer: &str) -> Option<String> {
+    let version = answer.lines().find_map(|line| line.trim().strip_prefix("Version:"))?.trim();
+    let mut numbers = version.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
+    let release = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    (release < MPICH_REPAIRED && answer.contains("ch4:ucx")).then(|| {
+        format!(
+            "MPICH {version} may hang in MPI_Finalize over TCP, with ckptd or without, if a rank comes there while \
+             others still take messages: let ranks rest for a moment after a last MPI_Barrier, or use MPICH 4.2"
+        )
+    })
 }
 
 /// Whose launcher of MPI jobs a program is, if it is one: by the name that it is a link to, else by what it
@@ -135,7 +176,8 @@ mod tests {
 
     fn settings(program: &Path, set: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
         let mut environment = set.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        prepare(program.as_os_str(), program, &mut environment);
+        let caution = prepare(program.as_os_str(), program, Reach::Cluster, &mut environment);
+        assert_eq!(caution, None);
         environment
     }
 
@@ -159,6 +201,31 @@ mod tests {
         let named = dir.path().join("nqueens");
         script(&named, "#!/bin/sh\necho 'Open MPI'\n");
         assert_eq!(settings(&named, &[]), []);
+    }
+
+    #[test]
+    fn mpich_keeps_its_shared_memory_on_one_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let hydra = dir.path().join("mpiexec.hydra");
+        script(&hydra, "#!/bin/sh\necho 'HYDRA build details'\n");
+        let mut environment = Vec::new();
+        prepare(hydra.as_os_str(), &hydra, Reach::Machine, &mut environment);
+        assert_eq!(environment, []);
+    }
+
+    #[test]
+    fn mpich_that_may_hang_is_known() {
+        let text = |version: &str, device: &str| {
+            format!("HYDRA build details:\n    Version:    {version}\n    Options: '{device}'\n")
+        };
+        for version in ["4.0.2", "4.1.3", "3.4.3", "4.1rc2"] {
+            let told = caution(&text(version, "--with-device=ch4:ucx"));
+            assert!(told.is_some_and(|line| line.starts_with(&format!("MPICH {version} "))));
+            assert_eq!(caution(&text(version, "--with-device=ch4:ofi")), None);
+        }
+        for version in ["4.2.0", "4.3.1", "5.0", "unknown"] {
+            assert_eq!(caution(&text(version, "--with-device=ch4:ucx")), None, "{version}");
+        }
     }
 
     #[test]

@@ -24,10 +24,16 @@ pub struct NodeProfile {
     pub addresses: Vec<IpAddr>,
     /// Processes of jobs that it takes.
     pub slots: u32,
-    /// Cores that this agent may use.
+    /// CPUs that this agent may use, part of one counted as a whole.
     pub cores: u32,
+    /// Cores' worth of time that it gets, which a quota may make less than a whole one; None: `cores`.
+    #[serde(default)]
+    pub capacity: Option<f64>,
     /// Relative speed of one core, 1.0 a common one; None: not measured.
     pub speed: Option<f64>,
+    /// Of each core while all are at work; None: the same.
+    #[serde(default)]
+    pub speed_all: Option<f64>,
     /// Whether `--speed` said so.
     #[serde(default)]
     pub speed_given: bool,
@@ -63,6 +69,12 @@ pub struct Vitals {
     pub battery: Option<u8>,
     /// A new measurement of the speed of one core.
     pub speed: Option<f64>,
+    /// Cores' worth of time that the node has for jobs now.
+    #[serde(default)]
+    pub capacity: Option<f64>,
+    /// Whether `capacity` is what the processes of jobs have really got.
+    #[serde(default)]
+    pub achieved: bool,
 }
 
 /// An instance that an agent holds when it connects.

@@ -2,9 +2,9 @@
 //! socket: JSON lines, [`Ask`]s one way and [`Answer`]s the other. The first line is
 //! [`Ask::Hello`]; a connection carries one request, and for jobs in the foreground what follows it.
 
-use super::NodeName;
 use super::agent::Stream;
 use super::settings::JobSettings;
+use super::{Epoch, NodeName};
 use crate::agent::{CheckpointNumber, CommitRecord, ExitKind};
 use crate::launch::{LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,21 @@ pub const MAX_ASK: usize = 16 * 1024 * 1024;
 
 /// The longest line to a client, in bytes.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
+
+/// Why an agent without a coordinator refuses: another attempt may find one.
+pub const NO_COORDINATOR: &str = "the agent has no coordinator at the moment: try again";
+
+/// A place in a job's log, which holds all its output. A rollback cuts the log back, so a place is one of an
+/// epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogPlace {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Bytes of the log before it.
+    pub length: u64,
+    /// Bytes of this epoch's output before it.
+    pub written: u64,
+}
 
 /// A job to be run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,6 +81,9 @@ pub enum Ask {
         job: String,
         /// Size of the user's terminal.
         window: Option<WindowSize>,
+        /// What follows this is wanted, too; None: what comes from now on.
+        #[serde(default)]
+        shown: Option<LogPlace>,
     },
     /// Input for the job of this connection, base64; empty: its end.
     Input {
@@ -145,6 +163,9 @@ pub enum Answer {
         name: String,
         /// Whether it has a terminal.
         terminal: bool,
+        /// Where its log stands.
+        #[serde(default)]
+        at: LogPlace,
     },
     /// A piece of its output, base64.
     Output {
@@ -152,6 +173,9 @@ pub enum Answer {
         stream: Stream,
         /// The bytes.
         bytes: String,
+        /// Where they end in its log.
+        #[serde(default)]
+        at: LogPlace,
     },
     /// A line for the user, to standard error.
     Say {

@@ -47,6 +47,42 @@ fn check(part: &'static str, length: u64, limit: usize) -> Result<(), TransportE
     if length > limit { Err(TransportError::TooLong { part, length, limit }) } else { Ok(()) }
 }
 
+/// What a buffer begins with.
+#[derive(Debug)]
+pub enum Taken<R> {
+    /// A message, now taken out, and its body.
+    Message(R, Bytes),
+    /// Part of one: the buffer must hold that many bytes.
+    Lacking(usize),
+}
+
+/// Takes the first message out of what was received.
+///
+/// # Errors
+/// Where it exceeds the limits, which is found before it is there, or is malformed; nothing that
+/// follows can be read after that.
+pub fn take<R: DeserializeOwned>(
+    buffer: &mut BytesMut,
+    max_header: usize,
+    max_body: usize,
+) -> Result<Taken<R>, TransportError> {
+    if buffer.len() < PREFIX {
+        return Ok(Taken::Lacking(PREFIX));
+    }
+    let mut lengths = &buffer[..PREFIX];
+    let (header, body) = (lengths.get_u32(), lengths.get_u32());
+    check("header", header.into(), max_header)?;
+    check("body", body.into(), max_body)?;
+    let (header, body) = (header as usize, body as usize);
+    if buffer.len() < PREFIX + header + body {
+        return Ok(Taken::Lacking(PREFIX + header + body));
+    }
+    buffer.advance(PREFIX);
+    let header = buffer.split_to(header);
+    let body = buffer.split_to(body).freeze();
+    Ok(Taken::Message(serde_json::from_slice(&header)?, body))
+}
+
 /// Sends messages of one type.
 #[derive(Debug)]
 pub struct FrameSender<S> {
@@ -104,33 +140,19 @@ impl<R: DeserializeOwned> FrameReceiver<R> {
     /// Where a message exceeds the limits, is malformed or cut off, or the connection is broken;
     /// nothing can be received after that.
     pub async fn receive(&mut self) -> Result<Option<(R, Bytes)>, TransportError> {
-        let Some((header, body)) = self.lengths().await? else { return Ok(None) };
-        while self.buffer.len() < PREFIX + header + body {
-            if !self.fill(PREFIX + header + body).await? {
-                return Err(TransportError::Truncated);
+        loop {
+            match take(&mut self.buffer, self.max_header, self.max_body)? {
+                Taken::Message(message, body) => return Ok(Some((message, body))),
+                Taken::Lacking(wanted) => {
+                    if !self.fill(wanted).await? {
+                        return match self.buffer.is_empty() {
+                            true => Ok(None),
+                            false => Err(TransportError::Truncated),
+                        };
+                    }
+                }
             }
         }
-        self.buffer.advance(PREFIX);
-        let header = self.buffer.split_to(header);
-        let body = self.buffer.split_to(body).freeze();
-        Ok(Some((serde_json::from_slice(&header)?, body)))
-    }
-
-    async fn lengths(&mut self) -> Result<Option<(usize, usize)>, TransportError> {
-        while self.buffer.len() < PREFIX {
-            if !self.fill(PREFIX).await? {
-                return if self.buffer.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(TransportError::Truncated)
-                };
-            }
-        }
-        let mut lengths = &self.buffer[..PREFIX];
-        let (header, body) = (lengths.get_u32(), lengths.get_u32());
-        check("header", header.into(), self.max_header)?;
-        check("body", body.into(), self.max_body)?;
-        Ok(Some((header as usize, body as usize)))
     }
 
     /// Reads what there is; false at the end.

@@ -40,7 +40,9 @@ pub use authority::{Authority, CertifiedNode};
 pub use credentials::Credentials;
 pub use discovery::{DISCOVERY_AUTHORITY, DISCOVERY_SERVICE};
 pub use error::{RefusalKind, TransportError};
-pub use frame::{Connection, FrameReceiver, FrameSender, MAX_BODY, MAX_HEADER};
+pub use frame::{
+    Connection, FrameReceiver, FrameSender, MAX_BODY, MAX_HEADER, Taken, encode, take,
+};
 pub use greeting::{Greeting, Reply};
 pub use identity::Identity;
 pub use outbox::{Outbox, OutboxError};

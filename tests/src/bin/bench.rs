@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ckptd_tests::bench::figure::heading;
+use ckptd_tests::bench::figure::{Figure, heading};
+use ckptd_tests::bench::host::{machine, now};
+use ckptd_tests::bench::kept::Kept;
+use ckptd_tests::bench::report::{self, Results};
 use ckptd_tests::bench::subject::Setting;
-use ckptd_tests::bench::{chart, cluster, engine, moving, timeline};
+use ckptd_tests::bench::{chart, cluster, engine, moving, splits, sweep, throttle, timeline};
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
 use clap::{Parser, Subcommand};
@@ -38,12 +41,43 @@ enum What {
         #[arg(long)]
         moves: bool,
     },
+    /// N-Queens after the loss of a node: each way to place its processes, and ckptd's own plan, beside the ideal; on equal and
+    /// on unequal nodes, and with one that is throttled. A run that was cut off goes on where it was
+    Nqueens {
+        /// One run of each instead of three, and shorter jobs
+        #[arg(long)]
+        quick: bool,
+        /// One scenario: equal, unequal, fast-lost, throttled (all by default)
+        #[arg(long)]
+        only: Vec<String>,
+        /// Begin anew, whatever was kept of a run that was cut off
+        #[arg(long)]
+        fresh: bool,
+    },
+    /// Total time over intervals between checkpoints, with and without a loss. A run that was cut off goes on where it was
+    Intervals {
+        /// Shorter jobs and intervals
+        #[arg(long)]
+        quick: bool,
+        /// Begin anew, whatever was kept of a run that was cut off
+        #[arg(long)]
+        fresh: bool,
+    },
+    /// One page with all results of target/bench
+    Report {
+        /// Also copy results and pictures to tests/bench-results, where they are kept for good
+        #[arg(long)]
+        save: bool,
+    },
 }
 
 fn main() -> ExitCode {
     let outcome = match Options::parse().what {
         What::Engine { quick, figures } => run(quick, &figures),
         What::Cluster { quick, moves } => run_cluster(quick, moves),
+        What::Nqueens { quick, only, fresh } => run_nqueens(quick, &only, fresh),
+        What::Intervals { quick, fresh } => run_intervals(quick, fresh),
+        What::Report { save } => write_report(save),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -87,7 +121,9 @@ fn run(quick: bool, wanted: &[String]) -> Result<bool, Box<dyn std::error::Error
             }
         }
     }
-    let json = serde_json::json!({ "machine": machine(), "quick": quick, "figures": figures });
+    let json = serde_json::json!({
+        "machine": machine(), "date": now(), "quick": quick, "figures": figures,
+    });
     std::fs::write(target.join("engine.json"), serde_json::to_string_pretty(&json)? + "\n")?;
     std::fs::write(target.join("engine.svg"), chart::draw("ckptd: the engine", &figures))?;
     println!("\nwritten to {}", target.join("engine.{json,svg}").display());
@@ -121,7 +157,7 @@ fn run_cluster(quick: bool, moves: bool) -> Result<bool, Box<dyn std::error::Err
         println!("    {:>6.0} | {}", loss.detected, ends.join(" "));
     }
     let json = serde_json::json!({
-        "machine": machine(), "quick": quick, "figures": measured.figures, "losses": measured.losses,
+        "machine": machine(), "date": now(), "quick": quick, "figures": measured.figures, "losses": measured.losses,
     });
     std::fs::write(target.join("cluster.json"), serde_json::to_string_pretty(&json)? + "\n")?;
     let title = "ckptd: a node of three is lost, 6 ranks of Open MPI with 64 MiB each";
@@ -130,12 +166,97 @@ fn run_cluster(quick: bool, moves: bool) -> Result<bool, Box<dyn std::error::Err
     Ok(true)
 }
 
-/// Processor, cores and kernel.
-fn machine() -> String {
-    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let model = model.map_or("unknown processor", |(_, name)| name);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{model}, {cores} cores, Linux {}", kernel.trim())
+/// The repository, and the folder of all results.
+fn folders() -> Result<(PathBuf, PathBuf), Box<dyn std::error::Error>> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let target = repository.join("target/bench");
+    std::fs::create_dir_all(&target)?;
+    Ok((repository, target))
+}
+
+/// A goal that is missed is told, and is no failure of the benchmark.
+fn verdicts(figures: &[Figure]) {
+    print!("{}", heading());
+    figures.iter().for_each(|figure| print!("{}", figure.text()));
+}
+
+fn run_nqueens(
+    quick: bool,
+    only: &[String],
+    fresh: bool,
+) -> Result<bool, Box<dyn std::error::Error>> {
+    let names = splits::SCENARIOS.iter().map(|scenario| scenario.name);
+    let known: Vec<&str> = names.chain([throttle::NAME]).collect();
+    if let Some(unknown) = only.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(
+            format!("there is no scenario {unknown:?}; there are {}", known.join(", ")).into()
+        );
+    }
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|one| one == name);
+    let (_, target) = folders()?;
+    let workspace = Workspace::new()?;
+    let stage = Stage::new(&workspace)?;
+    let Results { splits: mut kept, throttle: mut throttled, .. } = Results::read(&target);
+    let scenarios: Vec<&str> =
+        splits::SCENARIOS.iter().map(|one| one.name).filter(|name| wanted(name)).collect();
+    println!("{}; what is measured is kept in {}\n", machine(), target.display());
+    let pending = match scenarios.is_empty() {
+        true => Vec::new(),
+        false => kept.begin(&stage.ckptd, &machine(), quick, &scenarios, fresh)?,
+    };
+    for scenario in splits::SCENARIOS.iter().filter(|one| pending.iter().any(|p| p == one.name)) {
+        splits::measure(&stage, scenario, quick, &mut kept)?;
+    }
+    if wanted(throttle::NAME) {
+        throttled.begin(&stage.ckptd, &machine(), quick, &[throttle::NAME], fresh)?;
+        throttle::measure(&stage, quick, &mut throttled)?;
+    }
+    let mut figures = Vec::new();
+    for name in &scenarios {
+        let Some(part) = kept.parts().get(*name) else { continue };
+        println!("{}", splits::table(name, &part.data));
+        figures.extend(part.data.figures(name));
+    }
+    splits::write_pictures(&kept, &target)?;
+    if let Some(part) = throttled.parts().get(throttle::NAME) {
+        let svg = throttle::draw(&part.data, &part.origin);
+        std::fs::write(target.join("nqueens-throttled.svg"), svg)?;
+        if wanted(throttle::NAME) {
+            figures.extend(part.data.figures());
+        }
+    }
+    verdicts(&figures);
+    println!("\nwritten to {}", target.join("nqueens*.{json,svg}").display());
+    Ok(true)
+}
+
+fn run_intervals(quick: bool, fresh: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let (_, target) = folders()?;
+    let workspace = Workspace::new()?;
+    let stage = Stage::new(&workspace)?;
+    let mut kept: Kept<sweep::Measured> = Results::read(&target).sweep;
+    kept.begin(&stage.ckptd, &machine(), quick, &[sweep::NAME], fresh)?;
+    sweep::measure(&stage, quick, &mut kept)?;
+    let Some(part) = kept.parts().get(sweep::NAME) else { return Ok(false) };
+    println!("{}", part.data.table());
+    std::fs::write(target.join("intervals.svg"), sweep::draw(&part.data, &part.origin))?;
+    verdicts(&part.data.figures());
+    println!("\nwritten to {}", target.join("intervals.{json,svg}").display());
+    Ok(true)
+}
+
+fn write_report(save: bool) -> Result<bool, Box<dyn std::error::Error>> {
+    let (repository, target) = folders()?;
+    let Some(page) = report::page(&target)? else {
+        return Err(format!("there are no results in {}: tests/bench", target.display()).into());
+    };
+    let path = target.join("report.html");
+    std::fs::write(&path, page)?;
+    println!("written to {}", path.display());
+    if save {
+        let folder = repository.join("tests/bench-results");
+        let saved = report::save(&target, &folder)?;
+        println!("copied to {}: {}", folder.display(), saved.join(", "));
+    }
+    Ok(true)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ckptd_tests::account::Account;
 use ckptd_tests::build;
-use ckptd_tests::cluster::suite::{Stage, start_at};
+use ckptd_tests::cluster::suite::{Stage, lose_at, restart_at};
 use ckptd_tests::job::{Checkpoint, Failure, Job};
 use ckptd_tests::workspace::Workspace;
 use clap::Parser;
@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A checkpoint of a job that starts may be put off that long.
 const PUT_OFF: Duration = Duration::from_secs(20);
 /// Answers of `ckptd checkpoint` that say: not now.
-const NOT_YET: [&str; 3] = ["no job", "is not running", "try again"];
+const NOT_YET: [&str; 5] =
+    ["no job", "none of that name", "is not running", "not complete yet", "try again"];
 /// Times of a sample, ms.
 const SAMPLE: [u64; 4] = [0, 60, 140, 260];
 
@@ -65,7 +66,10 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let failed = if options.cluster {
         let stage = Stage::new(&workspace)?;
         let ckptd = stage.cluster(3)?;
-        sweep("cluster", &moments, |after| start_at(&ckptd, after))
+        let restarted = sweep("cluster, restarted", &moments, |after| restart_at(&ckptd, after));
+        drop(ckptd);
+        let lost = sweep("cluster, a node lost", &moments, |after| lose_at(&stage.cluster(3)?, after));
+        restarted + lost
     } else {
         let program = workspace.programs.join("nqueens");
         let source = workspace.repository.join("tests/nqueens/nqueens.c");

@@ -136,9 +136,18 @@ impl Ckptd {
     /// When it is refused, or does not answer.
     pub fn recover_coordinator(&self, number: usize) -> Result<Background, Failure> {
         let lost = lock(&self.coordinator).take().ok_or(Failure("no coordinator runs".into()))?;
+        self.carry_on(number)?;
+        Ok(lost)
+    }
+
+    /// Carries on on another node for a coordinator that was killed.
+    ///
+    /// # Errors
+    /// When it is refused, or does not answer.
+    pub fn carry_on(&self, number: usize) -> Result<(), Failure> {
         self.head.store(number, Ordering::Relaxed);
         *lock(&self.coordinator) = Some(self.begin_coordinator(&["--recover"])?);
-        Ok(lost)
+        Ok(())
     }
 
     fn begin_coordinator(&self, options: &[&str]) -> Result<Background, Failure> {
@@ -289,7 +298,8 @@ impl Ckptd {
     pub fn wait_for_members(&self, numbers: &[usize]) -> Result<(), Failure> {
         let mut seen = BTreeMap::new();
         let all = until("all members are there", UP_LIMIT, || {
-            seen = self.members()?;
+            // An agent on the coordinator's machine may not have found it yet.
+            seen = self.members().unwrap_or_default();
             let is_there = |number: &usize| {
                 seen.get(&self.node(*number).name()).is_some_and(|state| state == "alive")
             };

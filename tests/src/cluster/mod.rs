@@ -18,6 +18,7 @@ pub mod status;
 pub mod suite;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 use crate::job::Failure;
 
 pub use background::Background;
+pub use group::Share;
 pub use node::{Node, Output};
 pub use wait::until;
 
@@ -51,12 +53,18 @@ pub struct Spec {
     pub head: bool,
     /// Processor time of each node, in cores; None: no limit.
     pub cores: Option<f64>,
+    /// What single nodes have instead, by their numbers.
+    pub shares: BTreeMap<usize, Share>,
 }
 
 impl Spec {
     /// `nodes` nodes and a node0, without limits.
     pub fn new(nodes: usize) -> Spec {
-        Spec { nodes, head: true, cores: None }
+        Spec { nodes, head: true, cores: None, shares: BTreeMap::new() }
+    }
+
+    fn share(&self, number: usize) -> Option<Share> {
+        self.shares.get(&number).copied().or_else(|| self.cores.map(Share::of))
     }
 }
 
@@ -81,7 +89,7 @@ impl Cluster {
         let mut cluster = Cluster { nodes: Vec::new(), folder, hub };
         cluster.furnish(spec)?;
         for number in usize::from(!spec.head)..=spec.nodes {
-            let node = Node::start(number, &cluster.folder, &cluster.hub, spec.cores)?;
+            let node = Node::start(number, &cluster.folder, &cluster.hub, spec.share(number))?;
             cluster.nodes.push(node);
         }
         Ok(cluster)

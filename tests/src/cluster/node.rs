@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::background::Background;
-use super::group::Group;
+use super::group::{Group, Share};
 use super::hub::{self, Hub};
 use super::inside::hub::BRIDGE;
 use super::{CKPTD_DIR, HOME, SHARED, WORK, failure};
@@ -61,9 +61,9 @@ impl Node {
         number: usize,
         folder: &Path,
         hub: &Hub,
-        cores: Option<f64>,
+        share: Option<Share>,
     ) -> Result<Node, Failure> {
-        let group = cores.map(|cores| Group::new(&name(number), cores)).transpose()?;
+        let group = share.map(|share| Group::new(&name(number), share)).transpose()?;
         let node = Node {
             number,
             folder: folder.to_owned(),
@@ -175,6 +175,26 @@ impl Node {
         Err(Failure(format!("failed to slow {}: {}", self.name(), output.stderr.trim())))
     }
 
+    /// Gives a node that has a limit of processor time another one, in cores.
+    ///
+    /// # Errors
+    /// When it has none, or the kernel refuses.
+    pub fn set_cores(&self, cores: f64) -> Result<(), Failure> {
+        self.limited()?.set(cores)
+    }
+
+    /// The processor time that a node with a limit of it has had.
+    ///
+    /// # Errors
+    /// When it has none, or the kernel does not tell.
+    pub fn processor_time(&self) -> Result<Duration, Failure> {
+        self.limited()?.used()
+    }
+
+    fn limited(&self) -> Result<&Group, Failure> {
+        self.group.as_ref().ok_or_else(|| Failure(format!("{} has no limit", self.name())))
+    }
+
     fn port(&self) -> Result<String, Failure> {
         let state = self.state();
         if state.up.is_none() {
@@ -190,7 +210,9 @@ impl Node {
         let mut command = hub::role("enter")?;
         command.args(["--init", &init, "--folder", WORK]);
         if let Some(group) = &self.group {
-            command.arg("--group").arg(group.folder());
+            for folder in group.folders() {
+                command.arg("--group").arg(folder);
+            }
         }
         command.arg("--").args(words);
         command.env_clear().env("HOME", HOME).env("CKPTD_DIR", CKPTD_DIR);

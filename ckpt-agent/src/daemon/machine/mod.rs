@@ -1,6 +1,9 @@
 //! What this machine offers, and how it is.
 
-mod cores;
+mod achieved;
+mod allowance;
+mod clock;
+mod gauge;
 mod speed;
 mod vitals;
 
@@ -14,8 +17,7 @@ use crate::engine::dump::page_size;
 use crate::engine::proc::read_maps;
 use crate::engine::trace::ProcessMemory;
 
-pub use cores::cores;
-pub use speed::measure;
+pub use gauge::{Gauge, Nominal};
 pub use vitals::vitals;
 
 /// Most slots that a node may offer.
@@ -25,17 +27,18 @@ const MOST_ADDRESSES: usize = 64;
 
 /// What is offered, but for the addresses, which depend on the connection to the coordinator.
 #[must_use]
-pub fn profile(options: &DaemonOptions, unset: SocketAddr) -> NodeProfile {
-    let cores = cores();
+pub fn profile(options: &DaemonOptions, nominal: &Nominal, unset: SocketAddr) -> NodeProfile {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     NodeProfile {
         address: unset,
         wire: unset,
         addresses: Vec::new(),
-        slots: options.slots.unwrap_or(cores).min(MOST_SLOTS),
-        cores,
-        speed: Some(options.speed.unwrap_or_else(measure)),
-        speed_given: options.speed.is_some(),
+        slots: options.slots.unwrap_or(nominal.cpus).min(MOST_SLOTS),
+        cores: nominal.cpus,
+        capacity: Some(nominal.cores),
+        speed: Some(nominal.speed),
+        speed_all: Some(nominal.speed_all),
+        speed_given: nominal.is_given,
         architecture: std::env::consts::ARCH.to_owned(),
         page_size: page_size(),
         vdso: vdso().unwrap_or_default(),

@@ -2,15 +2,19 @@
 
 use protocol::cluster::agent::Vitals;
 
+use super::gauge::Reading;
+
 /// How the machine is now. What cannot be read is 0 or none.
 #[must_use]
-pub fn vitals() -> Vitals {
+pub fn vitals(reading: Reading) -> Vitals {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     Vitals {
         load: load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default(),
         available_memory: meminfo("MemAvailable:").unwrap_or_default(),
         battery: battery(),
-        speed: None,
+        speed: reading.speed,
+        capacity: Some(reading.cores),
+        achieved: reading.achieved,
     }
 }
 

@@ -90,6 +90,8 @@ pub struct Instance {
     pub end_told: bool,
     /// No process is left.
     pub empty: bool,
+    /// Whether the coordinator that is connected has been told that.
+    pub empty_told: bool,
     /// The checkpoint whose relays stand still.
     pub paused: Option<CheckpointNumber>,
     /// The checkpoint that is being copied.
@@ -180,6 +182,7 @@ impl Instance {
             ended: None,
             end_told: false,
             empty: false,
+            empty_told: false,
             paused: None,
             copying: None,
             copied: None,

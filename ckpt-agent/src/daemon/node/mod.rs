@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::cluster::agent::{FromAgent, NodeProfile};
+use protocol::cluster::client::NO_COORDINATOR;
 use protocol::cluster::{Epoch, InstanceKey, NodeName, Term};
 use protocol::transport::{Identity, Members};
 use tokio::sync::mpsc::{Sender, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use self::instance::Instance;
+use self::instance::{Instance, State};
 use self::shell_calls::ShellCalls;
 
 pub use self::instance::Record;
@@ -35,6 +36,7 @@ use super::event::{Event, Events};
 use super::folders::Folders;
 use super::lease::{BootTime, Lease, boot_time};
 use super::link::Message;
+use super::machine::Gauge;
 use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
@@ -53,6 +55,8 @@ pub struct Parts {
     pub folders: Folders,
     /// What it offers; addresses without their host.
     pub profile: NodeProfile,
+    /// How fast it is.
+    pub gauge: Gauge,
     /// Where other agents reach it, if the user said so.
     pub host: Option<std::net::IpAddr>,
     /// Makes hands on instances.
@@ -246,7 +250,9 @@ impl Node {
         let now = boot_time();
         if let Some(coordinator) = self.coordinator.as_mut().filter(|known| known.welcome) {
             let sequence = self.lease.beat(now);
-            let vitals = super::machine::vitals();
+            let running = self.instances.values().filter(|known| known.state == State::Running);
+            let inits = running.map(|known| known.init).filter(|init| *init > 0).collect();
+            let vitals = super::machine::vitals(self.parts.gauge.read(inits));
             let _ = coordinator.queue.send((FromAgent::Heartbeat { sequence, vitals }, Vec::new()));
             coordinator.unanswered += 1;
             if coordinator.unanswered > UNANSWERED {
@@ -266,7 +272,7 @@ impl Node {
                     self.clients.add(client, answers);
                     self.tell(FromAgent::ClientOpened { client, user });
                 } else {
-                    answers.refuse("the agent has no coordinator at the moment: try again");
+                    answers.refuse(NO_COORDINATOR);
                 }
             }
             ClientEvent::Line { client, line } => {

@@ -27,7 +27,11 @@ impl Node {
                 let millis = Duration::from_millis;
                 self.welcome(&coordinator, millis(heartbeat_ms), millis(lease_ms), &epochs);
             }
-            ToAgent::Refused { reason } => return Verdict::Refused(reason),
+            ToAgent::Refused { reason } => {
+                // It may have been told to keep no copy any more, which must not end with this process.
+                self.parts.replica.settle();
+                return Verdict::Refused(reason);
+            }
             ToAgent::Heard { sequence } => self.heard(sequence),
             ToAgent::Peers { peers } => {
                 self.parts.members.set(peers.iter().map(|peer| peer.name.clone()));

@@ -72,19 +72,21 @@ impl Node {
         self.bury(key);
     }
 
-    /// An instance of which nothing is left goes, once that is known.
+    /// Of an instance nothing is left. It goes when the coordinator, which has that in its log then, says so:
+    /// one that is lost before must not leave behind a successor that misses the instance.
     fn bury(&mut self, key: &InstanceKey) {
         let connected = self.coordinator.as_ref().is_some_and(|known| known.welcome);
-        let Some(instance) = self.instances.get(key) else { return };
+        let Some(instance) = self.instances.get_mut(key) else { return };
         // The root instance's end is the job's: the coordinator says when it goes.
         let waits = instance.ended.is_some() && !instance.end_told;
-        if !connected || !instance.empty || waits || instance.record.is_root {
+        let told = instance.empty_told;
+        if !connected || !instance.empty || waits || told || instance.record.is_root {
             return;
         }
         // Relays may still carry what it wrote.
         if instance.relays.is_empty() && instance.state != State::Dying {
+            instance.empty_told = true;
             self.tell(FromAgent::Empty { key: key.clone() });
-            self.kill_instances(std::slice::from_ref(key));
         }
     }
 
@@ -97,9 +99,14 @@ impl Node {
         }
         let keys: Vec<_> = self.instances.keys().cloned().collect();
         for key in keys {
-            let Some(instance) = self.instances.get(&key) else { continue };
+            let Some(instance) = self.instances.get_mut(&key) else { continue };
+            instance.empty_told = false;
             if let (Some(status), true) = (instance.ended, instance.end_told) {
-                self.tell(FromAgent::RootEnded { key: key.clone(), status });
+                match &instance.console {
+                    // Its last words may be on their way again, and come first.
+                    Some(console) => console.order(ConsoleOrder::Flush),
+                    None => self.tell(FromAgent::RootEnded { key: key.clone(), status }),
+                }
             }
             self.bury(&key);
         }

@@ -16,6 +16,7 @@ mod folder;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use protocol::cluster::replica::{ReplicaOrder, ReplicaReport};
 use protocol::cluster::succession::Copy;
@@ -27,10 +28,20 @@ pub use self::folder::{LOG, job_log, jobs};
 /// Orders that become durable together, at most.
 const BATCH: usize = 64;
 
+/// How long an agent that ends waits for what it was told before, at most.
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+enum Task {
+    Order(ReplicaOrder, Vec<u8>),
+    /// Say that everything before it is done.
+    Settle(Sender<()>),
+}
+
 /// The way to the thread that writes.
 #[derive(Debug, Clone)]
 pub struct Replica {
-    orders: Sender<(ReplicaOrder, Vec<u8>)>,
+    orders: Sender<Task>,
     folder: PathBuf,
 }
 
@@ -55,7 +66,15 @@ impl Replica {
     /// Carries out an order, and reports.
     pub fn order(&self, order: ReplicaOrder, body: Vec<u8>) {
         // The thread ends with the agent alone.
-        let _ = self.orders.send((order, body));
+        let _ = self.orders.send(Task::Order(order, body));
+    }
+
+    /// Waits until all orders so far are carried out.
+    pub fn settle(&self) {
+        let (done, settled) = channel();
+        if self.orders.send(Task::Settle(done)).is_ok() {
+            let _ = settled.recv_timeout(SETTLE_LIMIT);
+        }
     }
 
     /// Where it is.
@@ -69,16 +88,20 @@ impl Replica {
     }
 }
 
-fn write(
-    mut folder: Folder,
-    orders: &Receiver<(ReplicaOrder, Vec<u8>)>,
-    report: &impl Fn(ReplicaReport),
-) {
+fn write(mut folder: Folder, orders: &Receiver<Task>, report: &impl Fn(ReplicaReport)) {
     let mut broken = false;
     while let Ok(first) = orders.recv() {
         let batch = std::iter::once(first).chain(orders.try_iter().take(BATCH - 1));
         let mut done = None;
-        for (order, body) in batch {
+        let mut waiting = Vec::new();
+        for task in batch {
+            let (order, body) = match task {
+                Task::Order(order, body) => (order, body),
+                Task::Settle(done) => {
+                    waiting.push(done);
+                    continue;
+                }
+            };
             let asked = matches!(order, ReplicaOrder::Hold);
             if broken && !asked {
                 continue;
@@ -89,20 +112,28 @@ fn write(
                     report(ReplicaReport::Held { log, jobs });
                 }
                 Ok(folder::Done::Number(number)) => done = Some(number),
-                Ok(folder::Done::Dropped) => {}
+                Ok(folder::Done::Dropped) => {
+                    done = None;
+                    tracing::info!("the copy of the coordinator's log is removed");
+                }
                 Err(error) => {
                     broken = true;
                     report(ReplicaReport::Failed { reason: error.to_string() });
                 }
             }
         }
-        let Some(number) = done.filter(|_| !broken) else { continue };
-        match folder.sync() {
-            Ok(()) => report(ReplicaReport::Durable { number }),
-            Err(error) => {
-                broken = true;
-                report(ReplicaReport::Failed { reason: error.to_string() });
+        if let Some(number) = done.filter(|_| !broken) {
+            match folder.sync() {
+                Ok(()) => report(ReplicaReport::Durable { number }),
+                Err(error) => {
+                    broken = true;
+                    report(ReplicaReport::Failed { reason: error.to_string() });
+                }
             }
+        }
+        // Who waited may have given up.
+        for done in waiting {
+            let _ = done.send(());
         }
     }
 }

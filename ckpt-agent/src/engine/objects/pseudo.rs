@@ -31,7 +31,8 @@ impl Room for PseudoFile {
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
         let component = probe.link.strip_prefix("/proc/").unwrap_or("").split('/').next();
         if component.is_some_and(|name| name.parse::<u32>().is_ok()) {
-            return Err(Refusal::new(
+            // Most are read and closed at once.
+            return Err(Refusal::passing(
                 format!("{} belongs to a process and can be reopened by no other", probe.link),
                 "close it while checkpoints are taken",
             )

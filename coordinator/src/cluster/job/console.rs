@@ -1,5 +1,6 @@
 //! A job's output on its way to the log and to whoever is attached.
 
+use super::replay::Stretches;
 use super::{Job, State};
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::event::{ClientId, ClusterAction};
@@ -9,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{Stream, ToAgent};
-use protocol::cluster::client::Answer;
+use protocol::cluster::client::{Answer, LogPlace};
 use protocol::launch::WindowSize;
 
 /// Input that is kept while the job can't take any, in bytes.
@@ -23,6 +24,9 @@ pub(in crate::cluster) struct Attached {
     pub(in crate::cluster) started: bool,
     /// Whether it leaves then.
     pub(in crate::cluster) detach: bool,
+    /// Up to where it had been shown the output when it came: by a coordinator that was lost, perhaps, whose log
+    /// had more.
+    pub(in crate::cluster) shown: Option<LogPlace>,
 }
 
 /// Where the job's log stands.
@@ -33,6 +37,8 @@ pub(in crate::cluster) struct Console {
     /// Bytes of the root instance's console that are in it.
     pub(in crate::cluster) offset: u64,
     at_line_start: bool,
+    /// Which of it is of which stream.
+    pub(in crate::cluster) stretches: Stretches,
     /// Whether what comes next may lie behind bytes that nobody has any more.
     may_lack: bool,
     /// Input for the job that could not be passed on yet.
@@ -96,7 +102,8 @@ impl Job {
         let length = record.map_or(0, |record| record.log_length).min(self.console.length);
         let (window, input) = (self.console.window, std::mem::take(&mut self.console.input));
         let left = std::mem::take(&mut self.console.left);
-        self.console = Console { window, input, left, ..Console::at(length, 0) };
+        let stretches = std::mem::take(&mut self.console.stretches);
+        self.console = Console { window, input, left, stretches, ..Console::at(length, 0) };
         shared.act(ClusterAction::CutLog {
             job: self.ledger.id.clone(),
             length,
@@ -142,10 +149,18 @@ impl Job {
         self.console.offset =
             self.console.offset.max(offset.saturating_add((known + bytes.len()) as u64));
         if !bytes.is_empty() {
-            let answer = Answer::Output { stream, bytes: STANDARD.encode(&bytes) };
-            self.log(shared, bytes);
+            let (start, place) = (self.console.length, self.console.offset - bytes.len() as u64);
+            self.log(shared, bytes.clone());
+            self.console.stretches.add(start, self.console.length, stream);
+            let at = self.log_place();
             for attached in &self.attached {
-                shared.answer(&attached.client, answer.clone());
+                let known = attached.shown.filter(|shown| shown.epoch == at.epoch);
+                let known = known.map_or(0, |shown| shown.written.saturating_sub(place));
+                let new = bytes.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or(&[]);
+                if !new.is_empty() {
+                    let answer = Answer::Output { stream, bytes: STANDARD.encode(new), at };
+                    shared.answer(&attached.client, answer);
+                }
             }
         }
         if let Some(node) = self.root_node() {

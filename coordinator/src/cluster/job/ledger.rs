@@ -9,11 +9,14 @@ use protocol::cluster::agent::{JobUser, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 /// Marks remembered, for a copy of the job's log that ends before the last.
 const MOST_MARKS: usize = 64;
+
+/// Places of marks that are remembered.
+const MOST_MARK_PLACES: usize = 1024;
 
 /// Epochs and numbers of instances that are left out where another coordinator carries on: the lost
 /// one may have used some without a copy of its log that says so.
@@ -80,6 +83,10 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
     /// The last ones of this epoch, the newest last.
     pub(in crate::cluster) marks: Vec<Mark>,
+    /// Where marks are in the log, from their first byte to behind their last: the last ones.
+    pub(in crate::cluster) mark_places: VecDeque<(u64, u64)>,
+    /// The epochs that began from a checkpoint, the last ones, and what the log was cut back to for them.
+    pub(in crate::cluster) cuts: VecDeque<(Epoch, u64)>,
     /// Why the job stands still behind its newest checkpoint.
     pub(in crate::cluster) parked: Option<Cause>,
     /// Machines that were there when the job began, and have been there since, or have had a part of it
@@ -89,6 +96,13 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) taken_over: bool,
     least_epoch: Epoch,
     pub(in crate::cluster) over: Option<Over>,
+}
+
+fn keep_last<T>(list: &mut VecDeque<T>, most: usize, one: T) {
+    if list.len() >= most {
+        list.pop_front();
+    }
+    list.push_back(one);
 }
 
 impl Ledger {
@@ -123,6 +137,8 @@ impl Ledger {
             images: BTreeMap::new(),
             rollbacks: Vec::new(),
             marks: Vec::new(),
+            mark_places: VecDeque::new(),
+            cuts: VecDeque::new(),
             parked: None,
             familiar: BTreeSet::new(),
             taken_over: false,
@@ -183,6 +199,11 @@ impl Ledger {
                 self.running = false;
                 self.in_flight = None;
                 self.marks.clear();
+                let record = checkpoint.and_then(|number| self.history.record(number));
+                let length = record.map_or(0, |record| record.log_length);
+                if self.epoch > 1 {
+                    keep_last(&mut self.cuts, MOST_ROLLBACKS, (self.epoch, length));
+                }
                 self.parked = None;
                 self.taken_over = false;
                 self.over = None;
@@ -239,6 +260,10 @@ impl Ledger {
             ClusterEntry::Mark { length, console, text, .. } => {
                 let surplus = (self.marks.len() + 1).saturating_sub(MOST_MARKS);
                 self.marks.drain(..surplus);
+                let start = length.saturating_sub(text.len() as u64);
+                // Those behind it were cut off.
+                self.mark_places.retain(|(_, after)| *after <= start);
+                keep_last(&mut self.mark_places, MOST_MARK_PLACES, (start, *length));
                 self.marks.push(Mark { length: *length, console: *console, text: text.clone() });
             }
             ClusterEntry::JobOver { status, reason, at_ms, .. } => {

@@ -8,12 +8,15 @@ pub(super) mod instances;
 pub(super) mod ledger;
 pub(super) mod naming;
 pub(super) mod partners;
+mod replay;
 pub(super) mod resting;
 pub(super) mod running;
 pub(super) mod shell;
 
 use super::entry::{Cause, ClusterEntry, InstanceRecord};
 use super::event::ClientId;
+use super::joining::Verdict;
+use super::placement::Paces;
 use super::rollback::Making;
 use super::shared::Shared;
 use crate::event::Ticket;
@@ -50,10 +53,12 @@ pub(super) struct Job {
     pub(super) attached: Vec<Attached>,
     /// Machines on which instances of older epochs may still be.
     pub(super) haunted: BTreeSet<NodeName>,
-    /// Why it is to be moved at its next checkpoint, to newcomers.
+    /// Why it is to be moved at its next checkpoint, to newcomers or for machines' speeds.
     pub(super) joins: Option<Cause>,
-    /// What was found about newcomers, for listings.
-    pub(super) outlook: Option<String>,
+    /// What was found about that, for listings.
+    pub(super) verdict: Option<Verdict>,
+    /// How fast machines were when it was last placed.
+    pub(super) paces: Paces,
     /// When it may be parked once more, after an attempt that may have failed.
     pub(super) park_again: Option<u64>,
     /// Why it could not be made without nodes that are about to go.
@@ -73,7 +78,8 @@ impl Job {
             attached: Vec::new(),
             haunted: BTreeSet::new(),
             joins: None,
-            outlook: None,
+            verdict: None,
+            paces: Paces::default(),
             park_again: None,
             stuck: None,
             tickets: BTreeMap::new(),
@@ -149,6 +155,7 @@ impl Job {
             job: self.ledger.id.clone(),
             name: self.ledger.name.clone(),
             terminal: self.has_terminal(),
+            at: self.log_place(),
         };
         for attached in &mut self.attached {
             if !std::mem::replace(&mut attached.started, true) {

@@ -61,6 +61,7 @@ impl Job {
         );
         self.state =
             State::Running(Box::new(Running { machine, images: BTreeMap::new(), held: None }));
+        self.note_paces(shared);
         self.hold_while_needed();
         if adopted {
             let in_flight = self.ledger.in_flight;
@@ -100,7 +101,7 @@ impl Job {
             _ => false,
         };
         if begins {
-            self.weigh_joining(now, shared);
+            self.weigh_move(now, shared);
         }
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.step(now, event);
@@ -287,7 +288,7 @@ impl Job {
         }
         let Some(found) = self.live.instances.get_mut(&instance) else { return };
         match found.stage {
-            Stage::Ended => return,
+            Stage::Ended => return self.bury(shared, instance),
             Stage::Launching { .. } => {
                 // It ran, and ended at once.
                 let pid = found.pid;
@@ -315,11 +316,23 @@ impl Job {
         }
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });
+        self.bury(shared, instance);
         self.note_listeners(instance, Vec::new());
         self.tell_addresses(shared);
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.remove_agent(now, instance);
             self.obey(now, shared, actions);
+        }
+    }
+
+    /// Lets an instance go whose end is in the log: until then its machine holds it, and tells of it to any
+    /// coordinator that does not know.
+    fn bury(&self, shared: &mut Shared, instance: AgentId) {
+        if self.ledger.instances.contains_key(&instance) {
+            return;
+        }
+        if let Some(node) = self.live.node(instance).cloned() {
+            shared.command(&node, self.key(instance), AgentCommand::Kill);
         }
     }
 

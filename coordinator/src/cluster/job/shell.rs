@@ -52,7 +52,9 @@ impl Job {
 
     fn start_shell(&mut self, now: Now, shared: &mut Shared, delayed: Delayed) {
         let Delayed { call, logical_node, launch } = delayed;
-        let Some(node) = hosts::machine_of(&logical_node, &self.ledger, &shared.members) else {
+        let machine = hosts::machine_of(&logical_node, &self.ledger, &shared.members)
+            .or_else(|| self.machine_for_lost(shared, &logical_node));
+        let Some(node) = machine else {
             let reason = match shared.members.get(&logical_node) {
                 Some(_) => format!("{logical_node} is gone"),
                 None => format!("no node of the cluster is named {logical_node}"),
@@ -97,6 +99,21 @@ impl Job {
             book: self.live.book.clone(),
         };
         shared.send(&node, ToAgent::Launch(Box::new(order)));
+    }
+
+    /// Where a node that is gone is to live that the job counts on: it went back to a time when it had not started
+    /// anything there yet.
+    fn machine_for_lost(&self, shared: &Shared, logical_node: &NodeName) -> Option<NodeName> {
+        let counts_on_it = self.ledger.addresses.contains_key(logical_node)
+            || self.ledger.checkpoint.is_some();
+        if !counts_on_it || shared.members.get(logical_node).is_none() {
+            return None;
+        }
+        let load = |node: &NodeName| {
+            self.live.present().filter(|(_, instance)| instance.record.node == *node).count()
+        };
+        let usable = shared.members.iter().filter(|(node, _)| shared.members.is_usable(node));
+        usable.map(|(node, _)| node).min_by_key(|node| (load(node), *node)).cloned()
     }
 
     /// An instance that a shell called for runs.

@@ -1,4 +1,4 @@
-//! Whether a move to newcomers pays: a pure function, machines' speeds among its input.
+//! Whether a move to other machines pays: a pure function, machines' speeds among its input.
 //!
 //! The job is taken to be as even as an MPI program: all its processes have the same to do, and it is done
 //! when the last one is. How long it will run is not known: as long again as it has run is the best guess that
@@ -43,7 +43,7 @@ pub struct Advice {
     pub pays: bool,
 }
 
-/// What moving to these newcomers would bring. None where nothing can be said: a machine of the job is not among
+/// What moving to these machines would bring. None where nothing can be said: a machine of the job is not among
 /// the machines, or its user has said how many processes are to be where.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ pub fn advise(
     images: &[Image],
     machines: &[Machine],
     wishes: &Wishes,
-    newcomers: &BTreeSet<NodeName>,
+    targets: &BTreeSet<NodeName>,
     outlook: Outlook,
 ) -> Result<Option<Advice>, NoMachine> {
     if !wishes.pins.is_empty() {
@@ -64,7 +64,7 @@ pub fn advise(
         return Ok(None);
     }
     let before = board.finish();
-    board.level(&targets(&board, newcomers));
+    board.level(&self::targets(&board, targets));
     let after = board.finish();
     board.place_daemons();
     let plan = board.plan(unfit);
@@ -87,7 +87,7 @@ pub fn advise(
     }))
 }
 
-pub(super) fn targets(board: &Board<'_>, newcomers: &BTreeSet<NodeName>) -> BTreeSet<usize> {
+pub(super) fn targets(board: &Board<'_>, names: &BTreeSet<NodeName>) -> BTreeSet<usize> {
     let named = board.machines.iter().enumerate();
-    named.filter(|(_, machine)| newcomers.contains(&machine.name)).map(|(index, _)| index).collect()
+    named.filter(|(_, machine)| names.contains(&machine.name)).map(|(index, _)| index).collect()
 }

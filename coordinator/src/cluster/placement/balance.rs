@@ -1,6 +1,7 @@
 //! Where what departed finishes first.
 
 use super::{Board, Why};
+use std::cmp::Ordering;
 
 /// Differences in time below this are none.
 const EQUAL: f64 = 1e-9;
@@ -11,9 +12,10 @@ impl Board<'_> {
         let mut free: Vec<usize> = (0..self.pieces.len())
             .filter(|index| self.pieces[*index].home.is_none() && self.pieces[*index].load > 0)
             .collect();
-        free.sort_by_key(|index| {
-            let piece = &self.pieces[*index];
-            (std::cmp::Reverse((piece.load, piece.bytes)), *index)
+        free.sort_by(|one, other| {
+            let (this, that) = (&self.pieces[*one], &self.pieces[*other]);
+            let work = that.burden.work.total_cmp(&this.burden.work);
+            work.then(that.bytes.cmp(&this.bytes)).then(one.cmp(other))
         });
         let shares = self.shares(&free);
         for index in &free {
@@ -25,8 +27,8 @@ impl Board<'_> {
 
     /// The part of everything that each machine would have, if it could be divided at will.
     fn shares(&self, free: &[usize]) -> Vec<f64> {
-        let all: f64 = self.load.iter().map(|load| f64::from(*load)).sum::<f64>()
-            + free.iter().map(|index| f64::from(self.pieces[*index].load)).sum::<f64>();
+        let all: f64 = self.load.iter().map(|load| load.work).sum::<f64>()
+            + free.iter().map(|index| self.pieces[*index].burden.work).sum::<f64>();
         let rates: f64 = self.machines.iter().map(super::Machine::rate).sum();
         self.machines.iter().map(|machine| all * machine.rate() / rates).collect()
     }
@@ -41,7 +43,7 @@ impl Board<'_> {
             self.pins[*machine].is_some_and(|most| self.own[*machine] + piece.load <= most)
         };
         let unpinned = |machine: &usize| self.pins[*machine].is_none();
-        let below = |machine: &usize| f64::from(self.load[*machine]) < shares[*machine] - EQUAL;
+        let below = |machine: &usize| self.load[*machine].work < shares[*machine] - EQUAL;
         let (candidates, why): (Vec<usize>, Why) = if all().any(|machine| lacking(&machine)) {
             (all().filter(lacking).collect(), Why::Pinned)
         } else if all().any(|machine| unpinned(&machine) && below(&machine)) {
@@ -51,18 +53,25 @@ impl Board<'_> {
         } else {
             (all().collect(), Why::Balanced)
         };
+        // When it is done, and, among machines that have a core for each, where least is in use.
         let time = |machine: usize| {
-            f64::from(self.load[machine].saturating_add(piece.load)) / self.machines[machine].rate()
+            let (load, of) = (&self.load[machine], &self.machines[machine]);
+            (load.time_with(of, piece.burden), (load.work + piece.burden.work) / of.rate())
         };
         let mut best = candidates.first().copied().unwrap_or(0);
         for machine in candidates {
             let (this, other) = (time(machine), time(best));
-            let sooner = this < other - EQUAL;
-            let equal = (this - other).abs() <= EQUAL;
-            if sooner || (equal && self.cost(piece, machine) < self.cost(piece, best)) {
+            let order = compare(this.0, other.0)
+                .then(compare(this.1, other.1))
+                .then(self.cost(piece, machine).cmp(&self.cost(piece, best)));
+            if order.is_lt() {
                 best = machine;
             }
         }
         (best, why)
     }
+}
+
+fn compare(one: f64, other: f64) -> Ordering {
+    if (one - other).abs() <= EQUAL { Ordering::Equal } else { one.total_cmp(&other) }
 }

@@ -51,7 +51,7 @@ impl Board<'_> {
         let best = (0..self.machines.len())
             .filter(|machine| self.fit[piece.image][*machine])
             .min_by_key(|machine| {
-                let time = f64::from(self.load[*machine]) / self.machines[*machine].rate();
+                let time = self.load[*machine].work / self.machines[*machine].rate();
                 // Thousandths are fine enough for a tie of things that are no load.
                 let time = (time * 1000.0) as u64;
                 (Reverse(there[*machine]), self.cost(piece, *machine), time, *machine)

@@ -1,11 +1,12 @@
 //! Among plans that load the machines alike: the one that moves the fewest bytes.
 //!
-//! Units of the same load are exchanged around cycles of machines, as long as that saves anything:
+//! Units with the same to do are exchanged around cycles of machines, as long as that saves anything:
 //! a cycle of negative cost in the graph whose edge from A to B costs what the best unit on A
 //! would cost more on B (Bellman and Ford find it). Where there is none, no exchange of any kind
 //! saves anything.
 
-use super::Board;
+use super::{Board, Piece};
+use std::collections::BTreeMap;
 
 /// Rounds at most: each saves at least a byte, most save an image.
 const MOST_ROUNDS: usize = 10_000;
@@ -18,12 +19,15 @@ struct Edge {
 
 impl Board<'_> {
     pub(super) fn exchange(&mut self, moved: &[usize]) {
-        let mut loads: Vec<u32> = moved.iter().map(|index| self.pieces[*index].load).collect();
-        loads.sort_unstable();
-        loads.dedup();
-        for load in loads {
-            let class: Vec<usize> =
-                moved.iter().copied().filter(|index| self.pieces[*index].load == load).collect();
+        let alike = |index: usize| {
+            let Piece { load, burden, .. } = &self.pieces[index];
+            (*load, burden.work.to_bits(), burden.heaviest.to_bits())
+        };
+        let mut classes: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for index in moved {
+            classes.entry(alike(*index)).or_default().push(*index);
+        }
+        for class in classes.into_values() {
             for _ in 0..MOST_ROUNDS {
                 if !self.improve(&class) {
                     break;

@@ -1,10 +1,13 @@
 //! What a newcomer takes off machines that have more to do.
 
-use super::{Board, Why};
+use super::{Board, Piece, Why};
 use std::collections::BTreeSet;
 
 /// Differences in time below this are none.
 const EQUAL: f64 = 1e-9;
+/// How much sooner the one who takes a piece must be done with it than the one who gives it would have been: speeds are not known
+/// better.
+const MARGIN: f64 = 1.03;
 
 impl Board<'_> {
     /// Moves pieces to these machines, one by one, from whichever has the most to do for its speed, as long as
@@ -27,12 +30,12 @@ impl Board<'_> {
     /// all its processes have the same to do, and the last one counts.
     pub(super) fn finish(&self) -> f64 {
         let busy = (0..self.machines.len()).filter(|machine| self.own[*machine] > 0);
-        busy.map(|machine| self.machines[machine].time(self.load[machine])).fold(0.0, f64::max)
+        busy.map(|machine| self.load[machine].time(&self.machines[machine])).fold(0.0, f64::max)
     }
 
     /// The machine with the latest end, but for some.
     fn slowest(&self, but: &BTreeSet<usize>) -> Option<usize> {
-        let time = |machine: &usize| self.machines[*machine].time(self.load[*machine]);
+        let time = |machine: &usize| self.load[*machine].time(&self.machines[*machine]);
         let busy = (0..self.machines.len())
             .filter(|machine| self.own[*machine] > 0 && !but.contains(machine));
         busy.max_by(|one, other| time(one).total_cmp(&time(other)).then(other.cmp(one)))
@@ -43,20 +46,20 @@ impl Board<'_> {
         if self.pins[from].is_some() {
             return None;
         }
-        let now = self.machines[from].time(self.load[from]);
+        let now = self.load[from].time(&self.machines[from]);
         let mut best: Option<(f64, u64, usize, usize)> = None;
         for (index, piece) in self.pieces.iter().enumerate() {
             if piece.load == 0 || piece.home.is_none_or(|(home, _)| home != from) {
                 continue;
             }
+            let left = self.load[from].time_without(&self.machines[from], piece.burden);
             for to in targets.iter().copied().filter(|to| *to != from) {
                 if !self.fit[piece.image][to] || self.pins[to].is_some() {
                     continue;
                 }
-                let left = self.load[from].saturating_sub(piece.load);
-                let there = self.load[to].saturating_add(piece.load);
-                let later = self.machines[from].time(left).max(self.machines[to].time(there));
-                if later >= now - EQUAL {
+                let there = self.load[to].time_with(&self.machines[to], piece.burden);
+                let later = left.max(there);
+                if left >= now - EQUAL || there * MARGIN >= now - EQUAL {
                     continue;
                 }
                 let cost = self.cost(piece, to);
@@ -72,9 +75,9 @@ impl Board<'_> {
     }
 
     fn take(&mut self, piece: usize) {
-        let load = self.pieces[piece].load;
+        let Piece { load, burden, .. } = self.pieces[piece];
         if let Some((home, _)) = self.pieces[piece].home.take() {
-            self.load[home] = self.load[home].saturating_sub(load);
+            self.load[home].remove(burden);
             self.own[home] = self.own[home].saturating_sub(load);
         }
     }

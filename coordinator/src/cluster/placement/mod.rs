@@ -5,54 +5,29 @@
 //! what was on a machine that is still there stays there, unless the user has pinned numbers;
 //! what departed goes where it finishes first, and no machine gets more than one unit above its
 //! share; among plans that are equal in this, as few bytes as possible are moved; daemons go
-//! where most of their children go. With newcomers, what was elsewhere goes there as far as that makes the job's
-//! end come sooner ([`advise`] says whether that pays).
+//! where most of their children go. With machines that are to take over (newcomers, or all, when one of them has become
+//! slower), what was elsewhere goes there as far as that makes the job's end come sooner ([`advise`] says
+//! whether that pays).
 
 mod advice;
 mod balance;
 mod daemons;
 mod exchange;
 mod level;
+mod machine;
+mod paces;
 
 pub use advice::{Advice, Outlook, advise};
+pub use machine::Machine;
+pub use paces::Paces;
+
+use machine::{Burden, Load};
 
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
 use protocol::cluster::image::{Requirements, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
-
-/// A machine that may be given processes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Machine {
-    /// Its name.
-    pub name: NodeName,
-    /// Processes that it takes.
-    pub slots: u32,
-    /// Cores that jobs may use.
-    pub cores: u32,
-    /// Relative speed of one core.
-    pub speed: f64,
-    /// Processes of other jobs that it runs.
-    pub busy: u32,
-    /// What it offers.
-    pub offer: Requirements,
-}
-
-impl Machine {
-    /// How much it gets done at a time, when it has enough to do.
-    fn rate(&self) -> f64 {
-        let slots = self.slots.max(1);
-        let wide = if self.cores == 0 { slots } else { slots.min(self.cores) };
-        self.speed.max(1e-6) * f64::from(wide)
-    }
-
-    /// How long it takes where so many processes have the same to do at the same time: none runs on more
-    /// than a core.
-    fn time(&self, load: u32) -> f64 {
-        (f64::from(load) / self.rate()).max(1.0 / self.speed.max(1e-6))
-    }
-}
 
 /// An instance's image.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +44,8 @@ pub struct Image {
     pub units: Vec<Unit>,
     /// Every process's parent.
     pub parents: BTreeMap<i32, i32>,
+    /// How much processes have to do, where that is known, in what an average one has; others count as average.
+    pub work: BTreeMap<i32, f64>,
 }
 
 /// What the user wants.
@@ -91,7 +68,7 @@ pub enum Why {
     Pinned,
     /// Most of its children are there.
     WithChildren,
-    /// A newcomer has less to do than its machine.
+    /// One that is to take over has less to do than its machine.
     Joined,
 }
 
@@ -121,6 +98,7 @@ struct Piece {
     /// Indices of its units.
     units: Vec<usize>,
     load: u32,
+    burden: Burden,
     bytes: u64,
     home: Option<(usize, Why)>,
 }
@@ -132,7 +110,7 @@ struct Board<'a> {
     fit: Vec<Vec<bool>>,
     pieces: Vec<Piece>,
     /// Per machine, what it has to do so far.
-    load: Vec<u32>,
+    load: Vec<Load>,
     pins: Vec<Option<u32>>,
     /// Per machine, processes of this job that count.
     own: Vec<u32>,
@@ -154,7 +132,7 @@ pub fn misfit(machine: &Machine, wanted: &Requirements) -> Option<String> {
     }
 }
 
-/// Plans. `newcomers` get their share of what could stay where it is.
+/// Plans. `takers` get their share of what could stay where it is.
 ///
 /// # Errors
 /// Where an image fits no machine.
@@ -162,14 +140,14 @@ pub fn place(
     images: &[Image],
     machines: &[Machine],
     wishes: &Wishes,
-    newcomers: &BTreeSet<NodeName>,
+    takers: &BTreeSet<NodeName>,
 ) -> Result<Plan, NoMachine> {
     let (mut board, unfit) = prepare(images, machines, wishes)?;
     board.settle();
     let moved = board.distribute();
     board.exchange(&moved);
-    if !newcomers.is_empty() {
-        board.level(&advice::targets(&board, newcomers));
+    if !takers.is_empty() {
+        board.level(&advice::targets(&board, takers));
     }
     board.place_daemons();
     Ok(board.plan(unfit))
@@ -210,7 +188,7 @@ fn prepare<'a>(
         machines,
         fit,
         pieces: pieces(images, wishes.whole_nodes),
-        load: machines.iter().map(|machine| machine.busy).collect(),
+        load: machines.iter().map(|machine| Load::of(machine.busy)).collect(),
         pins,
         own: vec![0; machines.len()],
     };
@@ -220,25 +198,50 @@ fn prepare<'a>(
 fn pieces(images: &[Image], whole: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for (image, of) in images.iter().enumerate() {
-        if whole && !of.units.is_empty() {
+        let all: Vec<usize> = (0..of.units.len()).collect();
+        let together: Vec<Vec<usize>> = if whole && !all.is_empty() {
+            vec![all]
+        } else {
+            all.into_iter().map(|index| vec![index]).collect()
+        };
+        for indices in together {
+            let units = || indices.iter().map(|index| &of.units[*index]);
             pieces.push(Piece {
                 image,
-                units: (0..of.units.len()).collect(),
-                load: of.units.iter().fold(0, |sum, unit| sum.saturating_add(unit.load)),
-                bytes: of.units.iter().fold(0, |sum, unit| sum.saturating_add(unit.bytes)),
+                load: units().fold(0, |sum, unit| sum.saturating_add(unit.load)),
+                burden: units().fold(Burden::default(), |sum, unit| {
+                    let unit = burden(of, unit);
+                    Burden {
+                        count: sum.count.saturating_add(unit.count),
+                        work: sum.work + unit.work,
+                        heaviest: sum.heaviest.max(unit.heaviest),
+                    }
+                }),
+                bytes: units().fold(0, |sum, unit| sum.saturating_add(unit.bytes)),
+                units: indices,
                 home: None,
             });
-        } else {
-            pieces.extend(of.units.iter().enumerate().map(|(index, unit)| Piece {
-                image,
-                units: vec![index],
-                load: unit.load,
-                bytes: unit.bytes,
-                home: None,
-            }));
         }
     }
     pieces
+}
+
+/// What a unit has to do: of those of its processes of which nothing is known, what an average one has.
+fn burden(image: &Image, unit: &Unit) -> Burden {
+    let known: Vec<f64> = unit
+        .pids
+        .iter()
+        .filter_map(|pid| image.work.get(pid).copied())
+        .filter(|work| work.is_finite() && *work > 0.0)
+        .take(usize::try_from(unit.load).unwrap_or(usize::MAX))
+        .collect();
+    let others = unit.load.saturating_sub(u32::try_from(known.len()).unwrap_or(u32::MAX));
+    let average = if others > 0 { 1.0 } else { 0.0 };
+    Burden {
+        count: unit.load,
+        work: known.iter().sum::<f64>() + f64::from(others),
+        heaviest: known.into_iter().fold(average, f64::max),
+    }
 }
 
 impl Board<'_> {
@@ -259,8 +262,8 @@ impl Board<'_> {
     }
 
     fn put(&mut self, piece: usize, machine: usize, why: Why) {
-        let load = self.pieces[piece].load;
-        self.load[machine] = self.load[machine].saturating_add(load);
+        let Piece { load, burden, .. } = self.pieces[piece];
+        self.load[machine].add(burden);
         self.own[machine] = self.own[machine].saturating_add(load);
         self.pieces[piece].home = Some((machine, why));
     }

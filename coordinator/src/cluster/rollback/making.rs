@@ -78,10 +78,7 @@ impl Beginning {
         cause: Cause,
         checkpoint: Option<CheckpointNumber>,
     ) -> Self {
-        let expected = match &cause {
-            Cause::Join { expected, .. } => Some(*expected),
-            _ => None,
-        };
+        let expected = cause.expected();
         let nodes = Some(cause.nodes()).filter(|nodes| nodes.len() > 1).unwrap_or_default();
         let record = RollbackRecord {
             reason: cause.word().to_owned(),
@@ -429,7 +426,7 @@ impl Job {
         };
         let why = match (record.reason.as_str(), &record.node, cause) {
             ("lost", Some(node), _) => format!(": {node} is gone"),
-            ("leave" | "join", Some(_), _) => format!(": {}", moved_for(record)),
+            ("leave" | "join" | "speed", Some(_), _) => format!(": {}", moved_for(record)),
             (_, _, Cause::Broken { node, reason }) => format!(": {node}: {reason}"),
             _ => String::new(),
         };
@@ -450,13 +447,16 @@ pub(in crate::cluster) fn moved_for(record: &RollbackRecord) -> String {
     };
     let names = nodes.join(", ");
     let one = nodes.len() == 1;
-    match (&record.expected, one) {
-        (Some(expected), _) => format!(
-            "{names} {} joined, {:.2} times as fast expected",
-            if one { "has" } else { "have" },
-            f64::from(expected.faster_permille) / 1e3
-        ),
-        (None, true) => format!("{names} leaves"),
-        (None, false) => format!("{names} leave"),
-    }
+    let Some(expected) = &record.expected else {
+        return format!("{names} {}", if one { "leaves" } else { "leave" });
+    };
+    let what = match expected.pace_permille {
+        Some(pace) if one => format!("is {:.2} times as fast as it was", f64::from(pace) / 1e3),
+        Some(_) => "have become slower or faster".to_owned(),
+        None => format!("{} joined", if one { "has" } else { "have" }),
+    };
+    format!(
+        "{names} {what}, {:.2} times as fast expected",
+        f64::from(expected.faster_permille) / 1e3
+    )
 }

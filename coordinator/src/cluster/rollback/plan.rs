@@ -38,8 +38,10 @@ pub(in crate::cluster) fn machine(name: &NodeName, member: &Member, busy: u32) -
     Machine {
         name: name.clone(),
         slots: profile.slots,
-        cores: profile.cores,
+        cpus: profile.cores,
+        cores: member.cores(),
         speed: member.speed(),
+        speed_all: member.speed_all(),
         busy,
         offer: offer(profile),
     }
@@ -84,17 +86,18 @@ fn input(instance: AgentId, image: &ImageRecord, units: Vec<Unit>) -> Image {
         requirements: image.facts.requirements.clone(),
         units,
         parents: processes.map(|process| (process.pid, process.parent)).collect(),
+        work: BTreeMap::new(),
     }
 }
 
-/// Plans the instances of an epoch that starts from these images, without those that depart. Newcomers get a
+/// Plans the instances of an epoch that starts from these images, without those that depart. Takers get a
 /// share of what could stay.
 pub(super) fn parts(
     ledger: &Ledger,
     images: &BTreeMap<AgentId, ImageRecord>,
     machines: &[Machine],
     departing: &Departing,
-    newcomers: &BTreeSet<NodeName>,
+    takers: &BTreeSet<NodeName>,
 ) -> Result<Parts, NoMachine> {
     let images: BTreeMap<AgentId, &ImageRecord> = images
         .iter()
@@ -112,7 +115,7 @@ pub(super) fn parts(
         .iter()
         .map(|(instance, image)| input(*instance, image, stay(instance, image)))
         .collect();
-    let plan = placement::place(&inputs, machines, &wishes(ledger), newcomers)?;
+    let plan = placement::place(&inputs, machines, &wishes(ledger), takers)?;
     let mut parts = Parts::default();
     let mut number = ledger.next_instance().0;
     for (instance, image) in &images {

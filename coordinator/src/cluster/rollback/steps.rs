@@ -172,12 +172,9 @@ impl Job {
         }
         let State::Making(making) = &self.state else { return };
         let machines = plan::machines(&shared.members, &busy, &making.avoid);
-        let newcomers = match &self.ledger.cause {
-            cause @ Cause::Join { .. } => cause.nodes().into_iter().collect(),
-            _ => BTreeSet::new(),
-        };
+        let takers = self.ledger.cause.takers().into_iter().collect();
         let parts = loop {
-            match plan::parts(&self.ledger, &images, &machines, &departing, &newcomers) {
+            match plan::parts(&self.ledger, &images, &machines, &departing, &takers) {
                 Ok(parts) => break parts,
                 // Without daemons that run nowhere the others can go on.
                 Err(error) if departed::is_daemons_only(error.instance, &images) => {

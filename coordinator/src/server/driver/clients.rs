@@ -1,10 +1,13 @@
 //! Commands on the coordinator's own socket.
 
 use super::Driver;
-use crate::cluster::{ClientId, ClusterEvent};
+use crate::cluster::{ClientId, ClusterEvent, LogPiece};
 use crate::server::admission::{MAX_USES, MAX_VALID_S};
 use crate::server::job_logs::line_of;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use protocol::cluster::VERSION;
+use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::{Answer, Ask, MAX_ASK};
 use protocol::frame;
 
@@ -74,6 +77,31 @@ impl Driver {
         let Some(client) = self.clients.get(&id.number) else { return };
         if !client.queue.put(line_of(answer)) {
             self.gone(id.number);
+        }
+    }
+
+    /// Sends pieces of a job's log to a client, wherever it is.
+    pub(super) fn replay(&mut self, client: &ClientId, job: &str, pieces: &[LogPiece]) {
+        for piece in pieces {
+            let length = piece.end.length.saturating_sub(piece.start);
+            let answer = match self.logs.read(job, piece.start, length) {
+                Ok(bytes) => {
+                    let (stream, bytes) = (piece.stream, STANDARD.encode(bytes));
+                    Answer::Output { stream, bytes, at: piece.end }
+                }
+                Err(error) => {
+                    let text = format!("warning: output was not shown again: {job}: {error}");
+                    Answer::Say { text }
+                }
+            };
+            match &client.node {
+                None => self.answer(client, &answer),
+                Some(node) if self.is_current(node, client.connection) => {
+                    let line = Some(line_of(&answer));
+                    self.send(node, &ToAgent::Client { client: client.number, line }, &[]);
+                }
+                Some(_) => return,
+            }
         }
     }
 

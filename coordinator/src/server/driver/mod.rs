@@ -337,6 +337,7 @@ impl Driver {
                 }
             }
             ClusterAction::Answer { client, answer } => self.answer(&client, &answer),
+            ClusterAction::Replay { client, job, pieces } => self.replay(&client, &job, &pieces),
             ClusterAction::Close { client } => self.close(&client),
             ClusterAction::Log { job, bytes } => {
                 let done = self.logs.append(&job, &bytes);

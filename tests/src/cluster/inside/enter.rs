@@ -31,7 +31,7 @@ pub struct EnterArguments {
     pub folder: PathBuf,
     /// A control group for the command
     #[arg(long)]
-    pub group: Option<PathBuf>,
+    pub group: Vec<PathBuf>,
     /// The command
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     pub command: Vec<OsString>,
@@ -42,7 +42,7 @@ pub struct EnterArguments {
 /// # Errors
 /// When the node is gone or the command cannot be started.
 pub fn run(arguments: &EnterArguments) -> Result<u8, InsideError> {
-    if let Some(group) = &arguments.group {
+    for group in &arguments.group {
         let file = group.join("cgroup.procs");
         let own = std::process::id().to_string();
         call(format!("write {}", file.display()), std::fs::write(&file, own))?;

@@ -1,6 +1,7 @@
 //! Daemons that are not restored: what they had started goes on without them.
 
 use super::open_mpi::{ANSWER, end, start as start_queens};
+use super::runtimes::start_mpich;
 use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
 use super::{Case, check};
 use crate::cluster::job::ClusterJob;
@@ -11,6 +12,11 @@ pub(super) const CASES: &[Case] = &[
         name: "fallback-openmpi",
         about: "a node is killed, its orted stays away: the ranks solve the problem, and their end is known",
         run: open_mpi,
+    },
+    Case {
+        name: "fallback-mpich",
+        about: "the same with MPICH, whose ranks wait for their proxy in a read",
+        run: mpich,
     },
     Case {
         name: "fallback-silence",
@@ -32,6 +38,24 @@ fn open_mpi(stage: &Stage) -> Result<(), Failure> {
         (status.machines_of("node3", "nqueens"), status.machines_of("node3", "orted"));
     let right = !ranks.is_empty() && !ranks.contains("node3") && daemons.is_empty();
     check(right, || format!("node3's ranks are on {ranks:?}, its orted on {daemons:?}"))?;
+    end(&ckptd)?;
+    job.must_end_with(ANSWER, JOB_LIMIT)?;
+    check(job.errors().contains(OVER), || format!("nothing tells of the end:\n{}", job.errors()))
+}
+
+fn mpich(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start_mpich(&ckptd, &["--daemons", "fallback"], &["-hosts", "node2:2"])?;
+    ckptd.kill_node(2)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    let status = job.status()?;
+    let ranks = status.machines_of("node2", "nqueens.mpich");
+    let proxies = status.machines_of("node2", "hydra_pmi_proxy");
+    let right = ranks.len() == 2 && !ranks.contains("node2") && proxies.is_empty();
+    check(right, || format!("node2's ranks are on {ranks:?}, its proxy on {proxies:?}"))?;
+    // Ranks that have not worked since might be in MPI_Init: those are given half a minute.
+    let newest = status.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 1, LIMIT)?;
     end(&ckptd)?;
     job.must_end_with(ANSWER, JOB_LIMIT)?;
     check(job.errors().contains(OVER), || format!("nothing tells of the end:\n{}", job.errors()))

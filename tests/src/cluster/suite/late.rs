@@ -1,6 +1,6 @@
 //! Connections that are made after a move.
 
-use super::Case;
+use super::{Case, open_mpi};
 use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
 use crate::cluster::job::ClusterJob;
 use crate::job::Failure;
@@ -21,6 +21,21 @@ pub(super) const CASES: &[Case] = &[
         about: "ranks that have never spoken to each other do so after a split",
         run: open_mpi,
     },
+    Case {
+        name: "spawn-openmpi",
+        about: "ranks start others by MPI_Comm_spawn after a split, and all speak to all",
+        run: spawn,
+    },
+    Case {
+        name: "no-rewire-openmpi",
+        about: "--no-rewire-connect: what was connected before a loss goes on to the right answer",
+        run: no_rewire,
+    },
+    Case {
+        name: "no-rewire-listener",
+        about: "--no-rewire-connect: who has moved is not found at its address any more",
+        run: no_rewire_listener,
+    },
 ];
 
 /// Rounds and their least length, microseconds: some 10 s.
@@ -28,14 +43,18 @@ const ROUNDS: [&str; 2] = ["1000", "10000"];
 /// The processes go on when it is there.
 const GO: &str = "/mnt/shared/go";
 
-fn listener(stage: &Stage) -> Result<(), Failure> {
-    let ckptd = stage.cluster(3)?;
+/// Servers on all nodes, and who connects to each of them all the time.
+fn ask_listeners() -> String {
     let [rounds, pace] = ROUNDS;
-    let script = format!(
+    format!(
         "for n in 1 2 3; do ckptd rsh node$n listener serve 7600 & done; \
          listener ask 7600 {rounds} {pace} node1 node2 node3 || exit 1; wait"
-    );
-    let mut job = start(&ckptd, "listener", &[], &["bash", "-c", &script])?;
+    )
+}
+
+fn listener(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start(&ckptd, "listener", &[], &["bash", "-c", &ask_listeners()])?;
     ckptd.kill_node(3)?;
     job.wait_for_rollback(1, LIMIT)?;
     job.must_end_with("listener: right", JOB_LIMIT)
@@ -71,6 +90,41 @@ fn open_mpi(stage: &Stage) -> Result<(), Failure> {
     wait_for_another_checkpoint(&mut job)?;
     ckptd.cluster().share_script("go", "")?;
     job.must_end_with("exchange: right", JOB_LIMIT)
+}
+
+fn spawn(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mpi = ["mpirun.openmpi", "-np", "3", "--map-by", "node", "--mca", "mpi_yield_when_idle", "1"];
+    let command = [&mpi[..], &["spawn", GO, "3"]].concat();
+    let mut job = start(&ckptd, "spawn", &[], &command)?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    wait_for_another_checkpoint(&mut job)?;
+    ckptd.cluster().share_script("go", "")?;
+    job.must_end_with("spawn: right", JOB_LIMIT)
+}
+
+fn no_rewire(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = open_mpi::start(&ckptd, &["--no-rewire-connect"], "nqueens")?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    open_mpi::spread(&mut job, "node3", 2)?;
+    open_mpi::finish(&ckptd, &mut job)
+}
+
+fn no_rewire_listener(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let options = ["--no-rewire-connect"];
+    let mut job = start(&ckptd, "listener", &options, &["bash", "-c", &ask_listeners()])?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    let status = job.wait(JOB_LIMIT)?;
+    let (output, errors) = (job.output(), job.errors());
+    let found = output.contains("listener: right") || !format!("{output}{errors}").contains("connect: ");
+    super::check(status == 1 && !found, || {
+        job.explain(&Failure(format!("the job ended with status {status}"))).0
+    })
 }
 
 /// What has moved can be checkpointed again.

@@ -12,11 +12,12 @@ mod open_mpi;
 mod recovery;
 mod rows;
 mod runtimes;
+mod speeds;
 mod stage;
 
 use crate::job::Failure;
 
-pub use runtimes::start_at;
+pub use runtimes::{lose_at, restart_at};
 pub use stage::Stage;
 
 /// One test.
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Case> {
         open_mpi::CASES,
         leaving::CASES,
         moving::CASES,
+        speeds::CASES,
         rows::CASES,
         late::CASES,
         members::CASES,
@@ -48,11 +50,6 @@ pub fn all() -> Vec<Case> {
     .flatten()
     .map(Case::copy)
     .collect()
-}
-
-/// Tests that do not pass every time yet: they run only when they are named by --only.
-pub fn open() -> Vec<Case> {
-    runtimes::OPEN.iter().map(Case::copy).collect()
 }
 
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.

@@ -38,7 +38,7 @@ pub(super) const CASES: &[Case] = &[
 const END: &str = "/mnt/shared/end";
 
 /// Starts six ranks that tell every step of their way.
-fn start<'a>(ckptd: &'a Ckptd, options: &[&str]) -> Result<ClusterJob<'a>, Failure> {
+pub(super) fn start<'a>(ckptd: &'a Ckptd, options: &[&str]) -> Result<ClusterJob<'a>, Failure> {
     let command = [
         "mpirun.openmpi",
         "-np",
@@ -64,7 +64,7 @@ fn start<'a>(ckptd: &'a Ckptd, options: &[&str]) -> Result<ClusterJob<'a>, Failu
 }
 
 /// Every line of the job's progress, in order, none twice, none left out.
-fn in_order(job: &ClusterJob<'_>) -> Result<(), Failure> {
+pub(super) fn in_order(job: &ClusterJob<'_>) -> Result<(), Failure> {
     let output = job.output();
     let mut expected: Option<(u64, u64)> = None;
     let mut step = None;
@@ -91,7 +91,7 @@ fn in_order(job: &ClusterJob<'_>) -> Result<(), Failure> {
     check(expected.is_some(), || "the job has told nothing".to_owned())
 }
 
-fn moves(job: &ClusterJob<'_>, reason: &str, number: usize) -> Result<(), Failure> {
+pub(super) fn moves(job: &ClusterJob<'_>, reason: &str, number: usize) -> Result<(), Failure> {
     let reasons: Vec<String> =
         job.status()?.rollbacks()?.into_iter().map(|rollback| rollback.reason).collect();
     check(reasons.iter().all(|found| found == reason) && reasons.len() == number, || {

@@ -5,16 +5,39 @@ use std::time::Duration;
 use super::open_mpi::{ANSWER, end, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
-use crate::cluster::ckptd::Ckptd;
-use crate::cluster::until;
+use crate::cluster::ckptd::{Ckptd, Setup};
+use crate::cluster::{SHARED, Spec, until};
 use crate::job::Failure;
 
-pub(super) const CASES: &[Case] = &[Case {
-    name: "coordinator-lost",
-    about: "the coordinator's machine is lost, another carries on; the lost one comes back and ends; a node \
-            is lost after that",
-    run: coordinator_lost,
-}];
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "coordinator-lost",
+        about: "the coordinator's machine is lost, another carries on; the lost one comes back and ends; a node \
+                is lost after that",
+        run: coordinator_lost,
+    },
+    Case {
+        name: "coordinator-machine-killed",
+        about: "the coordinator's machine, which has a part of the job, is killed; another carries on, and leave waits \
+                for it",
+        run: machine_killed,
+    },
+    Case {
+        name: "coordinator-lost-at-end",
+        about: "the job ends while the coordinator is away, then while its machine is lost: it has ended",
+        run: ended_meanwhile,
+    },
+    Case {
+        name: "output-meanwhile",
+        about: "what a job writes while its launcher is cut off from the cluster is shown once, and in order",
+        run: output_meanwhile,
+    },
+    Case {
+        name: "copy-taken-back",
+        about: "a node that is turned out has no copy of the coordinator's log and key any more",
+        run: copy_taken_back,
+    },
+];
 
 /// `ckptd coordinator --recover` on a node, which must be refused with this word.
 fn refused(ckptd: &Ckptd, number: usize, word: &str) -> Result<(), Failure> {
@@ -76,4 +99,145 @@ fn coordinator_lost(stage: &Stage) -> Result<(), Failure> {
 
 fn lost_said(failure: &Failure, lost: &crate::cluster::Background) -> Failure {
     lost.explain(failure)
+}
+
+/// Everything on node1 is killed at once, the coordinator, an agent, mpirun and two ranks among it.
+fn machine_killed(stage: &Stage) -> Result<(), Failure> {
+    let spec = Spec { head: false, ..Spec::new(4) };
+    let ckptd = stage.cluster_of(Setup { spec, ..Setup::new(4) })?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    let before = job.status()?.newest_checkpoint().unwrap_or(0);
+    ckptd.kill_node(1)?;
+    job.launcher().kill();
+    // With nobody to hear it: node4 has nothing of the job, node3 two ranks.
+    let mut leaves = ckptd.node(3).spawn(&["ckptd", "leave"], &[])?;
+    let mut lost = ckptd.recover_coordinator(2)?;
+    lost.kill();
+    let explain = |failure: Failure| ckptd.explain(&failure);
+    let back = until("the job is rolled back", LIMIT, || {
+        Ok((job.status()?.completed_rollbacks() >= 1).then_some(()))
+    });
+    back.map_err(explain)?;
+    let newest = job.status()?.newest_checkpoint();
+    check(newest >= Some(before), || format!("checkpoint {before} was lost: {newest:?} is left"))?;
+    let status = leaves.wait(LIMIT).map_err(|failure| ckptd.explain(&leaves.explain(&failure)))?;
+    check(status == 0, || leaves.explain(&Failure(format!("leave ended with {status}"))).0)?;
+    let mut attached = ckptd.node(2).spawn(&["ckptd", "attach", "queens"], &[])?;
+    end(&ckptd)?;
+    let status = attached.wait(JOB_LIMIT).map_err(explain)?;
+    let output = attached.output().replace("\r\n", "\n");
+    check(status == 0 && output.lines().any(|line| line == ANSWER), || {
+        attached.explain(&Failure(format!("attach ended with {status}"))).0
+    })
+}
+
+/// Its grace is long enough for a job to end while nobody renews the lease.
+fn ended_meanwhile(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup { grace: 10, ..Setup::new(3) })?;
+    for machine_is_lost in [false, true] {
+        let mut job = start(&ckptd, &[], "nqueens")?;
+        ckptd.kill_coordinator()?;
+        if machine_is_lost {
+            ckptd.node(0).kill()?;
+        }
+        end(&ckptd)?;
+        until("mpirun has ended", LIMIT, || {
+            let found = ckptd.node(1).run(&["pgrep", "-r", "R,S,D,t,T", "mpirun"], &[])?;
+            Ok(found.stdout.trim().is_empty().then_some(()))
+        })?;
+        if machine_is_lost {
+            ckptd.carry_on(2)?;
+        } else {
+            ckptd.start_coordinator()?;
+        }
+        job.must_end_with(ANSWER, JOB_LIMIT)?;
+        let rollbacks = job.status()?.rollbacks()?;
+        check(rollbacks.is_empty(), || format!("the job was rolled back: {rollbacks:?}"))?;
+        let removed = ckptd.ckptd(2, &["rm", "queens"])?;
+        check(removed.status == 0, || removed.stderr.clone())?;
+        let _ = std::fs::remove_file(ckptd.cluster().folder().join("shared/end"));
+    }
+    Ok(())
+}
+
+/// Numbers lines on both streams, and marks those of standard error.
+const COUNTER: &str = r#"#!/bin/sh
+echo started
+n=0
+while [ $n -lt 600 ] && [ ! -e /mnt/shared/end ]; do
+    n=$((n + 1))
+    echo "out $n"
+    echo "err $n" >&2
+    sleep 0.02
+done
+echo "last $n"
+"#;
+
+fn output_meanwhile(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    ckptd.cluster().share_script("counter", COUNTER)?;
+    let counter = format!("{SHARED}/counter");
+    // Its launcher is on a node that has nothing of the job.
+    let mut job = ckptd.run(1, "counter", &["--interval", "1"], &[&counter])?;
+    job.wait_for_output("out 20", LIMIT)?;
+    // Its agent, then the coordinator, then both.
+    ckptd.kill_agent(1)?;
+    std::thread::sleep(Duration::from_millis(300));
+    ckptd.start_agent(1)?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    std::thread::sleep(Duration::from_millis(1500));
+    ckptd.kill_coordinator()?;
+    ckptd.start_coordinator()?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    std::thread::sleep(Duration::from_millis(1500));
+    ckptd.kill_agent(1)?;
+    ckptd.kill_coordinator()?;
+    ckptd.start_coordinator()?;
+    ckptd.start_agent(1)?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    std::thread::sleep(Duration::from_millis(1500));
+    end(&ckptd)?;
+    let status = job.wait(JOB_LIMIT)?;
+    check(status == 0, || job.explain(&Failure(format!("the job ended with {status}"))).0)?;
+    let said = format!("{}{}", job.output(), job.errors());
+    let numbers = |text: &str, word: &str| -> Vec<u64> {
+        let number = |line: &str| line.trim_end().strip_prefix(word)?.trim().parse().ok();
+        text.lines().filter_map(number).collect()
+    };
+    let last = numbers(&said, "last ").first().copied().unwrap_or(0);
+    let all: Vec<u64> = (1..=last).collect();
+    check(last > 20 && numbers(&job.output(), "out ") == all, || {
+        job.explain(&Failure(format!("standard output is not 1 to {last}"))).0
+    })?;
+    // What a coordinator had in the log and not shown any more comes on standard output.
+    let mut errors = numbers(&said, "err ");
+    errors.sort_unstable();
+    check(errors == all, || {
+        job.explain(&Failure(format!("standard error is not 1 to {last}: {errors:?}"))).0
+    })
+}
+
+fn copy_taken_back(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(4)?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    let copy = ckptd.node(3).disk().join("home/ckptd/replica");
+    let has_key = || copy.join("authority-key.pem").exists();
+    until("node3 has a copy", LIMIT, || Ok(has_key().then_some(())))?;
+    let removed = ckptd.ckptd(0, &["nodes", "--remove", "node3"])?;
+    check(removed.status == 0 && removed.stderr.contains("remove its copy"), || {
+        format!("nodes --remove: {} {:?}", removed.status, removed.stderr)
+    })?;
+    until("the copy is gone", LIMIT, || Ok((!copy.exists()).then_some(())))?;
+    job.wait_for_rollback(1, LIMIT)?;
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    // Of one that is not there, it is said what can't be done.
+    ckptd.kill_node(2)?;
+    job.wait_for_rollback(2, LIMIT)?;
+    let removed = ckptd.ckptd(0, &["nodes", "--remove", "node2"])?;
+    check(removed.status == 0 && removed.stderr.contains("still on its disk"), || {
+        format!("nodes --remove: {} {:?}", removed.status, removed.stderr)
+    })?;
+    end(&ckptd)?;
+    job.must_end_with(ANSWER, JOB_LIMIT)
 }

@@ -1,7 +1,7 @@
 //! What all tests of the suite start from.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::build;
@@ -45,10 +45,12 @@ impl Stage {
         }
         let queens = tests.join("nqueens/nqueens.c");
         let exchange = tests.join("exchange/exchange.c");
+        let spawn = tests.join("spawn/spawn.c");
         for (compiler, source, name) in [
             ("mpicc.openmpi", &queens, "nqueens"),
             ("mpicc.mpich", &queens, "nqueens.mpich"),
             ("mpicc.openmpi", &exchange, "exchange"),
+            ("mpicc.openmpi", &spawn, "spawn"),
         ] {
             // The demonstration needs Open MPI only.
             let version = std::process::Command::new(compiler).arg("--version").output();
@@ -67,6 +69,15 @@ impl Stage {
     /// A script of tests/real.
     pub fn script(&self, name: &str) -> PathBuf {
         self.scripts.join(name)
+    }
+
+    /// A built program.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn program(&self, name: &str) -> Result<&Path, Failure> {
+        let found = self.programs.iter().find(|path| path.file_name().is_some_and(|n| n == name));
+        found.map(PathBuf::as_path).ok_or_else(|| Failure(format!("{name} was not built")))
     }
 
     /// A cluster with ckptd and all programs on all nodes.

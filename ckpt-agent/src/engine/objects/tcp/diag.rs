@@ -121,6 +121,9 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
             _ => {}
         }
         quiesce::let_ports_be_reused(found)?;
+        if found.object.holds_port() {
+            found.object.options.set.remove("reuse_address");
+        }
     }
     Ok(())
 }

@@ -145,6 +145,11 @@ impl TcpSocket {
         Kind { family: if self.v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true }
     }
 
+    /// Whether it keeps a port from others, and with SO_REUSEADDR no longer than it lives.
+    pub(super) fn holds_port(&self) -> bool {
+        self.local.is_some() && !matches!(self.state, TcpState::Closed { .. })
+    }
+
     pub(super) fn connection(&self) -> Option<&Connection> {
         match &self.state {
             TcpState::Connected(connection) => Some(connection),

@@ -436,12 +436,12 @@ fn poll_now(fd: impl AsFd, wanted: i16) -> Result<i16> {
         .map_err(|error| EngineError::system("poll", "a TCP socket", error))
 }
 
-/// Lets a restart on this machine have the connection's ports at once: after a kill they are
-/// held in TIME_WAIT, which another socket may share only if both have SO_REUSEADDR
-/// (net/ipv4/inet_connection_sock.c, inet_bind_conflict). On a connected socket the option has no
-/// other effect.
+/// Lets a restart on this machine have a socket's port at once: after a kill it is held in TIME_WAIT, which
+/// another socket may share only if both have SO_REUSEADDR (net/ipv4/inet_connection_sock.c,
+/// inet_bind_conflict). Connections inherit it from the socket that accepts them, so listeners, and
+/// what is bound and may listen soon, need it as well. Two listeners can't share a port in any case.
 pub(super) fn let_ports_be_reused(found: &Found<'_, TcpSocket>) -> Result<()> {
-    if found.object.connection().is_none() {
+    if !found.object.holds_port() {
         return Ok(());
     }
     sockopt::set_int(&found.probe.copy, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)

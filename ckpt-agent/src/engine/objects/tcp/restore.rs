@@ -406,9 +406,11 @@ fn finish(socket: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
     let kind: Kind = socket.kind();
     let connected = socket.connection().is_some();
     let mut options = socket.options.clone();
-    if connected {
+    if socket.holds_port() {
         // Stays on: see `quiesce::let_ports_be_reused`.
         options.set.remove("reuse_address");
+    }
+    if connected {
         // Differ between the end that connected and the one that accepted (net/ipv4/tcp_ipv4.c,
         // tcp_v4_syn_recv_sock), can't be set and mean nothing: ends may have changed roles.
         for name in ["multicast_ttl", "v6_multicast_hops"] {

@@ -1,0 +1,46 @@
+//! Everything that reads bytes which others have written, as functions of bytes, with valid samples
+//! to begin from. The fuzz targets in `fuzz/` call them, and so does a bounded test of this crate.
+//!
+//! A decoder may refuse; it may not panic, nor take memory out of proportion to what it was given.
+
+mod books;
+mod coordinator;
+mod jobs;
+mod messages;
+pub mod mutate;
+pub mod random;
+pub mod sample;
+mod store;
+
+use random::Random;
+
+/// A decoder, or a few of one kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, that of the fuzz target too.
+    pub name: &'static str,
+    /// Reads the bytes, and does what would be done with what they say.
+    pub read: fn(&[u8]),
+    /// Valid bytes, made from a source of chance.
+    pub seeds: fn(&mut Random) -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: [Target; 10] = [
+    Target { name: "frames", read: messages::frames, seeds: messages::frame_seeds },
+    Target { name: "lines", read: messages::lines, seeds: messages::line_seeds },
+    Target { name: "words", read: messages::words, seeds: messages::word_seeds },
+    Target { name: "address_book", read: books::address_book, seeds: books::seeds },
+    Target { name: "coordinator_log", read: coordinator::log, seeds: coordinator::log_seeds },
+    Target { name: "coordinator", read: coordinator::machine, seeds: coordinator::machine_seeds },
+    Target { name: "mark", read: store::mark, seeds: store::mark_seeds },
+    Target { name: "image", read: store::image, seeds: store::image_seeds },
+    Target { name: "archive", read: store::archive, seeds: store::archive_seeds },
+    Target { name: "state_files", read: jobs::state_files, seeds: jobs::seeds },
+];
+
+/// The target of that name.
+#[must_use]
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|target| target.name == name)
+}
