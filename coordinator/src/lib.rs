@@ -18,4 +18,4 @@ pub use event::{Action, Event, Notice, Outcome, StepTimes, Ticket, Time};
 pub use history::{CommittedState, End, Entry, History};
 pub use journal::Journal;
 pub use machine::JobMachine;
-pub use settings::{Interval, Limits, Settings};
+pub use settings::{Chosen, Departures, Interval, Limits, Settings};

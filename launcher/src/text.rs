@@ -145,7 +145,7 @@ mod tests {
                 files: 0,
                 connections: 0,
             },
-            agents: vec![AgentId::EMBEDDED],
+            agents: vec![AgentId::EMBEDDED].into(),
         };
         assert_eq!(
             committed(&record),

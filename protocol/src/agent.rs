@@ -15,6 +15,7 @@
 //! still, discards what it has of that checkpoint and answers `Abandoned`, also when it never
 //! heard of the checkpoint. Commands are idempotent: a repeated one is answered again.
 
+use crate::compact::AgentSet;
 use serde::{Deserialize, Serialize};
 
 /// A checkpoint's number: it grows by one at each attempt in the life of a job, is never used
@@ -274,7 +275,7 @@ pub struct CommitRecord {
     /// What the image holds, over all agents.
     pub summary: ImageSummary,
     /// The agents that wrote parts of it.
-    pub agents: Vec<AgentId>,
+    pub agents: AgentSet,
 }
 
 impl CommitRecord {

@@ -6,6 +6,7 @@
 //! - [`agent`]: what a coordinator tells an agent to do with a job, and what the agent reports.
 //! - [`launch`]: how an agent starts or restores a job, and the streams that it hands back.
 //! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
+//! - [`compact`]: what is said to many, or of many.
 //! - [`cluster`]: the conversations of a cluster.
 //! - [`frame`]: the framing and its limits.
 //! - [`service`]: what a service tells the manager that started it.
@@ -13,6 +14,7 @@
 
 pub mod agent;
 pub mod cluster;
+pub mod compact;
 pub mod control;
 pub mod frame;
 pub mod launch;

@@ -18,6 +18,7 @@ use super::link::Message;
 use super::node::Record;
 use super::shells::Caller;
 use super::succession::Question;
+use super::tree::TreeEvent;
 
 /// What happened.
 pub enum Event {
@@ -70,6 +71,8 @@ pub enum Event {
     Relay(InstanceKey, RelayEvent),
     /// All relays of an instance stand still for a checkpoint, or could not.
     RelaysPaused(InstanceKey, CheckpointNumber, Result<Vec<(RelaySide, RelayState)>, String>),
+    /// Of the command tree.
+    Tree(Box<TreeEvent>),
     /// A process of an instance has something to say to its departed daemon: which inits of the job's
     /// other instances are here?
     OtherInits(InstanceKey, oneshot::Sender<Vec<i32>>),

@@ -32,6 +32,7 @@ mod shell_call;
 mod shells;
 mod start;
 mod succession;
+mod tree;
 mod wiring;
 
 use std::net::IpAddr;

@@ -26,9 +26,17 @@ impl Peers {
     }
 
     /// None but these from now on.
-    pub fn set(&self, peers: Vec<Peer>) {
+    pub fn set(&self, peers: &[Peer]) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) =
-            peers.into_iter().map(|peer| (peer.name, peer.address)).collect();
+            peers.iter().map(|peer| (peer.name.clone(), peer.address)).collect();
+    }
+
+    /// Some have come or moved, others have gone: who is there now.
+    pub fn change(&self, there: Vec<Peer>, gone: &[NodeName]) -> Vec<NodeName> {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|name, _| !gone.contains(name));
+        known.extend(there.into_iter().map(|peer| (peer.name, peer.address)));
+        known.keys().cloned().collect()
     }
 
     /// Addresses of all machines.

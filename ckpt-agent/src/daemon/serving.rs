@@ -8,6 +8,7 @@ use super::copies;
 use super::folders::{Folders, is_job_id};
 use super::link::PeerLink;
 use super::relay::Hub;
+use super::tree::Door;
 
 /// What is needed to serve.
 #[derive(Clone)]
@@ -16,6 +17,8 @@ pub struct Server {
     pub hub: Hub,
     /// Where images are.
     pub folders: Folders,
+    /// Lines of the command tree; None: this agent takes no part in it.
+    pub tree: Option<Door>,
     /// Which of them are in the making.
     pub busy: Busy,
 }
@@ -29,6 +32,12 @@ impl Server {
         }
         while let Some((message, body)) = link.from.recv().await {
             let result = match message {
+                PeerMessage::Tree(first) => {
+                    if let Some(door) = &self.tree {
+                        door.serve(from, link, *first).await;
+                    }
+                    return;
+                }
                 PeerMessage::Relay { .. }
                 | PeerMessage::RelayTaken { .. }
                 | PeerMessage::RelayEnd { .. }

@@ -26,6 +26,7 @@ use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
 use super::serving::Server;
+use super::tree::{Door, Tree};
 use super::{
     DaemonError, DaemonOptions, clients, coordinator, discover, engine, machine, shells, succession,
 };
@@ -151,6 +152,7 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     on_signal(SignalKind::interrupt(), &events)?;
     let identity = Arc::new(identity(options).await?);
     let name = identity.name().clone();
+    let door = Door::new(identity.trust(), events.clone());
     let members = Members::default();
     let (mut listener, wire) = listen(&identity, options.listen, &members).await?;
     let dialer = Arc::new(Carrier::new(identity.clone()));
@@ -171,6 +173,7 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     };
     clients::listen(&options.dir, events.clone()).map_err(sockets)?;
     shells::listen(&options.dir, events.clone()).map_err(sockets)?;
+    let tree = Tree::new(name.clone(), door.clone(), peers.clone(), events.clone());
     let (give_up, given_up) = watch::channel(0);
     let gauge = machine::Gauge::start(nominal).map_err(DaemonError::system("start a thread"))?;
     let parts = Parts {
@@ -186,6 +189,7 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
         members,
         hub: hub.clone(),
         wire: Arc::new(wire),
+        tree,
         busy: busy.clone(),
         events: events.clone(),
         give_up,
@@ -194,7 +198,7 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     node.look_for_survivors();
     tokio::spawn(beat(beats, events.clone()));
     tokio::spawn(coordinator::keep(dialer, events.clone(), given_up));
-    let server = Server { hub, folders, busy };
+    let server = Server { hub, folders, tree: Some(door), busy };
     tokio::spawn(async move {
         while let Some(arrival) = listener.accept().await {
             match arrival {

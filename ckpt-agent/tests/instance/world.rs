@@ -220,7 +220,7 @@ impl Here {
             copies: 1,
             degraded: false,
             summary: ImageSummary::default(),
-            agents: vec![AgentId(7)],
+            agents: vec![AgentId(7)].into(),
         };
         self.step(AgentCommand::Commit { checkpoint, record }).map(drop)
     }

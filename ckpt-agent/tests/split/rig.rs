@@ -350,7 +350,7 @@ impl Rig {
                 log_length: 0,
                 copies: 1,
                 degraded: false,
-                agents: Vec::new(),
+                agents: Vec::new().into(),
                 summary: Default::default(),
             };
             sealed.commit(&record).map_err(text)?;

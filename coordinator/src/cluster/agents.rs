@@ -44,6 +44,7 @@ impl ClusterMachine {
                 self.client_line(now, &client(number), &line);
             }
             FromAgent::ClientClosed { client: number } => self.client_gone(&client(number)),
+            FromAgent::Tree(answer) => self.tree_answered(now, node, answer),
             FromAgent::Leaving { reason } => self.announces_leave(now, node, &reason),
             FromAgent::Copied { job, instance, checkpoint, failure } => {
                 self.copied(now, node, (job, instance, checkpoint), failure);

@@ -9,6 +9,7 @@ use super::job::{Job, State};
 use super::placement::{self, Advice, Machine, NoMachine, Outlook};
 use super::rollback::plan;
 use super::shared::Shared;
+use crate::settings::Departures;
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +61,9 @@ impl Job {
             }
         }
         let moves = self.joins.is_some();
+        let departures = self.departures(now);
         if let State::Running(running) = &mut self.state {
+            running.machine.note_departures(departures);
             running.machine.park_next(moves);
         }
     }
@@ -101,6 +104,16 @@ impl Job {
         let advice: Result<Option<Advice>, NoMachine> =
             placement::advise(&inputs, machines, &wishes, &targets, outlook);
         advice.ok().flatten().map(|advice| (advice, outlook))
+    }
+
+    /// What has rolled the job back so far.
+    fn departures(&self, now: Now) -> Departures {
+        let lost = self.ledger.rollbacks.iter().filter(|record| record.reason == "lost").count();
+        let ran_ms = now.unix_ms.saturating_sub(self.ledger.created_at_ms);
+        Departures {
+            count: u32::try_from(lost).unwrap_or(u32::MAX),
+            ran_ns: ran_ms.saturating_mul(1_000_000),
+        }
     }
 
     fn expected_time(&self, now: Now) -> Outlook {

@@ -193,6 +193,7 @@ impl Job {
             "launcher_pid": 0,
             "processes": running.machine.processes(),
             "interval_s": running.machine.interval_s(),
+            "interval_why": running.machine.chosen().map(|chosen| chosen.to_string()),
             "next_checkpoint_ms": running.machine.due_in_ms(now),
             "in_flight": running.machine.in_flight(now),
             "ending": running.machine.is_ending(),

@@ -4,6 +4,7 @@ use crate::event::Time;
 use protocol::agent::{AgentId, CheckpointNumber};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, NodeProfile, Peer, Vitals};
+use protocol::compact::Shared;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a member takes part.
@@ -115,6 +116,11 @@ pub(super) struct Members {
     table: BTreeMap<NodeName, Member>,
     /// Turned out, and not invited again.
     removed: BTreeSet<NodeName>,
+    /// What agents are told of each other, until that changes.
+    list: Option<Shared<Vec<Peer>>>,
+    /// Before then nobody's grace is over: since members are only heard later than they were, what was
+    /// found once stays true.
+    quiet_until: u64,
 }
 
 impl Members {
@@ -197,11 +203,20 @@ impl Members {
     }
 
     /// What agents are told of each other.
-    pub(super) fn peers(&self) -> Vec<Peer> {
-        self.iter()
-            .filter(|(_, member)| member.presence != Presence::Gone)
-            .map(|(name, member)| Peer { name: name.clone(), address: member.profile.address })
-            .collect()
+    pub(super) fn peers(&mut self) -> Shared<Vec<Peer>> {
+        let table = &self.table;
+        let list = || table.keys().filter_map(|name| peer(table, name)).collect::<Vec<_>>().into();
+        self.list.get_or_insert_with(list).clone()
+    }
+
+    /// What the others are told of a node; None: that it is not there.
+    pub(super) fn peer(&self, node: &NodeName) -> Option<Peer> {
+        peer(&self.table, node)
+    }
+
+    /// Somebody has come, gone, or moved.
+    pub(super) fn changed(&mut self) {
+        self.list = None;
     }
 
     /// An image has come to a node's disk.
@@ -225,23 +240,35 @@ impl Members {
         }
     }
 
-    /// When the next member is to be declared gone.
-    pub(super) fn deadline(&self, grace: u64) -> Option<u64> {
-        self.table
-            .values()
-            .filter(|member| member.presence != Presence::Gone)
-            .map(|member| member.heard.nanos.saturating_add(grace))
-            .min()
+    /// When the next member may have to be declared gone.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let there = self.table.values().any(|member| member.presence != Presence::Gone);
+        there.then_some(self.quiet_until)
     }
 
     /// Those whose grace is over.
-    pub(super) fn overdue(&self, now: Time, grace: u64) -> Vec<NodeName> {
-        self.iter()
-            .filter(|(_, member)| {
-                member.presence != Presence::Gone
-                    && now.nanos >= member.heard.nanos.saturating_add(grace)
-            })
-            .map(|(node, _)| node.clone())
-            .collect()
+    pub(super) fn overdue(&mut self, now: Time, grace: u64) -> Vec<NodeName> {
+        if now.nanos < self.quiet_until {
+            return Vec::new();
+        }
+        let mut overdue = Vec::new();
+        self.quiet_until = now.nanos.saturating_add(grace);
+        for (node, member) in &self.table {
+            if member.presence == Presence::Gone {
+                continue;
+            }
+            let until = member.heard.nanos.saturating_add(grace);
+            if now.nanos >= until {
+                overdue.push(node.clone());
+            } else {
+                self.quiet_until = self.quiet_until.min(until);
+            }
+        }
+        overdue
     }
+}
+
+fn peer(table: &BTreeMap<NodeName, Member>, node: &NodeName) -> Option<Peer> {
+    let member = table.get(node).filter(|member| member.presence != Presence::Gone)?;
+    Some(Peer { name: node.clone(), address: member.profile.address })
 }

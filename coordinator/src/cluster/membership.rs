@@ -9,13 +9,13 @@ use super::leave::has_gone;
 use super::members::Presence;
 use super::shared::Shared;
 use protocol::agent::{AgentCommand, AgentId};
-use protocol::cluster::agent::{HeldInstance, Holding, NodeProfile, ToAgent, Vitals};
+use protocol::cluster::agent::{HeldInstance, Holding, NodeProfile, Peer, ToAgent, Vitals};
 use protocol::cluster::client::Answer;
 use protocol::cluster::replica::ReplicaOrder;
 use protocol::cluster::{NodeName, VERSION};
 
 /// Nodes that a cluster may have.
-const MOST_MEMBERS: usize = 4096;
+const MOST_MEMBERS: usize = 16_384;
 
 impl ClusterMachine {
     /// A node says Hello over a new connection.
@@ -56,6 +56,7 @@ impl ClusterMachine {
             return;
         }
         self.forget_clients_of(node, connection);
+        let before = self.shared.members.peer(node);
         let known = self.shared.members.get(node);
         let leaver = known
             .filter(|member| member.dismissed || member.presence == Presence::Leaving)
@@ -87,7 +88,8 @@ impl ClusterMachine {
         if let Some(same) = leaver {
             self.leaver_is_back(now, node, same);
         }
-        self.broadcast_peers();
+        self.introduce(node, before);
+        self.shared.renew_tree(now, node);
         let ids: Vec<String> = self.jobs.keys().cloned().collect();
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id) {
@@ -142,7 +144,7 @@ impl ClusterMachine {
                 None if self.removed_jobs.contains(&id) => Default::default(),
                 _ => continue,
             };
-            self.shared.send(node, ToAgent::Keep { job: id, images });
+            self.shared.send(node, ToAgent::Keep { job: id, images: images.into() });
         }
     }
 
@@ -157,6 +159,7 @@ impl ClusterMachine {
         for job in self.jobs.values_mut() {
             job.node_unheard(now, &mut self.shared, node);
         }
+        self.tree_lost(now, node);
         if dismissed {
             // It was free to go, and has gone.
             self.declare_gone(now, node);
@@ -233,20 +236,37 @@ impl ClusterMachine {
                 }
             }
         }
-        self.broadcast_peers();
+        self.shared.members.changed();
+        self.shared
+            .broadcast(&ToAgent::PeersChanged { there: Vec::new(), gone: vec![node.clone()] });
+        self.tree_lost(now, node);
         let ids: Vec<String> = self.jobs.keys().cloned().collect();
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.ledger.familiar.remove(node);
+                job.holder_gone(node);
                 job.node_gone(now, &mut self.shared, node);
             }
         }
         self.members_changed(now);
     }
 
-    fn broadcast_peers(&mut self) {
+    /// Tells a node of all members, and all members of it where that is news.
+    fn introduce(&mut self, node: &NodeName, before: Option<Peer>) {
+        let peer = self.shared.members.peer(node);
+        if peer != before {
+            self.shared.members.changed();
+        }
         let peers = self.shared.members.peers();
-        self.shared.broadcast(&ToAgent::Peers { peers });
+        self.shared.send(node, ToAgent::Peers { peers });
+        if let Some(peer) = peer.filter(|peer| before.as_ref() != Some(peer)) {
+            let others: Vec<NodeName> =
+                self.shared.members.connected().filter(|other| *other != node).cloned().collect();
+            for other in others {
+                let (there, gone) = (vec![peer.clone()], Vec::new());
+                self.shared.send(&other, ToAgent::PeersChanged { there, gone });
+            }
+        }
     }
 
     fn members_changed(&mut self, now: Now) {

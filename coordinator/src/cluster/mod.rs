@@ -8,7 +8,7 @@
 //!
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
-//! `rollback` (from a loss to progress), `leave` (announced departures), `copies` (images that are in too few
+//! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
 //! places), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
 //! `clients` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
 
@@ -31,6 +31,7 @@ mod secrets;
 mod settings;
 mod shared;
 mod text;
+mod tree;
 
 pub use entry::ClusterEntry;
 pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};
@@ -143,8 +144,9 @@ impl ClusterMachine {
             .map(|last| last.saturating_add(self.shared.settings.heartbeat()));
         let jobs = self.jobs.values().filter_map(Job::deadline).min();
         let leaving = self.leaving_deadline();
-        let grace = self.shared.members.deadline(self.shared.settings.grace);
-        [pulse, jobs, leaving, grace].into_iter().flatten().min()
+        let grace = self.shared.members.deadline();
+        let tree = self.shared.tree.deadline();
+        [pulse, jobs, leaving, grace, tree].into_iter().flatten().min()
     }
 
     /// A coordinator that was stopped, or whose machine slept, has heard nobody meanwhile: that is no
@@ -170,6 +172,7 @@ impl ClusterMachine {
 
     fn pass_time(&mut self, now: Now) {
         self.check_grace(now);
+        self.pass_tree_time(now);
         for job in self.jobs.values_mut() {
             if matches!(job.state, State::Running(_)) {
                 job.tick(now, &mut self.shared);

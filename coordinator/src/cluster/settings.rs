@@ -5,6 +5,9 @@ use crate::settings::{Limits, SECOND};
 /// The longest time between two heartbeats, in nanoseconds.
 const LONGEST_HEARTBEAT: u64 = SECOND;
 
+/// With fewer, the coordinator has told all of them itself before a first one could help.
+const TREE_ABOVE: u32 = 8;
+
 /// How a cluster is kept. Times are nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterSettings {
@@ -14,6 +17,8 @@ pub struct ClusterSettings {
     pub limits: Limits,
     /// Limits of a rollback's steps.
     pub rollback: RollbackLimits,
+    /// A job's steps go by the command tree where it is on more nodes than these.
+    pub tree_above: u32,
     /// The user, besides root, who may turn nodes out: the coordinator's own.
     pub operator: u32,
     /// Where agents reach this coordinator, HOST:PORT.
@@ -59,6 +64,7 @@ impl Default for ClusterSettings {
             grace: 10 * SECOND,
             limits: Limits::default(),
             rollback: RollbackLimits::default(),
+            tree_above: TREE_ABOVE,
             operator: 0,
             addresses: Vec::new(),
             jobs_folder: String::new(),

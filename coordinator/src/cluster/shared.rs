@@ -5,6 +5,7 @@ use super::event::{ClientId, ClusterAction};
 use super::members::Members;
 use super::secrets::Secrets;
 use super::settings::ClusterSettings;
+use command_tree::Root;
 use protocol::agent::{AgentCommand, CheckpointNumber};
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::Answer;
@@ -43,6 +44,10 @@ pub(super) struct Shared {
     pub(super) clients: BTreeMap<ClientId, Client>,
     /// Processes that count as load, by job and machine.
     pub(super) occupied: BTreeMap<String, BTreeMap<NodeName, u32>>,
+    /// Operations of the command tree.
+    pub(super) tree: Root,
+    /// Whether the tree is to be cleared before it is used again.
+    pub(super) tree_is_stale: bool,
     out: Vec<ClusterAction>,
     next_number: u64,
     hanging: BTreeMap<u64, Hanging>,
@@ -61,6 +66,8 @@ impl Shared {
             members: Members::default(),
             clients: BTreeMap::new(),
             occupied: BTreeMap::new(),
+            tree: Root::new(),
+            tree_is_stale: false,
             out: Vec::new(),
             next_number: 1,
             hanging: BTreeMap::new(),

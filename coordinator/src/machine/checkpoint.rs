@@ -7,6 +7,7 @@ use crate::settings::Limits;
 use protocol::agent::{
     AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ImageSummary, Step,
 };
+use protocol::cluster::tree::TreeSum;
 use protocol::control::{InFlight, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,7 +119,7 @@ fn tell(agents: &BTreeSet<AgentId>, command: &AgentCommand, out: &mut Vec<Action
     }
 }
 
-fn limit(limits: &Limits, step: Step) -> u64 {
+pub(super) fn limit(limits: &Limits, step: Step) -> u64 {
     match step {
         Step::Freeze => limits.freeze,
         Step::Drain => limits.drain,
@@ -187,14 +188,8 @@ impl JobMachine {
                     self.begin_if_waited_for(now, out);
                 }
             }
-            (Phase::Taking(taking), AgentEvent::Failed { checkpoint, step, reason, passing })
-                if taking.number == checkpoint =>
-            {
-                if passing && !taking.recorded && self.attempts < MOST_ATTEMPTS {
-                    self.try_again(now, reason, out);
-                } else {
-                    self.fail(now, step, reason, out);
-                }
+            (Phase::Taking(_), AgentEvent::Failed { checkpoint, step, reason, passing }) => {
+                self.one_failed(now, checkpoint, step, reason, passing, out);
             }
             (Phase::Taking(taking), AgentEvent::Progress { checkpoint, bytes })
                 // Only what moves is progress.
@@ -213,6 +208,52 @@ impl JobMachine {
             }
             _ => {}
         }
+    }
+
+    /// A step of the checkpoint in flight failed somewhere.
+    pub(super) fn one_failed(
+        &mut self,
+        now: Time,
+        checkpoint: CheckpointNumber,
+        step: Step,
+        reason: String,
+        passing: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let Phase::Taking(taking) = &self.phase else { return };
+        if taking.number != checkpoint {
+            return;
+        }
+        if passing && !taking.recorded && self.attempts < MOST_ATTEMPTS {
+            self.try_again(now, reason, out);
+        } else {
+            self.fail(now, step, reason, out);
+        }
+    }
+
+    /// All who were told the step have done it.
+    pub(super) fn all_answered(
+        &mut self,
+        now: Time,
+        checkpoint: CheckpointNumber,
+        step: Step,
+        sum: &TreeSum,
+        out: &mut Vec<Action>,
+    ) {
+        let Phase::Taking(taking) = &mut self.phase else { return };
+        if taking.number != checkpoint || taking.step != step || taking.awaited.is_empty() {
+            return;
+        }
+        taking.awaited.clear();
+        match step {
+            Step::Freeze => {
+                taking.processes = taking.processes.saturating_add(sum.processes);
+                taking.taken_at_ms = now.unix_ms;
+            }
+            Step::Resume => taking.pause_us = taking.pause_us.max(sum.pause_us),
+            _ => {}
+        }
+        self.next_step(now, out);
     }
 
     fn next_step(&mut self, now: Time, out: &mut Vec<Action>) {
@@ -302,10 +343,11 @@ impl JobMachine {
         let steps = taking.step_times(now);
         let Some(record) = taking.record else { return };
         let lasted = now.nanos.saturating_sub(taking.began.nanos);
-        let interval = self.settings.interval.after(record.pause_us.saturating_mul(1000), lasted);
-        if interval != self.interval {
-            self.interval = interval;
-            self.due = interval.map(|interval| now.nanos.saturating_add(interval));
+        let pause = record.pause_us.saturating_mul(1000);
+        if let Some(chosen) = self.settings.interval.choose(pause, lasted, self.departures) {
+            self.chosen = Some(chosen);
+            self.interval = Some(chosen.interval_ns);
+            self.due = Some(now.nanos.saturating_add(chosen.interval_ns));
         }
         let checkpoint = record.checkpoint;
         out.push(Action::Notify(Notice::Committed { record: record.clone(), steps }));
@@ -538,6 +580,14 @@ impl JobMachine {
                     if taking.agents.is_empty() {
                         self.fail(now, Step::Freeze, "no process is left".to_owned(), out);
                     } else if taking.awaited.is_empty() {
+                        self.next_step(now, out);
+                    }
+                }
+                // It is in the log: what its machine does not know of it yet, it is told when it next connects.
+                Step::Commit if taking.recorded => {
+                    taking.agents.remove(&agent);
+                    let awaited = taking.awaited.remove(&agent);
+                    if awaited && taking.awaited.is_empty() {
                         self.next_step(now, out);
                     }
                 }

@@ -1,9 +1,11 @@
 //! What only a job on a cluster needs: its agents are instances, which come and go, and which
 //! can't be reached at times.
 
+use super::checkpoint::limit;
 use super::{JobMachine, Life};
 use crate::event::{Action, Time};
-use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::agent::{AgentId, CheckpointNumber, Step};
+use protocol::cluster::tree::TreeSum;
 
 impl JobMachine {
     /// Goes on with a job that runs already, after the coordinator was started again. A checkpoint
@@ -30,7 +32,7 @@ impl JobMachine {
     /// An agent has no process of the job left, by the job's own doing.
     pub fn remove_agent(&mut self, now: Time, agent: AgentId) -> Vec<Action> {
         let mut out = Vec::new();
-        if self.agents.remove(&agent) && self.life == Life::Running {
+        if self.agents.remove(&agent) && matches!(self.life, Life::Running | Life::Ended(_)) {
             self.leave_checkpoint(now, agent, &mut out);
         }
         out
@@ -74,6 +76,33 @@ impl JobMachine {
     /// The image of an agent is durable in so many places.
     pub fn copied(&mut self, agent: AgentId, checkpoint: CheckpointNumber, copies: u32) {
         self.note_copies(agent, checkpoint, copies);
+    }
+
+    /// All agents that were told a step of a checkpoint have answered, or one has failed: why, and whether
+    /// that passes.
+    pub fn answered_together(
+        &mut self,
+        now: Time,
+        checkpoint: CheckpointNumber,
+        step: Step,
+        result: Result<TreeSum, (String, bool)>,
+    ) -> Vec<Action> {
+        let mut out = Vec::new();
+        if self.life != Life::Over {
+            match result {
+                Ok(sum) => self.all_answered(now, checkpoint, step, &sum, &mut out),
+                Err((reason, passing)) => {
+                    self.one_failed(now, checkpoint, step, reason, passing, &mut out);
+                }
+            }
+        }
+        out
+    }
+
+    /// How long a step may take, in nanoseconds.
+    #[must_use]
+    pub fn limit(&self, step: Step) -> u64 {
+        limit(&self.settings.limits, step)
     }
 
     /// An agent can't be reached for the moment. A checkpoint for which the job stands still is

@@ -10,7 +10,7 @@ mod instances;
 
 use crate::event::{Action, Event, Notice, Outcome, Ticket, Time};
 use crate::history::{Entry, History};
-use crate::settings::Settings;
+use crate::settings::{Chosen, Departures, Settings};
 use checkpoint::Phase;
 use ending::Ending;
 use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
@@ -47,6 +47,9 @@ pub struct JobMachine {
     /// Callers who came too late for the one in flight, and wait for the next.
     waiting: Vec<Waiter>,
     interval: Option<u64>,
+    /// Why it is that, where this machine has chosen it.
+    chosen: Option<Chosen>,
+    departures: Departures,
     due: Option<u64>,
     /// No checkpoint is begun for the moment.
     held: bool,
@@ -93,6 +96,8 @@ impl JobMachine {
             joined: Vec::new(),
             waiting: Vec::new(),
             interval: settings.interval.first(),
+            chosen: None,
+            departures: Departures::default(),
             due: None,
             held: false,
             park: false,
@@ -165,6 +170,17 @@ impl JobMachine {
     #[must_use]
     pub fn interval_s(&self) -> u64 {
         self.interval.map_or(0, |interval| interval.div_ceil(1_000_000_000))
+    }
+
+    /// Why the interval is what it is, where it was chosen from what was measured.
+    #[must_use]
+    pub fn chosen(&self) -> Option<Chosen> {
+        self.chosen
+    }
+
+    /// Tells what is known of departures, before a checkpoint.
+    pub fn note_departures(&mut self, departures: Departures) {
+        self.departures = departures;
     }
 
     /// Whether the job is being ended.

@@ -29,6 +29,7 @@ mod gate;
 mod job_logs;
 mod local;
 mod replication;
+mod sealing;
 pub mod succession;
 
 use crate::cluster::entry::{ClusterEntry, FORMAT};
@@ -47,8 +48,9 @@ use nix::ifaddrs::getifaddrs;
 use protocol::cluster::Term;
 use protocol::cluster::replica::ReplicaNote;
 use protocol::service::Service;
-use protocol::transport::{Acceptor, Role, Successor, TransportError};
+use protocol::transport::{Acceptor, Role, Sealer, Successor, TransportError};
 use replication::{Replication, Source};
+use sealing::TreeSealer;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -70,6 +72,9 @@ pub const DEFAULT_GRACE: f64 = 10.0;
 
 /// The least grace time, in seconds: several heartbeats have to fit in.
 pub const LEAST_GRACE: f64 = 0.5;
+
+/// In the environment: see [`ClusterSettings::tree_above`].
+const TREE_ABOVE: &str = "CKPTD_TREE_ABOVE";
 
 /// Reports that may wait for the loop.
 const MAX_INCOMING: usize = 1024;
@@ -253,6 +258,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let settings = ClusterSettings {
         grace: Duration::from_secs_f64(grace).as_nanos() as u64,
         operator,
+        tree_above: tree_above()?,
         addresses: addresses.clone(),
         jobs_folder: jobs.to_string_lossy().into_owned(),
         ..ClusterSettings::default()
@@ -280,6 +286,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let register = Arc::clone(&admission);
     let driver =
         Driver::new(machine, journal, logs, register, operator, clock, replication, absent);
+    let driver = driver.sealing(TreeSealer::new(Sealer::new(&credentials)?));
     let successor = Successor::new(&credentials, own.clone())?;
     let tasks = [
         tokio::spawn(gate::listen(listener, acceptor, admission, own, sender.clone())),
@@ -335,6 +342,17 @@ fn check_grace(grace: f64) -> Result<(), ServeError> {
     Err(ServeError::Usage(format!(
         "the grace time must be between {LEAST_GRACE} and 86400 seconds"
     )))
+}
+
+/// On how many nodes a job may be before its steps go by the command tree, where the environment says so:
+/// for tests, whose clusters are small.
+fn tree_above() -> Result<u32, ServeError> {
+    match std::env::var(TREE_ABOVE) {
+        Ok(text) => text
+            .parse()
+            .map_err(|_| ServeError::Usage(format!("{TREE_ABOVE} must be a number of nodes"))),
+        Err(_) => Ok(ClusterSettings::default().tree_above),
+    }
 }
 
 /// Makes the folder and takes its lock, which goes with the process, however that ends.

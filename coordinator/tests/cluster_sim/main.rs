@@ -75,7 +75,7 @@ fn every_history_ends_well() {
     eprintln!(
         "{seeds} histories: {} commits, {} rollbacks, {} moves for leavers and {} for newcomers, \
          {} farewells, {} restarts, {} recoveries, {} machines of a coordinator lost, {} lacking \
-         output, {} given up, {} came to rest",
+         output, {} given up, {} came to rest, {} steps by the tree, {} of them failed",
         sum(|run| run.commits),
         sum(|run| run.rollbacks),
         sum(|run| run.leaves),
@@ -87,6 +87,8 @@ fn every_history_ends_well() {
         sum(|run| run.lacking),
         sum(|run| run.given_up),
         sum(|run| run.rests),
+        sum(|run| run.by_tree),
+        sum(|run| run.tree_failed),
     );
     assert!(
         failed.is_empty(),
@@ -97,6 +99,8 @@ fn every_history_ends_well() {
     // A simulation in which nothing happens proves nothing.
     assert!(sum(|run| run.rollbacks) > seeds / 2);
     assert!(sum(|run| run.commits) > seeds);
+    assert!(sum(|run| run.by_tree) > seeds);
+    assert!(sum(|run| run.tree_failed) > seeds / 20);
     assert!(sum(|run| run.rests) > seeds / 50);
     assert!(sum(|run| run.lost) > seeds / 10);
     assert!(sum(|run| run.lacking) <= seeds / 50);

@@ -17,6 +17,7 @@ use protocol::launch::{LaunchSpec, StreamKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::random::Random;
+use crate::world::tree::Part;
 
 /// Job, instance, checkpoint.
 pub type ImageName = (String, AgentId, CheckpointNumber);
@@ -140,6 +141,9 @@ pub struct Node {
     pub copy: Option<Copy>,
     /// Told by a new agent about instances that it took over.
     pub adopted: BTreeSet<InstanceKey>,
+    pub tree: Part,
+    /// The newest checkpoint of each job that the coordinator told this machine to give up.
+    pub given_up: BTreeMap<String, CheckpointNumber>,
 }
 
 /// What an agent wants done.
@@ -166,6 +170,8 @@ pub fn launch_spec() -> LaunchSpec {
 impl Node {
     pub fn new(name: NodeName, index: u8) -> Self {
         Self {
+            tree: Part::new(name.clone()),
+            given_up: BTreeMap::new(),
             name,
             index,
             up: true,
@@ -249,10 +255,16 @@ impl Node {
         self.lease_until = 0;
     }
 
+    /// Its next agent knows nothing of what this one was told.
+    pub fn begin_anew(&mut self) {
+        self.life += 1;
+        self.tree = Part::new(self.name.clone());
+    }
+
     /// The agent dies; what it traced and copied is let go or lost.
     pub fn kill_agent(&mut self) {
         self.agent = false;
-        self.life += 1;
+        self.begin_anew();
         self.leaves = false;
         self.connection = None;
         self.welcomed = false;
@@ -602,6 +614,9 @@ impl Node {
             | ToAgent::Replica(_)
             | ToAgent::Mark { .. }
             | ToAgent::Peers { .. }
+            | ToAgent::PeersChanged { .. }
+            | ToAgent::Tree(_)
+            | ToAgent::TreeReset(_)
             | ToAgent::Input { .. }
             | ToAgent::Resize { .. }
             | ToAgent::Client { .. } => {}

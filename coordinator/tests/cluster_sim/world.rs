@@ -1,6 +1,8 @@
 //! The simulated world: a clock, a network, machines, a disk for the coordinator, faults; and the
 //! judge of what the coordinator makes of it.
 
+pub mod tree;
+
 use crate::node::{Copy, Life, Node, Out, launch_spec, written};
 use crate::random::Random;
 use base64::Engine;
@@ -17,6 +19,7 @@ use protocol::cluster::client::{Answer, Ask, LogPlace, RestartRequest, RunReques
 use protocol::cluster::settings::{Daemons, Interval, JobSettings};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use tree::{Packet, Wire};
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
@@ -52,6 +55,20 @@ enum Happening {
     },
     Progress,
     Clock,
+    /// Something arrives at an end of a connection of the command tree.
+    Wire {
+        wire: usize,
+        end: usize,
+        packet: Packet,
+    },
+    WireBroken {
+        wire: usize,
+        end: usize,
+    },
+    TreeClock {
+        node: usize,
+        life: u64,
+    },
     Fault,
     Heal {
         node: usize,
@@ -84,6 +101,9 @@ pub struct Outcome {
     pub lacking: u32,
     pub given_up: u32,
     pub superseded: u32,
+    /// Steps that went by the command tree, and those of them that failed.
+    pub by_tree: u32,
+    pub tree_failed: u32,
     pub farewells: u32,
     pub leaves: u32,
     pub joins: u32,
@@ -111,6 +131,9 @@ pub struct World {
     log_works: bool,
     job_logs: BTreeMap<String, Vec<u8>>,
     nodes: Vec<Node>,
+    wires: Vec<Wire>,
+    /// The coordinator's clock on the wall when all began, in milliseconds.
+    wall: u64,
     cut: Vec<bool>,
     held_back: Vec<Vec<Happening>>,
     last_to_node: Vec<u64>,
@@ -169,7 +192,10 @@ impl World {
                 Node::new(name, u8::try_from(index + 1).unwrap())
             })
             .collect();
-        let settings = ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() };
+        // Every other history uses the command tree for whatever it can.
+        let tree_above = if seed % 2 == 0 { 0 } else { 8 };
+        let settings =
+            ClusterSettings { grace: 3 * SECOND, tree_above, ..ClusterSettings::default() };
         let machine = ClusterMachine::new(settings.clone(), Self::secrets(seed));
         let target = 20 + random.below(100);
         let fallback = random.chance(250);
@@ -197,6 +223,8 @@ impl World {
             last_to_coordinator: vec![0; count],
             next_connection: 1,
             nodes,
+            wires: Vec::new(),
+            wall: 1_000_000,
             settings,
             client: 0,
             job: None,
@@ -242,7 +270,7 @@ impl World {
     }
 
     fn time(&self) -> Time {
-        Time { nanos: self.now, unix_ms: 1_000_000 + self.now / MILLI }
+        Time { nanos: self.now, unix_ms: self.wall + self.now / MILLI }
     }
 
     fn at(&mut self, when: u64, happening: Happening) {
@@ -353,6 +381,9 @@ impl World {
                 }
             }
             Happening::Fault => self.fault(),
+            Happening::Wire { wire, end, packet } => self.arrives(wire, end, packet),
+            Happening::WireBroken { wire, end } => self.wire_broken(wire, end),
+            Happening::TreeClock { node, life } => self.tree_clock(node, life),
             Happening::Heal { node, reset } => self.heal(node, reset),
             Happening::Reboot { node } => {
                 if !self.nodes[node].up {
@@ -388,6 +419,9 @@ impl World {
     // The network.
 
     fn send(&mut self, node: usize, message: FromAgent, body: Vec<u8>) {
+        if self.tells_tree(node, &message) {
+            return;
+        }
         let Some(connection) = self.nodes[node].connection else { return };
         if !self.nodes[node].welcomed && !matches!(message, FromAgent::Hello { .. }) {
             // Nothing is said between Hello and Welcome.
@@ -488,8 +522,10 @@ impl World {
             ToAgent::Go { key, links, .. } => self.judge_go(key, links),
             ToAgent::Keep { images, .. } => self.judge_keep(images),
             ToAgent::Launch(order) => self.judge_alone(order.key.epoch),
+            ToAgent::Instance { key, command } => self.judge_step(node, key, command),
             _ => {}
         }
+        self.tree_told(node, &message);
         let reach: Vec<(NodeName, bool)> = self
             .nodes
             .iter()
@@ -544,7 +580,7 @@ impl World {
             // Somebody starts it again later, at times with another disk.
             self.nodes[node].left = false;
             self.nodes[node].leaves = false;
-            self.nodes[node].life += 1;
+            self.nodes[node].begin_anew();
             self.nodes[node].instances.clear();
             if others_stay && self.random.chance(300) {
                 self.nodes[node].disk.clear();
@@ -586,6 +622,7 @@ impl World {
 
     /// Everything of a job that is complete goes on.
     fn progress(&mut self) {
+        self.wear_wires();
         let now = self.now;
         let mut going: BTreeMap<u64, Vec<(usize, protocol::cluster::InstanceKey)>> =
             BTreeMap::new();
@@ -853,6 +890,8 @@ impl World {
             self.nodes[node].connection = None;
             self.nodes[node].welcomed = false;
             self.nodes[node].sent_at.clear();
+            // One whose number the log could not take is not known to the next coordinator.
+            self.nodes[node].given_up.clear();
             self.held_back[node].clear();
             self.later(10, 300, Happening::Reconnect { node });
         }
@@ -954,6 +993,8 @@ impl World {
             );
         }
         self.machine_lost = false;
+        // Another machine's clock.
+        self.wall = 900_000 + self.random.below(200_000);
         self.job_logs = copy.output;
         self.log = copy.log;
         self.relearn();
@@ -1415,6 +1456,7 @@ impl World {
     }
 
     fn judge_end(&mut self) {
+        self.judge_peers();
         let expected = ExitKind::Exited(self.status);
         let over = self.over;
         assert_eq!(over, Some(expected), "{}", self.describe());

@@ -103,5 +103,11 @@ fn commit_record(meta: serde_json::Value, checkpoint: u64) -> Result<CommitRecor
         return Err("the record of its commit is that of another checkpoint".to_owned());
     }
     let agents = vec![AgentId::EMBEDDED];
-    Ok(CommitRecord { restored_from: None, copies: 1, degraded: false, agents, ..record })
+    Ok(CommitRecord {
+        restored_from: None,
+        copies: 1,
+        degraded: false,
+        agents: agents.into(),
+        ..record
+    })
 }

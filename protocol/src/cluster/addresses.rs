@@ -65,4 +65,7 @@ pub struct KnownListener {
     pub actual: SocketAddr,
     /// It takes no connections by IPv4.
     pub v6_only: bool,
+    /// It is known by the machine's own addresses.
+    #[serde(default)]
+    pub plain: bool,
 }

@@ -5,8 +5,10 @@ use super::addresses::AddressBook;
 use super::image::ImageFacts;
 use super::replica::{ReplicaOrder, ReplicaReport};
 use super::succession::Followed;
+use super::tree::{TreeAnswer, TreeCall, TreeMark};
 use super::{Epoch, InstanceKey, NodeName, Term};
 use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ExitKind};
+use crate::compact::{KeptImages, Shared};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -181,6 +183,9 @@ pub struct MovedListener {
     /// It is of AF_INET6 with IPV6_V6ONLY.
     #[serde(default)]
     pub v6_only: bool,
+    /// It was bound by a process that has seen the machine's own addresses, and is known by them.
+    #[serde(default)]
+    pub plain: bool,
 }
 
 /// A user by whose order a job runs.
@@ -312,7 +317,14 @@ pub enum ToAgent {
     /// All members that are there.
     Peers {
         /// They.
-        peers: Vec<Peer>,
+        peers: Shared<Vec<Peer>>,
+    },
+    /// Members have come, or are to be reached elsewhere, or have gone.
+    PeersChanged {
+        /// Those who are there.
+        there: Vec<Peer>,
+        /// Those who are not there any more.
+        gone: Vec<NodeName>,
     },
     /// Start an instance. Answer: [`FromAgent::Launched`] or [`FromAgent::NotMade`].
     Launch(Box<LaunchOrder>),
@@ -323,6 +335,10 @@ pub enum ToAgent {
         /// The command.
         command: AgentCommand,
     },
+    /// A step for the instances of this node and of others, which it calls. Answer: [`FromAgent::Tree`].
+    Tree(Box<TreeCall>),
+    /// A new generation of the command tree begins.
+    TreeReset(TreeMark),
     /// Read the console until it is empty, with the job standing still. Answer: any number of
     /// [`FromAgent::Console`], then [`FromAgent::Drained`].
     Drain {
@@ -404,7 +420,7 @@ pub enum ToAgent {
         /// The job.
         job: String,
         /// Checkpoints by instance.
-        images: BTreeMap<AgentId, Vec<CheckpointNumber>>,
+        images: KeptImages,
     },
     /// What was called for by [`FromAgent::Shell`]: it runs.
     ShellRuns {
@@ -511,6 +527,8 @@ pub enum FromAgent {
         /// The event.
         event: AgentEvent,
     },
+    /// The answer of all whom this node was to call, and of itself.
+    Tree(TreeAnswer),
     /// The instance runs.
     Launched {
         /// Which.
@@ -696,7 +714,7 @@ mod tests {
     /// its content aside as text.
     #[test]
     fn numbers_as_keys_survive_the_way() {
-        let images = BTreeMap::from([(AgentId(7), vec![1, 2])]);
+        let images = BTreeMap::from([(AgentId(7), vec![1, 2])]).into();
         let message = ToAgent::Keep { job: "a-1".into(), images };
         let text = serde_json::to_string(&message).unwrap();
         assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);

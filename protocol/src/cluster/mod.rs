@@ -1,5 +1,5 @@
 //! The conversations of a cluster. Over TLS: coordinator and agent ([`agent`]), agent and agent
-//! ([`peer`]), a coordinator that carries on for a lost one and agent ([`succession`]). Over a local Unix socket: a command and the cluster, through the local agent or
+//! ([`peer`], [`tree`]), a coordinator that carries on for a lost one and agent ([`succession`]). Over a local Unix socket: a command and the cluster, through the local agent or
 //! the coordinator itself ([`client`]).
 
 pub mod addresses;
@@ -11,6 +11,7 @@ pub mod peer;
 pub mod replica;
 pub mod settings;
 pub mod succession;
+pub mod tree;
 
 use crate::agent::AgentId;
 use serde::{Deserialize, Serialize};

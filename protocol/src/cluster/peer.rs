@@ -2,6 +2,7 @@
 
 use super::InstanceKey;
 use super::agent::RelaySide;
+use super::tree::TreeMessage;
 use crate::agent::{AgentId, CheckpointNumber, CommitRecord};
 use serde::{Deserialize, Serialize};
 
@@ -145,4 +146,6 @@ pub enum PeerMessage {
         /// Bytes received in all.
         received: u64,
     },
+    /// Of the command tree: from the first one on the connection serves nothing else.
+    Tree(Box<TreeMessage>),
 }

@@ -64,6 +64,10 @@ impl Credentials {
         Fingerprint::of(&self.certificate)
     }
 
+    pub(super) fn key(&self) -> PrivateKeyDer<'static> {
+        self.key.clone_key()
+    }
+
     pub(super) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
@@ -91,7 +95,7 @@ impl Credentials {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 

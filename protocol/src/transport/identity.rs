@@ -6,7 +6,7 @@ use super::greeting::MAX_GREETING;
 use super::verify::{Pinned, identify};
 use super::{
     Connection, Credentials, Fingerprint, Greeting, Holder, RefusalKind, Reply, Role, Token,
-    TransportError,
+    TransportError, Trust,
 };
 use crate::cluster::agent::{FromAgent, ToAgent};
 use crate::cluster::peer::PeerMessage;
@@ -147,6 +147,12 @@ impl Identity {
             Holder::Stranger { reason, .. } => return Err(TransportError::Unfit(reason)),
         };
         Self::with_credentials(name, credentials, joined)
+    }
+
+    /// By what it knows words of the coordinator that others pass on.
+    #[must_use]
+    pub fn trust(&self) -> Trust {
+        Trust::in_authority(self.credentials.authority().clone())
     }
 
     /// Uses a token, and keeps what it gives in the folder.

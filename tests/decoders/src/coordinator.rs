@@ -1,6 +1,8 @@
 //! The coordinator: its log, and the agents' and clients' messages as far as they get.
 
+use crate::messages;
 use crate::random::Random;
+use crate::room;
 use crate::sample::samples;
 use coordinator::cluster::{
     ClientId, ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine, ClusterSettings, Now,
@@ -26,7 +28,7 @@ fn secrets() -> Box<SeededSecrets> {
 /// Reads a cluster's log and a job's, as files; and carries on from entries that are in no file, so that
 /// a checksum doesn't hide what they say.
 pub fn log(bytes: &[u8]) {
-    let Ok(folder) = tempfile::tempdir() else { return };
+    let Ok(folder) = room() else { return };
     let path = folder.path().join("cluster.log");
     if fs::write(&path, bytes).is_ok() {
         let _ = job_log::read(&path, "a");
@@ -138,7 +140,7 @@ pub fn machine(bytes: &[u8]) {
 
 /// Conversations, each begun by both nodes' hellos.
 pub fn machine_seeds(random: &mut Random) -> Vec<Vec<u8>> {
-    let asks: Vec<String> = samples::<Ask>(random).iter().map(ToString::to_string).collect();
+    let asks: Vec<String> = messages::asks(random).iter().map(ToString::to_string).collect();
     let all: Vec<String> = samples::<FromAgent>(random).iter().map(ToString::to_string).collect();
     let starts = |word: &str| {
         let start = format!("{{\"{word}\"");

@@ -1,5 +1,5 @@
 //! Everything that reads bytes which others have written, as functions of bytes, with valid samples
-//! to begin from. The fuzz targets in `fuzz/` call them, and so does a bounded test of this crate.
+//! to begin from. The fuzz targets in `tests/fuzz/` call them, and so does a bounded test of this crate.
 //!
 //! A decoder may refuse; it may not panic, nor take memory out of proportion to what it was given.
 
@@ -43,4 +43,9 @@ pub const TARGETS: [Target; 10] = [
 #[must_use]
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|target| target.name == name)
+}
+
+/// An empty folder, in memory where there is such a place.
+fn room() -> std::io::Result<tempfile::TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }

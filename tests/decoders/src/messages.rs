@@ -1,12 +1,13 @@
 //! The messages of a cluster, and those between a command and what runs a job.
 
 use crate::random::Random;
-use crate::sample::samples;
+use crate::sample::{samples, samples_with};
 use bytes::BytesMut;
 use ckpt_agent::engine::split::standin;
+use protocol::agent::CommitRecord;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, ToAgent};
-use protocol::cluster::client::{Answer, Ask, MAX_ANSWER, MAX_ASK};
+use protocol::cluster::client::{Answer, Ask, MAX_ANSWER, MAX_ASK, RestartRequest, RunRequest};
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::succession::{FromSuccessor, ToSuccessor};
 use protocol::control;
@@ -80,10 +81,23 @@ fn said<R: DeserializeOwned + Serialize>(line: &str, limit: usize) {
     }
 }
 
+/// What clients say.
+pub fn asks(random: &mut Random) -> Vec<serde_json::Value> {
+    let run = samples::<RunRequest>(random).pop().unwrap_or_default();
+    let restart = samples::<RestartRequest>(random).pop().unwrap_or_default();
+    samples_with::<Ask>(&[("run", run), ("restart", restart)], random)
+}
+
+fn answers(random: &mut Random) -> Vec<serde_json::Value> {
+    let record = samples::<CommitRecord>(random).pop().unwrap_or_default();
+    let fields = [("committed", serde_json::json!({ "record": record }))];
+    samples_with::<Answer>(&fields, random)
+}
+
 /// Lines of every message.
 pub fn line_seeds(random: &mut Random) -> Vec<Vec<u8>> {
-    let mut values = samples::<Ask>(random);
-    values.extend(samples::<Answer>(random));
+    let mut values = asks(random);
+    values.extend(answers(random));
     values.extend(samples::<control::Greeting>(random));
     values.extend(samples::<control::Reply>(random));
     values.extend(samples::<LaunchSpec>(random));

@@ -63,6 +63,19 @@ pub fn variants<T: DeserializeOwned>() -> Vec<String> {
 /// Where a variant can't be made: then a text that it wants must be added above.
 #[must_use]
 pub fn samples<T: DeserializeOwned + Serialize>(random: &mut Random) -> Vec<Value> {
+    samples_with::<T>(&[], random)
+}
+
+/// The same, with the fields of some variants: in an enum with its tag inside, large ones are not found by
+/// what is said about them, since it is not said where.
+///
+/// # Panics
+/// As [`samples`].
+#[must_use]
+pub fn samples_with<T: DeserializeOwned + Serialize>(
+    fields: &[(&str, Value)],
+    random: &mut Random,
+) -> Vec<Value> {
     let names = variants::<T>();
     if names.is_empty() {
         return (0..4).filter_map(|_| sample::<T>(&Value::Null, random)).collect();
@@ -72,7 +85,12 @@ pub fn samples<T: DeserializeOwned + Serialize>(random: &mut Random) -> Vec<Valu
     let mut lacking = BTreeSet::new();
     for name in names {
         let starts = match &tag {
-            Some(tag) => vec![json!({ tag: name })],
+            Some(tag) => {
+                let known = fields.iter().find(|(variant, _)| *variant == name);
+                let mut start = known.map_or_else(|| json!({}), |(_, fields)| fields.clone());
+                start[tag] = json!(name);
+                vec![start]
+            }
             None => vec![json!(name), json!({ &name: null })],
         };
         let before = made.len();
@@ -260,6 +278,9 @@ fn mend(value: &mut Value, complaint: &Complaint, random: &mut Random) {
 
 /// What kind of value was found that should be another.
 fn meant(text: &str) -> Option<fn(&Value) -> bool> {
+    if text.contains("unit variant, expected") {
+        return Some(Value::is_string);
+    }
     let found = text.strip_prefix("invalid type: ").or(text.strip_prefix("invalid value: "))?;
     Some(match found.split([' ', ',']).next()? {
         "null" | "unit" | "Option" => Value::is_null,
@@ -304,9 +325,11 @@ fn wanted(text: &str, random: &mut Random) -> Option<Value> {
         if random.once_in(3) { json!([]) } else { json!([null]) }
     } else if has("a map") {
         if random.once_in(3) { json!({}) } else { json!({ *random.pick(&TEXTS)?: null }) }
+    } else if has("internally tagged") {
+        json!({})
     } else if has("variant identifier") || has("enum") {
         json!("?")
-    } else if has("struct") || has("internally tagged") {
+    } else if has("struct") {
         json!({})
     } else if has("unit") {
         Value::Null

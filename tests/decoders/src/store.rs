@@ -1,6 +1,7 @@
 //! Images on the disk, and archives from outside.
 
 use crate::random::Random;
+use crate::room;
 use crate::sample::samples;
 use ckpt_agent::engine::graph::{Graph, ProcessImage};
 use ckpt_agent::engine::split::{Holdings, PartOrder, plan, units};
@@ -16,7 +17,7 @@ const MAGIC: &str = "ckptd checkpoint 1\n";
 
 /// Reads a commit mark: as it is, and with the checksum that it should have.
 pub fn mark(bytes: &[u8]) {
-    let Ok(job) = tempfile::tempdir() else { return };
+    let Ok(job) = room() else { return };
     let folder = job.path().join("checkpoints").join(NUMBER.to_string());
     if fs::create_dir_all(&folder).is_err() {
         return;
@@ -49,7 +50,7 @@ pub fn image(bytes: &[u8]) {
     if let Ok((graph, processes)) = serde_json::from_slice::<(Graph, Vec<ProcessImage>)>(index) {
         placed(&graph, &processes);
     }
-    let Ok(job) = tempfile::tempdir() else { return };
+    let Ok(job) = room() else { return };
     let _ = checked(job.path(), index, pack);
 }
 
@@ -101,7 +102,7 @@ fn checked(job: &Path, index: &[u8], pack: &[u8]) -> Option<()> {
 /// Graphs, processes, and lists of chunks with their pack.
 pub fn image_seeds(random: &mut Random) -> Vec<Vec<u8>> {
     let mut indexes = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..2 {
         let processes = samples::<ProcessImage>(random);
         for graph in samples::<Graph>(random) {
             indexes.push(json!([graph, processes]));
@@ -113,7 +114,7 @@ pub fn image_seeds(random: &mut Random) -> Vec<Vec<u8>> {
     };
     let mut seeds: Vec<Vec<u8>> =
         indexes.iter().map(|index| joined(index.to_string().as_bytes(), &[])).collect();
-    if let Ok(job) = tempfile::tempdir() {
+    if let Ok(job) = room() {
         if let Some((index, pack)) = written(job.path()) {
             let index = String::from_utf8_lossy(&index.1).replace(&index.0, "000000000000002a");
             seeds.push(joined(index.as_bytes(), &pack));
@@ -122,8 +123,11 @@ pub fn image_seeds(random: &mut Random) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A small checkpoint: its pack's name, its index, its pack.
-fn written(job: &Path) -> Option<((String, Vec<u8>), Vec<u8>)> {
+/// A pack's name, an index, and the pack.
+type Written = ((String, Vec<u8>), Vec<u8>);
+
+/// A small checkpoint.
+fn written(job: &Path) -> Option<Written> {
     let writer = CheckpointWriter::create(job, NUMBER).ok()?;
     for tag in 0..3 {
         let mut bytes = vec![0; 4096];
@@ -149,7 +153,7 @@ pub fn archive(bytes: &[u8]) {
 }
 
 fn unpack(bytes: &[u8]) {
-    let Ok(folder) = tempfile::tempdir() else { return };
+    let Ok(folder) = room() else { return };
     let target = folder.path().join("job");
     if fs::create_dir(&target).is_err() {
         return;
@@ -170,7 +174,7 @@ fn zstd_of(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 /// An archive, compressed and not.
 pub fn archive_seeds(_: &mut Random) -> Vec<Vec<u8>> {
     let make = || {
-        let job = tempfile::tempdir().ok()?;
+        let job = room().ok()?;
         written(job.path())?;
         fs::write(job.path().join("log"), b"the output so far").ok()?;
         let log = File::open(job.path().join("log")).ok()?;

@@ -2,6 +2,7 @@
 
 pub mod chart;
 pub mod cluster;
+pub mod coordinator;
 pub mod engine;
 pub mod figure;
 pub mod host;

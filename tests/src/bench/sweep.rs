@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::figure::{Figure, Sense, Series, median};
 use super::host::{Origin, Ticks, now};
 use super::kept::Kept;
-use super::splits::{GRACE, answer, calibrate, open_gate, solution, start, told, unix_ms};
+use super::splits::{GRACE, HEAD, answer, calibrate, open_gate, solution, start, told, unix_ms};
 use super::svg::{Anchor, Picture, Tone, step};
 use crate::cluster::ckptd::Setup;
 use crate::cluster::suite::Stage;
@@ -197,7 +197,7 @@ fn one(
         let core = (number - 1 + cluster) as u32 % cores;
         (number, Share { cores: CORES, core: Some(core), first: true })
     };
-    let spec = Spec { shares: (1..=3).map(share).collect(), ..Spec::new(3) };
+    let spec = Spec { shares: (1..=3).map(share).chain([(0, HEAD)]).collect(), ..Spec::new(3) };
     let setup = Setup { spec, grace: GRACE, slots: RANKS / 3, speed: None, ..Setup::new(3) };
     let ckptd = stage.cluster_of(setup)?;
     let (rounds, meet) = (rounds.to_string(), RANKS.to_string());
@@ -243,7 +243,7 @@ fn one(
 /// Both lines over the intervals.
 #[must_use]
 pub fn draw(measured: &Measured, origin: &Origin) -> String {
-    const WIDTH: f64 = 860.0;
+    const WIDTH: f64 = 960.0;
     const HEIGHT: f64 = 420.0;
     const LEFT: f64 = 70.0;
     const TOP: f64 = 116.0;
@@ -326,8 +326,7 @@ mod tests {
             lost_at,
             ..Run::default()
         };
-        let mut measured = Measured::default();
-        measured.runs = vec![
+        let runs = vec![
             run("0", 100.0, None),
             run("0", 102.0, None),
             run("2", 120.0, None),
@@ -335,6 +334,7 @@ mod tests {
             run("10", 104.0, None),
             run("10", 125.0, Some(55.0)),
         ];
+        let mut measured = Measured { runs, ..Measured::default() };
         assert!(measured.figures().is_empty(), "without auto there is nothing to compare");
         measured.runs.push(run("auto", 126.0, Some(50.0)));
         let figures = measured.figures();

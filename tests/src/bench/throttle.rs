@@ -226,7 +226,7 @@ fn throttle(stage: &Stage, times: &Times, rounds: u64) -> Result<Run, Failure> {
 /// Each run beside what was possible.
 #[must_use]
 pub fn draw(measured: &Measured, origin: &Origin) -> String {
-    const WIDTH: f64 = 860.0;
+    const WIDTH: f64 = 960.0;
     const LEFT: f64 = 190.0;
     const ROW: f64 = 36.0;
     const TOP: f64 = 112.0;

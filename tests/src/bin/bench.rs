@@ -8,7 +8,9 @@ use ckptd_tests::bench::host::{machine, now};
 use ckptd_tests::bench::kept::Kept;
 use ckptd_tests::bench::report::{self, Results};
 use ckptd_tests::bench::subject::Setting;
-use ckptd_tests::bench::{chart, cluster, engine, moving, splits, sweep, throttle, timeline};
+use ckptd_tests::bench::{
+    chart, cluster, coordinator, engine, moving, splits, sweep, throttle, timeline,
+};
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
 use clap::{Parser, Subcommand};
@@ -69,6 +71,14 @@ enum What {
         #[arg(long)]
         save: bool,
     },
+    /// Time and memory of the coordinator's state machine, by the number of agents
+    Coordinator {
+        /// No more than 1,000 agents
+        #[arg(long)]
+        quick: bool,
+        /// Numbers of agents (10, 100, 1000 and 10000 by default)
+        agents: Vec<usize>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -78,6 +88,7 @@ fn main() -> ExitCode {
         What::Nqueens { quick, only, fresh } => run_nqueens(quick, &only, fresh),
         What::Intervals { quick, fresh } => run_intervals(quick, fresh),
         What::Report { save } => write_report(save),
+        What::Coordinator { quick, agents } => run_coordinator(quick, agents),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -258,5 +269,24 @@ fn write_report(save: bool) -> Result<bool, Box<dyn std::error::Error>> {
         let saved = report::save(&target, &folder)?;
         println!("copied to {}: {}", folder.display(), saved.join(", "));
     }
+    Ok(true)
+}
+
+fn run_coordinator(quick: bool, agents: Vec<usize>) -> Result<bool, Box<dyn std::error::Error>> {
+    let (repository, target) = folders()?;
+    let agents = match agents.as_slice() {
+        [] if quick => coordinator::USUAL[..3].to_vec(),
+        [] => coordinator::USUAL.to_vec(),
+        _ => agents,
+    };
+    println!("medians of 3; {}\n", machine());
+    print!("{}", coordinator::heading());
+    let program = repository.join("target/release/examples/scale");
+    let scales = coordinator::measure(&program, &agents, |scale| print!("{}", scale.text()))?;
+    let json = serde_json::json!({ "machine": machine(), "quick": quick, "scales": scales });
+    std::fs::write(target.join("coordinator.json"), serde_json::to_string_pretty(&json)? + "\n")?;
+    let svg = coordinator::draw("ckptd: the coordinator", &scales);
+    std::fs::write(target.join("coordinator.svg"), svg)?;
+    println!("\nwritten to {}", target.join("coordinator.{json,svg}").display());
     Ok(true)
 }

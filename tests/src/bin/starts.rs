@@ -68,7 +68,8 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         let ckptd = stage.cluster(3)?;
         let restarted = sweep("cluster, restarted", &moments, |after| restart_at(&ckptd, after));
         drop(ckptd);
-        let lost = sweep("cluster, a node lost", &moments, |after| lose_at(&stage.cluster(3)?, after));
+        let lost =
+            sweep("cluster, a node lost", &moments, |after| lose_at(&stage.cluster(3)?, after));
         restarted + lost
     } else {
         let program = workspace.programs.join("nqueens");

@@ -31,6 +31,9 @@ pub struct Setup {
     pub slots: u32,
     /// How many nodes have an agent, from node1 on.
     pub agents: usize,
+    /// On more nodes than these a job's checkpoints go by the command tree; None: as usual. $CKPTD_TREE_ABOVE
+    /// says it for all cases.
+    pub tree_above: Option<u32>,
     /// The speed that all agents are told; None: each measures its own. What is tested is what follows from
     /// speeds, not how busy this machine is while they are measured.
     pub speed: Option<&'static str>,
@@ -47,6 +50,7 @@ impl Setup {
             slots: 2,
             agents: nodes,
             faults: false,
+            tree_above: std::env::var("CKPTD_TREE_ABOVE").ok().and_then(|text| text.parse().ok()),
             speed: Some("1"),
         }
     }
@@ -153,7 +157,10 @@ impl Ckptd {
     fn begin_coordinator(&self, options: &[&str]) -> Result<Background, Failure> {
         let address = self.coordinator_address();
         let words = [&["ckptd", "coordinator", "--listen", &address], options].concat();
-        let mut running = self.coordinator_node().spawn(&words, &[])?;
+        let tree = self.setup.tree_above.map(|nodes| nodes.to_string());
+        let environment: Vec<(&str, &str)> =
+            tree.iter().map(|nodes| ("CKPTD_TREE_ABOVE", nodes.as_str())).collect();
+        let mut running = self.coordinator_node().spawn(&words, &environment)?;
         let answers = until("the coordinator answers", UP_LIMIT, || {
             if let Some(status) = running.ended()? {
                 return Err(Failure(format!("the coordinator ended with {status}")));

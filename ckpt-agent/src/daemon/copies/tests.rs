@@ -36,7 +36,7 @@ fn record(checkpoint: u64) -> CommitRecord {
         copies: 2,
         degraded: false,
         summary: ImageSummary::default(),
-        agents: vec![AgentId(1)],
+        agents: vec![AgentId(1)].into(),
     }
 }
 

@@ -79,29 +79,44 @@ impl Account {
     }
 
     fn judge(&mut self, now: Instant, nominal: f64) {
-        let sum = |of: fn(&Span) -> f64| self.spans.iter().map(of).sum::<f64>();
-        let wall = sum(|span| span.length.as_secs_f64());
-        if wall < LEAST.as_secs_f64() {
-            return;
-        }
-        let (ran, waited) = (sum(|span| span.ran) / wall, sum(|span| span.waited) / wall);
-        let wanted = ran + waited;
-        let expected = wanted.min(nominal);
-        let lacks = waited > WAITS * wanted && ran < LACK * expected;
+        let lacked = Sum::of(self.spans.iter().filter(|span| span.lacks()));
+        let content = Sum::of(self.spans.iter().filter(|span| !span.lacks()));
         let known = self.found.filter(|(cores, _)| *cores < nominal);
-        self.found = match known {
-            // Nobody computes: what was found is all that is known.
-            Some((_, at)) if wanted < 0.1 * nominal => {
-                known.filter(|_| now.saturating_duration_since(at) < MEMORY)
-            }
-            _ if lacks => Some((ran, now)),
-            Some((_, _)) if waited > WAITS * wanted && ran < ENOUGH * expected => Some((ran, now)),
-            // Those who want less than was found to be there don't tell whether there is more.
-            Some((cores, at)) if wanted < cores => {
-                known.filter(|_| now.saturating_duration_since(at) < MEMORY)
-            }
-            _ => None,
+        self.found = if lacked.seconds >= LEAST.as_secs_f64() {
+            // Only the time in which more was wanted says what there is.
+            let expected = (lacked.ran + lacked.waited).min(nominal);
+            let limit = if known.is_some() { ENOUGH } else { LACK };
+            (lacked.ran < limit * expected).then_some((lacked.ran, now))
+        } else {
+            let got_more =
+                |cores: f64| content.seconds >= LEAST.as_secs_f64() && content.ran > cores / ENOUGH;
+            known.filter(|(cores, at)| {
+                !got_more(*cores) && now.saturating_duration_since(*at) < MEMORY
+            })
         };
+    }
+}
+
+impl Span {
+    /// Whether more was wanted than there was.
+    fn lacks(&self) -> bool {
+        self.waited > WAITS * (self.ran + self.waited)
+    }
+}
+
+/// Times put together: cores' worth of them.
+struct Sum {
+    seconds: f64,
+    ran: f64,
+    waited: f64,
+}
+
+impl Sum {
+    fn of<'a>(spans: impl Iterator<Item = &'a Span> + Clone) -> Self {
+        let sum = |of: fn(&Span) -> f64| spans.clone().map(of).sum::<f64>();
+        let seconds = sum(|span| span.length.as_secs_f64());
+        let part = |time: f64| if seconds > 0.0 { time / seconds } else { 0.0 };
+        Self { seconds, ran: part(sum(|span| span.ran)), waited: part(sum(|span| span.waited)) }
     }
 }
 

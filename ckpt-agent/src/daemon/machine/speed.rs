@@ -111,7 +111,7 @@ fn together<T: Send>(count: u32, measure: impl Fn() -> T + Sync) -> Vec<T> {
     };
     thread::scope(|scope| {
         let running: Vec<_> = (0..others)
-            .filter_map(|_| thread::Builder::new().spawn_scoped(scope, &run).ok())
+            .filter_map(|_| thread::Builder::new().spawn_scoped(scope, run).ok())
             .collect();
         let own = run();
         let joined = running.into_iter().filter_map(|thread| thread.join().ok());

@@ -11,6 +11,7 @@ mod orders;
 mod reports;
 mod restoring;
 mod shell_calls;
+mod tree;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -40,6 +41,7 @@ use super::machine::Gauge;
 use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
+use super::tree::{Tree, TreeEvent};
 use crate::rewire::WirePort;
 
 /// Heartbeats that may be unanswered before the connection is taken for dead.
@@ -75,6 +77,8 @@ pub struct Parts {
     pub wire: Arc<WirePort>,
     /// Images that are being copied or fetched.
     pub busy: Busy,
+    /// This node's part of the command tree.
+    pub tree: Tree,
     /// The way back to the node's own task.
     pub events: Events,
     /// Closes connections over which nothing is heard.
@@ -184,6 +188,7 @@ impl Node {
             }
             Event::Rest(key, waits) => self.rests(&key, waits),
             Event::RelaysPaused(key, number, result) => self.relays_paused(&key, number, result),
+            Event::Tree(event) => self.tree(*event),
             Event::Replica(report) => self.tell(FromAgent::Replica(report)),
             Event::Successor(question) => self.successor(question),
             Event::Client(event) => self.client(event),
@@ -201,6 +206,12 @@ impl Node {
 
     /// Tells the coordinator; without one nobody: what it must know is said again in the next hello.
     fn tell(&self, message: FromAgent) {
+        if let FromAgent::Instance { key, event } = &message {
+            if self.parts.tree.works.awaits(key, event) {
+                let answered = TreeEvent::Answered(key.clone(), event.clone());
+                return self.parts.events.tell(Event::Tree(Box::new(answered)));
+            }
+        }
         self.tell_with(message, Vec::new());
     }
 

@@ -35,10 +35,23 @@ impl Node {
             ToAgent::Heard { sequence } => self.heard(sequence),
             ToAgent::Peers { peers } => {
                 self.parts.members.set(peers.iter().map(|peer| peer.name.clone()));
-                self.parts.peers.set(peers);
+                self.parts.peers.set(&peers);
+                self.tree_members_changed();
+            }
+            ToAgent::PeersChanged { there, gone } => {
+                let known = self.parts.peers.change(there, &gone);
+                self.parts.members.set(known);
+                self.tree_members_changed();
             }
             ToAgent::Launch(order) => self.launch(*order),
-            ToAgent::Instance { key, command } => self.command(&key, command),
+            ToAgent::Instance { key, command } => {
+                if let AgentCommand::Abandon { checkpoint } = command {
+                    self.tree_abandoned(&key.job, checkpoint);
+                }
+                self.command(&key, command);
+            }
+            ToAgent::Tree(call) => self.tree_ordered(*call),
+            ToAgent::TreeReset(mark) => self.tree_reset(mark),
             ToAgent::Drain { key, checkpoint, parks } => self.drain(&key, checkpoint, parks),
             ToAgent::Partners { key, nodes } => {
                 if let Some(instance) = self.instances.get_mut(&key) {
@@ -127,7 +140,7 @@ impl Node {
         self.tell(FromAgent::Instance { key: key.clone(), event });
     }
 
-    fn command(&mut self, key: &InstanceKey, command: AgentCommand) {
+    pub(super) fn command(&mut self, key: &InstanceKey, command: AgentCommand) {
         let Some(instance) = self.instances.get_mut(key).filter(|known| known.lives()) else {
             self.refuse(key, &command);
             return;

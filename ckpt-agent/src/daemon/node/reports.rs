@@ -63,6 +63,8 @@ impl Node {
     pub(super) fn emptied(&mut self, key: &InstanceKey) {
         let Some(instance) = self.instances.get_mut(key) else { return };
         instance.empty = true;
+        self.tree_deserted(key);
+        let Some(instance) = self.instances.get_mut(key) else { return };
         if !instance.lives() {
             return;
         }

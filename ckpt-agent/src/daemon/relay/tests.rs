@@ -63,10 +63,10 @@ impl Wires {
             name: name.parse().unwrap(),
             address: "127.0.0.1:1".parse().unwrap(),
         });
-        peers.set(known.to_vec());
+        peers.set(&known);
         let hub = Hub::new(own.clone(), peers);
         let folders = Folders::new("/nonexistent".into());
-        let server = Server { hub: hub.clone(), folders, busy: Busy::default() };
+        let server = Server { hub: hub.clone(), folders, tree: None, busy: Busy::default() };
         self.servers.lock().unwrap().push((own.clone(), server));
         (own, hub)
     }

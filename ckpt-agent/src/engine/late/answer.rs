@@ -164,6 +164,9 @@ impl Answerer {
         };
         let here = away.here(asked.ip());
         if here.is_none() && (away.is_machines_own(asked.ip()) || !self.has_moved(call.tid)) {
+            if port != 0 && book.is_name_of_home(port) {
+                return Some(Verdict::Done(Err(Errno::EADDRINUSE)));
+            }
             self.shared.rename(target.cookie, |name| name.plain = true);
             return None;
         }
@@ -309,7 +312,7 @@ impl Answerer {
         let has_moved = logical.port() != actual.port();
         if has_moved || book.away().is_some() || book.is_split() {
             let v6_only = target.v6 && is_v6_only(fd);
-            let listener = MovedListener { logical, actual, v6_only };
+            let listener = MovedListener { logical, actual, v6_only, plain: name.plain };
             self.shared.announce(listener);
             // Before anybody can hear of it in another way.
             if (has_moved || book.is_split()) && !waited && !book.has(listener) {

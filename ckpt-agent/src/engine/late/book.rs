@@ -185,11 +185,25 @@ impl Book {
         })
     }
 
-    /// Whether a port of this machine is held by a logical node that has come here, or that has given way to one.
+    /// Whether a port of this machine is held by a logical node that has come here, or that has given way to one,
+    /// and that is known by another address.
     pub fn is_guests_port(&self, port: u16) -> bool {
         self.nodes.iter().filter(|node| node.name.as_str() != self.logical).any(|node| {
             node.listeners.iter().any(|listener| {
-                listener.machine.as_str() == self.machine && listener.actual.port() == port
+                listener.machine.as_str() == self.machine
+                    && listener.actual.port() == port
+                    && !listener.plain
+            })
+        })
+    }
+
+    /// Whether a listener of the machine's own logical node, which has given way to a guest, is known by that port.
+    pub fn is_name_of_home(&self, port: u16) -> bool {
+        self.nodes.iter().filter(|node| node.name.as_str() == self.machine).any(|node| {
+            node.listeners.iter().any(|listener| {
+                listener.machine.as_str() == self.machine
+                    && listener.logical.port() == port
+                    && listener.actual.port() != port
             })
         })
     }
@@ -294,7 +308,8 @@ mod tests {
 
     fn listener(logical: &str, machine: &str, actual: &str) -> KnownListener {
         let (logical, actual) = (at(logical), at(actual));
-        KnownListener { logical, machine: name(machine), actual, v6_only: actual.port() == 43000 }
+        let v6_only = actual.port() == 43000;
+        KnownListener { logical, machine: name(machine), actual, v6_only, plain: false }
     }
 
     /// node3 is on node1 and node2, node4 on node1.
@@ -393,5 +408,32 @@ mod tests {
             assert_eq!(holders(free), [], "{free}");
         }
         assert!(moved.is_guests_port(8000) && !moved.is_guests_port(40000));
+    }
+
+    #[test]
+    fn ports_of_this_machine_that_mean_something_else() {
+        let mut known = listener("0.0.0.0:1024", "node1", "0.0.0.0:1024");
+        let mut nodes = book("node1", "node1").nodes;
+        nodes[1].listeners.push(known.clone());
+        let book = |nodes: &[LogicalAddresses]| Book {
+            nodes: nodes.to_vec(),
+            logical: "node1".to_owned(),
+            machine: "node1".to_owned(),
+        };
+        assert!(book(&nodes).is_guests_port(1024));
+        // One that is known by this machine's address has the port, and its name.
+        known.plain = true;
+        *nodes[1].listeners.last_mut().unwrap() = known;
+        assert!(!book(&nodes).is_guests_port(1024));
+        let home = LogicalAddresses {
+            name: name("node1"),
+            addresses: Vec::new(),
+            places: Vec::new(),
+            listeners: vec![listener("0.0.0.0:1025", "node1", "0.0.0.0:36031")],
+        };
+        nodes.push(home);
+        let book = book(&nodes);
+        assert!(book.is_name_of_home(1025) && !book.is_name_of_home(36031));
+        assert!(!book.is_name_of_home(8000));
     }
 }

@@ -68,6 +68,7 @@ impl Whereabouts<'_> {
                     machine: (*machine).clone(),
                     actual: listener.actual,
                     v6_only: listener.v6_only,
+                    plain: listener.plain,
                 })
                 .collect();
             if is_home && listeners.is_empty() {
@@ -200,7 +201,7 @@ mod tests {
 
     fn listener(logical: &str, actual: &str) -> MovedListener {
         let (logical, actual) = (logical.parse().unwrap(), actual.parse().unwrap());
-        MovedListener { logical, actual, v6_only: false }
+        MovedListener { logical, actual, v6_only: false, plain: false }
     }
 
     fn whereabouts<'a>(names: &'a [NodeName; 4], places: &[(usize, &[usize])]) -> Whereabouts<'a> {

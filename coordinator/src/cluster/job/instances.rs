@@ -1,7 +1,7 @@
 //! What this run of the coordinator knows of an epoch's instances.
 
 use super::Job;
-use super::partners;
+use super::partners::Candidates;
 use super::resting::Rest;
 use crate::cluster::entry::InstanceRecord;
 use crate::cluster::shared::Shared;
@@ -10,7 +10,7 @@ use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{MovedListener, RelayLink, ShellCall, ToAgent};
 use protocol::launch::LaunchSpec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How far an instance is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub(in crate::cluster) struct Delayed {
 #[derive(Debug, Default)]
 pub(in crate::cluster) struct Live {
     pub(in crate::cluster) instances: BTreeMap<AgentId, Instance>,
+    /// All that are being launched are among these.
+    launching: BTreeSet<AgentId>,
     pub(in crate::cluster) delayed: Vec<Delayed>,
     /// Listening sockets, where they are told.
     pub(in crate::cluster) listeners: Vec<(AgentId, MovedListener)>,
@@ -78,6 +80,9 @@ impl Live {
         partners: Vec<NodeName>,
     ) {
         let links = Vec::new();
+        if matches!(stage, Stage::Launching { .. }) {
+            self.launching.insert(instance);
+        }
         self.instances.insert(instance, Instance { record, stage, pid: None, links, partners });
     }
 
@@ -90,17 +95,33 @@ impl Live {
     }
 
     pub(in crate::cluster) fn is_launching(&self) -> bool {
-        self.instances.values().any(|instance| matches!(instance.stage, Stage::Launching { .. }))
+        self.launching().next().is_some()
     }
 
     pub(in crate::cluster) fn deadline(&self) -> Option<u64> {
-        self.instances
-            .values()
-            .filter_map(|instance| match instance.stage {
-                Stage::Launching { deadline } => Some(deadline),
+        self.launching().map(|(_, _, deadline)| deadline).min()
+    }
+
+    /// Those that are being launched, and when that has taken too long.
+    pub(in crate::cluster) fn launching(
+        &self,
+    ) -> impl Iterator<Item = (AgentId, &InstanceRecord, u64)> {
+        self.launching.iter().filter_map(|number| {
+            let instance = self.instances.get(number)?;
+            match instance.stage {
+                Stage::Launching { deadline } => Some((*number, &instance.record, deadline)),
                 _ => None,
-            })
-            .min()
+            }
+        })
+    }
+
+    /// Forgets who was being launched and is not any more.
+    pub(in crate::cluster) fn settle_launches(&mut self) {
+        let instances = &self.instances;
+        self.launching.retain(|number| {
+            let instance = instances.get(number);
+            instance.is_some_and(|instance| matches!(instance.stage, Stage::Launching { .. }))
+        });
     }
 
     /// How often each machine is a partner.
@@ -123,29 +144,32 @@ impl Job {
         node: &NodeName,
     ) -> Vec<NodeName> {
         let copies = self.ledger.settings().copies;
-        partners::choose(node, copies, &shared.members, &mut self.live.partner_load())
+        Candidates::new(&shared.members, &self.live.partner_load()).choose(node, copies)
     }
 
     /// Replaces partners that can't be reached, and finds the ones that were lacking.
     pub(in crate::cluster) fn renew_partners(&mut self, shared: &mut Shared) {
         let copies = self.ledger.settings().copies;
         let wanted = usize::try_from(copies.saturating_sub(1)).unwrap_or(usize::MAX);
-        let numbers: Vec<AgentId> = self.live.present().map(|(number, _)| number).collect();
+        let good = |node: &NodeName| shared.members.is_usable(node);
+        let numbers: Vec<AgentId> = self
+            .live
+            .present()
+            .filter(|(_, instance)| {
+                instance.partners.len() != wanted || !instance.partners.iter().all(good)
+            })
+            .map(|(number, _)| number)
+            .collect();
+        if numbers.is_empty() {
+            return;
+        }
+        let mut candidates = Candidates::new(&shared.members, &self.live.partner_load());
         for number in numbers {
             let Some(instance) = self.live.instances.get(&number) else { continue };
-            let good = |node: &NodeName| shared.members.is_usable(node);
-            if instance.partners.len() == wanted && instance.partners.iter().all(good) {
-                continue;
-            }
             let node = instance.record.node.clone();
-            let mut load = self.live.partner_load();
-            for partner in &instance.partners {
-                // Its own choice so far is not to count against it.
-                if let Some(count) = load.get_mut(partner) {
-                    *count = count.saturating_sub(1);
-                }
-            }
-            let nodes = partners::choose(&node, copies, &shared.members, &mut load);
+            // Its own choice so far is not to count against it.
+            instance.partners.iter().for_each(|partner| candidates.release(partner));
+            let nodes = candidates.choose(&node, copies);
             let key = self.key(number);
             if let Some(instance) = self.live.instances.get_mut(&number) {
                 if instance.partners != nodes {

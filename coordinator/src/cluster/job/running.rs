@@ -6,6 +6,7 @@ use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord};
 use crate::cluster::event::Now;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
+use crate::cluster::tree::TreeUse;
 use crate::event::{Action, Event, Notice, Ticket};
 use crate::history::Entry;
 use crate::machine::JobMachine;
@@ -34,6 +35,7 @@ pub(in crate::cluster) struct Running {
     /// Images of the checkpoint in flight.
     images: BTreeMap<AgentId, (CheckpointNumber, ImageRecord)>,
     pub(in crate::cluster) held: Option<HeldEnd>,
+    pub(in crate::cluster) tree: TreeUse,
 }
 
 fn one_job_settings(settings: &JobSettings, limits: crate::Limits) -> Settings {
@@ -49,6 +51,18 @@ fn one_job_settings(settings: &JobSettings, limits: crate::Limits) -> Settings {
     Settings { interval, keep, copies: settings.copies.max(1), limits }
 }
 
+/// Takes the next action if it tells somebody else the same: whom.
+fn told_alike(actions: &mut VecDeque<Action>, command: &AgentCommand) -> Option<AgentId> {
+    match actions.front() {
+        Some(Action::Tell { agent, command: next }) if next == command => {
+            let agent = *agent;
+            actions.pop_front();
+            Some(agent)
+        }
+        _ => None,
+    }
+}
+
 impl Job {
     /// The epoch is complete and runs: a one-job machine takes over. `adopted`: it ran already
     /// when this coordinator was started.
@@ -59,8 +73,12 @@ impl Job {
             self.ledger.history.clone(),
             self.live.present().map(|(instance, _)| instance),
         );
-        self.state =
-            State::Running(Box::new(Running { machine, images: BTreeMap::new(), held: None }));
+        self.state = State::Running(Box::new(Running {
+            machine,
+            images: BTreeMap::new(),
+            held: None,
+            tree: TreeUse::default(),
+        }));
         self.note_paces(shared);
         self.hold_while_needed();
         if adopted {
@@ -113,7 +131,17 @@ impl Job {
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
             match action {
-                Action::Tell { agent, command } => self.tell(shared, agent, command),
+                Action::Tell { agent, command } => {
+                    let mut agents = vec![agent];
+                    while let Some(agent) = told_alike(&mut actions, &command) {
+                        agents.push(agent);
+                    }
+                    if !self.tell_by_tree(now, shared, &agents, &command) {
+                        for agent in agents {
+                            self.tell(shared, agent, command.clone());
+                        }
+                    }
+                }
                 Action::DrainConsole { checkpoint } => {
                     let parks = matches!(&self.state, State::Running(r) if r.machine.is_parked());
                     if let (Some(key), Some(node)) = (self.root_key(), self.root_node()) {
@@ -219,7 +247,7 @@ impl Job {
         if !holders.contains(&node) {
             holders.push(node.clone());
         }
-        holders.retain(|holder| shared.members.get(holder).is_some());
+        holders.retain(|holder| !shared.members.is_gone(holder));
         holders.sort();
         holders.dedup();
         let copies = u32::try_from(holders.len()).unwrap_or(u32::MAX);
@@ -227,6 +255,19 @@ impl Job {
         let logical_node = found.record.logical_node.clone();
         let image = ImageRecord { node, logical_node, holders, facts };
         running.images.insert(instance, (checkpoint, image));
+    }
+
+    /// A node is gone: a copy of an image that is being written does not count there.
+    pub(in crate::cluster) fn holder_gone(&mut self, node: &NodeName) {
+        let State::Running(running) = &mut self.state else { return };
+        let Running { machine, images, .. } = running.as_mut();
+        for (instance, (checkpoint, image)) in images {
+            if image.node != *node && image.holders.contains(node) {
+                image.holders.retain(|holder| holder != node);
+                let copies = u32::try_from(image.holders.len()).unwrap_or(u32::MAX);
+                machine.copied(*instance, *checkpoint, copies);
+            }
+        }
     }
 
     /// The log has a commit or the beginning of a checkpoint.
@@ -355,6 +396,7 @@ impl Job {
                 }
                 self.keep(shared);
                 if let State::Running(running) = &mut self.state {
+                    running.tree.committed();
                     running.images.retain(|_, (checkpoint, _)| *checkpoint > record.checkpoint);
                 }
             }
@@ -371,7 +413,8 @@ impl Job {
 
     /// Tells every machine which images stay.
     pub(in crate::cluster) fn keep(&self, shared: &mut Shared) {
-        let message = ToAgent::Keep { job: self.ledger.id.clone(), images: self.ledger.kept() };
+        let message =
+            ToAgent::Keep { job: self.ledger.id.clone(), images: self.ledger.kept().into() };
         shared.broadcast(&message);
     }
 }

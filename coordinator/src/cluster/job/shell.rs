@@ -104,8 +104,8 @@ impl Job {
     /// Where a node that is gone is to live that the job counts on: it went back to a time when it had not started
     /// anything there yet.
     fn machine_for_lost(&self, shared: &Shared, logical_node: &NodeName) -> Option<NodeName> {
-        let counts_on_it = self.ledger.addresses.contains_key(logical_node)
-            || self.ledger.checkpoint.is_some();
+        let counts_on_it =
+            self.ledger.addresses.contains_key(logical_node) || self.ledger.checkpoint.is_some();
         if !counts_on_it || shared.members.get(logical_node).is_none() {
             return None;
         }
@@ -227,15 +227,14 @@ impl Job {
 
     /// Gives launches up that take too long.
     pub(in crate::cluster) fn check_launches(&mut self, now: Now, shared: &mut Shared) {
+        self.live.settle_launches();
         let late: Vec<AgentId> = self
             .live
-            .instances
-            .iter()
-            .filter(|(_, instance)| {
-                matches!(instance.stage, Stage::Launching { deadline } if now.nanos >= deadline)
-                    && matches!(instance.record.origin, Origin::Shell { .. })
+            .launching()
+            .filter(|(_, record, deadline)| {
+                now.nanos >= *deadline && matches!(record.origin, Origin::Shell { .. })
             })
-            .map(|(number, _)| *number)
+            .map(|(number, _, _)| number)
             .collect();
         for instance in late {
             if let Some(node) = self.live.node(instance).cloned() {

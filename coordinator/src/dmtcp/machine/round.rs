@@ -169,7 +169,10 @@ impl Round {
             (Some(barrier), _) => format!("the barrier {}", barrier.name),
             (None, Sort::Restart) => "the restart".to_owned(),
             (None, _) if self.counted.is_none() => "the checkpoint's first barrier".to_owned(),
-            (None, _) if self.to_write > 0 => "the checkpoint, which is being written,".to_owned(),
+            (None, _) if self.to_write > 0 => {
+                let last = self.barriers.last().map_or(COUNTED, |barrier| barrier.name.as_str());
+                format!("the checkpoint, past the barrier {last},")
+            }
             (None, _) => "the checkpoint, which is written,".to_owned(),
         }
     }

@@ -11,6 +11,7 @@ use super::gate::SharedAdmission;
 use super::job_logs::JobLogs;
 use super::local::LineQueue;
 use super::replication::Replication;
+use super::sealing::TreeSealer;
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::{ClusterAction, ClusterEvent, ClusterMachine};
 use crate::journal::Journal;
@@ -147,6 +148,8 @@ pub struct Driver {
     admission: SharedAdmission,
     operator: Operator,
     clock: Clock,
+    /// None: nothing goes by the command tree.
+    sealer: Option<TreeSealer>,
     links: BTreeMap<NodeName, Link>,
     /// Those of the own socket; a node's are the machine's business.
     clients: BTreeMap<u64, Client>,
@@ -184,6 +187,7 @@ impl Driver {
             admission,
             operator,
             clock,
+            sealer: None,
             links: BTreeMap::new(),
             clients: BTreeMap::new(),
             pending: VecDeque::new(),
@@ -194,6 +198,11 @@ impl Driver {
             absent,
             ending: None,
         }
+    }
+
+    /// One that seals what goes by the command tree.
+    pub fn sealing(self, sealer: TreeSealer) -> Self {
+        Self { sealer: Some(sealer), ..self }
     }
 
     /// Does what the machine says, until it can't, or must not, go on: why.
@@ -325,7 +334,13 @@ impl Driver {
             ClusterAction::Send { node, message: ToAgent::ConsoleKept { key, offset }, .. } => {
                 self.console_kept(node, key, offset);
             }
-            ClusterAction::Send { node, message, body } => self.send(&node, &message, &body),
+            ClusterAction::Send { node, mut message, body } => {
+                if self.sealer.as_mut().is_some_and(|sealer| sealer.seal(&mut message).is_err()) {
+                    // It can't go by the tree, then: its limit runs out.
+                    return tracing::error!("failed to seal an order for {node}");
+                }
+                self.send(&node, &message, &body);
+            }
             ClusterAction::Superseded { term, by } => {
                 self.end_for(term, format!("{by} follows it"));
             }

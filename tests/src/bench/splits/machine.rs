@@ -1,5 +1,6 @@
 //! What nodes with a quota do in a second, by plain mpirun.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::run::told;
@@ -13,7 +14,7 @@ const RANKS: f64 = 4.0;
 /// How long is measured, in seconds.
 const LENGTH: f64 = 4.0;
 /// mpirun with the settings that ckptd gives it on a cluster; ranks that wait let others run.
-pub const MPI: [&str; 12] = [
+const MPI: [&str; 12] = [
     "mpirun.openmpi",
     "--oversubscribe",
     "--bind-to",
@@ -28,15 +29,28 @@ pub const MPI: [&str; 12] = [
     "mpi_yield_when_idle",
 ];
 
-/// Quotas of nodes from node1 on. Each has one core of the machine, in turn, and comes before everybody else there.
+/// What the coordinator's node may have, on any core, before everybody else: a busy machine is not to be taken for a lost
+/// coordinator. It uses a small part of that.
+pub const HEAD: Share = Share { cores: 0.5, core: None, first: true };
+
+/// Quotas of nodes from node1 on, and the coordinator's. Each node has one core of the machine, the one with the most room,
+/// and comes before everybody else there. Where they do not fit, nodes take time from each other, and no speed is true.
 #[must_use]
-pub fn shares(cores: &[f64]) -> std::collections::BTreeMap<usize, Share> {
-    let machine = crate::bench::host::cores().max(1);
-    let share = |(index, cores): (usize, &f64)| {
-        let core = index as u32 % machine;
-        (index + 1, Share { cores: *cores, core: Some(core), first: true })
-    };
-    cores.iter().enumerate().map(share).collect()
+pub fn shares(cores: &[f64]) -> BTreeMap<usize, Share> {
+    let mut taken = vec![0.0; crate::bench::host::cores().max(1) as usize];
+    let mut shares = BTreeMap::from([(0, HEAD)]);
+    for (index, wanted) in cores.iter().enumerate() {
+        let mut core = 0;
+        for other in 1..taken.len() {
+            if taken[other] < taken[core] - 1e-9 {
+                core = other;
+            }
+        }
+        taken[core] += wanted;
+        let share = Share { cores: *wanted, core: u32::try_from(core).ok(), first: true };
+        shares.insert(index + 1, share);
+    }
+    shares
 }
 
 /// Rounds of N-Queens that each of some nodes does in a second while all of them are at work.

@@ -6,14 +6,14 @@ use crate::bench::figure::median;
 use crate::bench::host::Origin;
 use crate::bench::svg::{Anchor, Picture, Tone, step};
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 460.0;
-const LEFT: f64 = 64.0;
+const LEFT: f64 = 56.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 118.0;
 const BOTTOM: f64 = 62.0;
 /// Width of a bar.
-const BAR: f64 = 78.0;
+const BAR: f64 = 88.0;
 
 /// A bar for each split and one for ckptd's plan.
 #[must_use]
@@ -34,9 +34,10 @@ pub fn draw(measured: &Measured, origin: &Origin) -> String {
     let x = picture.key(x, 92.0, Tone::Pale, "noticing the loss, and restart");
     let x = picture.key(x, 92.0, Tone::Own, "ckptd's own plan");
     picture.line((x, 87.0), (x + 26.0, 87.0), Tone::Limit, 2.0, true);
-    picture.text(x + 32.0, 92.0, Anchor::Start, Tone::Ink, "ideal computing time");
-
     let ideal = measured.ideal();
+    let told = if ideal.is_finite() { format!(": {ideal:.1} s") } else { String::new() };
+    picture.text(x + 32.0, 92.0, Anchor::Start, Tone::Ink, &format!("ideal computing{told}"));
+
     let highest = measured.runs.iter().map(|run| run.total).fold(ideal, f64::max) * 1.06;
     let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
     let y = |seconds: f64| HEIGHT - BOTTOM - seconds / highest * (HEIGHT - TOP - BOTTOM);
@@ -51,7 +52,15 @@ pub fn draw(measured: &Measured, origin: &Origin) -> String {
     let column = (WIDTH - LEFT - RIGHT) / names.len() as f64;
     for (index, name) in names.iter().enumerate() {
         let middle = LEFT + column * (index as f64 + 0.5);
-        picture.text(middle, HEIGHT - BOTTOM + 20.0, Anchor::Middle, Tone::Ink, name);
+        let last = measured.runs.iter().rev().find(|run| run.split == *name);
+        let label = match last {
+            Some(run) if name == OWN => {
+                let counts: Vec<String> = run.spread.values().map(usize::to_string).collect();
+                format!("{name}: {}", counts.join("+"))
+            }
+            _ => name.clone(),
+        };
+        picture.text(middle, HEIGHT - BOTTOM + 20.0, Anchor::Middle, Tone::Ink, &label);
         let samples = measured.of(name, |run| run.computing);
         if samples.is_empty() {
             continue;
@@ -67,22 +76,15 @@ pub fn draw(measured: &Measured, origin: &Origin) -> String {
         for end in [least, most] {
             picture.line((middle - 6.0, y(end)), (middle + 6.0, y(end)), Tone::Ink, 1.5, false);
         }
-        let told = format!("{computing:.1} s");
+        let told = format!("{total:.1} s in all");
         picture.text(middle, y(total) - 7.0, Anchor::Middle, Tone::Ink, &told);
-        let below = match own {
-            true => measured.runs.iter().rev().find(|run| run.split == *name).map(|run| {
-                let counts: Vec<String> = run.spread.values().map(usize::to_string).collect();
-                format!("{}; {:.2} of the ideal", counts.join("+"), computing / ideal)
-            }),
-            false => Some(format!("{:.2} of the ideal", computing / ideal)),
-        };
-        let below = below.unwrap_or_default();
+        let told = format!("{computing:.1} s");
+        picture.text(middle, y(computing / 2.0), Anchor::Middle, Tone::Paper, &told);
+        let below = format!("{:.2} of the ideal", computing / ideal);
         picture.text(middle, HEIGHT - BOTTOM + 38.0, Anchor::Middle, Tone::Faint, &below);
     }
     if ideal.is_finite() {
         picture.line((LEFT, y(ideal)), (WIDTH - RIGHT, y(ideal)), Tone::Limit, 2.0, true);
-        let told = format!("{ideal:.1} s");
-        picture.text(WIDTH - RIGHT, y(ideal) - 6.0, Anchor::End, Tone::Limit, &told);
     }
     picture.finish()
 }

@@ -21,8 +21,17 @@ pub fn table(name: &str, measured: &Measured) -> String {
         measured.queens
     );
     text += &format!(
-        "    {:<13} {:>9} {:>15} {:>9} {:>9} {:>9} {:>8} {:>14}\n",
-        "split", "computing", "from to", "of ideal", "in all", "noticed", "restart", "quota had"
+        "    {:<13} {:>9} {:>15} {:>9} {:>9} {:>9} {:>8} {:>14} {:>11} {:>13}\n",
+        "split",
+        "computing",
+        "from to",
+        "of ideal",
+        "in all",
+        "noticed",
+        "restart",
+        "quota had",
+        "CPU/round",
+        "at one price"
     );
     for split in names() {
         let of = |quantity: fn(&super::Run) -> f64| median(&measured.of(&split, quantity));
@@ -33,13 +42,15 @@ pub fn table(name: &str, measured: &Measured) -> String {
         let (least, most) = range(&samples);
         let computing = median(&samples);
         text += &format!(
-            "    {split:<13} {computing:>7.2} s {:>15} {:>9.3} {:>7.2} s {:>7.2} s {:>6.2} s {:>14}\n",
+            "    {split:<13} {computing:>7.2} s {:>15} {:>9.3} {:>7.2} s {:>7.2} s {:>6.2} s {:>14} {:>9.3} s {:>11.2} s\n",
             format!("{least:.2} to {most:.2}"),
             computing / ideal,
             of(|run| run.total),
             of(|run| run.detected),
             of(|run| run.restarted),
-            format!("{:.0} %, {:.0} %", of(|run| run.had[0]) * 100.0, of(|run| run.had[1]) * 100.0)
+            format!("{:.0} %, {:.0} %", of(|run| run.had[0]) * 100.0, of(|run| run.had[1]) * 100.0),
+            of(|run| run.cost),
+            measured.at_one_price(&split)
         );
     }
     text + &format!("    {:<13} {ideal:>7.2} s\n", "ideal")

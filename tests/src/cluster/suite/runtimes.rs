@@ -140,7 +140,8 @@ fn checkpoint_at(ckptd: &Ckptd, after: Duration) -> Result<(ClusterJob<'_>, bool
             return Ok((job, worked));
         }
         let put_off = NOT_YET.iter().any(|words| answer.stderr.contains(words));
-        let over = !put_off || begun.elapsed() > after + PUT_OFF || job.launcher().ended()?.is_some();
+        let over =
+            !put_off || begun.elapsed() > after + PUT_OFF || job.launcher().ended()?.is_some();
         check(!over, || {
             job.explain(&Failure(format!("{name}: checkpoint: {}", answer.stderr.trim()))).0
         })?;

@@ -192,7 +192,7 @@ fn name(saved: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
         (&saved.state, known_local, local)
     {
         let v6_only = saved.v6 && is_v6_only(fd.as_fd());
-        context.moved.push(MovedListener { logical, actual, v6_only });
+        context.moved.push(MovedListener { logical, actual, v6_only, plain: name.plain });
     }
 }
 

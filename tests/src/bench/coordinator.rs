@@ -1,0 +1,177 @@
+//! What the coordinator's state machine takes in time and memory, by the number of agents.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+/// Numbers of agents where none are given.
+pub const USUAL: [usize; 4] = [10, 100, 1000, 10_000];
+
+/// With that many agents, each of which has an instance of ten processes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Scale {
+    /// Agents.
+    pub agents: usize,
+    /// How they are told the steps of a checkpoint: star, each by the coordinator itself, or tree.
+    pub way: String,
+    /// Processes of all.
+    pub processes: usize,
+    /// Time for all agents' arrival.
+    pub join_ms: f64,
+    /// Time for the launch of all instances.
+    pub launch_ms: f64,
+    /// Time for one checkpoint, from the wish to its commit.
+    pub checkpoint_ms: f64,
+    /// Messages of one checkpoint, from the coordinator.
+    pub messages: u64,
+    /// What one checkpoint writes to the log.
+    pub log_bytes: u64,
+    /// Time for a heartbeat.
+    pub heartbeat_us: f64,
+    /// Resident memory at the end.
+    pub memory_bytes: f64,
+    /// The most that was resident.
+    pub peak_bytes: f64,
+}
+
+/// Measures one after the other, each in a process of its own, and shows each row when it is there.
+///
+/// # Errors
+/// Where one fails.
+pub fn measure(
+    program: &Path,
+    agents: &[usize],
+    show: impl Fn(&Scale),
+) -> Result<Vec<Scale>, Box<dyn Error>> {
+    let mut all = Vec::new();
+    for agents in agents {
+        for way in ["star", "tree"] {
+            let output = Command::new(program).args([&agents.to_string(), way]).output()?;
+            if !output.status.success() {
+                let reason = String::from_utf8_lossy(&output.stderr).into_owned();
+                return Err(format!("failed to measure {agents} agents: {reason}").into());
+            }
+            let scale = serde_json::from_slice(&output.stdout)?;
+            show(&scale);
+            all.push(scale);
+        }
+    }
+    Ok(all)
+}
+
+/// Above the rows.
+#[must_use]
+pub fn heading() -> String {
+    format!(
+        "{:>7} {:>5} {:>12} {:>12} {:>10} {:>12} {:>12} {:>12} {:>10}\n",
+        "agents",
+        "way",
+        "checkpoint",
+        "per agent",
+        "messages",
+        "log entries",
+        "heartbeat",
+        "memory",
+        "per agent"
+    )
+}
+
+impl Scale {
+    /// A row of the table.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let agents = self.agents as f64;
+        format!(
+            "{:>7} {:>5} {:>9.2} ms {:>9.2} us {:>10} {:>9.1} KB {:>9.2} us {:>9.1} MB {:>7.1} KB\n",
+            self.agents,
+            self.way,
+            self.checkpoint_ms,
+            self.checkpoint_ms * 1e3 / agents,
+            self.messages,
+            self.log_bytes as f64 / 1e3,
+            self.heartbeat_us,
+            self.memory_bytes / 1e6,
+            self.memory_bytes / 1e3 / agents,
+        )
+    }
+}
+
+/// Time and memory over the number of agents, each with a bar for star and tree, on logarithmic scales.
+#[must_use]
+pub fn draw(title: &str, scales: &[Scale]) -> String {
+    const WIDTH: f64 = 860.0;
+    const LEFT: f64 = 130.0;
+    const ROW: f64 = 20.0;
+    const TOP: f64 = 56.0;
+    type Value = fn(&Scale) -> f64;
+    let panels: [(&str, Value); 2] = [
+        ("one checkpoint, ms", |scale| scale.checkpoint_ms),
+        ("memory, MB", |scale| scale.memory_bytes / 1e6),
+    ];
+    let panel = ROW * (scales.len() as f64 + 2.0);
+    let height = TOP + panel * panels.len() as f64;
+    let mut svg = String::new();
+    // Writing to a String never fails.
+    let _ = write!(
+        svg,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"16\" y=\"24\" font-size=\"16\">{title}</text>\n\
+         <text x=\"16\" y=\"44\" fill=\"#666\">10 processes for each agent; bars are logarithmic, from 0.01</text>\n"
+    );
+    for (index, (name, value)) in panels.into_iter().enumerate() {
+        let top = TOP + panel * index as f64;
+        let bar = |scale: &Scale| (value(scale).max(0.01) / 0.01).log10();
+        let longest = scales.iter().map(bar).fold(1.0, f64::max);
+        let _ = writeln!(svg, "<text x=\"16\" y=\"{}\">{name}</text>", top + 15.0);
+        for (row, scale) in scales.iter().enumerate() {
+            let y = top + ROW * (row as f64 + 1.0);
+            let length = bar(scale) / longest * (WIDTH - LEFT - 90.0);
+            let colour = if scale.way == "tree" { "#3a8f5c" } else { "#457b9d" };
+            let _ = writeln!(
+                svg,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} {}</text>\
+                 <rect x=\"{LEFT}\" y=\"{y}\" width=\"{length:.1}\" height=\"15\" fill=\"{colour}\"/>\
+                 <text x=\"{:.1}\" y=\"{}\">{:.2}</text>",
+                LEFT - 8.0,
+                y + 12.0,
+                scale.agents,
+                scale.way,
+                LEFT + length + 8.0,
+                y + 12.0,
+                value(scale)
+            );
+        }
+    }
+    svg + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_for_each_way_in_each_panel() {
+        let scale = |way: &str, checkpoint_ms| Scale {
+            agents: 100,
+            way: way.into(),
+            processes: 1000,
+            join_ms: 1.0,
+            launch_ms: 1.0,
+            checkpoint_ms,
+            messages: 10,
+            log_bytes: 100,
+            heartbeat_us: 0.5,
+            memory_bytes: 3e6,
+            peak_bytes: 4e6,
+        };
+        let svg = draw("t", &[scale("star", 12.5), scale("tree", 0.0)]);
+        assert_eq!(svg.matches("height=\"15\"").count(), 4);
+        assert!(svg.contains("12.50") && svg.contains("3.00") && !svg.contains("inf"));
+        assert!(scale("tree", 2.0).text().contains("20.00 us"));
+    }
+}
