@@ -1370,7 +1370,11 @@ impl World {
         if others.count() == 0 {
             return false;
         }
-        let Some((record, images)) = committed.filter(|_| self.over.is_none()) else { return true };
+        // What has ended by itself goes back nowhere, also before its end is in the log.
+        let mut instances = self.nodes.iter().flat_map(|node| node.instances.values());
+        let is_over = self.over.is_some()
+            || instances.any(|instance| instance.app.root && instance.ended.is_some());
+        let Some((record, images)) = committed.filter(|_| !is_over) else { return true };
         for instance in images.keys() {
             let name = (record.job.clone(), *instance, record.checkpoint);
             let elsewhere = self.nodes.iter().enumerate();

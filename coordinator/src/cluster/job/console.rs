@@ -8,9 +8,9 @@ use crate::cluster::shared::Shared;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::agent::CheckpointNumber;
-use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{Stream, ToAgent};
 use protocol::cluster::client::{Answer, LogPlace};
+use protocol::cluster::{Epoch, InstanceKey};
 use protocol::launch::WindowSize;
 
 /// Input that is kept while the job can't take any, in bytes.
@@ -37,6 +37,8 @@ pub(in crate::cluster) struct Console {
     /// Bytes of the root instance's console that are in it.
     pub(in crate::cluster) offset: u64,
     at_line_start: bool,
+    /// The epoch for which it was cut back, if this coordinator did that.
+    pub(in crate::cluster) epoch: Epoch,
     /// Which of it is of which stream.
     pub(in crate::cluster) stretches: Stretches,
     /// Whether what comes next may lie behind bytes that nobody has any more.
@@ -103,7 +105,8 @@ impl Job {
         let (window, input) = (self.console.window, std::mem::take(&mut self.console.input));
         let left = std::mem::take(&mut self.console.left);
         let stretches = std::mem::take(&mut self.console.stretches);
-        self.console = Console { window, input, left, stretches, ..Console::at(length, 0) };
+        let epoch = self.ledger.epoch;
+        self.console = Console { window, input, left, stretches, epoch, ..Console::at(length, 0) };
         shared.act(ClusterAction::CutLog {
             job: self.ledger.id.clone(),
             length,

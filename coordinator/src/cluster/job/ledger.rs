@@ -76,6 +76,8 @@ pub(in crate::cluster) struct Ledger {
     departed_at: BTreeMap<CheckpointNumber, Vec<DepartedDaemon>>,
     /// Whether this epoch runs.
     pub(in crate::cluster) running: bool,
+    /// The last epoch that has run; 0 if none has.
+    pub(in crate::cluster) ran: Epoch,
     pub(in crate::cluster) history: History,
     /// The checkpoint that was begun and of which nothing more has been said.
     pub(in crate::cluster) in_flight: Option<CheckpointNumber>,
@@ -132,6 +134,7 @@ impl Ledger {
             departed: Vec::new(),
             departed_at: BTreeMap::new(),
             running: false,
+            ran: 0,
             history: History::default(),
             in_flight: None,
             images: BTreeMap::new(),
@@ -201,6 +204,9 @@ impl Ledger {
                 self.marks.clear();
                 let record = checkpoint.and_then(|number| self.history.record(number));
                 let length = record.map_or(0, |record| record.log_length);
+                // An epoch that never ran has cut nothing off.
+                let ran = self.ran;
+                self.cuts.retain(|(epoch, _)| *epoch <= ran);
                 if self.epoch > 1 {
                     keep_last(&mut self.cuts, MOST_ROLLBACKS, (self.epoch, length));
                 }
@@ -231,6 +237,7 @@ impl Ledger {
             }
             ClusterEntry::Running { rollback, links, .. } => {
                 self.running = true;
+                self.ran = self.epoch;
                 self.links.clone_from(links);
                 if let Some(rollback) = rollback {
                     self.rollbacks.push(rollback.as_ref().clone());

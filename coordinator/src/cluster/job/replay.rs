@@ -5,6 +5,7 @@ use super::Job;
 use super::ledger::Ledger;
 use crate::cluster::event::{ClientId, ClusterAction, LogPiece};
 use crate::cluster::shared::Shared;
+use protocol::cluster::Epoch;
 use protocol::cluster::agent::Stream;
 use protocol::cluster::client::{Answer, LogPlace};
 use std::collections::VecDeque;
@@ -47,12 +48,10 @@ impl Stretches {
 }
 
 impl Ledger {
-    /// From where a log must be shown again to who has seen it up to a place: what was cut off since was never.
-    fn still_shown(&self, shown: LogPlace) -> u64 {
-        let cuts = self.cuts.iter().filter(|(epoch, _)| {
-            // The log is cut just before an epoch runs.
-            *epoch > shown.epoch && (*epoch < self.epoch || self.running || self.over.is_some())
-        });
+    /// From where a log of epoch `now` must be shown again to who has seen it up to a place: what was cut off since
+    /// was never.
+    fn still_shown(&self, shown: LogPlace, now: Epoch) -> u64 {
+        let cuts = self.cuts.iter().filter(|(epoch, _)| *epoch > shown.epoch && *epoch <= now);
         cuts.map(|(_, length)| *length).fold(shown.length, u64::min)
     }
 }
@@ -67,11 +66,9 @@ impl Job {
         }
     }
 
-    fn log_epoch(&self) -> u64 {
-        match self.ledger.running || self.is_over() {
-            true => self.ledger.epoch,
-            false => self.ledger.epoch.saturating_sub(1),
-        }
+    /// The epoch that the log is of. Output may come as soon as it is cut back for one, before that is said to run.
+    fn log_epoch(&self) -> Epoch {
+        self.ledger.ran.max(self.console.epoch)
     }
 
     /// Sends a client what has been written since it was shown the last.
@@ -90,7 +87,7 @@ impl Job {
             let from = cut.map_or(0, |(_, length)| *length).max(floor);
             last(self.pieces(from, end), wanted)
         } else {
-            let start = self.ledger.still_shown(shown);
+            let start = self.ledger.still_shown(shown, self.log_epoch());
             (self.pieces(start.max(floor), end), floor.saturating_sub(start))
         };
         if left_out > 0 {
