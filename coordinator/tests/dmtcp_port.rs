@@ -1,6 +1,8 @@
 //! Stand-in workers that speak DMTCP's protocol byte for byte, over TCP: what is refused, what is survived, and ten
 //! thousand of them.
 
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
 use coordinator::dmtcp::machine::{Checkpoint, Command, Identity, Notice};
 use coordinator::dmtcp::server::{Options, Port, Recorder};
 use coordinator::dmtcp::wire::{CommandStatus, HEADER, ImageName, Kind, Message, WorkerState};

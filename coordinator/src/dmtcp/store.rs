@@ -9,10 +9,13 @@ pub const MAX_BYTES: usize = 1024 * 1024 * 1024;
 /// What a value is counted at beside its bytes.
 const OVERHEAD: usize = 64;
 
+/// A database: values by key.
+type Values = HashMap<Box<[u8]>, Box<[u8]>>;
+
 /// The store.
 #[derive(Debug, Default)]
 pub struct Store {
-    databases: HashMap<Box<str>, HashMap<Box<[u8]>, Box<[u8]>>>,
+    databases: HashMap<Box<str>, Values>,
     bytes: usize,
 }
 
@@ -95,7 +98,7 @@ impl Store {
     fn set(&mut self, database: &str, key: &[u8], value: Vec<u8>) -> Option<()> {
         if !self.databases.contains_key(database) {
             self.bytes = self.grown(database.len())?;
-            self.databases.insert(database.into(), HashMap::new());
+            self.databases.insert(database.into(), Values::new());
         }
         let room = self.bytes;
         let values = self.databases.get_mut(database)?;

@@ -1,6 +1,8 @@
 //! What the coordinator of DMTCP's processes decides, beyond the recorded conversations: late processes, lost ones,
 //! wrong order, and what DMTCP's own coordinator can't.
 
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
 mod rig;
 
 use coordinator::dmtcp::address::{publish, published};

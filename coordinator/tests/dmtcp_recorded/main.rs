@@ -3,6 +3,8 @@
 //!
 //! NN.client and NN.coordinator are the bytes of connection NN in each direction, ORDER tells when how many came.
 
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
 use coordinator::Time;
 use coordinator::dmtcp::address::seen_from_outside;
 use coordinator::dmtcp::machine::{Action, Event, Identity, Machine, Notice, Settings};
@@ -15,6 +17,9 @@ use std::path::{Path, PathBuf};
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dmtcp_recorded").join(name)
 }
+
+/// Of a connection: how many bytes and messages were delivered, and all messages, each with its end.
+type Stream = (usize, usize, Vec<(usize, Message)>);
 
 /// The messages in a stream of bytes, each with the offset at which it is complete.
 fn messages(bytes: &[u8]) -> Vec<(usize, Message)> {
@@ -77,7 +82,7 @@ fn replay(name: &str) -> (BTreeMap<u64, Vec<Message>>, usize) {
         stand_in: None,
     });
     let mut replay = Replay { machine, now: 0, answers: BTreeMap::new(), commits: 0 };
-    let mut streams: BTreeMap<u64, (usize, usize, Vec<(usize, Message)>)> = BTreeMap::new();
+    let mut streams: BTreeMap<u64, Stream> = BTreeMap::new();
     let order = fs::read_to_string(folder(name).join("ORDER")).unwrap();
     for line in order.lines() {
         let mut words = line.split_whitespace();

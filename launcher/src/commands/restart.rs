@@ -12,9 +12,18 @@ use protocol::launch::RestoreSpec;
 
 pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Failure> {
     if let Some(cluster) = context.cluster_of(&arguments.job)? {
+        if arguments.options.engine != EngineSetting::Native {
+            return Err(other_engine());
+        }
         return clustered::restart(context, &cluster, arguments);
     }
     perform_alone(context, arguments)
+}
+
+fn other_engine() -> Failure {
+    Failure::Usage(
+        "wrong usage: a job keeps the engine that it was run with: leave --engine out".to_owned(),
+    )
 }
 
 /// Restarts a job of this machine alone.
@@ -23,10 +32,7 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
     if arguments.options.engine != job.record().settings.engine
         && arguments.options.engine != EngineSetting::Native
     {
-        return Err(Failure::Usage(
-            "wrong usage: a job keeps the engine that it was run with: leave --engine out"
-                .to_owned(),
-        ));
+        return Err(other_engine());
     }
     if job.record().settings.engine == EngineSetting::Native {
         super::refuse_without_cluster(&arguments.options, arguments.detach)?;

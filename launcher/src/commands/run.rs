@@ -44,6 +44,12 @@ fn perform_in(
         Failure::of(&what, cause)
     })?;
     if arguments.options.engine == EngineSetting::Dmtcp {
+        if cluster.is_some() {
+            eprintln!(
+                "ckptd: warning: a job of DMTCP runs on this machine alone, its images are not copied, and it is \
+                 lost with the machine: leave --engine out to use the cluster"
+            );
+        }
         return dmtcp::engine::run(context, arguments);
     }
     if let Some(cluster) = cluster {

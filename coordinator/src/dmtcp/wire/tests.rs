@@ -69,7 +69,8 @@ proptest! {
             header[..16].copy_from_slice(&good[..16]);
             header[88..92].copy_from_slice(&good[88..92]);
             header[94..96].copy_from_slice(&[0, 0]);
-            header[96..104].copy_from_slice(&[header[96] % 26, 0, 0, 0, header[100] % 8, 0, 0, 0]);
+            let (state, kind) = (header[96] % 26, header[100] % 8);
+            header[96..104].copy_from_slice(&[state, 0, 0, 0, kind, 0, 0, 0]);
         }
         if let Ok((message, length)) = Message::decode(&header) {
             prop_assert!(length <= MAX_PAYLOAD && message.name.len() <= 3 * MAX_NAME);

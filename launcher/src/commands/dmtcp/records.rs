@@ -150,7 +150,7 @@ impl JobRecorder {
                 files: 0,
                 connections: 0,
             },
-            agents: vec![AgentId::EMBEDDED],
+            agents: vec![AgentId::EMBEDDED].into(),
         };
         self.append(Entry::Committed(record.clone()))?;
         self.collect();
