@@ -2,9 +2,10 @@
 //!
 //! A thread that may run either runs or waits for a CPU; the kernel counts both
 //! (Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat), and time in which a quota holds it back is
-//! waiting, too. So what all threads ran in a second is what the machine gave, if they wanted more: where they
-//! waited a good part of their time although the cores that are known of would have sufficed, that is what
-//! the machine has. Where they did not want more, nothing is learned.
+//! waiting, too. So what all threads ran in a second is what the machine gave, if some of them wanted more all the time:
+//! where those waited a good part of it although the cores that are known of would have sufficed, that is what the
+//! machine has. Threads that sleep in between want what they get, however long each of their turns had to wait; of
+//! them nothing is learned.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 const WINDOW: Duration = Duration::from_secs(8);
 /// The least time that says anything.
 const LEAST: Duration = Duration::from_secs(4);
+/// Who ran or waited for this part of the time wanted to run all the time.
+const HUNGRY: f64 = 0.9;
 /// Who waits for less than this part of the time does not lack anything.
 const WAITS: f64 = 0.15;
 /// Getting less than this part of what should be there is a lack...
@@ -39,7 +42,11 @@ pub type Threads = BTreeMap<(i32, i32), Times>;
 struct Span {
     ended: Instant,
     length: Duration,
+    /// Seconds on a CPU, of all threads.
     ran: f64,
+    /// Threads that wanted to run all the time.
+    hungry: f64,
+    /// Seconds that those waited.
     waited: f64,
 }
 
@@ -57,17 +64,20 @@ impl Account {
     /// is found to be less.
     pub fn see(&mut self, now: Instant, threads: Threads, nominal: f64) -> Option<f64> {
         if let Some((before, last)) = self.last.take() {
-            // A thread that was not there before may have run elsewhere.
-            let (mut ran, mut waited) = (0, 0);
+            let length = now.saturating_duration_since(before);
+            let mut span = Span { ended: now, length, ran: 0.0, hungry: 0.0, waited: 0.0 };
             for (key, times) in &threads {
-                if let Some(old) = last.get(key) {
-                    ran += times.ran.saturating_sub(old.ran);
-                    waited += times.waited.saturating_sub(old.waited);
+                // A thread that was not there before may have run elsewhere.
+                let Some(old) = last.get(key) else { continue };
+                let ran = times.ran.saturating_sub(old.ran) as f64 / 1e9;
+                let waited = times.waited.saturating_sub(old.waited) as f64 / 1e9;
+                span.ran += ran;
+                if ran + waited >= HUNGRY * length.as_secs_f64() {
+                    span.hungry += 1.0;
+                    span.waited += waited;
                 }
             }
-            let length = now.saturating_duration_since(before);
-            let (ran, waited) = (ran as f64 / 1e9, waited as f64 / 1e9);
-            self.spans.push_back(Span { ended: now, length, ran, waited });
+            self.spans.push_back(span);
         }
         self.last = Some((now, threads));
         let is_old = |span: &Span| now.saturating_duration_since(span.ended) >= WINDOW;
@@ -84,7 +94,7 @@ impl Account {
         let known = self.found.filter(|(cores, _)| *cores < nominal);
         self.found = if lacked.seconds >= LEAST.as_secs_f64() {
             // Only the time in which more was wanted says what there is.
-            let expected = (lacked.ran + lacked.waited).min(nominal);
+            let expected = lacked.hungry.min(nominal);
             let limit = if known.is_some() { ENOUGH } else { LACK };
             (lacked.ran < limit * expected).then_some((lacked.ran, now))
         } else {
@@ -100,15 +110,17 @@ impl Account {
 impl Span {
     /// Whether more was wanted than there was.
     fn lacks(&self) -> bool {
-        self.waited > WAITS * (self.ran + self.waited)
+        self.hungry > 0.0 && self.waited > WAITS * self.hungry * self.length.as_secs_f64()
     }
 }
 
-/// Times put together: cores' worth of them.
+/// Time put together.
 struct Sum {
     seconds: f64,
+    /// Cores that were at work.
     ran: f64,
-    waited: f64,
+    /// Cores that were wanted all the time.
+    hungry: f64,
 }
 
 impl Sum {
@@ -116,7 +128,8 @@ impl Sum {
         let sum = |of: fn(&Span) -> f64| spans.clone().map(of).sum::<f64>();
         let seconds = sum(|span| span.length.as_secs_f64());
         let part = |time: f64| if seconds > 0.0 { time / seconds } else { 0.0 };
-        Self { seconds, ran: part(sum(|span| span.ran)), waited: part(sum(|span| span.waited)) }
+        let hungry = sum(|span| span.hungry * span.length.as_secs_f64());
+        Self { seconds, ran: part(sum(|span| span.ran)), hungry: part(hungry) }
     }
 }
 
@@ -128,24 +141,33 @@ mod tests {
     struct World {
         account: Account,
         now: Instant,
-        times: Times,
+        times: [Times; 4],
         nominal: f64,
     }
 
     impl World {
         fn new(nominal: f64) -> World {
-            let (account, times) = (Account::default(), Times::default());
+            let (account, times) = (Account::default(), [Times::default(); 4]);
             World { account, now: Instant::now(), times, nominal }
         }
 
+        /// `threads` may be less than one: it sleeps in between.
         fn run(&mut self, seconds: u32, threads: f64, cores: f64) -> Option<f64> {
+            let each = threads.min(cores) / threads.ceil().max(1.0);
+            let late = (threads - threads.min(cores)) / threads.ceil().max(1.0);
+            self.take_turns(seconds, threads.ceil() as usize, each, late)
+        }
+
+        /// Goes on with so many threads, each of which runs and waits for such parts of the time.
+        fn take_turns(&mut self, seconds: u32, threads: usize, run: f64, wait: f64) -> Option<f64> {
             let mut found = None;
             for _ in 0..seconds {
                 self.now += Duration::from_secs(1);
-                let got = threads.min(cores);
-                self.times.ran += (got * 1e9) as u64;
-                self.times.waited += ((threads - got) * 1e9) as u64;
-                let all = Threads::from([((1, 1), self.times)]);
+                for times in &mut self.times[..threads] {
+                    times.ran += (run * 1e9) as u64;
+                    times.waited += (wait * 1e9) as u64;
+                }
+                let all = (1..).map(|thread| (1, thread)).zip(self.times).collect();
                 found = self.account.see(self.now, all, self.nominal);
             }
             found
@@ -182,6 +204,13 @@ mod tests {
         world.run(9, 4.0, 0.6);
         assert!(close(world.run(60, 0.0, 0.6), 0.6));
         assert_eq!(world.run(90, 0.0, 0.6), None);
+    }
+
+    #[test]
+    fn who_sleeps_in_between_lacks_nothing() {
+        // Ranks that look for something now and then, and wait for each other whenever they do.
+        assert_eq!(World::new(0.45).take_turns(60, 4, 0.04, 0.05), None);
+        assert_eq!(World::new(0.45).take_turns(60, 4, 0.05, 0.4), None);
     }
 
     #[test]
