@@ -71,7 +71,14 @@ impl Cluster {
 fn options(dir: &Path) -> Options {
     // Connections from 127.0.0.1 come from elsewhere, so to say.
     let listen = "127.0.0.2:0".parse().unwrap();
-    Options { listen, state: dir.join("state"), grace: Some(3.0), recover: None, discover: false }
+    Options {
+        listen,
+        state: dir.join("state"),
+        grace: Some(3.0),
+        recover: None,
+        discover: false,
+        dmtcp: None,
+    }
 }
 
 fn node(name: &str) -> NodeName {

@@ -31,6 +31,10 @@ pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
         session::keep_terminal();
         return ExitCode::SUCCESS;
     }
+    let start_agent = match commands::called(start_agent) {
+        Ok(status) => return ExitCode::from(status),
+        Err(start_agent) => start_agent,
+    };
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -34,6 +34,7 @@ pub mod succession;
 
 use crate::cluster::entry::{ClusterEntry, FORMAT};
 use crate::cluster::{ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
+use crate::dmtcp::server as dmtcp;
 use crate::journal::Journal;
 use crate::log::LogError;
 use admission::{Admission, AdmissionError};
@@ -92,6 +93,23 @@ pub struct Options {
     pub recover: Option<PathBuf>,
     /// Whether it announces itself by multicast DNS.
     pub discover: bool,
+    /// The port for DMTCP's programs.
+    pub dmtcp: Option<DmtcpOptions>,
+}
+
+/// The port for DMTCP's programs, and who keeps what is to be known of them.
+#[derive(Clone)]
+pub struct DmtcpOptions {
+    /// The port.
+    pub port: dmtcp::Options,
+    /// Who keeps it.
+    pub recorder: Arc<Mutex<dyn dmtcp::Recorder>>,
+}
+
+impl std::fmt::Debug for DmtcpOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DmtcpOptions").field("port", &self.port).finish_non_exhaustive()
+    }
 }
 
 /// What a coordinator says when it is ready.
@@ -101,6 +119,8 @@ pub struct Ready {
     pub address: SocketAddr,
     /// Where agents reach it, HOST:PORT.
     pub addresses: Vec<String>,
+    /// Where DMTCP's programs reach it.
+    pub dmtcp: Option<SocketAddr>,
     /// How it took over from a lost coordinator, if it just has: one line.
     pub taken_over: Option<String>,
 }
@@ -142,6 +162,9 @@ pub enum ServeError {
     /// What was decided could not be written down.
     #[error("{0}; started again, the coordinator goes on from what its log holds")]
     Unrecorded(String),
+    /// Its port for DMTCP's programs can't be had.
+    #[error(transparent)]
+    Dmtcp(#[from] dmtcp::ServeError),
     /// Its log can't be used.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -208,6 +231,13 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         .map_err(io_error(format!("listen at {}", options.listen)))?;
     let address = listener.local_addr().map_err(io_error("find the own address"))?;
     let addresses = reachable(address);
+    let dmtcp = match &options.dmtcp {
+        Some(dmtcp) => {
+            Some((dmtcp::Port::bind(dmtcp.port.clone()).await?, Arc::clone(&dmtcp.recorder)))
+        }
+        None => None,
+    };
+    let dmtcp_address = dmtcp.as_ref().map(|(port, _)| port.address());
     let seed = seed()?;
     let taken_over = match prepared {
         None => None,
@@ -267,8 +297,18 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         true => Some(Announcement::begin(address, &authority)?),
         false => None,
     };
+    let dmtcp = dmtcp.map(|(port, recorder)| {
+        // Nobody gives it orders here.
+        let (_, orders) = mpsc::channel(1);
+        tokio::spawn(port.serve(recorder, orders))
+    });
     let mut service = Service::ready(&format!("listening at {}", addresses.join(", ")));
-    ready(&Ready { address, addresses, taken_over: taken_over.map(|taken| taken.text) });
+    ready(&Ready {
+        address,
+        addresses,
+        dmtcp: dmtcp_address,
+        taken_over: taken_over.map(|taken| taken.text),
+    });
     let mut ending = None;
     tokio::select! {
         why = driver.run(incoming, &mut service) => ending = why,
@@ -277,7 +317,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     }
     service.stopping(if ending.is_some() { "cannot go on" } else { "told to end" });
     drop(announcement);
-    for task in tasks {
+    for task in tasks.into_iter().chain(dmtcp) {
         task.abort();
     }
     // So that commands find out at once that nobody is there.

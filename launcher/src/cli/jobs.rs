@@ -82,8 +82,9 @@ pub struct JobOptions {
     /// their like are watched by a seccomp filter, with no_new_privs.
     #[arg(long)]
     pub no_rewire_connect: bool,
-    /// What takes the checkpoints. (DMTCP's processes are not driven yet.)
-    #[arg(long, value_enum, default_value_t = EngineSetting::Native, value_parser = engine())]
+    /// What takes the checkpoints: ckptd's own engine, or an installed DMTCP. A job keeps the one that it was
+    /// run with. Jobs of DMTCP are of this machine alone, and have no log of their output.
+    #[arg(long, value_enum, default_value_t = EngineSetting::Native)]
     pub engine: EngineSetting,
     /// Tell of each checkpoint on standard error, even where that is no terminal.
     #[arg(long, short)]
@@ -101,6 +102,18 @@ pub enum IntervalSetting {
     Auto,
     /// So many; 0 for only on demand.
     Seconds(f64),
+}
+
+impl IntervalSetting {
+    /// Whole seconds, at least one, for engines that know no others; 0 for only on demand.
+    #[must_use]
+    pub fn whole_seconds(self) -> u32 {
+        match self {
+            // In range: the setting is checked where it is read.
+            Self::Seconds(seconds) => seconds.ceil() as u32,
+            Self::Auto => 0,
+        }
+    }
 }
 
 impl FromStr for IntervalSetting {
@@ -147,22 +160,14 @@ impl From<IntervalSetting> for serde_json::Value {
 }
 
 /// What takes the checkpoints.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum EngineSetting {
     /// ckptd's own engine.
     #[default]
     Native,
-}
-
-/// Accepts only what is built, and says so of the other.
-fn engine() -> impl clap::builder::TypedValueParser<Value = EngineSetting> {
-    use clap::builder::TypedValueParser;
-    clap::builder::PossibleValuesParser::new(["native", "dmtcp"]).try_map(|name| {
-        match name.as_str() {
-            "native" => Ok(EngineSetting::Native),
-            _ => Err("'dmtcp' is not built yet: leave --engine out"),
-        }
-    })
+    /// DMTCP's own programs.
+    Dmtcp,
 }
 
 /// What becomes of a lost node's MPI daemons.

@@ -2,6 +2,7 @@
 
 use super::values::{listen_address, time_span};
 use clap::Args;
+use coordinator::dmtcp::server::Network;
 use protocol::cluster::NodeName;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -26,9 +27,25 @@ pub struct CoordinatorArguments {
     /// this machine or of another has. DIR is the agent's.
     #[arg(long)]
     pub recover: bool,
-    /// Speak DMTCP's protocol too.
-    #[arg(long, value_name = "PORT", hide = true)]
+    /// Speak DMTCP's protocol too, at this port: for unmodified dmtcp_launch, dmtcp_restart and dmtcp_command.
+    #[arg(long, value_name = "PORT")]
     pub dmtcp_port: Option<u16>,
+    /// Where it listens for DMTCP's programs [default: 127.0.0.1]. DMTCP has no authentication.
+    #[arg(long, value_name = "ADDR", requires = "dmtcp_port")]
+    pub dmtcp_listen: Option<IpAddr>,
+    /// Machines whose DMTCP programs may connect, as 10.0.0.0/24; may be given several times.
+    #[arg(long, value_name = "NETWORK", requires = "dmtcp_port")]
+    pub dmtcp_allow: Vec<Network>,
+    /// Folder for DMTCP's restart scripts [default: the folder 'dmtcp' in DIR].
+    #[arg(long, value_name = "DIR", requires = "dmtcp_port")]
+    pub dmtcp_ckptdir: Option<PathBuf>,
+    /// Seconds between checkpoints of DMTCP's processes that ask for none.
+    #[arg(long, value_name = "SECONDS", requires = "dmtcp_port", default_value_t = 0)]
+    pub dmtcp_interval: u32,
+    /// Seconds after which a restart of DMTCP's processes goes on without those that have not connected, their
+    /// peers' connections to them being silent [default: never].
+    #[arg(long, value_name = "SECONDS", requires = "dmtcp_port")]
+    pub dmtcp_departed_after: Option<u64>,
 }
 
 /// What token takes.

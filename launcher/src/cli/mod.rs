@@ -267,6 +267,9 @@ Example:
     ///
     /// Exit status 0 where jobs can be run, checkpointed and restarted here, 1 where they can't.
     Doctor {
+        /// The engine that is asked about.
+        #[arg(long, value_enum, default_value_t = EngineSetting::Native)]
+        engine: EngineSetting,
         /// How it is printed.
         #[command(flatten)]
         list: ListArguments,

@@ -7,10 +7,11 @@ use crate::failure::Failure;
 use coordinator::server::{Options, ServeError, serve};
 
 pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(), Failure> {
-    if arguments.dmtcp_port.is_some() {
-        return Err(not_yet("--dmtcp-port"));
-    }
     super::tell_what_happens();
+    let dmtcp = match arguments.dmtcp_port {
+        Some(port) => Some(super::dmtcp::port(context, &arguments, port)?),
+        None => None,
+    };
     let given = arguments.state;
     let default = given.is_none();
     let state = given.unwrap_or_else(|| coordinator_folder(&context.state));
@@ -23,6 +24,7 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
         grace: arguments.grace,
         recover,
         discover: arguments.discover,
+        dmtcp,
     };
     let made = match (&context.asked_dir, default) {
         (_, false) => format!("ckptd token --state {}", options.state.display()),
@@ -34,6 +36,9 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
         if let Some(text) = &ready.taken_over {
             let _ = super::print(&format!("ckptd: {text}\n"));
         }
+        if let Some(address) = ready.dmtcp {
+            let _ = super::print(&format!("ckptd: DMTCP's programs reach it at {address}\n"));
+        }
         let _ = super::print(&format!(
             "ckptd: coordinator listens at {} ({}); for a join token: {made}\n",
             ready.address,
@@ -44,8 +49,4 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
         ServeError::Usage(text) => Failure::Usage(format!("wrong usage: {text}")),
         error => Failure::of("run the coordinator", error),
     })
-}
-
-fn not_yet(option: &str) -> Failure {
-    Failure::Usage(format!("wrong usage: {option} is not built yet"))
 }

@@ -1,7 +1,7 @@
 //! `ckptd doctor`.
 
 use super::{Context, print, print_json};
-use crate::cli::ListArguments;
+use crate::cli::{EngineSetting, ListArguments};
 use crate::failure::Failure;
 use ckpt_agent::doctor::{self, Check, Report, State};
 
@@ -9,8 +9,15 @@ use ckpt_agent::doctor::{self, Check, Report, State};
 const EXIT_UNABLE: u8 = 1;
 
 /// Exit status 0 where this user can run, checkpoint and restart jobs on this machine.
-pub fn perform(context: &Context, list: ListArguments) -> Result<u8, Failure> {
-    let report = doctor::examine(context.state.path());
+pub fn perform(
+    context: &Context,
+    engine: EngineSetting,
+    list: ListArguments,
+) -> Result<u8, Failure> {
+    let report = match engine {
+        EngineSetting::Native => doctor::examine(context.state.path()),
+        EngineSetting::Dmtcp => super::dmtcp::examine(),
+    };
     if list.json {
         print_json(&report)?;
     } else {

@@ -1,7 +1,7 @@
 //! `ckptd export`.
 
 use super::interrupts::Interrupts;
-use super::{Context, target};
+use super::{Context, dmtcp, target};
 use crate::failure::Failure;
 use crate::jobs::{self, JobFolder};
 use crate::text;
@@ -22,6 +22,7 @@ pub fn perform(context: &Context, wanted: &str, file: &Path) -> Result<u8, Failu
         return Err(Failure::of(what, cause));
     }
     let job = context.state.find_job(name)?;
+    dmtcp::refuse(&job, "export")?;
     let history = jobs::load(&job)?;
     let record = match only {
         Some(number) => history.record(number),

@@ -5,6 +5,7 @@ mod checkpoint;
 mod clustered;
 mod completions;
 mod coordinator;
+mod dmtcp;
 mod doctor;
 mod export;
 mod gc;
@@ -23,6 +24,8 @@ mod target;
 mod token;
 mod top;
 mod verify;
+
+pub use dmtcp::called;
 
 use crate::agent::StartAgent;
 use crate::cli::{Cli, Command, JobOptions};
@@ -144,7 +147,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Top { every } => return top::perform(&context, every),
         Command::Completions { shell } => completions::completions(shell)?,
         Command::Man { folder } => completions::manual(&folder)?,
-        Command::Doctor { list } => return doctor::perform(&context, list),
+        Command::Doctor { engine, list } => return doctor::perform(&context, engine, list),
         Command::Verify { job, list } => return verify::perform(&context, &job, list),
         Command::Attach { job } => {
             let cluster = context.need_cluster(&format!("attach {job}"))?;

@@ -1,7 +1,7 @@
 //! `ckptd restart`.
 
-use super::{Context, clustered, is_loud};
-use crate::cli::RestartArguments;
+use super::{Context, clustered, dmtcp, is_loud};
+use crate::cli::{EngineSetting, RestartArguments};
 use crate::failure::Failure;
 use crate::jobs::{self, JobError, JobFolder};
 use crate::session::{self, Begin, Session};
@@ -12,10 +12,31 @@ use protocol::launch::RestoreSpec;
 
 pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Failure> {
     if let Some(cluster) = context.cluster_of(&arguments.job)? {
+        if arguments.options.engine != EngineSetting::Native {
+            return Err(other_engine());
+        }
         return clustered::restart(context, &cluster, arguments);
     }
-    super::refuse_without_cluster(&arguments.options, arguments.detach)?;
+    perform_alone(context, arguments)
+}
+
+fn other_engine() -> Failure {
+    Failure::Usage(
+        "wrong usage: a job keeps the engine that it was run with: leave --engine out".to_owned(),
+    )
+}
+
+/// Restarts a job of this machine alone.
+pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<u8, Failure> {
     let job = context.state.find_job(&arguments.job)?;
+    if arguments.options.engine != job.record().settings.engine
+        && arguments.options.engine != EngineSetting::Native
+    {
+        return Err(other_engine());
+    }
+    if job.record().settings.engine == EngineSetting::Native {
+        super::refuse_without_cluster(&arguments.options, arguments.detach)?;
+    }
     let name = job.name();
     let _lock = job.lock().map_err(|error| match error {
         JobError::Running { .. } => Failure::of(
@@ -26,6 +47,9 @@ pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Fa
     })?;
     let history = jobs::load(&job)?;
     let mut record = choose(&history, arguments, name)?;
+    if job.record().settings.engine == EngineSetting::Dmtcp {
+        return dmtcp::engine::restart(context, &job, record, arguments);
+    }
     let mut opened = Checkpoint::open(job.path(), record.checkpoint);
     if let (None, Err(Damage::Incomplete { number })) = (arguments.checkpoint, &opened) {
         // Killed between the log's record and the commit mark: nobody was told of this one yet.

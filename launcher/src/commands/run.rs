@@ -1,14 +1,33 @@
 //! `ckptd run`.
 
-use super::{Context, clustered, is_loud};
-use crate::cli::{Placement, RunArguments};
+use super::{Context, clustered, dmtcp, is_loud};
+use crate::cli::{EngineSetting, Placement, RunArguments};
+use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::jobs::JobSettings;
+use crate::jobs::{JobFolder, JobSettings};
 use crate::session::{self, Begin, Session, mpi};
 use protocol::launch::LaunchSpec;
 use std::ffi::OsStr;
 
 pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
+    perform_in(context, arguments, context.cluster()?, |_| {})
+}
+
+/// Runs the job on this machine, whether it belongs to a cluster or not; `begins` is called before it runs.
+pub fn perform_alone(
+    context: &Context,
+    arguments: RunArguments,
+    begins: impl FnOnce(&JobFolder),
+) -> Result<u8, Failure> {
+    perform_in(context, arguments, None, begins)
+}
+
+fn perform_in(
+    context: &Context,
+    arguments: RunArguments,
+    cluster: Option<Cluster>,
+    begins: impl FnOnce(&JobFolder),
+) -> Result<u8, Failure> {
     let program = arguments.command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());
     let directory = std::env::current_dir()
@@ -24,7 +43,16 @@ pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure
         };
         Failure::of(&what, cause)
     })?;
-    if let Some(cluster) = context.cluster()? {
+    if arguments.options.engine == EngineSetting::Dmtcp {
+        if cluster.is_some() {
+            eprintln!(
+                "ckptd: warning: a job of DMTCP runs on this machine alone, its images are not copied, and it is \
+                 lost with the machine: leave --engine out to use the cluster"
+            );
+        }
+        return dmtcp::engine::run(context, arguments);
+    }
+    if let Some(cluster) = cluster {
         if arguments.options.placement != Some(Placement::Node) {
             let reach = mpi::Reach::Cluster;
             let caution = mpi::prepare(OsStr::new(&program), &found, reach, &mut environment);
@@ -58,6 +86,7 @@ pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure
         termios: streams.termios,
     };
     let loud = is_loud(&arguments.options);
+    begins(&job);
     session::run(
         Session {
             job: &job,

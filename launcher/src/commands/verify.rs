@@ -1,6 +1,6 @@
 //! `ckptd verify`.
 
-use super::{Context, print, print_json, target};
+use super::{Context, dmtcp, print, print_json, target};
 use crate::EXIT_FAILED;
 use crate::cli::ListArguments;
 use crate::failure::Failure;
@@ -23,6 +23,7 @@ struct Verdict {
 /// Exit status 0 where every committed checkpoint is whole.
 pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u8, Failure> {
     let (job, only) = target::find(context, wanted)?;
+    dmtcp::refuse(&job, "verify")?;
     let what = format!("verify {}", job.name());
     let listed = store::list(job.path()).map_err(|error| Failure::of(&what, error))?;
     let mut verdicts = Vec::new();

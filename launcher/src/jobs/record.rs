@@ -2,7 +2,7 @@
 //! the coordinator's log.
 
 use super::JobError;
-use crate::cli::{IntervalSetting, JobOptions, Placement};
+use crate::cli::{EngineSetting, IntervalSetting, JobOptions, Placement};
 use coordinator::{Interval, Settings};
 use protocol::launch::External;
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,9 @@ pub struct JobSettings {
     pub external: External,
     /// What may be moved.
     pub placement: Placement,
+    /// What takes the checkpoints.
+    #[serde(default)]
+    pub engine: EngineSetting,
 }
 
 impl Default for JobSettings {
@@ -64,6 +67,7 @@ impl Default for JobSettings {
             copies: 1,
             external: External::Warn,
             placement: Placement::Process,
+            engine: EngineSetting::Native,
         }
     }
 }
@@ -78,6 +82,7 @@ impl JobSettings {
             copies: options.copies.unwrap_or(self.copies),
             external: options.external.map_or(self.external, External::from),
             placement: options.placement.unwrap_or(self.placement),
+            engine: self.engine,
         }
     }
 

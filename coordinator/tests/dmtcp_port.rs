@@ -1,0 +1,308 @@
+//! Stand-in workers that speak DMTCP's protocol byte for byte, over TCP: what is refused, what is survived, and ten
+//! thousand of them.
+
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
+use coordinator::dmtcp::machine::{Checkpoint, Command, Identity, Notice};
+use coordinator::dmtcp::server::{Options, Port, Recorder};
+use coordinator::dmtcp::wire::{CommandStatus, HEADER, ImageName, Kind, Message, WorkerState};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+/// Only so that a test that hangs ends.
+const LIMIT: Duration = Duration::from_secs(600);
+
+#[derive(Default)]
+struct Kept {
+    checkpoints: Vec<Checkpoint>,
+}
+
+impl Recorder for Kept {
+    fn commit(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+        self.checkpoints.push(checkpoint.clone());
+        Ok(())
+    }
+
+    fn notice(&mut self, _: &Notice) {}
+}
+
+async fn port(folder: &Path) -> (SocketAddr, Arc<Mutex<Kept>>) {
+    let port = Port::bind(Options::local(0, folder.to_owned())).await.unwrap();
+    let address = port.address();
+    let kept: Arc<Mutex<Kept>> = Arc::default();
+    let (_, orders) = mpsc::channel(1);
+    tokio::spawn(port.serve(kept.clone(), orders));
+    (address, kept)
+}
+
+async fn send(stream: &mut TcpStream, message: &Message) {
+    stream.write_all(&message.encode()).await.unwrap();
+}
+
+async fn receive(stream: &mut TcpStream) -> Option<Message> {
+    let mut header = [0; HEADER];
+    let read = tokio::time::timeout(LIMIT, stream.read_exact(&mut header)).await.unwrap();
+    read.ok()?;
+    let (mut message, length) = Message::decode(&header).unwrap();
+    message.payload = vec![0; length];
+    stream.read_exact(&mut message.payload).await.ok()?;
+    Some(message)
+}
+
+struct Worker {
+    stream: TcpStream,
+    identity: Identity,
+    path: String,
+}
+
+impl Worker {
+    async fn launch(address: SocketAddr, number: u64) -> Self {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut hello = Message::new(Kind::NewWorker);
+        hello.from = Identity { host: 0x98ff, time: number, pid: 1, generation: 0 };
+        hello.payload = b"node0001\0nqueens\0".to_vec();
+        send(&mut stream, &hello).await;
+        let accepted = receive(&mut stream).await.unwrap();
+        assert_eq!(accepted.kind, Kind::Accept);
+        let identity = Identity { pid: accepted.virtual_pid, ..hello.from };
+        let mut update = Message::new(Kind::AfterExec);
+        update.state = WorkerState::Running;
+        update.from = identity;
+        update.payload = b"nqueens\0".to_vec();
+        send(&mut stream, &update).await;
+        Self { stream, identity, path: format!("/ckpt/ckpt_nqueens_{identity}.dmtcp") }
+    }
+
+    async fn barrier(&mut self, name: &str, state: WorkerState) -> Message {
+        let mut message = Message::new(Kind::Barrier);
+        message.name = name.into();
+        message.state = state;
+        message.from = self.identity;
+        send(&mut self.stream, &message).await;
+        let released = receive(&mut self.stream).await.unwrap();
+        assert_eq!(released.kind, Kind::BarrierReleased);
+        assert_eq!(released.payload, format!("{name}\0").into_bytes());
+        released
+    }
+
+    /// One checkpoint, from the coordinator's word to the worker's going on.
+    async fn checkpoint(&mut self) {
+        assert_eq!(receive(&mut self.stream).await.unwrap().kind, Kind::DoCheckpoint);
+        for (name, state) in [
+            ("DMT:SUSPEND", WorkerState::Presuspend),
+            ("DMT:CHECKPOINT", WorkerState::Suspended),
+            ("Socket::Ckpt_Register_Peer_Info", WorkerState::Checkpointing),
+            ("DMT:WriteCkpt", WorkerState::Checkpointed),
+        ] {
+            self.barrier(name, state).await;
+        }
+        let mut message = Message::new(Kind::ImageName);
+        message.state = WorkerState::Checkpointed;
+        let name =
+            ImageName { host: "node0001".into(), shell: String::new(), path: self.path.clone() };
+        message.payload = name.payload();
+        let mut bytes = message.encode();
+        let mut resuming = Message::new(Kind::Resuming);
+        resuming.state = WorkerState::Running;
+        bytes.extend(resuming.encode());
+        self.stream.write_all(&bytes).await.unwrap();
+    }
+}
+
+async fn command(address: SocketAddr, command: Command) -> Message {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut message = Message::new(Kind::UserCommand);
+    message.command = command.number();
+    send(&mut stream, &message).await;
+    receive(&mut stream).await.unwrap()
+}
+
+/// Waits until that many workers run.
+async fn until_running(address: SocketAddr, peers: u32) {
+    let since = Instant::now();
+    loop {
+        let status = command(address, Command::Status).await;
+        if status.peers == peers && (status.is_running || peers == 0) {
+            return;
+        }
+        assert!(since.elapsed() < LIMIT, "{} of {peers} workers", status.peers);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn workers_are_checkpointed_over_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, kept) = port(folder.path()).await;
+    let mut one = Worker::launch(address, 1).await;
+    let mut two = Worker::launch(address, 2).await;
+    until_running(address, 2).await;
+    let blocking = tokio::spawn(command(address, Command::BlockingCheckpoint));
+    tokio::join!(one.checkpoint(), two.checkpoint());
+    let reply = blocking.await.unwrap();
+    assert_eq!((reply.command_status, reply.peers), (CommandStatus::Success, 2));
+    assert_eq!(kept.lock().unwrap().checkpoints[0].images.len(), 2);
+    let script = std::fs::read_to_string(folder.path().join("dmtcp_restart_script.sh")).unwrap();
+    assert!(script.contains(&one.path) && script.contains(&two.path), "{script}");
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_refused_and_harms_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, _) = port(folder.path()).await;
+    let _worker = Worker::launch(address, 1).await;
+    let good = Message::new(Kind::NewWorker).encode();
+    let with = |at: usize, bytes: &[u8]| {
+        let mut header = good.clone();
+        header[at..at + bytes.len()].copy_from_slice(bytes);
+        header
+    };
+    for (what, bytes) in [
+        ("another protocol", [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![b' '; HEADER]].concat()),
+        ("another version", with(88, &[216, 0, 0, 0])),
+        ("a payload without end", with(92, &[255, 255, 255, 255])),
+        ("an unknown type", with(96, &[99, 0, 0, 0])),
+        ("an unknown state", with(100, &[9, 0, 0, 0])),
+        ("no greeting", Message::new(Kind::Resuming).encode()),
+    ] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        let answer = receive(&mut stream).await.map(|message| message.kind);
+        assert_eq!(answer, Some(Kind::RejectWrongGroup), "{what}");
+        assert_eq!(receive(&mut stream).await, None, "{what}");
+    }
+    // Some say part of a message, and go.
+    for length in [0, 1, 100, 207] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&good[..length]).await.unwrap();
+    }
+    // Or a header that promises more.
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&with(92, &[0, 0, 16, 0])).await.unwrap();
+    drop(stream);
+    until_running(address, 1).await;
+}
+
+#[tokio::test]
+async fn a_port_for_all_needs_to_know_for_whom() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::local(0, folder.path().to_owned());
+    options.listen = "0.0.0.0:0".parse().unwrap();
+    let error = Port::bind(options.clone()).await.unwrap_err().to_string();
+    assert!(error.contains("--dmtcp-allow"), "{error}");
+    options.allow = vec!["10.0.0.0/8".parse().unwrap()];
+    Port::bind(options).await.unwrap();
+}
+
+/// The coordinator of [`ten_thousand_workers`], in a process of its own so that it can be measured.
+#[test]
+fn a_coordinator_to_be_measured() {
+    let Some(folder) = std::env::var_os("CKPTD_DMTCP_MEASURED") else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let port = Port::bind(Options::local(0, folder.into())).await.unwrap();
+        println!("\nPORT {}", port.address());
+        let (_, orders) = mpsc::channel(1);
+        port.serve(Arc::new(Mutex::new(Kept::default())), orders).await;
+    });
+}
+
+struct Measured(Child);
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Measured {
+    /// Memory in KiB: /proc/PID/status, proc_pid_status(5).
+    fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Processor time: utime and stime of /proc/PID/stat, proc_pid_stat(5), in ticks of 10 ms (as for all x86 and
+    /// aarch64 kernels, what user space is told).
+    fn time(&self) -> Duration {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        let (_, fields) = text.rsplit_once(") ").unwrap();
+        let fields: Vec<&str> = fields.split(' ').collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+}
+
+#[test]
+fn ten_thousand_workers() {
+    const WORKERS: u64 = 10_000;
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    if hard < WORKERS + 100 {
+        println!("skipped: {hard} descriptors are not enough");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_coordinator_to_be_measured", "--nocapture"])
+        .env("CKPTD_DMTCP_MEASURED", folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let coordinator = Measured(child);
+    let address: SocketAddr = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("PORT ").and_then(|text| text.parse().ok()))
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let before = coordinator.memory();
+        let since = Instant::now();
+        let mut workers = Vec::new();
+        for number in 0..WORKERS {
+            workers.push(Worker::launch(address, number).await);
+        }
+        until_running(address, WORKERS as u32).await;
+        let connected = since.elapsed();
+        let idle = coordinator.memory() - before;
+        let (since, used) = (Instant::now(), coordinator.time());
+        let blocking = tokio::spawn(command(address, Command::BlockingCheckpoint));
+        let mut tasks = Vec::new();
+        for mut worker in workers {
+            tasks.push(tokio::spawn(async move {
+                worker.checkpoint().await;
+                worker
+            }));
+        }
+        let mut workers = Vec::new();
+        for task in tasks {
+            workers.push(task.await.unwrap());
+        }
+        assert_eq!(blocking.await.unwrap().command_status, CommandStatus::Success);
+        let (took, worked) = (since.elapsed(), coordinator.time() - used);
+        let most = coordinator.memory() - before;
+        drop(workers);
+        until_running(address, 0).await;
+        // Printed only: times depend on what else the machine does.
+        println!(
+            "{WORKERS} workers: connected in {connected:?}; {} bytes each idle, {} after a checkpoint, of which the \
+             record of its images is a part; a whole round of barriers in {took:?}, {worked:?} of the coordinator's \
+             processor time",
+            idle * 1024 / WORKERS,
+            most * 1024 / WORKERS,
+        );
+        assert!(idle * 1024 / WORKERS <= 4096, "{idle} KiB");
+        assert!(most * 1024 / WORKERS <= 4096, "{most} KiB");
+    });
+}

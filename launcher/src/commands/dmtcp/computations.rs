@@ -1,0 +1,133 @@
+//! Computations of DMTCP's processes that a cluster's coordinator serves: each is a job of the coordinator's machine.
+
+use super::records::{JobRecorder, folder};
+use crate::cli::{CoordinatorArguments, EngineSetting, IntervalSetting};
+use crate::commands::Context;
+use crate::failure::Failure;
+use crate::jobs::{JobFolder, JobLock, JobSettings, StateDir};
+use coordinator::dmtcp::machine::{Checkpoint, Identity, Notice};
+use coordinator::dmtcp::server::{Options, Recorder};
+use coordinator::server::DmtcpOptions;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The file in a job's folder that names its computation.
+const GROUP: &str = "group";
+
+/// The port that the command line asks for.
+pub fn port(
+    context: &Context,
+    arguments: &CoordinatorArguments,
+    port: u16,
+) -> Result<DmtcpOptions, Failure> {
+    let directory = match &arguments.dmtcp_ckptdir {
+        Some(directory) => directory.clone(),
+        None => context.state.path().join("dmtcp"),
+    };
+    let what = || format!("make {}", directory.display());
+    let directory = std::path::absolute(&directory).map_err(|error| Failure::of(what(), error))?;
+    fs::create_dir_all(&directory).map_err(|error| Failure::of(what(), error))?;
+    let listen = arguments.dmtcp_listen.unwrap_or(Ipv4Addr::LOCALHOST.into());
+    let options = Options {
+        listen: SocketAddr::new(listen, port),
+        allow: arguments.dmtcp_allow.clone(),
+        interval: arguments.dmtcp_interval,
+        quits: false,
+        departed_after: arguments.dmtcp_departed_after.map(Duration::from_secs),
+        ..Options::local(port, directory)
+    };
+    let state = StateDir::find(Some(context.state.path().to_owned()))?;
+    let recorder = Computations { state, current: None };
+    Ok(DmtcpOptions { port: options, recorder: Arc::new(Mutex::new(recorder)) })
+}
+
+/// Keeps the computation that is served.
+struct Computations {
+    /// Where jobs are kept.
+    state: StateDir,
+    current: Option<Current>,
+}
+
+struct Current {
+    group: Identity,
+    recorder: JobRecorder,
+    _lock: JobLock,
+}
+
+impl Computations {
+    fn begin(&mut self, group: Identity, program: &str) -> Result<(), Failure> {
+        let (told, _) = mpsc::unbounded_channel();
+        let (job, lock) = match self.known(group) {
+            Some(job) => {
+                let lock = job.lock()?;
+                (job, lock)
+            }
+            None => {
+                let settings = JobSettings {
+                    engine: EngineSetting::Dmtcp,
+                    interval: IntervalSetting::Seconds(0.0),
+                    ..JobSettings::default()
+                };
+                let (job, lock) =
+                    self.state.create(None, &[program.into()], Path::new("/"), settings)?;
+                let failed = |error| Failure::of(format!("keep {}", job.name()), error);
+                fs::create_dir_all(folder(&job)).map_err(failed)?;
+                fs::write(folder(&job).join(GROUP), group.to_string()).map_err(failed)?;
+                (job, lock)
+            }
+        };
+        let keep = job.record().settings.keep as usize;
+        let mut recorder = JobRecorder::open(&job, keep, told)?;
+        let from = recorder.newest();
+        recorder.begin(from)?;
+        tracing::info!("DMTCP's computation {group} is the job {}", job.name());
+        self.current = Some(Current { group, recorder, _lock: lock });
+        Ok(())
+    }
+
+    /// The job of a computation that was here before.
+    fn known(&self, group: Identity) -> Option<JobFolder> {
+        let name = group.to_string();
+        let is_it = |job: &JobFolder| {
+            job.record().settings.engine == EngineSetting::Dmtcp
+                && fs::read_to_string(folder(job).join(GROUP)).is_ok_and(|group| group == name)
+        };
+        self.state.jobs(|_| {}).ok()?.into_iter().rev().find(is_it)
+    }
+}
+
+impl Recorder for Computations {
+    fn commit(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+        match &mut self.current {
+            Some(current) if current.group.is_of(&checkpoint.group) => {
+                current.recorder.commit(checkpoint)
+            }
+            _ => Err("its job could not be kept".to_owned()),
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Began { group, program, .. } => {
+                if let Err(failure) = self.begin(*group, program) {
+                    self.current = None;
+                    tracing::error!(
+                        "{failure}: no checkpoint of DMTCP's computation {group} will count"
+                    );
+                }
+            }
+            Notice::Ended { asked, .. } => {
+                if let Some(mut current) = self.current.take() {
+                    if let Err(error) = current.recorder.end(None, *asked) {
+                        tracing::error!("failed to write to the job's log: {error}");
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `ckptd doctor --engine dmtcp`: what an installed DMTCP can do here, and what only DMTCP itself could mend.
+
+use super::engine::program;
+use ckpt_agent::doctor::{Check, Report, State};
+use coordinator::dmtcp::machine::{Checkpoint, Notice};
+use coordinator::dmtcp::server::{Options, Port, Recorder};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::sync::mpsc;
+
+/// How long a program of DMTCP may take to answer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What is known of DMTCP 5.0-dev, however it is installed.
+const KNOWN: [(&str, &str, &str); 4] = [
+    (
+        "several machines",
+        "an MPI job's checkpoint may hang in DMTCP's drain of sockets, which each machine does for itself",
+        "keep jobs of DMTCP on one machine, or use the native engine",
+    ),
+    (
+        "a lost machine",
+        "its processes restart on one other machine, with their images there; they can't be split over several",
+        "the native engine spreads them",
+    ),
+    (
+        "forked checkpoints",
+        "DMTCP's copy-on-write checkpoints have ended the application in every trial",
+        "they are not asked for; a job pauses while its images are written",
+    ),
+    (
+        "compression",
+        "DMTCP's gzip takes a minute for a gigabyte",
+        "ckptd run --engine dmtcp leaves it off",
+    ),
+];
+
+/// Looks at everything.
+pub fn examine() -> Report {
+    let mut checks = vec![installed("dmtcp_launch"), installed("dmtcp_restart"), understood()];
+    let mpi = std::env::var_os("HWLOC_COMPONENTS");
+    checks.push(Check {
+        name: "Open MPI",
+        state: State::Ok,
+        required: false,
+        found: match mpi {
+            Some(value) => {
+                format!("HWLOC_COMPONENTS is {}, and is left so", value.to_string_lossy())
+            }
+            None => "HWLOC_COMPONENTS=-linux:io is set for jobs, without which it fails".to_owned(),
+        },
+        consequence: None,
+    });
+    checks.extend(KNOWN.map(|(name, found, consequence)| Check {
+        name,
+        state: State::Limited,
+        required: false,
+        found: found.to_owned(),
+        consequence: Some(consequence.to_owned()),
+    }));
+    let able = checks.iter().all(|check| !check.required || check.state != State::Missing);
+    Report { able, checks }
+}
+
+fn missing(name: &'static str, found: String, consequence: &str) -> Check {
+    Check {
+        name,
+        state: State::Missing,
+        required: true,
+        found,
+        consequence: Some(consequence.to_owned()),
+    }
+}
+
+fn installed(name: &'static str) -> Check {
+    match program(name) {
+        None => missing(name, "not in PATH".to_owned(), super::engine::MISSING),
+        Some(path) => {
+            let found = path.display().to_string();
+            Check { name, state: State::Ok, required: true, found, consequence: None }
+        }
+    }
+}
+
+/// Whether its messages are those that we speak: dmtcp_command asks a port of ours.
+fn understood() -> Check {
+    let name = "protocol";
+    let Some(command) = program("dmtcp_command") else {
+        return missing(
+            name,
+            "there is no dmtcp_command to ask with".to_owned(),
+            super::engine::MISSING,
+        );
+    };
+    let asked = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())
+        .and_then(|runtime| {
+            let asked = runtime.block_on(ask(&command));
+            runtime.shutdown_background();
+            asked
+        });
+    match asked {
+        Ok(()) => Check {
+            name,
+            state: State::Ok,
+            required: true,
+            found: "its dmtcp_command and ckptd understand each other".to_owned(),
+            consequence: None,
+        },
+        Err(why) => missing(
+            name,
+            format!("its dmtcp_command and ckptd do not understand each other: {why}"),
+            "this DMTCP is another version than 5.0-dev (4.1.1 and later): install that one",
+        ),
+    }
+}
+
+struct Nobody;
+
+impl Recorder for Nobody {
+    fn commit(&mut self, _: &Checkpoint) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn notice(&mut self, _: &Notice) {}
+}
+
+async fn ask(command: &Path) -> Result<(), String> {
+    let options = Options::local(0, std::env::temp_dir());
+    let port = Port::bind(options).await.map_err(|error| error.to_string())?;
+    let number = port.address().port().to_string();
+    let (_orders, receiver) = mpsc::channel(1);
+    tokio::spawn(port.serve(Arc::new(Mutex::new(Nobody)), receiver));
+    let child = Command::new(command)
+        .args(["--coord-host", "127.0.0.1", "--coord-port", &number, "--status"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(LIMIT, child)
+        .await
+        .map_err(|_| "it gets no answer".to_owned())?
+        .map_err(|error| error.to_string())?;
+    let told = String::from_utf8_lossy(&output.stdout).contains("NUM_PEERS=0");
+    if output.status.success() && told {
+        Ok(())
+    } else {
+        Err(format!("it ended with {}", output.status))
+    }
+}

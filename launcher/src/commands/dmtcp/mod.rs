@@ -1,0 +1,31 @@
+//! DMTCP: its processes as a job's engine, and its command names for the native one.
+//!
+//! - `doctor`: what an installed DMTCP can do here, and what it can't.
+//! - `engine`, `records`: `ckptd run --engine dmtcp`, and what is kept of its checkpoints.
+//! - `computations`: what is kept of those that a cluster's coordinator serves.
+//! - `names`: ckptd called as dmtcp_launch, dmtcp_restart, dmtcp_command or dmtcp_coordinator.
+
+mod computations;
+mod doctor;
+pub mod engine;
+mod names;
+mod records;
+
+pub use computations::port;
+pub use doctor::examine;
+pub use names::called;
+
+use crate::failure::Failure;
+use crate::jobs::JobFolder;
+
+/// Refuses what can only be done with checkpoints of the native engine.
+pub fn refuse(job: &JobFolder, what: &str) -> Result<(), Failure> {
+    if job.record().settings.engine == crate::cli::EngineSetting::Dmtcp {
+        let cause = format!(
+            "its checkpoints are DMTCP's own images, in {}",
+            records::folder(job).display()
+        );
+        return Err(Failure::of(format!("{what} {}", job.name()), cause));
+    }
+    Ok(())
+}
