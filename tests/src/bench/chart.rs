@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::figure::Figure;
+use super::svg::{escape, on_white};
 
 const WIDTH: f64 = 860.0;
 const LABELS: f64 = 330.0;
@@ -15,17 +16,8 @@ const LARGEST: f64 = 2.5;
 pub fn draw(title: &str, figures: &[Figure]) -> String {
     let height = TOP + ROW * figures.len() as f64 + 20.0;
     let scale = (WIDTH - LABELS - 120.0) / LARGEST;
-    let mut svg = String::new();
+    let mut svg = on_white(WIDTH, height, title, "share of the goal; left of the line is reached");
     // Writing to a String never fails.
-    let _ = write!(
-        svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"16\" y=\"24\" font-size=\"16\">{}</text>\n\
-         <text x=\"16\" y=\"44\" fill=\"#666\">share of the goal; left of the line is reached</text>\n",
-        escape(title)
-    );
     for (index, figure) in figures.iter().enumerate() {
         let y = TOP + ROW * index as f64;
         let share = figure.distance();
@@ -54,10 +46,6 @@ pub fn draw(title: &str, figures: &[Figure]) -> String {
         height - 14.0
     );
     svg
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
+use super::svg::on_white;
+
 /// Numbers of agents where none are given.
 pub const USUAL: [usize; 4] = [10, 100, 1000, 10_000];
 
@@ -113,16 +115,13 @@ pub fn draw(title: &str, scales: &[Scale]) -> String {
     ];
     let panel = ROW * (scales.len() as f64 + 2.0);
     let height = TOP + panel * panels.len() as f64;
-    let mut svg = String::new();
-    // Writing to a String never fails.
-    let _ = write!(
-        svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"16\" y=\"24\" font-size=\"16\">{title}</text>\n\
-         <text x=\"16\" y=\"44\" fill=\"#666\">10 processes for each agent; bars are logarithmic, from 0.01</text>\n"
+    let mut svg = on_white(
+        WIDTH,
+        height,
+        title,
+        "10 processes for each agent; bars are logarithmic, from 0.01",
     );
+    // Writing to a String never fails.
     for (index, (name, value)) in panels.into_iter().enumerate() {
         let top = TOP + panel * index as f64;
         let bar = |scale: &Scale| (value(scale).max(0.01) / 0.01).log10();

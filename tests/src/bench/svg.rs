@@ -183,6 +183,19 @@ pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// The beginning of a picture on white paper: its title, and what is shown.
+#[must_use]
+pub fn on_white(width: f64, height: f64, title: &str, shown: &str) -> String {
+    let (title, shown) = (escape(title), escape(shown));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"16\" y=\"24\" font-size=\"16\">{title}</text>\n\
+         <text x=\"16\" y=\"44\" fill=\"#666\">{shown}</text>\n"
+    )
+}
+
 /// A distance between lines of a grid so that at most `most` of them are needed up to `end`: 1, 2 or 5 times a power of ten.
 #[must_use]
 pub fn step(end: f64, most: f64) -> f64 {

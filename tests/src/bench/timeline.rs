@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::svg::on_white;
 use crate::cluster::status::Rollback;
 
 /// One phase: until when it lasted, ms since the node was declared gone.
@@ -63,16 +64,8 @@ pub fn draw(title: &str, losses: &[Loss]) -> String {
     let longest = losses.iter().map(|loss| loss.progress).fold(1.0, f64::max);
     let scale = (WIDTH - LEFT - 110.0) / longest;
     let height = TOP + ROW * losses.len() as f64 + 30.0;
-    let mut svg = String::new();
+    let mut svg = on_white(WIDTH, height, title, "milliseconds since the node was declared gone");
     // Writing to a String never fails.
-    let _ = write!(
-        svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"16\" y=\"24\" font-size=\"16\">{title}</text>\n\
-         <text x=\"16\" y=\"44\" fill=\"#666\">milliseconds since the node was declared gone</text>\n"
-    );
     let names = losses.first().map(|loss| loss.phases.as_slice()).unwrap_or_default();
     for (index, phase) in names.iter().enumerate() {
         let x = 16.0 + 160.0 * index as f64;
