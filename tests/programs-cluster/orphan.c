@@ -2,6 +2,7 @@
  * A daemon with one child on one node, and a peer of the daemon's on another:
  *   orphan daemon PORT ROUNDS PACE STATUS   listens at PORT, starts a child, shows what that writes
  *   orphan peer PORT ROUNDS PACE HOST       connects to it
+ * With 0 ROUNDS they go on until the file of END is there.
  * The child has a terminal (standard output), a pipe (standard error), a TCP connection over the loopback and a
  * Unix socket pair, all of them to the daemon. It and the peer check in every round that nothing comes from the
  * daemon, no end and no error: one that has departed is silent, and so is one that lives. At the end both talk to
@@ -17,6 +18,13 @@
 #include <termios.h>
 
 enum { PATIENCE_MS = 20000 };
+
+static const char END[] = "/mnt/shared/end";
+
+static int goes_on(long round, long rounds)
+{
+	return rounds ? round < rounds : access(END, F_OK) != 0;
+}
 
 static int listener(in_addr_t where, int port)
 {
@@ -69,7 +77,7 @@ static void child(int tcp, int pair, long rounds, long microseconds, int status)
 {
 	pid_t parent = getppid();
 	say("started");
-	for (long round = 0; round < rounds; round++) {
+	for (long round = 0; goes_on(round, rounds); round++) {
 		must_be_silent(tcp, round);
 		must_be_silent(pair, round);
 		if (getppid() != parent)
@@ -151,7 +159,7 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "daemon") == 0)
 		return daemon_process(port, rounds, microseconds, (int)number(argv[5]));
 	int daemon = connected(argv[5], port);
-	for (long round = 0; round < rounds; round++) {
+	for (long round = 0; goes_on(round, rounds); round++) {
 		must_be_silent(daemon, round);
 		pace(microseconds);
 	}

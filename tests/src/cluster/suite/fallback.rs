@@ -23,6 +23,16 @@ pub(super) const CASES: &[Case] = &[
         about: "a daemon that stays away is silent to its child and its peer; the child's output and end count",
         run: silence,
     },
+    Case {
+        name: "fallback-second-loss",
+        about: "two nodes are lost, one after the other, and both orteds stay away: the ranks solve the problem",
+        run: second_loss,
+    },
+    Case {
+        name: "fallback-again",
+        about: "in a job that has fallen back agents are killed, and a node is lost: still silence, and no output is lost",
+        run: again,
+    },
 ];
 
 /// How the end is told that nobody else could tell.
@@ -59,6 +69,59 @@ fn mpich(stage: &Stage) -> Result<(), Failure> {
     end(&ckptd)?;
     job.must_end_with(ANSWER, JOB_LIMIT)?;
     check(job.errors().contains(OVER), || format!("nothing tells of the end:\n{}", job.errors()))
+}
+
+fn second_loss(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start_queens(&ckptd, &["--daemons", "fallback"], "nqueens")?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    next_checkpoint(&mut job)?;
+    ckptd.kill_node(2)?;
+    job.wait_for_rollback(2, LIMIT)?;
+    let status = job.status()?;
+    for lost in ["node2", "node3"] {
+        let (ranks, daemons) =
+            (status.machines_of(lost, "nqueens"), status.machines_of(lost, "orted"));
+        let right = ranks.iter().eq(["node1"]) && daemons.is_empty();
+        check(right, || format!("{lost}'s ranks are on {ranks:?}, its orted on {daemons:?}"))?;
+    }
+    end(&ckptd)?;
+    job.must_end_with(ANSWER, JOB_LIMIT)?;
+    check(job.errors().contains(OVER), || explained(&job, "nothing tells of the end"))
+}
+
+fn next_checkpoint(job: &mut ClusterJob<'_>) -> Result<(), Failure> {
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 1, LIMIT)
+}
+
+fn again(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let script = "ckptd rsh node3 orphan daemon 7700 0 10000 0 & \
+                  orphan peer 7700 0 10000 node3 || exit 1; wait";
+    let mut job = start(&ckptd, "orphans", &["--daemons", "fallback"], &["bash", "-c", script])?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    next_checkpoint(&mut job)?;
+    // On node1 is the peer.
+    let child = job.status()?.machines_of("node3", "orphan");
+    check(child.iter().eq(["node2"]), || format!("the child is on {child:?}"))?;
+    for (rollbacks, node) in [(2, 2), (3, 1)] {
+        ckptd.kill_agent(node)?;
+        ckptd.start_agent(node)?;
+        job.wait_for_rollback(rollbacks, LIMIT)?;
+        next_checkpoint(&mut job)?;
+    }
+    ckptd.kill_node(2)?;
+    job.wait_for_rollback(4, LIMIT)?;
+    end(&ckptd)?;
+    job.must_end_with("orphan: right", JOB_LIMIT)?;
+    for line in ["orphan: peer is right", "orphan: right on standard error"] {
+        let times = job.output().lines().filter(|written| *written == line).count();
+        check(times == 1, || explained(&job, &format!("the job said \"{line}\" {times} times")))?;
+    }
+    check(job.errors().contains(OVER), || explained(&job, "nothing tells of the end"))
 }
 
 fn silence(stage: &Stage) -> Result<(), Failure> {
