@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::clients::ClientEvent;
 use super::console::ConsoleReport;
+use super::copies::Lacking;
 use super::control::{Adopted, Control, ControlEvent, End, RelayState, Started};
 use super::link::Message;
 use super::node::Record;
@@ -54,9 +55,9 @@ pub enum Event {
     /// Of an instance.
     Instance(InstanceKey, ControlEvent),
     /// An instance was launched or restored, or could not be.
-    Made(InstanceKey, Result<Started, String>),
+    Made(InstanceKey, Result<Started, Lacking>),
     /// What a restore needs is here, or not.
-    Prepared(InstanceKey, Result<Vec<OuterSocket>, String>),
+    Prepared(InstanceKey, Result<Vec<OuterSocket>, Lacking>),
     /// An instance runs, or could not be let go.
     Running(InstanceKey, Result<(), String>),
     /// No process of an instance is left, since it was killed.

@@ -142,7 +142,7 @@ fn damage(number: u64, reason: &str) -> Damage {
     Damage::Mark { number, reason: reason.to_owned() }
 }
 
-fn read_index(path: &Path, number: u64) -> Result<Vec<u8>, Damage> {
+pub(super) fn read_index(path: &Path, number: u64) -> Result<Vec<u8>, Damage> {
     let mut text = Vec::new();
     let file = open_regular(path).map_err(|error| Damage::io(path, &error))?;
     file.take(MAX_INDEX as u64 + 1)

@@ -40,5 +40,5 @@ pub use mark::{CommitMark, FORMAT_VERSION, IndexFile, PackFile, Totals};
 pub use pipeline::ThreadHook;
 pub use reader::ChunkReader;
 pub use sweep::{Collected, collect, collect_on};
-pub use verify::{Progress, Report, verify};
+pub use verify::{Progress, Report, verify, wounded};
 pub use writer::{CheckpointWriter, Chunks, IndexWriter, SealedCheckpoint, WriterOptions};

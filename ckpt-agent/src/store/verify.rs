@@ -1,14 +1,17 @@
 //! Checking every hash of a checkpoint.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufReader, Read};
 use std::path::Path;
 
 use super::checkpoint::Checkpoint;
 use super::chunk::{ChunkRef, PackId};
+use super::copy::{read_index, survey};
 use super::disk::open_regular;
 use super::error::Damage;
+use super::layout::Layout;
 use super::pack::PADDING;
+use super::reader::ChunkReader;
 use super::references::references;
 
 /// What [`verify`] has found whole.
@@ -78,6 +81,50 @@ pub fn verify(
 
 /// Whether the pack still is the tar archive that was written: every header's checksum, every
 /// name, and padding that is zero. What is inside of the groups is told by the chunks.
+/// Which index files of a checkpoint, committed or sealed, refer to chunks that are damaged, each with the first
+/// damage that was found: whoever needs none of them can be restored.
+///
+/// # Errors
+/// Damage to anything but chunks, from which nobody can be restored, and what the kernel refused.
+pub fn wounded(job_dir: &Path, number: u64) -> Result<BTreeMap<String, Damage>, Damage> {
+    let mark = survey(job_dir, number)?;
+    let layout = Layout::new(job_dir);
+    let mut users: HashMap<ChunkRef, Vec<usize>> = HashMap::new();
+    for (file, index) in mark.files.iter().zip(0..) {
+        let text = read_index(&layout.checkpoint(number).join(&file.name), number)?;
+        let mut use_of = |chunk| {
+            let of: &mut Vec<usize> = users.entry(chunk).or_default();
+            if of.last() != Some(&index) {
+                of.push(index);
+            }
+        };
+        references(&text, &mut use_of).map_err(|error| Damage::Index {
+            number,
+            name: file.name.clone(),
+            reason: error.to_string(),
+        })?;
+    }
+    // In the order of the disk.
+    let mut chunks: Vec<(ChunkRef, Vec<usize>)> = users.into_iter().collect();
+    chunks.sort_unstable_by_key(|(chunk, _)| (chunk.pack, chunk.offset));
+    let reader = ChunkReader::open(&layout, &mark)?;
+    let mut wounded = BTreeMap::new();
+    let mut buffer = Vec::new();
+    for (chunk, users) in &chunks {
+        match reader.read(chunk, &mut buffer) {
+            Ok(()) => {}
+            Err(damage @ (Damage::Chunk { .. } | Damage::Reference { .. })) => {
+                for index in users {
+                    let name = mark.files[*index].name.clone();
+                    wounded.entry(name).or_insert_with(|| damage.clone());
+                }
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(wounded)
+}
+
 fn check_frame(checkpoint: &Checkpoint, pack: PackId) -> Result<(), Damage> {
     let path = checkpoint.layout().pack(pack);
     let damaged = |reason: String| Damage::Pack { pack, reason };

@@ -11,7 +11,7 @@ use crate::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRe
 use crate::compact::{KeptImages, Shared};
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 /// What a machine offers.
@@ -102,6 +102,19 @@ pub struct Holding {
     pub instance: AgentId,
     /// The checkpoints whose index and packs are all there.
     pub checkpoints: Vec<CheckpointNumber>,
+}
+
+/// A copy of an image that is not whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedCopy {
+    /// Where it lies.
+    pub node: NodeName,
+    /// The processes whose memory is damaged in it.
+    pub processes: BTreeSet<i32>,
+    /// Whether it has other damage, so that nobody can be restored from it.
+    pub useless: bool,
+    /// The first damage that was found, one line.
+    pub reason: String,
 }
 
 /// One end of a relay: side 0 is where the object's home is.
@@ -358,10 +371,11 @@ pub enum ToAgent {
         /// They.
         nodes: Vec<NodeName>,
     },
-    /// Fetch what a restore needs. Answer: [`FromAgent::Prepared`] or [`FromAgent::NotMade`].
+    /// Fetch what a restore needs. Answer: [`FromAgent::Prepared`], [`FromAgent::NotMade`] or
+    /// [`FromAgent::Damaged`].
     Prepare(Box<PrepareOrder>),
-    /// Restore what was prepared, up to the last step. Answer: [`FromAgent::Restored`] or
-    /// [`FromAgent::NotMade`].
+    /// Restore what was prepared, up to the last step. Answer: [`FromAgent::Restored`],
+    /// [`FromAgent::NotMade`] or [`FromAgent::Damaged`].
     Restore {
         /// Which.
         key: InstanceKey,
@@ -540,6 +554,15 @@ pub enum FromAgent {
     NotMade {
         /// Which.
         key: InstanceKey,
+        /// One line.
+        reason: String,
+    },
+    /// As `NotMade`, because copies of its image are damaged.
+    Damaged {
+        /// Which.
+        key: InstanceKey,
+        /// They.
+        copies: Vec<DamagedCopy>,
         /// One line.
         reason: String,
     },

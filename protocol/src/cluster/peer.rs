@@ -86,6 +86,9 @@ pub enum PeerMessage {
         transfer: u64,
         /// One line.
         reason: String,
+        /// Whether that is because the copy here is damaged.
+        #[serde(default)]
+        damaged: bool,
     },
     /// The checkpoint is committed: put the mark beside the copy.
     Commit {

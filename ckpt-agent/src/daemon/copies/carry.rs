@@ -28,8 +28,18 @@ pub async fn send(link: &PeerLink, message: PeerMessage, body: Vec<u8>) -> Resul
 
 /// The next message; a failure told by the other side is an error.
 pub async fn receive(link: &mut PeerLink, limit: Duration) -> Result<Message<PeerMessage>, String> {
+    match receive_any(link, limit).await? {
+        (PeerMessage::TransferFailed { reason, .. }, _) => Err(reason),
+        message => Ok(message),
+    }
+}
+
+/// The next message, whatever it is.
+pub async fn receive_any(
+    link: &mut PeerLink,
+    limit: Duration,
+) -> Result<Message<PeerMessage>, String> {
     match timeout(limit, link.from.recv()).await {
-        Ok(Some((PeerMessage::TransferFailed { reason, .. }, _))) => Err(reason),
         Ok(Some(message)) => Ok(message),
         Ok(None) => Err("the connection is gone".to_owned()),
         Err(_) => Err(format!("nothing came for {} s", limit.as_secs())),

@@ -11,10 +11,12 @@
 mod carry;
 mod facts;
 mod files;
+mod harm;
 mod own_files;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ use crate::store;
 pub use carry::unexpected;
 pub use facts::facts;
 pub use files::forget_files;
+pub use harm::{Harm, Lacking, harm};
 pub use own_files::{checkpoints, place, prune};
 
 /// How long nothing may come before a copy is given up.
@@ -87,57 +90,116 @@ pub async fn take(
     .await;
     let answer = match &result {
         Ok(()) => PeerMessage::Stored { transfer },
-        Err(reason) => PeerMessage::TransferFailed { transfer, reason: reason.clone() },
+        Err(reason) => failed(transfer, reason),
     };
     carry::send(link, answer, Vec::new()).await?;
     result
 }
 
-/// Fetches a committed image from the first of its holders that can give it.
+fn failed(transfer: u64, reason: &str) -> PeerMessage {
+    PeerMessage::TransferFailed { transfer, reason: reason.to_owned(), damaged: false }
+}
+
+/// A committed image that is wanted here.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Whose.
+    pub job: &'a str,
+    /// Which.
+    pub instance: AgentId,
+    /// Of which checkpoint.
+    pub checkpoint: CheckpointNumber,
+    /// Where it is to lie.
+    pub folder: &'a Path,
+    /// Processes whose memory may be damaged in it.
+    pub without: &'a BTreeSet<i32>,
+}
+
+/// Fetches an image from the first of its holders that can give it.
 ///
 /// # Errors
-/// One line, why the last could not.
+/// Why the last could not, and which copies are damaged.
 pub async fn fetch(
     peers: &Peers,
     holders: &[NodeName],
-    job: &str,
-    instance: AgentId,
-    folder: &Path,
-    checkpoint: CheckpointNumber,
-) -> Result<(), String> {
+    wanted: Wanted<'_>,
+) -> Result<(), Lacking> {
+    let Wanted { job, instance, checkpoint, .. } = wanted;
     let mut last = "nobody holds it".to_owned();
+    let mut damaged = Vec::new();
     for holder in holders {
-        match fetch_from(peers, holder, job, instance, folder, checkpoint).await {
-            Ok(()) => return Ok(()),
+        match fetch_from(peers, holder, wanted).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(harm)) => {
+                last = format!("{holder}: {}", harm.reason);
+                damaged.push(harm.at(holder.clone()));
+            }
             Err(reason) => last = format!("{holder}: {reason}"),
         }
     }
-    Err(format!("fetch the image of {job}/{} at {checkpoint}: {last}", instance.0))
+    let reason = format!("fetch the image of {job}/{} at {checkpoint}: {last}", instance.0);
+    Err(Lacking { reason, damaged })
 }
 
+/// Fetches an image from one of its holders, whose copy may be damaged.
 async fn fetch_from(
     peers: &Peers,
     holder: &NodeName,
-    job: &str,
-    instance: AgentId,
-    folder: &Path,
-    checkpoint: CheckpointNumber,
-) -> Result<(), String> {
-    let mut link = peers.dial(holder).await?;
+    wanted: Wanted<'_>,
+) -> Result<Option<Harm>, String> {
+    let link = peers.dial(holder).await?;
+    match pull_image(link, wanted, false).await? {
+        Pulled { harm: Some(_), all: false } => {
+            // What was here already may be what is damaged.
+            let link = peers.dial(holder).await?;
+            pull_image(link, wanted, true).await.map(|pulled| pulled.harm)
+        }
+        pulled => Ok(pulled.harm),
+    }
+}
+
+/// What came from another node.
+struct Pulled {
+    /// What is damaged here now.
+    harm: Option<Harm>,
+    /// Whether all of it came from there.
+    all: bool,
+}
+
+async fn pull_image(
+    mut link: PeerLink,
+    wanted: Wanted<'_>,
+    all: bool,
+) -> Result<Pulled, String> {
+    let Wanted { job, instance, checkpoint, folder, without } = wanted;
     let transfer = checkpoint;
     let fetch = PeerMessage::Fetch { transfer, job: job.to_owned(), instance, checkpoint };
     carry::send(&link, fetch, Vec::new()).await?;
-    let files = match carry::receive(&mut link, SILENCE).await? {
+    let files = match carry::receive_any(&mut link, SILENCE).await? {
         (PeerMessage::Listing { files, .. }, _) => files,
+        (PeerMessage::TransferFailed { reason, damaged: true, .. }, _) => {
+            return Ok(Pulled { harm: Some(Harm::total(reason)), all: true });
+        }
+        (PeerMessage::TransferFailed { reason, .. }, _) => return Err(reason),
         (other, _) => return Err(carry::unexpected(&other)),
     };
     files::check(&files, checkpoint, true)?;
-    let lacking = files::lacking(folder, &files).await?;
+    let mut lacking = files::lacking(folder, &files).await?;
+    if all {
+        lacking.clone_from(&files);
+    }
+    let all = lacking.len() == files.len();
     let fresh = paths(&lacking);
     let want = PeerMessage::Want { transfer, paths: fresh.clone() };
     carry::send(&link, want, Vec::new()).await?;
     carry::pull(&mut link, folder, lacking).await?;
-    files::verify(folder, checkpoint, fresh).await
+    let verified = files::verify(folder, checkpoint, fresh).await;
+    let Err(reason) = verified else { return Ok(Pulled { harm: None, all }) };
+    match harm(folder, checkpoint).await {
+        Some(harm) if harm.spares_others(without) => Ok(Pulled { harm: None, all }),
+        Some(harm) => Ok(Pulled { harm: Some(harm), all }),
+        None => Err(reason),
+    }
 }
 
 /// The other side of [`fetch`].
@@ -162,8 +224,9 @@ pub async fn give(
     }
     .await;
     if let Err(reason) = &result {
-        let reason = reason.clone();
-        let _ = carry::send(link, PeerMessage::TransferFailed { transfer, reason }, vec![]).await;
+        let damaged = harm(folder, checkpoint).await.is_some_and(|harm| harm.useless);
+        let failed = PeerMessage::TransferFailed { transfer, reason: reason.clone(), damaged };
+        let _ = carry::send(link, failed, vec![]).await;
     }
     result
 }
@@ -202,7 +265,7 @@ pub async fn mark(link: &PeerLink, folder: PathBuf, record: CommitRecord) -> Res
     };
     let answer = match &result {
         Ok(()) => PeerMessage::Stored { transfer },
-        Err(reason) => PeerMessage::TransferFailed { transfer, reason: reason.clone() },
+        Err(reason) => failed(transfer, reason),
     };
     carry::send(link, answer, Vec::new()).await?;
     result

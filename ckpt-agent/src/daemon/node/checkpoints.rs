@@ -1,6 +1,7 @@
 //! Steps of a checkpoint that are more than one instance's own: relays stand still before the engine looks,
 //! images are copied before they count as written.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use protocol::agent::{
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 
 use super::Node;
 use crate::daemon::control::RelayState;
-use crate::daemon::copies;
+use crate::daemon::copies::{self, Wanted};
 use crate::daemon::event::{Copied, Event};
 use crate::daemon::folders::is_job_id;
 use crate::daemon::relay::Order;
@@ -186,7 +187,11 @@ impl Node {
                 let _alone = lock.lock().await;
                 if !copies::is_here(&folder, checkpoint).await {
                     let holders: Vec<_> = holders.into_iter().filter(|node| *node != own).collect();
-                    copies::fetch(&peers, &holders, &job, instance, &folder, checkpoint).await?;
+                    let without = BTreeSet::new();
+                    let (job, folder, without) = (job.as_str(), folder.as_path(), &without);
+                    let wanted = Wanted { job, instance, checkpoint, folder, without };
+                    let fetched = copies::fetch(&peers, &holders, wanted).await;
+                    fetched.map_err(|lacking| lacking.reason)?;
                 }
                 copies::complete(&folder, checkpoint).await
             };

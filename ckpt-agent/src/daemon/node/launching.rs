@@ -12,6 +12,7 @@ use super::Node;
 use super::instance::{Instance, Record, SOCKET, State};
 use crate::daemon::console::{self, Keeps};
 use crate::daemon::control::{Control, RelayEnd, Setup, Started, User};
+use crate::daemon::copies::Lacking;
 use crate::daemon::event::Event;
 use crate::daemon::folders::is_job_id;
 use crate::daemon::relay::{self, Carried, Order};
@@ -56,7 +57,7 @@ impl Node {
         let (events, launch) = (self.parts.events.clone(), order.launch);
         tokio::task::spawn_blocking(move || {
             let result = control.launch(launch, setup);
-            events.tell(Event::Made(key, result));
+            events.tell(Event::Made(key, result.map_err(Lacking::from)));
         });
     }
 
@@ -143,16 +144,16 @@ impl Node {
         }
     }
 
-    pub(super) fn made(&mut self, key: &InstanceKey, result: Result<Started, String>) {
+    pub(super) fn made(&mut self, key: &InstanceKey, result: Result<Started, Lacking>) {
         let Some(instance) = self.instances.get_mut(key) else { return };
         let started = match result {
             Ok(started) => started,
-            Err(reason) => {
+            Err(lacking) => {
                 let dying = instance.state == State::Dying;
                 self.instances.remove(key);
                 self.parts.hub.forget(key);
                 if !dying {
-                    self.tell(FromAgent::NotMade { key: key.clone(), reason });
+                    self.not_made(key, lacking);
                 }
                 return self.check_kills();
             }

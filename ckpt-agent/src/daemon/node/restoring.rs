@@ -1,18 +1,21 @@
 //! Instances that are brought back, and those that outlived an agent.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::cluster::InstanceKey;
 use protocol::cluster::addresses::AddressBook;
-use protocol::cluster::agent::{FromAgent, OuterSocket, PrepareOrder, Rewire, Skipped};
+use protocol::cluster::agent::{
+    DEPARTED, FromAgent, OuterSocket, PrepareOrder, Rewire, Skipped,
+};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::Node;
 use super::instance::{Instance, RECORD, Record, SOCKET, State};
 use crate::daemon::control::{Adopted, Control, RestoreSetup, Setup};
-use crate::daemon::copies;
+use crate::daemon::copies::{self, Lacking, Wanted};
 use crate::daemon::event::Event;
 use crate::daemon::wiring;
 use crate::fault;
@@ -54,13 +57,26 @@ impl Node {
         let holders: Vec<_> = order.holders.iter().filter(|node| **node != own).cloned().collect();
         let (image, checkpoint, part) = (order.image, order.checkpoint, order.part);
         let (assignment, of) = (order.assignment.clone(), key.clone());
+        // A copy that lies here, but does not count, may be damaged.
+        let counts = order.holders.contains(&own);
+        let without = departed(&order);
         tokio::spawn(async move {
             let result = async {
                 // Several parts of one image may be wanted here: it is fetched once.
                 let lock = busy.fetching(&folder);
                 let _alone = lock.lock().await;
-                if !copies::is_here(&folder, checkpoint).await {
-                    copies::fetch(&peers, &holders, &of.job, image, &folder, checkpoint).await?;
+                let is_here = copies::is_here(&folder, checkpoint).await;
+                if !is_here || !counts {
+                    let (job, folder, without) = (of.job.as_str(), folder.as_path(), &without);
+                    let wanted = Wanted { job, instance: image, checkpoint, folder, without };
+                    let fetched = copies::fetch(&peers, &holders, wanted).await;
+                    if let Err(mut lacking) = fetched {
+                        if counts {
+                            let harm = copies::harm(folder, checkpoint).await;
+                            lacking.damaged.extend(harm.map(|harm| harm.at(own)));
+                        }
+                        return Err(lacking);
+                    }
                 }
                 copies::complete(&folder, checkpoint).await?;
                 fault::point("fetched");
@@ -68,7 +84,8 @@ impl Node {
                     copies::place(&folder, checkpoint, user.as_ref());
                     wiring::outer_sockets(&folder, checkpoint, &assignment, part)
                 };
-                spawn_blocking(of_part).await.unwrap_or_else(|error| Err(error.to_string()))
+                let sockets = spawn_blocking(of_part).await;
+                Ok(sockets.unwrap_or_else(|error| Err(error.to_string()))?)
             };
             let result = result.await;
             events.tell(Event::Prepared(of, result));
@@ -78,7 +95,20 @@ impl Node {
         }
     }
 
-    pub(super) fn prepared(&mut self, key: &InstanceKey, result: Result<Vec<OuterSocket>, String>) {
+    /// Nothing is left of an instance that was to be made.
+    pub(super) fn not_made(&self, key: &InstanceKey, lacking: Lacking) {
+        let (key, Lacking { reason, damaged: copies }) = (key.clone(), lacking);
+        self.tell(match copies.is_empty() {
+            true => FromAgent::NotMade { key, reason },
+            false => FromAgent::Damaged { key, copies, reason },
+        });
+    }
+
+    pub(super) fn prepared(
+        &mut self,
+        key: &InstanceKey,
+        result: Result<Vec<OuterSocket>, Lacking>,
+    ) {
         let Some(instance) = self.instances.get_mut(key) else { return };
         if instance.state != State::Preparing {
             return;
@@ -88,9 +118,9 @@ impl Node {
                 instance.state = State::Prepared;
                 self.tell(FromAgent::Prepared { key: key.clone(), sockets });
             }
-            Err(reason) => {
+            Err(lacking) => {
                 self.instances.remove(key);
-                self.tell(FromAgent::NotMade { key: key.clone(), reason });
+                self.not_made(key, lacking);
                 self.check_kills();
             }
         }
@@ -136,6 +166,9 @@ impl Node {
         let image = self.parts.folders.instance(&key.job, order.image);
         let wire = self.parts.wire.clone();
         let (events, of) = (self.parts.events.clone(), key.clone());
+        let (own, folder, checkpoint) =
+            (self.parts.name.clone(), image.clone(), order.checkpoint);
+        let without = departed(&order);
         tokio::spawn(async move {
             let result = async {
                 let deadline = Instant::now() + WIRE_LIMIT;
@@ -167,7 +200,13 @@ impl Node {
                     .await
                     .unwrap_or_else(|error| Err(error.to_string()))
             };
-            let result = result.await;
+            let mut result = result.await.map_err(Lacking::from);
+            if let Err(lacking) = &mut result {
+                // Chunks are checked when they are used: so the copy may be why.
+                let harm = copies::harm(&folder, checkpoint).await;
+                let harm = harm.filter(|harm| !harm.spares_others(&without));
+                lacking.damaged.extend(harm.map(|harm| harm.at(own)));
+            }
             fault::point("restored");
             events.tell(Event::Made(of, result));
         });
@@ -272,6 +311,12 @@ impl Node {
             self.say_hello();
         }
     }
+}
+
+/// Processes of an image that nobody brings back.
+fn departed(order: &PrepareOrder) -> BTreeSet<i32> {
+    let all = order.assignment.iter();
+    all.filter(|(_, part)| **part == DEPARTED).map(|(pid, _)| *pid).collect()
 }
 
 /// Whether bytes may have been in the agent that died: what it had read and not passed on yet.

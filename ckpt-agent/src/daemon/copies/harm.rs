@@ -1,0 +1,82 @@
+//! What is damaged of an image, and whom that concerns: processes whose memory is whole can be restored without the
+//! others.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::DamagedCopy;
+use tokio::task::spawn_blocking;
+
+use crate::store::{self, Damage};
+
+/// Why an image is not to be had, or nobody could be restored from it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lacking {
+    /// One line.
+    pub reason: String,
+    /// Copies that turned out to be damaged.
+    pub damaged: Vec<DamagedCopy>,
+}
+
+impl From<String> for Lacking {
+    fn from(reason: String) -> Self {
+        Self { reason, damaged: Vec::new() }
+    }
+}
+
+/// Damage of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Harm {
+    /// Processes whose memory it is in.
+    pub processes: BTreeSet<i32>,
+    /// Whether there is other damage.
+    pub useless: bool,
+    /// The first that was found, one line.
+    pub reason: String,
+}
+
+impl Harm {
+    /// Of which nothing is known but this.
+    #[must_use]
+    pub fn total(reason: String) -> Self {
+        Self { processes: BTreeSet::new(), useless: true, reason }
+    }
+
+    /// Whether nothing is damaged but the memory of these.
+    #[must_use]
+    pub fn spares_others(&self, without: &BTreeSet<i32>) -> bool {
+        !self.useless && self.processes.is_subset(without)
+    }
+
+    /// As the coordinator hears of it.
+    #[must_use]
+    pub fn at(self, node: NodeName) -> DamagedCopy {
+        let Self { processes, useless, reason } = self;
+        DamagedCopy { node, processes, useless, reason }
+    }
+}
+
+/// Reads all of an image that lies here. None: it is whole, or nothing can be said of it.
+pub async fn harm(folder: &Path, checkpoint: CheckpointNumber) -> Option<Harm> {
+    let folder = folder.to_owned();
+    spawn_blocking(move || look(&folder, checkpoint)).await.ok().flatten()
+}
+
+fn look(folder: &Path, checkpoint: CheckpointNumber) -> Option<Harm> {
+    let wounded = match store::wounded(folder, checkpoint) {
+        Ok(wounded) => wounded,
+        // That may be a moment's.
+        Err(Damage::Kernel { .. } | Damage::Sink { .. }) => return None,
+        Err(damage) => return Some(Harm::total(damage.to_string())),
+    };
+    let reason = wounded.values().next()?.to_string();
+    let processes: Vec<Option<i32>> = wounded.keys().map(|name| process_of(name)).collect();
+    let useless = processes.contains(&None);
+    Some(Harm { processes: processes.into_iter().flatten().collect(), useless, reason })
+}
+
+fn process_of(index: &str) -> Option<i32> {
+    index.strip_prefix("process-")?.strip_suffix(".json")?.parse().ok()
+}
