@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 
 use super::clients::ClientEvent;
 use super::console::ConsoleReport;
-use super::copies::Lacking;
 use super::control::{Adopted, Control, ControlEvent, End, RelayState, Started};
+use super::copies::Lacking;
 use super::link::Message;
 use super::node::Record;
 use super::shells::Caller;

@@ -73,6 +73,7 @@ impl ClusterMachine {
             FromAgent::Instance { key, .. }
             | FromAgent::Launched { key, .. }
             | FromAgent::NotMade { key, .. }
+            | FromAgent::Damaged { key, .. }
             | FromAgent::RootEnded { key, .. }
             | FromAgent::Empty { key }
             | FromAgent::Image { key, .. }
@@ -99,6 +100,9 @@ impl ClusterMachine {
             FromAgent::Instance { event, .. } => job.reported(now, shared, instance, event),
             FromAgent::Launched { root, .. } => job.launched(now, shared, instance, Some(root)),
             FromAgent::NotMade { reason, .. } => job.not_made(now, shared, instance, &reason),
+            FromAgent::Damaged { copies, reason, .. } => {
+                job.copies_damaged(now, shared, instance, copies, &reason);
+            }
             FromAgent::RootEnded { status, .. } if job.ledger.root() == Some(instance) => {
                 job.root_ended(now, shared, status);
             }

@@ -119,11 +119,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// Why the last could not, and which copies are damaged.
-pub async fn fetch(
-    peers: &Peers,
-    holders: &[NodeName],
-    wanted: Wanted<'_>,
-) -> Result<(), Lacking> {
+pub async fn fetch(peers: &Peers, holders: &[NodeName], wanted: Wanted<'_>) -> Result<(), Lacking> {
     let Wanted { job, instance, checkpoint, .. } = wanted;
     let mut last = "nobody holds it".to_owned();
     let mut damaged = Vec::new();
@@ -166,11 +162,7 @@ struct Pulled {
     all: bool,
 }
 
-async fn pull_image(
-    mut link: PeerLink,
-    wanted: Wanted<'_>,
-    all: bool,
-) -> Result<Pulled, String> {
+async fn pull_image(mut link: PeerLink, wanted: Wanted<'_>, all: bool) -> Result<Pulled, String> {
     let Wanted { job, instance, checkpoint, folder, without } = wanted;
     let transfer = checkpoint;
     let fetch = PeerMessage::Fetch { transfer, job: job.to_owned(), instance, checkpoint };

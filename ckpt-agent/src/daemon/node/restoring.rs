@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use protocol::cluster::InstanceKey;
 use protocol::cluster::addresses::AddressBook;
-use protocol::cluster::agent::{
-    DEPARTED, FromAgent, OuterSocket, PrepareOrder, Rewire, Skipped,
-};
+use protocol::cluster::agent::{DEPARTED, FromAgent, OuterSocket, PrepareOrder, Rewire, Skipped};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
@@ -166,8 +164,7 @@ impl Node {
         let image = self.parts.folders.instance(&key.job, order.image);
         let wire = self.parts.wire.clone();
         let (events, of) = (self.parts.events.clone(), key.clone());
-        let (own, folder, checkpoint) =
-            (self.parts.name.clone(), image.clone(), order.checkpoint);
+        let (own, folder, checkpoint) = (self.parts.name.clone(), image.clone(), order.checkpoint);
         let without = departed(&order);
         tokio::spawn(async move {
             let result = async {

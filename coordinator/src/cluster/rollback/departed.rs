@@ -81,14 +81,7 @@ pub(super) fn fallback(
         if root == Some(*instance) || is_there(&image.node) {
             continue;
         }
-        let daemons = daemons(image);
-        // What shares memory with them can't go on without.
-        let apart = |pid: &i32| {
-            let unit = image.facts.units.iter().find(|unit| unit.pids.contains(pid));
-            unit.is_some_and(|unit| unit.pids.iter().all(|other| daemons.contains(other)))
-        };
-        let (going, staying): (BTreeSet<i32>, BTreeSet<i32>) =
-            daemons.iter().copied().partition(apart);
+        let (going, staying) = partition(image);
         for pid in staying {
             let name = image.facts.processes.iter().find(|process| process.pid == pid);
             let name = name.map_or("", |process| process.name.as_str());
@@ -103,6 +96,26 @@ pub(super) fn fallback(
         }
     }
     departing
+}
+
+/// The daemons of one image that its other processes can do without: none of the one with the job's first
+/// process.
+pub(super) fn dispensable(
+    instance: AgentId,
+    images: &BTreeMap<AgentId, ImageRecord>,
+) -> BTreeSet<i32> {
+    let image = images.get(&instance).filter(|_| root_image(images) != Some(instance));
+    image.map(|image| partition(image).0).unwrap_or_default()
+}
+
+/// The daemons of one image: those that the others can do without, and those that share memory with others.
+fn partition(image: &ImageRecord) -> (BTreeSet<i32>, BTreeSet<i32>) {
+    let daemons = daemons(image);
+    let apart = |pid: &i32| {
+        let unit = image.facts.units.iter().find(|unit| unit.pids.contains(pid));
+        unit.is_some_and(|unit| unit.pids.iter().all(|other| daemons.contains(other)))
+    };
+    daemons.iter().copied().partition(apart)
 }
 
 /// The daemons of one image.

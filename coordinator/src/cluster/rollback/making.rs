@@ -1,5 +1,6 @@
 //! How an epoch begins, fails, and comes to run.
 
+use super::damaged::DamagedCopies;
 use super::plan;
 use crate::cluster::entry::{Cause, ClusterEntry, RollbackRecord};
 use crate::cluster::event::Now;
@@ -65,6 +66,7 @@ pub(in crate::cluster) struct Making {
     /// Times in a row that machines failed to make it.
     pub(super) failed_makes: u32,
     pub(super) avoid: BTreeSet<NodeName>,
+    pub(super) damaged: DamagedCopies,
     pub(super) force: bool,
     pub(super) sockets: BTreeMap<AgentId, Vec<OuterSocket>>,
     pub(super) sides: BTreeMap<AgentId, Vec<RelaySide>>,
@@ -91,6 +93,7 @@ pub(in crate::cluster) struct Beginning {
     pub(in crate::cluster) record: RollbackRecord,
     pub(in crate::cluster) failed_makes: u32,
     pub(in crate::cluster) avoid: BTreeSet<NodeName>,
+    pub(in crate::cluster) damaged: DamagedCopies,
     pub(in crate::cluster) force: bool,
 }
 
@@ -113,8 +116,16 @@ impl Beginning {
             declared_ms: now.unix_ms,
             ..RollbackRecord::default()
         };
-        let avoid = BTreeSet::new();
-        Self { cause, checkpoint, failures: 0, record, failed_makes: 0, avoid, force: false }
+        Self {
+            cause,
+            checkpoint,
+            failures: 0,
+            record,
+            failed_makes: 0,
+            avoid: BTreeSet::new(),
+            damaged: DamagedCopies::default(),
+            force: false,
+        }
     }
 }
 
@@ -152,6 +163,7 @@ impl Job {
             record: RollbackRecord { checkpoint: begin.checkpoint, ..begin.record },
             failed_makes: begin.failed_makes,
             avoid: begin.avoid,
+            damaged: begin.damaged,
             force: begin.force,
             sockets: BTreeMap::new(),
             sides: BTreeMap::new(),
@@ -211,6 +223,7 @@ impl Job {
                 record: making.record.clone(),
                 failed_makes: making.failed_makes,
                 avoid: making.avoid.clone(),
+                damaged: making.damaged.clone(),
                 force: making.force,
             },
         };

@@ -1,5 +1,6 @@
 //! The steps of making an epoch, from the plan to the last instance that runs.
 
+use super::damaged::Source;
 use super::departed::{self, Departing};
 use super::making::{RelayEnds, Stage};
 use super::{pairing, plan};
@@ -136,33 +137,51 @@ impl Job {
 
     /// Sends the images to where they are needed.
     fn prepare(&mut self, now: Now, shared: &mut Shared, checkpoint: CheckpointNumber) {
-        let Some(images) = self.ledger.images.get(&checkpoint).cloned() else {
+        let Some(mut images) = self.ledger.images.get(&checkpoint).cloned() else {
             let reason = format!("nothing is known of the images of checkpoint {checkpoint}");
             self.give_up(now, shared, &reason);
             return;
         };
-        let mut departing = self.departing(shared, &images);
+        let State::Making(making) = &self.state else { return };
+        let damaged = making.damaged.clone();
+        let mut departing = self.departing(shared, checkpoint, &images);
+        let mut sources = BTreeMap::new();
         for (instance, image) in &images {
-            let held = |test: &dyn Fn(&NodeName) -> bool| image.holders.iter().any(test);
-            if held(&|node| shared.members.is_connected(node))
-                || departing.is_whole(*instance, image)
-            {
+            if departing.is_whole(*instance, image) {
                 continue;
             }
-            let names: Vec<&str> = image.holders.iter().map(NodeName::as_str).collect();
-            let names = names.join(", ");
-            if held(&|node| !shared.members.is_gone(node)) {
-                let reason = format!("only {names} has an image that is needed");
-                self.wait_for(now, shared, reason);
-            } else {
-                let what = format!(
-                    "every copy of the image of instance {} at checkpoint {checkpoint} is gone \
-                     with {names}",
-                    instance.0
-                );
-                self.go_further_back(now, shared, checkpoint, &what);
+            match damaged.source(checkpoint, *instance, &images, &shared.members) {
+                Source::Whole(holders) => {
+                    sources.insert(*instance, holders);
+                }
+                Source::Without(holders, daemons) => {
+                    departing.pids.entry(*instance).or_default().extend(daemons);
+                    sources.insert(*instance, holders);
+                }
+                Source::Later(holders) => {
+                    let reason = format!("only {} has an image that is needed", names(&holders));
+                    self.wait_for(now, shared, reason);
+                    return;
+                }
+                Source::Lost => {
+                    let sound = damaged.sound(checkpoint, *instance, image);
+                    let how = match sound.len() == image.holders.len() {
+                        true => format!("gone with {}", names(&sound)),
+                        false => format!("gone or damaged ({})", names(&image.holders)),
+                    };
+                    let what = format!(
+                        "every copy of the image of instance {} at checkpoint {checkpoint} is {how}",
+                        instance.0
+                    );
+                    self.go_further_back(now, shared, checkpoint, &what);
+                    return;
+                }
             }
-            return;
+        }
+        for (instance, holders) in sources {
+            if let Some(image) = images.get_mut(&instance) {
+                image.holders = holders;
+            }
         }
         let mut busy: BTreeMap<NodeName, u32> = BTreeMap::new();
         for occupied in shared.occupied.values() {
@@ -216,7 +235,12 @@ impl Job {
     }
 
     /// Daemons that are not to be brought back.
-    fn departing(&self, shared: &Shared, images: &BTreeMap<AgentId, ImageRecord>) -> Departing {
+    fn departing(
+        &self,
+        shared: &Shared,
+        checkpoint: CheckpointNumber,
+        images: &BTreeMap<AgentId, ImageRecord>,
+    ) -> Departing {
         let mut departing = match self.ledger.settings().daemons {
             // One that says goodbye takes nothing with it.
             Daemons::Fallback => departed::fallback(images, |node| {
@@ -225,8 +249,10 @@ impl Job {
             }),
             Daemons::Restore => Departing::default(),
         };
+        let State::Making(making) = &self.state else { return departing };
         for (instance, image) in images {
-            let lost = image.holders.iter().all(|holder| shared.members.is_gone(holder));
+            let sound = making.damaged.sound(checkpoint, *instance, image);
+            let lost = sound.iter().all(|holder| shared.members.is_gone(holder));
             if lost && departed::is_daemons_only(*instance, images) {
                 departing.take_whole(*instance, image);
             }
@@ -309,6 +335,7 @@ impl Job {
             record: making.record.clone(),
             failed_makes: making.failed_makes,
             avoid: making.avoid.clone(),
+            damaged: making.damaged.clone(),
             force: making.force,
         };
         self.begin_epoch(now, shared, begin);
@@ -535,6 +562,10 @@ impl Job {
             self.complete(now, shared);
         }
     }
+}
+
+fn names(nodes: &[NodeName]) -> String {
+    nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
