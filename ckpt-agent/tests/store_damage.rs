@@ -244,3 +244,30 @@ fn an_index_that_is_not_what_was_expected_is_damage() {
     let damage = checkpoint.read_json::<Vec<u64>>("18.json").unwrap_err();
     assert!(matches!(damage, Damage::IndexMissing { .. }), "{damage}");
 }
+
+#[test]
+fn who_needs_a_damaged_chunk_is_told() {
+    let sample = Sample::new();
+    let writer = CheckpointWriter::create(sample.job(), 3).unwrap();
+    (0..3).for_each(|tag| writer.submit(tag, noise(tag + 10, 9000)).unwrap());
+    let (mut index, chunks) = writer.finish_chunks().unwrap();
+    let chunks: Vec<ChunkRef> = chunks.iter().map(|(_, chunk)| chunk).collect();
+    for (name, of) in
+        [("graph.json", &chunks[..1]), ("a.json", &chunks[1..]), ("b.json", &chunks[2..])]
+    {
+        index.put_json(name, &of).unwrap();
+    }
+    let sealed = index.seal().unwrap();
+    let pack = sample.job().join(format!("packs/{}.tar", chunks[0].pack));
+    let told = || wounded(sample.job(), 3).map(|all| all.into_keys().collect::<Vec<_>>());
+    assert!(told().unwrap().is_empty());
+    Sample::flip(&pack, chunks[1].offset as usize + 5);
+    assert_eq!(told().unwrap(), ["a.json"]);
+    sealed.commit(&()).unwrap();
+    Sample::flip(&pack, chunks[2].offset as usize + 5);
+    assert_eq!(told().unwrap(), ["a.json", "b.json"]);
+    Sample::flip(&sample.job().join("checkpoints/3/b.json"), 3);
+    assert!(matches!(told(), Err(Damage::Index { .. })));
+    fs::remove_file(&pack).unwrap();
+    assert!(told().is_err());
+}

@@ -1,5 +1,6 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod damage;
 mod discovery;
 mod fallback;
 pub mod faults;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Case> {
         faults::CASES,
         runtimes::CASES,
         fallback::CASES,
+        damage::CASES,
         recovery::CASES,
         tree::CASES,
         discovery::CASES,
