@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use protocol::agent::CheckpointNumber;
+use tokio::sync::OwnedMutexGuard;
 
 /// Which images.
 #[derive(Debug, Clone, Default)]
@@ -26,8 +27,11 @@ impl Busy {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A copy comes, or waits for its commit. It takes the place of an older one.
-    pub fn take(&self, folder: &Path, checkpoint: CheckpointNumber) {
+    /// A copy comes, or waits for its commit. It takes the place of an older one. Waits for whoever removes or
+    /// fetches something there.
+    pub async fn take(&self, folder: &Path, checkpoint: CheckpointNumber) {
+        let lock = self.fetching(folder);
+        let _alone = lock.lock().await;
         self.state().taken.insert(folder.to_owned(), checkpoint);
     }
 
@@ -39,12 +43,15 @@ impl Busy {
         }
     }
 
-    /// Whether a copy there must not be touched.
+    /// To be held from the decision what goes there until it is gone: who comes in between would lose what is
+    /// not complete yet. None: a copy there must not be touched.
     #[must_use]
-    pub fn is_taken(&self, folder: &Path) -> bool {
-        let state = self.state();
-        state.taken.contains_key(folder)
-            || state.fetching.get(folder).is_some_and(|lock| lock.try_lock().is_err())
+    pub fn removing(&self, folder: &Path) -> Option<OwnedMutexGuard<()>> {
+        let mut state = self.state();
+        if state.taken.contains_key(folder) {
+            return None;
+        }
+        state.fetching.entry(folder.to_owned()).or_default().clone().try_lock_owned().ok()
     }
 
     /// To be held while an image is fetched into that folder.
@@ -53,5 +60,36 @@ impl Busy {
         let mut state = self.state();
         state.fetching.retain(|_, lock| Arc::strong_count(lock) > 1);
         state.fetching.entry(folder.to_owned()).or_default().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    #[tokio::test]
+    async fn nothing_comes_while_something_is_removed_and_nothing_is_removed_while_something_comes()
+    {
+        let (busy, folder) = (Busy::default(), Path::new("/nowhere/1"));
+        let removal = busy.removing(folder).unwrap();
+        assert!(busy.removing(folder).is_none());
+        assert!(timeout(SHORT, busy.take(folder, 3)).await.is_err());
+        let lock = busy.fetching(folder);
+        assert!(timeout(SHORT, lock.lock()).await.is_err());
+        drop(removal);
+        {
+            let _fetched = lock.lock().await;
+            assert!(busy.removing(folder).is_none());
+        }
+        busy.take(folder, 3).await;
+        busy.settle(folder, 2);
+        assert!(busy.removing(folder).is_none());
+        assert!(busy.removing(Path::new("/nowhere/2")).is_some());
+        busy.settle(folder, 3);
+        assert!(busy.removing(folder).is_some());
     }
 }

@@ -62,11 +62,13 @@ impl Server {
         match message {
             PeerMessage::Offer { transfer, key, checkpoint, files } => {
                 known(&key.job)?;
-                let folder = self
-                    .folders
-                    .make_instance(&key.job, key.instance)
-                    .map_err(|error| error.to_string())?;
-                self.busy.take(&folder, checkpoint);
+                let folder = self.folders.instance(&key.job, key.instance);
+                self.busy.take(&folder, checkpoint).await;
+                let made = self.folders.make_instance(&key.job, key.instance);
+                if let Err(error) = made {
+                    self.busy.settle(&folder, checkpoint);
+                    return Err(error.to_string());
+                }
                 let place = folder.clone();
                 let taken = copies::take(link, place, checkpoint, files, transfer).await;
                 if taken.is_err() {

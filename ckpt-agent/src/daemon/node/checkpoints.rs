@@ -174,17 +174,17 @@ impl Node {
     ) {
         let (peers, events, busy) =
             (self.parts.peers.clone(), self.parts.events.clone(), self.parts.busy.clone());
-        let made = if is_job_id(&job) {
-            self.parts.folders.make_instance(&job, instance).map_err(|error| error.to_string())
-        } else {
-            Err(format!("{job:?} is no job's id"))
-        };
+        let folders = self.parts.folders.clone();
         let own = self.parts.name.clone();
         tokio::spawn(async move {
             let result = async {
-                let folder = made?;
+                if !is_job_id(&job) {
+                    return Err(format!("{job:?} is no job's id"));
+                }
+                let folder = folders.instance(&job, instance);
                 let lock = busy.fetching(&folder);
                 let _alone = lock.lock().await;
+                folders.make_instance(&job, instance).map_err(|error| error.to_string())?;
                 if !copies::is_here(&folder, checkpoint).await {
                     let holders: Vec<_> = holders.into_iter().filter(|node| *node != own).collect();
                     let without = BTreeSet::new();

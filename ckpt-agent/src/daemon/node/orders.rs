@@ -237,6 +237,7 @@ impl Node {
             let folder = self.parts.folders.instance(job, number);
             let running =
                 self.instances.iter().find(|(key, _)| key.job == job && key.instance == number);
+            let alone = self.parts.busy.removing(&folder);
             let kept = images.get(&number).filter(|kept| !kept.is_empty());
             // One that is being made was not known yet when this was said.
             let kept = kept.map(|kept| {
@@ -250,26 +251,23 @@ impl Node {
                     instance.control.command(AgentCommand::Collect { keep: kept });
                 }
                 (Some(_), _) => {}
-                // A copy that waits for its commit would be taken for a leftover.
-                (None, Some(_)) if self.parts.busy.is_taken(&folder) => {}
-                (None, Some(kept)) => removals.push((number, folder, kept)),
-                (None, None) if self.parts.busy.is_taken(&folder) => {}
-                (None, None) => removals.push((number, folder, Vec::new())),
+                // A copy that comes or waits for its commit would be taken for a leftover.
+                (None, kept) => removals.extend(alone.map(|alone| (number, folder, kept, alone))),
             }
         }
         let (folders, job) = (self.parts.folders.clone(), job.to_owned());
         tokio::task::spawn_blocking(move || {
-            for (number, folder, kept) in removals {
-                if kept.is_empty() {
+            for (number, folder, kept, _alone) in removals {
+                let Some(kept) = kept else {
                     if let Err(error) = folders.remove_instance(&job, number) {
                         tracing::warn!(%error, folder = %folder.display(), "not removed");
                     }
-                } else {
-                    match crate::store::collect(&folder, &kept) {
-                        Ok(_) => copies::prune(&folder),
-                        Err(error) => {
-                            tracing::warn!(%error, folder = %folder.display(), "not collected");
-                        }
+                    continue;
+                };
+                match crate::store::collect(&folder, &kept) {
+                    Ok(_) => copies::prune(&folder),
+                    Err(error) => {
+                        tracing::warn!(%error, folder = %folder.display(), "not collected");
                     }
                 }
             }

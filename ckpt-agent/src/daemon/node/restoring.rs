@@ -40,15 +40,8 @@ impl Node {
                 return self.tell(FromAgent::NotMade { key, reason });
             }
         };
-        let made = self.parts.folders.make_instance(&key.job, order.image);
-        let folder = match made {
-            Ok(folder) => folder,
-            Err(error) => {
-                self.instances.remove(&key);
-                let reason = format!("create the image's folder: {error}");
-                return self.tell(FromAgent::NotMade { key, reason });
-            }
-        };
+        let (folders, folder) =
+            (self.parts.folders.clone(), self.parts.folders.instance(&key.job, order.image));
         let (peers, events, busy) =
             (self.parts.peers.clone(), self.parts.events.clone(), self.parts.busy.clone());
         let own = self.parts.name.clone();
@@ -63,6 +56,8 @@ impl Node {
                 // Several parts of one image may be wanted here: it is fetched once.
                 let lock = busy.fetching(&folder);
                 let _alone = lock.lock().await;
+                let made = folders.make_instance(&of.job, image);
+                made.map_err(|error| format!("create the image's folder: {error}"))?;
                 let is_here = copies::is_here(&folder, checkpoint).await;
                 if !is_here || !counts {
                     let (job, folder, without) = (of.job.as_str(), folder.as_path(), &without);
