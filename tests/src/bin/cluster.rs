@@ -156,7 +156,12 @@ impl Passed {
             executable.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let head =
             format!("{} {} {}", workspace.ckptd.display(), executable.len(), built.as_nanos());
-        let file = workspace.repository.join("target/faults.passed");
+        // Through the command tree they are other tests.
+        let name = match std::env::var_os("CKPTD_TREE_ABOVE") {
+            Some(_) => "target/faults-tree.passed",
+            None => "target/faults.passed",
+        };
+        let file = workspace.repository.join(name);
         let known = std::fs::read_to_string(&file).unwrap_or_default();
         let mut lines = known.lines();
         let names = match lines.next() {
