@@ -974,7 +974,9 @@ impl World {
             .iter()
             .enumerate()
             .filter(|(index, node)| node.up && !self.cut[*index] && node.copy.is_some());
-        let newest = copies.max_by_key(|(_, node)| node.copy.as_ref().map(|copy| copy.log.len()));
+        let extent =
+            |copy: &Copy| (copy.log.len(), copy.output.values().map(Vec::len).sum::<usize>());
+        let newest = copies.max_by_key(|(_, node)| node.copy.as_ref().map(extent));
         let Some((index, copy)) =
             newest.and_then(|(index, node)| Some((index, node.copy.clone()?)))
         else {

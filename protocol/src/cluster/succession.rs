@@ -35,6 +35,9 @@ pub struct Copy {
     pub note: ReplicaNote,
     /// Bytes of the log.
     pub length: u64,
+    /// Bytes of all jobs' output, which comes behind the log.
+    #[serde(default)]
+    pub output: u64,
     /// Milliseconds since anything was written to it.
     pub age_ms: u64,
 }

@@ -13,7 +13,7 @@ use super::{failure, until};
 use crate::job::Failure;
 
 /// Lines of a stream that a failure shows.
-const SHOWN_LINES: usize = 30;
+const SHOWN_LINES: usize = 200;
 
 /// A command that was started with [`super::Node::spawn`]. Dropping it kills the command.
 pub struct Background {

@@ -6,8 +6,8 @@ use protocol::agent::{AgentId, CommitRecord, ImageSummary};
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 
 use super::super::link::{Link, PeerLink};
-use super::{complete, files, give, is_here, mark, take};
-use crate::store::{Checkpoint, CheckpointWriter, SealedCheckpoint};
+use super::{Wanted, complete, files, give, harm, is_here, mark, pull_image, take};
+use crate::store::{Checkpoint, CheckpointWriter, ChunkRef, SealedCheckpoint};
 
 /// A checkpoint with some chunks, sealed.
 fn sealed(folder: &Path, number: u64) -> SealedCheckpoint {
@@ -18,8 +18,10 @@ fn sealed(folder: &Path, number: u64) -> SealedCheckpoint {
     }
     let (mut index, chunks) = writer.finish_chunks().unwrap();
     let refs: Vec<_> = chunks.iter().map(|(_, chunk)| chunk).collect();
-    index.put_json("graph.json", &serde_json::json!({ "chunks": refs })).unwrap();
-    index.put_json("process-7.json", &serde_json::json!({ "pid": 7 })).unwrap();
+    let (graph, process) = refs.split_at(10);
+    index.put_json("graph.json", &serde_json::json!({ "chunks": graph })).unwrap();
+    let process = serde_json::json!({ "pid": 7, "chunks": process });
+    index.put_json("process-7.json", &process).unwrap();
     index.seal().unwrap()
 }
 
@@ -122,6 +124,65 @@ async fn an_image_is_fetched_from_a_holder_and_is_whole_even_without_its_mark() 
     fetched.unwrap();
     complete(two.path(), 5).await.unwrap();
     crate::store::verify(two.path(), 5, |_| {}).unwrap();
+}
+
+/// Changes a byte of a process's memory in the image at checkpoint 5, or of the graph's.
+fn damage(folder: &Path, index: &str) {
+    let image = Checkpoint::open(folder, 5).unwrap();
+    let index: serde_json::Value = image.read_json(index).unwrap();
+    let chunk: ChunkRef = serde_json::from_value(index["chunks"][3].clone()).unwrap();
+    let pack = folder.join(format!("packs/{}.tar", chunk.pack));
+    let mut bytes = std::fs::read(&pack).unwrap();
+    bytes[chunk.offset as usize + 7] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+}
+
+/// Has an image fetched: whose memory is damaged, None of those who are not wanted, and whether all of it came.
+async fn fetched(
+    from: &Path,
+    to: &Path,
+    without: &[i32],
+    all: bool,
+) -> Result<(Option<Vec<i32>>, bool), String> {
+    let (near, mut far) = Link::pair();
+    let without = without.iter().copied().collect();
+    let (instance, checkpoint) = (AgentId(1), 5);
+    let wanted = Wanted { job: "job", instance, checkpoint, folder: to, without: &without };
+    let giving = async {
+        assert!(matches!(far.from.recv().await.unwrap().0, PeerMessage::Fetch { .. }));
+        give(&mut far, from, checkpoint, 5).await
+    };
+    let (_, pulled) = tokio::join!(giving, pull_image(near, wanted, all));
+    let pulled = pulled?;
+    let processes = pulled.harm.map(|harm| harm.processes.into_iter().collect());
+    Ok((processes, pulled.all))
+}
+
+#[tokio::test]
+async fn a_copy_in_which_only_a_departed_process_is_damaged_will_do() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    sealed(one.path(), 5).commit(&record(5)).unwrap();
+    assert_eq!(harm(one.path(), 5).await, None);
+    damage(one.path(), "process-7.json");
+    assert_eq!(fetched(one.path(), two.path(), &[], false).await, Ok((Some(vec![7]), true)));
+    assert_eq!(fetched(one.path(), two.path(), &[7], false).await, Ok((None, false)));
+    damage(one.path(), "graph.json");
+    assert_eq!(fetched(one.path(), two.path(), &[7], true).await.unwrap().0, Some(vec![7]));
+    assert!(harm(one.path(), 5).await.unwrap().useless);
+    // Nothing at all is to be had of one whose index is gone.
+    std::fs::remove_file(one.path().join("checkpoints/5/graph.json")).unwrap();
+    assert_eq!(fetched(one.path(), two.path(), &[7], true).await, Ok((Some(vec![]), true)));
+}
+
+#[tokio::test]
+async fn what_is_damaged_here_comes_again() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    sealed(one.path(), 5).commit(&record(5)).unwrap();
+    assert_eq!(fetched(one.path(), two.path(), &[], false).await, Ok((None, true)));
+    damage(two.path(), "process-7.json");
+    assert_eq!(fetched(one.path(), two.path(), &[], false).await, Ok((Some(vec![7]), false)));
+    assert_eq!(fetched(one.path(), two.path(), &[], true).await, Ok((None, true)));
+    assert_eq!(harm(two.path(), 5).await, None);
 }
 
 #[tokio::test]

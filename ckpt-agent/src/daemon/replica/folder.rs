@@ -59,7 +59,10 @@ pub fn look(folder: &Path) -> Option<Copy> {
     let log = fs::metadata(folder.join(LOG)).ok()?;
     let age = log.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
     let age_ms = age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-    Some(Copy { note, length: log.len(), age_ms })
+    let jobs = fs::read_dir(folder.join(JOBS)).into_iter().flatten().flatten();
+    let outputs = jobs.filter_map(|job| fs::metadata(job.path().join("log")).ok());
+    let output = outputs.map(|log| log.len()).sum();
+    Some(Copy { note, length: log.len(), output, age_ms })
 }
 
 /// The jobs of which a copy has output.

@@ -5,7 +5,6 @@ use super::departed;
 use crate::cluster::entry::{Cause, ImageRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::job::{Job, State};
-use crate::cluster::members::Members;
 use crate::cluster::rollback::Beginning;
 use crate::cluster::shared::Shared;
 use protocol::agent::{AgentId, CheckpointNumber};
@@ -31,6 +30,14 @@ pub(super) enum Source {
     Later(Vec<NodeName>),
     /// Nowhere.
     Lost,
+}
+
+/// How a machine is that holds a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    Connected,
+    Away,
+    Gone,
 }
 
 impl DamagedCopies {
@@ -66,24 +73,25 @@ impl DamagedCopies {
         checkpoint: CheckpointNumber,
         instance: AgentId,
         images: &BTreeMap<AgentId, ImageRecord>,
-        members: &Members,
+        presence: impl Fn(&NodeName) -> Presence,
     ) -> Source {
         let Some(image) = images.get(&instance) else { return Source::Lost };
         let sound = self.sound(checkpoint, instance, image);
-        if sound.iter().any(|node| members.is_connected(node)) {
+        if sound.iter().any(|node| presence(node) == Presence::Connected) {
             return Source::Whole(sound);
         }
         let there: Vec<NodeName> =
-            sound.into_iter().filter(|node| !members.is_gone(node)).collect();
+            sound.into_iter().filter(|node| presence(node) != Presence::Gone).collect();
         if !there.is_empty() {
             return Source::Later(there);
         }
         let daemons = departed::dispensable(instance, images);
         let (mut usable, mut away) = (Vec::new(), Vec::new());
-        for node in image.holders.iter().filter(|node| !members.is_gone(node)) {
+        for node in image.holders.iter().filter(|node| presence(node) != Presence::Gone) {
             let copy = self.of(checkpoint, instance, node);
             if copy.is_some_and(|copy| !copy.useless && copy.processes.is_subset(&daemons)) {
-                let list = if members.is_connected(node) { &mut usable } else { &mut away };
+                let connected = presence(node) == Presence::Connected;
+                let list = if connected { &mut usable } else { &mut away };
                 list.push(node.clone());
             }
         }
@@ -142,5 +150,74 @@ impl Job {
             self.say(shared, &format!("warning: {line}"));
         }
         self.begin_epoch(now, shared, begin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::departed::tests::mpi;
+    use super::*;
+
+    fn name(name: &str) -> NodeName {
+        name.parse().unwrap()
+    }
+
+    fn copy(node: &str, processes: &[i32], useless: bool) -> DamagedCopy {
+        let processes = processes.iter().copied().collect();
+        DamagedCopy { node: name(node), processes, useless, reason: "a chunk".to_owned() }
+    }
+
+    /// Image 2 of `mpi` at checkpoint 5 is on node2 and node3; its daemons are 2 and 3.
+    fn source(damaged: &[DamagedCopy], presence: impl Fn(&str) -> Presence) -> Source {
+        let mut images = mpi();
+        images.get_mut(&AgentId(2)).unwrap().holders = vec![name("node2"), name("node3")];
+        let mut copies = DamagedCopies::default();
+        for copy in damaged {
+            assert!(copies.note(5, AgentId(2), copy.clone()));
+            assert!(!copies.note(5, AgentId(2), copy.clone()));
+        }
+        copies.source(5, AgentId(2), &images, |node| presence(node.as_str()))
+    }
+
+    const ALL: fn(&str) -> Presence = |_| Presence::Connected;
+
+    #[test]
+    fn whole_copies_come_first() {
+        assert_eq!(source(&[], ALL), Source::Whole(vec![name("node2"), name("node3")]));
+        let one = [copy("node2", &[3], false)];
+        assert_eq!(source(&one, ALL), Source::Whole(vec![name("node3")]));
+        let away = |node: &str| match node {
+            "node3" => Presence::Away,
+            _ => Presence::Connected,
+        };
+        assert_eq!(source(&one, away), Source::Later(vec![name("node3")]));
+    }
+
+    #[test]
+    fn daemons_are_done_without_where_no_copy_has_them() {
+        let both = [copy("node2", &[3], false), copy("node3", &[2, 3], false)];
+        let daemons = BTreeSet::from([2, 3]);
+        let expected = Source::Without(vec![name("node2"), name("node3")], daemons.clone());
+        assert_eq!(source(&both, ALL), expected);
+        // The other copy is gone, or a rank's memory is damaged in it, too.
+        let gone = |node: &str| match node {
+            "node3" => Presence::Gone,
+            _ => Presence::Connected,
+        };
+        let expected = Source::Without(vec![name("node2")], daemons);
+        assert_eq!(source(&both[..1], gone), expected);
+        let worse = [both[0].clone(), copy("node3", &[3, 4], false)];
+        assert_eq!(source(&worse, ALL), expected);
+        let away = |_: &str| Presence::Away;
+        assert_eq!(source(&worse, away), Source::Later(vec![name("node2")]));
+    }
+
+    #[test]
+    fn ranks_are_not_done_without() {
+        let ranks = [copy("node2", &[4], false), copy("node3", &[3, 5], false)];
+        assert_eq!(source(&ranks, ALL), Source::Lost);
+        let useless = [copy("node2", &[], true), copy("node3", &[], true)];
+        assert_eq!(source(&useless, ALL), Source::Lost);
+        assert_eq!(source(&[], |_| Presence::Gone), Source::Lost);
     }
 }

@@ -148,12 +148,16 @@ fn daemons(image: &ImageRecord) -> BTreeSet<i32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::cluster::text;
     use protocol::cluster::image::{ImageFacts, Unit};
 
-    fn image(node: &str, root: Option<i32>, processes: &[(i32, i32, &str)]) -> ImageRecord {
+    pub(in super::super) fn image(
+        node: &str,
+        root: Option<i32>,
+        processes: &[(i32, i32, &str)],
+    ) -> ImageRecord {
         let parents: Vec<i32> = processes.iter().map(|(_, parent, _)| *parent).collect();
         let facts = ImageFacts {
             root,
@@ -183,7 +187,7 @@ mod tests {
         ImageRecord { node: node.clone(), logical_node: node.clone(), holders: vec![node], facts }
     }
 
-    fn mpi() -> BTreeMap<AgentId, ImageRecord> {
+    pub(in super::super) fn mpi() -> BTreeMap<AgentId, ImageRecord> {
         let root = [(2, 1, "mpirun"), (3, 2, "rank"), (4, 2, "rank")];
         let other = [(2, 1, "sh"), (3, 2, "orted"), (4, 3, "rank"), (5, 3, "rank"), (6, 5, "du")];
         BTreeMap::from([

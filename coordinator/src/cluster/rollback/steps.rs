@@ -1,6 +1,6 @@
 //! The steps of making an epoch, from the plan to the last instance that runs.
 
-use super::damaged::Source;
+use super::damaged::{Presence, Source};
 use super::departed::{self, Departing};
 use super::making::{RelayEnds, Stage};
 use super::{pairing, plan};
@@ -146,11 +146,17 @@ impl Job {
         let damaged = making.damaged.clone();
         let mut departing = self.departing(shared, checkpoint, &images);
         let mut sources = BTreeMap::new();
+        let members = &shared.members;
+        let presence = |node: &NodeName| match members.is_connected(node) {
+            true => Presence::Connected,
+            false if members.is_gone(node) => Presence::Gone,
+            false => Presence::Away,
+        };
         for (instance, image) in &images {
             if departing.is_whole(*instance, image) {
                 continue;
             }
-            match damaged.source(checkpoint, *instance, &images, &shared.members) {
+            match damaged.source(checkpoint, *instance, &images, presence) {
                 Source::Whole(holders) => {
                     sources.insert(*instance, holders);
                 }

@@ -34,6 +34,12 @@ impl Source {
         self.folder.join("jobs").join(job).join("log")
     }
 
+    /// Bytes of all jobs' output. What can't be read counts for nothing.
+    pub fn output_length(&self) -> u64 {
+        let jobs = fs::read_dir(self.folder.join("jobs")).into_iter().flatten().flatten();
+        jobs.filter_map(|job| fs::metadata(job.path().join("log")).ok()).map(|log| log.len()).sum()
+    }
+
     /// A small file.
     ///
     /// # Errors

@@ -53,12 +53,14 @@ pub fn look(folder: &Path) -> Result<Option<Copy>, ServeError> {
     let log = fs::metadata(&path).map_err(failed("read", &path))?;
     let age = log.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
     let age_ms = age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-    Ok(Some(Copy { note, length: log.len(), age_ms }))
+    let output = Source::new(folder).output_length();
+    Ok(Some(Copy { note, length: log.len(), output, age_ms }))
 }
 
 /// Whether one copy says more than another.
 pub fn is_newer(copy: &Copy, than: &Copy) -> bool {
-    (copy.note.term, copy.length) > (than.note.term, than.length)
+    let extent = |copy: &Copy| (copy.note.term, copy.length, copy.output);
+    extent(copy) > extent(than)
 }
 
 /// The entries of the log in a folder.
