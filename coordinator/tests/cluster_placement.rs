@@ -529,3 +529,10 @@ fn a_machine_that_was_not_there_has_not_changed() {
     assert_eq!(changed.keys().collect::<Vec<_>>(), [&name(1), &name(2)]);
     assert!((changed[&name(1)] - 0.5).abs() < 1e-9);
 }
+
+#[test]
+fn an_image_in_which_nobody_lives_fits_every_kernel() {
+    let machine = &machines(&[(1, 10, 0, 7)])[0];
+    assert!(misfit(machine, &kind(8)).is_some());
+    assert_eq!(misfit(machine, &Requirements { vdso: String::new(), ..kind(8) }), None);
+}

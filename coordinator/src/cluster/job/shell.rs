@@ -41,13 +41,29 @@ impl Job {
 
     /// Starts what was called for, unless the job stands still or is not complete.
     pub(in crate::cluster) fn start_delayed(&mut self, now: Now, shared: &mut Shared) {
+        let mut waiting = Vec::new();
         while let State::Running(running) = &self.state {
             if running.machine.is_pausing() || self.live.delayed.is_empty() {
-                return;
+                break;
             }
             let call = self.live.delayed.remove(0);
-            self.start_shell(now, shared, call);
+            if self.is_unheard(shared, &call.logical_node) {
+                waiting.push(call);
+            } else {
+                self.start_shell(now, shared, call);
+            }
         }
+        waiting.append(&mut self.live.delayed);
+        self.live.delayed = waiting;
+    }
+
+    /// Whether a node can't be reached now, and will be heard or declared gone before long: to refuse a call would
+    /// end most jobs.
+    fn is_unheard(&self, shared: &Shared, logical_node: &NodeName) -> bool {
+        let machine = hosts::machine_of(logical_node, &self.ledger, &shared.members);
+        machine.is_some_and(|node| {
+            !shared.members.is_connected(&node) && !shared.members.is_gone(&node)
+        })
     }
 
     fn start_shell(&mut self, now: Now, shared: &mut Shared, delayed: Delayed) {
@@ -101,12 +117,13 @@ impl Job {
         shared.send(&node, ToAgent::Launch(Box::new(order)));
     }
 
-    /// Where a node that is gone is to live that the job counts on: it went back to a time when it had not started
-    /// anything there yet.
+    /// Where a node that is gone is to live that the job counts on: it was there when the job began, or the job went
+    /// back to a time when it had not started anything there yet.
     fn machine_for_lost(&self, shared: &Shared, logical_node: &NodeName) -> Option<NodeName> {
-        let counts_on_it =
-            self.ledger.addresses.contains_key(logical_node) || self.ledger.checkpoint.is_some();
-        if !counts_on_it || shared.members.get(logical_node).is_none() {
+        let member = shared.members.get(logical_node)?;
+        let was_there = member.heard.unix_ms >= self.ledger.created_at_ms;
+        let known = self.ledger.addresses.contains_key(logical_node);
+        if !was_there && !known && self.ledger.checkpoint.is_none() {
             return None;
         }
         let load = |node: &NodeName| {

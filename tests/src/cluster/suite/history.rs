@@ -94,22 +94,17 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
         let Some(happening) = members.next(&mut chance) else { break };
         number += 1;
         println!("   {:6.1} s  {happening:?}", began.elapsed().as_secs_f64());
-        let place = |failure: Failure| {
+        let done = happen(&ckptd, happening, &mut members).and_then(|()| settled(&mut job));
+        done.map_err(|failure| {
             let text = format!("seed {seed}, event {number}, {happening:?}: {failure}");
-            job_free(&ckptd, text)
-        };
-        happen(&ckptd, happening, &mut members).map_err(place)?;
-        settled(&mut job).map_err(place)?;
+            job.explain(&Failure(text))
+        })?;
         std::thread::sleep(Duration::from_millis(chance.below(LONGEST_PAUSE)));
     }
     end(&ckptd)?;
     job.must_end_with(ANSWER, JOB_LIMIT)?;
     println!("   {number} events in {:.0} s", began.elapsed().as_secs_f64());
     Ok(())
-}
-
-fn job_free(ckptd: &Ckptd, text: String) -> Failure {
-    ckptd.explain(&Failure(text))
 }
 
 fn happen(ckptd: &Ckptd, happening: Happening, members: &mut Members) -> Result<(), Failure> {
@@ -127,9 +122,11 @@ fn happen(ckptd: &Ckptd, happening: Happening, members: &mut Members) -> Result<
             ckptd.wait_for_members(&[node])?;
         }
         Happening::Leave(node) => {
-            let left = ckptd.ckptd(0, &["leave", &ckptd.node(node).name()])?;
-            if left.status != 0 {
-                return Err(Failure(format!("leave: {}", left.stderr)));
+            let name = ckptd.node(node).name();
+            let mut leave = ckptd.node(0).spawn(&["ckptd", "leave", &name], &[])?;
+            let status = leave.wait(PATIENCE)?;
+            if status != 0 {
+                return Err(Failure(format!("leave: {}", leave.errors())));
             }
             ckptd.kill_node(node)?;
             members.there.remove(&node);

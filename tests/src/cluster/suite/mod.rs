@@ -13,6 +13,7 @@ mod open_mpi;
 mod recovery;
 mod rows;
 mod runtimes;
+mod shells;
 mod speeds;
 mod stage;
 mod tree;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Case> {
         runtimes::CASES,
         fallback::CASES,
         damage::CASES,
+        shells::CASES,
         recovery::CASES,
         tree::CASES,
         discovery::CASES,

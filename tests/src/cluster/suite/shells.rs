@@ -1,0 +1,57 @@
+//! Remote shells: jobs that count on nodes on which nothing of them runs yet, and parts of a job in which nobody lives
+//! but a remote shell.
+
+use super::Case;
+use super::open_mpi::end;
+use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
+use crate::job::Failure;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "shell-to-lost",
+        about: "a node is lost before the job has started anything there: it begins elsewhere",
+        run: to_lost,
+    },
+    Case {
+        name: "shells-spread",
+        about: "remote shells are spread over nodes, alone; one more node is lost",
+        run: spread,
+    },
+];
+
+fn to_lost(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let script = "echo started; until [ -e /mnt/shared/end ]; do sleep 0.1; done; \
+                  exec ckptd rsh node3 echo it began";
+    let mut job = start(&ckptd, "late", &[], &["bash", "-c", script])?;
+    ckptd.kill_node(3)?;
+    // It is not declared gone yet.
+    end(&ckptd)?;
+    job.must_end_with("it began", JOB_LIMIT)
+}
+
+fn spread(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(4)?;
+    let wait = "#!/bin/sh\nuntil [ -e /mnt/shared/end ]; do sleep 0.2; done\n";
+    let wait = ckptd.cluster().share_script("wait-for-end", wait)?;
+    let script = format!(
+        "pids=; for n in 2 3 4; do ckptd rsh node$n {wait} & pids=\"$pids $!\"; done; \
+         echo started; for pid in $pids; do wait $pid || exit 1; done; echo all have ended"
+    );
+    // From a node that stays; the job begins on node1.
+    let mut job = ckptd.run(0, "shells", &["--interval", "1"], &["bash", "-c", &script])?;
+    job.wait_for_output("started", LIMIT)?;
+    job.wait_for("all shells run", LIMIT, |status| {
+        (status.spread_of("wait-for-end").len() == 3).then_some(())
+    })?;
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    for (rollbacks, node) in [(1, 1), (2, 2)] {
+        ckptd.kill_node(node)?;
+        job.wait_for_rollback(rollbacks, LIMIT)?;
+        let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+        job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    }
+    end(&ckptd)?;
+    job.must_end_with("all have ended", JOB_LIMIT)
+}
