@@ -14,7 +14,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "shells-spread",
-        about: "remote shells are spread over nodes, alone; one more node is lost",
+        about: "remote shells are spread over nodes, alone, and end; one more node is lost",
         run: spread,
     },
 ];
@@ -32,10 +32,10 @@ fn to_lost(stage: &Stage) -> Result<(), Failure> {
 
 fn spread(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(4)?;
-    let wait = "#!/bin/sh\nuntil [ -e /mnt/shared/end ]; do sleep 0.2; done\n";
+    let wait = "#!/bin/sh\nuntil [ -e /mnt/shared/end-$1 ]; do sleep 0.2; done\n";
     let wait = ckptd.cluster().share_script("wait-for-end", wait)?;
     let script = format!(
-        "pids=; for n in 2 3 4; do ckptd rsh node$n {wait} & pids=\"$pids $!\"; done; \
+        "pids=; for n in 2 3 4; do ckptd rsh node$n {wait} $n & pids=\"$pids $!\"; done; \
          echo started; for pid in $pids; do wait $pid || exit 1; done; echo all have ended"
     );
     // From a node that stays; the job begins on node1.
@@ -49,9 +49,14 @@ fn spread(stage: &Stage) -> Result<(), Failure> {
     for (rollbacks, node) in [(1, 1), (2, 2)] {
         ckptd.kill_node(node)?;
         job.wait_for_rollback(rollbacks, LIMIT)?;
+        if node == 1 {
+            // Where their shells were alone, nobody is left.
+            ckptd.cluster().share_script("end-3", "")?;
+            ckptd.cluster().share_script("end-4", "")?;
+        }
         let newest = job.status()?.newest_checkpoint().unwrap_or(0);
-        job.wait_for_checkpoint(newest + 1, LIMIT)?;
+        job.wait_for_checkpoint(newest + 2, LIMIT)?;
     }
-    end(&ckptd)?;
+    ckptd.cluster().share_script("end-2", "")?;
     job.must_end_with("all have ended", JOB_LIMIT)
 }
