@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::open_mpi::{ANSWER, end};
-use super::stage::{JOB_LIMIT, LIMIT, Stage};
+use super::stage::{LIMIT, Stage};
 use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::job::ClusterJob;
 use crate::job::Failure;
@@ -15,6 +15,8 @@ const NODES: usize = 6;
 const FEWEST: usize = 2;
 /// How long anything may take until the job has come to another checkpoint: everything is slow on a full machine.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long the ranks may take to their end.
+const END_LIMIT: Duration = Duration::from_secs(300);
 /// The longest pause between two events, ms.
 const LONGEST_PAUSE: u64 = 8000;
 
@@ -102,7 +104,7 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_millis(chance.below(LONGEST_PAUSE)));
     }
     end(&ckptd)?;
-    job.must_end_with(ANSWER, JOB_LIMIT)?;
+    job.must_end_with(ANSWER, END_LIMIT)?;
     println!("   {number} events in {:.0} s", began.elapsed().as_secs_f64());
     Ok(())
 }
