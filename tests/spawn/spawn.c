@@ -1,6 +1,7 @@
 /*
- * Ranks that start others: spawn FILE COUNT. Once FILE is there they start COUNT ranks more of this program by
- * MPI_Comm_spawn. Then each of the old ranks exchanges a message with each of the new ones, and the new ones with each
+ * Ranks that start others: spawn FILE COUNT HOSTS. Once FILE is there they start COUNT ranks more of this program by
+ * MPI_Comm_spawn, on the hosts that the file HOSTS names, in that order. Without such an order Open MPI 4.1's mpirun begins
+ * with the node where it has last placed a rank, its daemons with the first one, and the new ranks' numbers are wrong. Then each of the old ranks exchanges a message with each of the new ones, and the new ones with each
  * other, so that all connections between them are made then: those of one pair in two are asked for by the new one.
  */
 #include <mpi.h>
@@ -44,8 +45,8 @@ int main(int argc, char **argv)
 	char host[64] = "";
 	gethostname(host, sizeof host - 1);
 	if (old) {
-		if (argc != 3) {
-			fprintf(stderr, "usage: spawn FILE COUNT\n");
+		if (argc != 4) {
+			fprintf(stderr, "usage: spawn FILE COUNT HOSTS\n");
 			MPI_Abort(MPI_COMM_WORLD, 2);
 		}
 		if (rank == 0) {
@@ -54,8 +55,13 @@ int main(int argc, char **argv)
 		}
 		while (access(argv[1], F_OK) < 0)
 			usleep(50000);
-		MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, atoi(argv[2]), MPI_INFO_NULL, 0, MPI_COMM_WORLD, &between,
+		MPI_Info where;
+		MPI_Info_create(&where);
+		MPI_Info_set(where, "map_by", "seq");
+		MPI_Info_set(where, "hostfile", argv[3]);
+		MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, atoi(argv[2]), where, 0, MPI_COMM_WORLD, &between,
 			       MPI_ERRCODES_IGNORE);
+		MPI_Info_free(&where);
 	} else {
 		between = parent;
 		printf("spawn: new rank %d on %s\n", rank, host);
