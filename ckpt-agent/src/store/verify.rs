@@ -79,8 +79,6 @@ pub fn verify(
     Ok(report)
 }
 
-/// Whether the pack still is the tar archive that was written: every header's checksum, every
-/// name, and padding that is zero. What is inside of the groups is told by the chunks.
 /// Which index files of a checkpoint, committed or sealed, refer to chunks that are damaged, each with the first
 /// damage that was found: whoever needs none of them can be restored.
 ///
@@ -125,6 +123,8 @@ pub fn wounded(job_dir: &Path, number: u64) -> Result<BTreeMap<String, Damage>, 
     Ok(wounded)
 }
 
+/// Whether the pack still is the tar archive that was written: every header's checksum, every
+/// name, and padding that is zero. What is inside of the groups is told by the chunks.
 fn check_frame(checkpoint: &Checkpoint, pack: PackId) -> Result<(), Damage> {
     let path = checkpoint.layout().pack(pack);
     let damaged = |reason: String| Damage::Pack { pack, reason };
