@@ -30,7 +30,7 @@ use crate::store;
 pub use carry::unexpected;
 pub use facts::facts;
 pub use files::forget_files;
-pub use own_files::{checkpoints, place, prune};
+pub use own_files::{as_user, checkpoints, place, prune};
 
 /// How long nothing may come before a copy is given up.
 const SILENCE: Duration = Duration::from_secs(20);

@@ -25,7 +25,7 @@ use crate::event::Time;
 use pids::VirtualPids;
 use round::Round;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// Number of a connection; never used twice.
@@ -87,6 +87,11 @@ pub enum Event {
     Closed {
         /// The connection.
         connection: Connection,
+    },
+    /// The machine with these addresses is lost.
+    HostLost {
+        /// They.
+        addresses: Vec<IpAddr>,
     },
     /// A command of the coordinator's own user.
     Order(Command),
@@ -194,6 +199,13 @@ pub enum Notice {
         /// The computation.
         group: Identity,
         /// Its processes.
+        peers: usize,
+    },
+    /// A machine is lost, and with it some of the processes.
+    HostLost {
+        /// The computation.
+        group: Identity,
+        /// How many of its processes.
         peers: usize,
     },
     /// All processes have gone.
@@ -328,6 +340,7 @@ impl Machine {
             }
             Event::Message { connection, message } => self.message(now, connection, message),
             Event::Closed { connection } => self.closed(now, connection),
+            Event::HostLost { addresses } => self.host_lost(now, &addresses),
             Event::Order(command) => {
                 // Its user reads the notices.
                 let _ = self.obey(now, command, None);
@@ -406,6 +419,24 @@ impl Machine {
             if self.settings.exit_on_last && self.recording.is_none() {
                 self.actions.push(Action::Quit);
             }
+        }
+    }
+
+    /// Nobody there says anything any more, and its connections would never end.
+    fn host_lost(&mut self, now: Time, addresses: &[IpAddr]) {
+        let lost: Vec<Connection> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| addresses.contains(&IpAddr::V4(worker.remote)))
+            .map(|(connection, _)| *connection)
+            .collect();
+        if lost.is_empty() {
+            return;
+        }
+        let notice = Notice::HostLost { group: self.group, peers: lost.len() };
+        self.actions.push(Action::Notice(notice));
+        for connection in lost {
+            self.drop_connection(now, connection);
         }
     }
 
