@@ -1,6 +1,7 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
 mod discovery;
+mod dmtcp;
 mod fallback;
 pub mod faults;
 pub mod history;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Case> {
         recovery::CASES,
         tree::CASES,
         discovery::CASES,
+        dmtcp::CASES,
     ]
     .into_iter()
     .flatten()
