@@ -83,7 +83,8 @@ pub fn take_in(
     let writer = CheckpointWriter::create(folder, checkpoint).map_err(|error| error.to_string())?;
     let (mut taken, mut pending) = (Vec::new(), Vec::new());
     for path in paths {
-        let (file, owner) = open(path).map_err(|error| format!("read the image {path}: {error}"))?;
+        let (file, owner) =
+            open(path).map_err(|error| format!("read the image {path}: {error}"))?;
         let mut source = Hashing { file: &file, hasher: blake3::Hasher::new(), bytes: 0 };
         let blob = writer.submit_blob(&mut source);
         let blob = blob.map_err(|error| format!("read the image {path}: {error}"))?;
@@ -104,7 +105,7 @@ pub fn take_in(
 
 /// An image, and whose it is.
 fn open(path: &str) -> io::Result<(File, JobUser)> {
-    let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if !path.starts_with('/') || !path.ends_with(SUFFIX) {
         return refused("it is not named as an image of DMTCP is");
     }
@@ -188,7 +189,7 @@ mod tests {
         let (store, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let path = disk.path().join("a/ckpt_p_1-2-3.dmtcp");
         fs::create_dir(disk.path().join("a")).unwrap();
-        let bytes: Vec<u8> = (0..700_000_u32).map(|n| (n * n >> 7) as u8).collect();
+        let bytes: Vec<u8> = (0..700_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
         fs::write(&path, &bytes).unwrap();
         let paths = [path.display().to_string()];
         let taken = take_in(store.path(), 3, &paths).unwrap();

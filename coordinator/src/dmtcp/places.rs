@@ -146,9 +146,7 @@ mod tests {
         let found: Vec<(&str, &[usize], &str)> = shares
             .kept
             .iter()
-            .map(|share| {
-                (share.node.as_str(), share.images.as_slice(), share.partners[0].as_str())
-            })
+            .map(|share| (share.node.as_str(), share.images.as_slice(), share.partners[0].as_str()))
             .collect();
         assert_eq!(found, [("n1", &[2][..], "n2"), ("n2", &[0, 3], "n3"), ("n3", &[4], "n1")]);
         assert_eq!(super::shares(&images, &[]).left.len(), 5);

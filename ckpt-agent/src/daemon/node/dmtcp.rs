@@ -67,16 +67,14 @@ impl Node {
                             copies::fetch(&peers, &others, job, instance, &folder, checkpoint)
                                 .await?;
                         }
-                        let out = spawn_blocking(move || {
-                            dmtcp::put_out(&folder, checkpoint, |owner| users(owner))
-                        });
+                        let out =
+                            spawn_blocking(move || dmtcp::put_out(&folder, checkpoint, users));
                         let out = out.await.unwrap_or_else(|error| Err(error.to_string()))?;
                         for group in out {
-                            start(&group, host, port, &log).map_err(|error| {
-                                format!("execute {RESTART} on {own}: {error}")
-                            })?;
+                            start(&group, host, port, &log)
+                                .map_err(|error| format!("execute {RESTART} on {own}: {error}"))?;
                         }
-                        Ok(Vec::new())
+                        Ok::<_, String>(Vec::new())
                     };
                     let result = restarted.await;
                     events.tell(Event::Dmtcp(image, result));

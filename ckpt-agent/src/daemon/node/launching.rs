@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use nix::unistd::Uid;
-use protocol::cluster::{InstanceKey, NodeName};
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{FromAgent, InstanceSettings, JobUser, LaunchOrder, RelayLink};
+use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
 
 use super::Node;
@@ -245,15 +245,10 @@ pub(super) fn user_on(
             .ok()
             .flatten()
             .filter(|_| wanted.name == wanted.uid.to_string())
-            .ok_or_else(|| {
-                format!("there is no user {:?} on {}", wanted.name, node)
-            })?,
+            .ok_or_else(|| format!("there is no user {:?} on {node}", wanted.name))?,
     };
     if known.uid.is_root() && !allow_root {
-        return Err(format!(
-            "{} runs no jobs as root; start its agent with --allow-root",
-            node
-        ));
+        return Err(format!("{node} runs no jobs as root; start its agent with --allow-root"));
     }
     if known.uid.is_root() {
         return Ok(None);

@@ -84,11 +84,8 @@ impl Driver {
             FromAgent::Copied { job, instance, checkpoint, failure }
                 if job.starts_with(JOB_PREFIX) =>
             {
-                let image = DmtcpImage {
-                    job: job.clone(),
-                    instance: *instance,
-                    checkpoint: *checkpoint,
-                };
+                let image =
+                    DmtcpImage { job: job.clone(), instance: *instance, checkpoint: *checkpoint };
                 let answered = failure.clone().map_or(Ok(Vec::new()), Err);
                 self.dmtcp.answer(node, &image, answered);
                 true

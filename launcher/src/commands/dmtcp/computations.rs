@@ -110,10 +110,9 @@ impl Computations {
                 );
                 cluster.kill();
             }
-            Err(reason) => tracing::warn!(
-                "DMTCP's computation {} is not restarted: {reason}",
-                current.group
-            ),
+            Err(reason) => {
+                tracing::warn!("DMTCP's computation {} is not restarted: {reason}", current.group)
+            }
         }
     }
 

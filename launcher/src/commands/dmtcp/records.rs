@@ -214,14 +214,15 @@ impl JobRecorder {
     /// Keeps images: bytes, copies of each, and whether some have fewer than they should.
     fn keep(&self, number: u64, checkpoint: &Checkpoint) -> io::Result<(u64, u32, bool)> {
         let taken = match &self.cluster {
-            Some(cluster) => shared::take_in(cluster, &self.job, number, checkpoint)
-                .map_err(io::Error::other)?,
+            Some(cluster) => {
+                shared::take_in(cluster, &self.job, number, checkpoint).map_err(io::Error::other)?
+            }
             None => BTreeMap::new(),
         };
         let bytes = keep(&folder(&self.job), number, checkpoint, &taken)?;
-        let holders = |index: usize| taken.get(&index).map(|kept: &Kept| kept.share.as_ref());
+        let holders = |index| taken.get(&index).and_then(|kept: &Kept| kept.share.as_ref());
         let copies = (0..checkpoint.images.len())
-            .map(|index| holders(index).flatten().map_or(1, |place| place.holders.len()))
+            .map(|index| holders(index).map_or(1, |place| place.holders.len()))
             .min()
             .unwrap_or(1);
         let degraded = self.cluster.is_some() && copies < shared::COPIES;

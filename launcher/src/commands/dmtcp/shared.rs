@@ -63,10 +63,9 @@ pub fn take_in(
         if let Some((answer, partner)) = copy {
             match answer.wait() {
                 Ok(_) => holders.push(partner),
-                Err(reason) => tracing::warn!(
-                    "no copy of the images of {} on {partner}: {reason}",
-                    share.node
-                ),
+                Err(reason) => {
+                    tracing::warn!("no copy of the images of {} on {partner}: {reason}", share.node)
+                }
             }
         }
         // Others, where the first could not.
@@ -133,8 +132,7 @@ pub fn places(job: &JobFolder, number: u64) -> Result<Vec<KeptShare>, String> {
 /// One line.
 pub fn restart(cluster: &Cluster, job: &JobFolder, number: u64) -> Result<(), String> {
     let shares = places(job, number)?;
-    let there: Vec<NodeName> =
-        cluster.members().into_iter().map(|member| member.name).collect();
+    let there: Vec<NodeName> = cluster.members().into_iter().map(|member| member.name).collect();
     let placed = places::placement(&shares, &there)
         .map_err(|node| format!("the images of {node} are on no machine that is there"))?;
     let mut awaited = Vec::new();

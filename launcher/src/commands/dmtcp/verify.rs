@@ -26,8 +26,7 @@ pub fn verify(job: &JobFolder, only: Option<u64>, json: bool) -> Result<u8, Fail
     let what = format!("verify {}", job.name());
     let history = jobs::load(job)?;
     let mut verdicts = Vec::new();
-    let mut wanted: Vec<u64> =
-        history.committed().map(|(record, _)| record.checkpoint).collect();
+    let mut wanted: Vec<u64> = history.committed().map(|(record, _)| record.checkpoint).collect();
     wanted.retain(|number| only.is_none_or(|only| only == *number));
     if let (Some(only), true) = (only, wanted.is_empty()) {
         return Err(Failure::of(what, format!("there is no checkpoint {only}")));
@@ -37,9 +36,7 @@ pub fn verify(job: &JobFolder, only: Option<u64>, json: bool) -> Result<u8, Fail
             .map_err(|error| Failure::of(what.clone(), error))?;
         for image in description.images {
             let (holders, damage) = match &image.share {
-                Some(place) => {
-                    (place.holders.iter().map(ToString::to_string).collect(), None)
-                }
+                Some(place) => (place.holders.iter().map(ToString::to_string).collect(), None),
                 None => (Vec::new(), records::checked(job, checkpoint, &image).err()),
             };
             let (image, host) = (image.path, image.host);

@@ -70,9 +70,10 @@ fn node_killed(stage: &Stage) -> Result<(), Failure> {
     command(&ckptd, "-bc")?;
     let saved = count(&home(2));
     let told = ckptd.coordinator_node().must_run(&["ckptd", "verify", "worker-1"])?;
-    check(told.contains("agents of node1, node2") && told.contains("agents of node2, node3"), || {
-        format!("verify does not say who keeps the images:\n{told}")
-    })?;
+    check(
+        told.contains("agents of node1, node2") && told.contains("agents of node2, node3"),
+        || format!("verify does not say who keeps the images:\n{told}"),
+    )?;
     ckptd.kill_node(2)?;
     // Its image is on the node after it.
     counted(3, saved.saturating_sub(2))?;
