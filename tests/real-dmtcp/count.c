@@ -37,6 +37,7 @@ static void single(void)
 
 static pthread_barrier_t meet;
 static volatile unsigned counts[THREADS];
+static volatile int ends;
 
 static void *thread(void *argument)
 {
@@ -48,11 +49,10 @@ static void *thread(void *argument)
         for (int other = 0; other < THREADS; other++)
             if (counts[other] != counts[own])
                 fail("a thread's count");
-        int end = own == 0 && over();
-        if (end)
-            counts[0] = 0;
+        if (own == 0)
+            ends = over();
         pthread_barrier_wait(&meet);
-        if (counts[0] == 0)
+        if (ends)
             return NULL;
         if (own == 0 && counts[0] % 10 == 0)
             printf("at %u\n", counts[0]);
