@@ -7,7 +7,7 @@ use crate::server::dmtcp_cluster::{Answered, Call};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, NodeProfile};
 use protocol::cluster::dmtcp::{DmtcpImage, JOB_PREFIX};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::mpsc::Sender;
 use tokio::sync::mpsc;
@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 pub struct Calls {
     awaited: Vec<Awaited>,
     addresses: BTreeMap<NodeName, Vec<IpAddr>>,
+    /// Nodes that were declared gone: their connections are closed a moment later.
+    lost: BTreeSet<NodeName>,
     /// The port's, where it is served.
     port: Option<mpsc::Sender<Order>>,
 }
@@ -37,6 +39,7 @@ impl Calls {
     /// A node was declared gone.
     pub fn lost(&mut self, node: &NodeName) {
         self.gone(node);
+        self.lost.insert(node.clone());
         if let (Some(port), Some(addresses)) = (&self.port, self.addresses.get(node)) {
             // Where so much waits that there is no room, its processes' connections end some time later.
             let _ = port.try_send(Order::HostLost(addresses.clone()));
@@ -49,6 +52,7 @@ impl Calls {
         addresses.sort();
         addresses.dedup();
         self.addresses.insert(node.clone(), addresses);
+        self.lost.remove(node);
     }
 
     fn answer(&mut self, node: &NodeName, image: &DmtcpImage, answered: Answered) {
@@ -98,7 +102,8 @@ impl Driver {
         match call {
             Call::Members(answer) => {
                 let there = |(name, link): (&NodeName, &Link)| {
-                    link.welcome.then(|| Member {
+                    let there = link.welcome && !self.dmtcp.lost.contains(name);
+                    there.then(|| Member {
                         name: name.clone(),
                         addresses: self.dmtcp.addresses.get(name).cloned().unwrap_or_default(),
                         is_here: link.is_here,
@@ -107,7 +112,8 @@ impl Driver {
                 let _ = answer.send(self.links.iter().filter_map(there).collect());
             }
             Call::Order { node, image, order, answer } => {
-                if self.links.get(&node).is_some_and(|link| link.welcome) {
+                let there = !self.dmtcp.lost.contains(&node);
+                if there && self.links.get(&node).is_some_and(|link| link.welcome) {
                     self.dmtcp.awaited.push(Awaited { node: node.clone(), image, answer });
                     self.send(&node, &order, &[]);
                 }

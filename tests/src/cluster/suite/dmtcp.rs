@@ -49,6 +49,10 @@ fn count(home: &Path) -> u32 {
 fn node_killed(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster_of(Setup { dmtcp: true, ..Setup::new(3) })?;
     install(stage, &ckptd)?;
+    lose_one(&ckptd).map_err(|failure| ckptd.explain(&failure))
+}
+
+fn lose_one(ckptd: &Ckptd) -> Result<(), Failure> {
     let host = ckptd.coordinator_node().address();
     let home = |number: usize| ckptd.node(number).disk().join("home");
     let (folder, out) = (format!("{HOME}/images"), format!("{HOME}/out"));
@@ -59,7 +63,7 @@ fn node_killed(stage: &Stage) -> Result<(), Failure> {
         let words = [&words[..], &["--ckptdir", &folder, &out]].concat();
         workers.push(ckptd.node(number).spawn(&words, &[])?);
     }
-    runs(&ckptd, 2)?;
+    runs(ckptd, 2)?;
     let counted = |number: usize, least: u32| {
         until(&format!("the worker counts on node{number}"), LIMIT, || {
             Ok((count(&home(number)) > least).then_some(()))
@@ -67,7 +71,7 @@ fn node_killed(stage: &Stage) -> Result<(), Failure> {
     };
     counted(1, 2)?;
     counted(2, 2)?;
-    command(&ckptd, "-bc")?;
+    command(ckptd, "-bc")?;
     let saved = count(&home(2));
     let told = ckptd.coordinator_node().must_run(&["ckptd", "verify", "worker-1"])?;
     check(
@@ -77,7 +81,7 @@ fn node_killed(stage: &Stage) -> Result<(), Failure> {
     ckptd.kill_node(2)?;
     // Its image is on the node after it.
     counted(3, saved.saturating_sub(2))?;
-    runs(&ckptd, 2)?;
+    runs(ckptd, 2)?;
     let first = fs::read_to_string(home(3).join("out")).unwrap_or_default();
     let first = first.lines().next().unwrap_or_default().to_owned();
     let began: u32 = first.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -85,6 +89,6 @@ fn node_killed(stage: &Stage) -> Result<(), Failure> {
         format!("the worker begins with {first:?} on node3; it was at {saved} after its checkpoint")
     })?;
     // What is restarted is checkpointed like any other.
-    command(&ckptd, "-bc")?;
-    command(&ckptd, "-k").map(drop)
+    command(ckptd, "-bc")?;
+    command(ckptd, "-k").map(drop)
 }
