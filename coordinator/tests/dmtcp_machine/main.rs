@@ -458,6 +458,20 @@ fn a_lost_machine_takes_its_processes_and_nobody_waits_for_them() {
 }
 
 #[test]
+fn who_has_just_gone_is_lost_with_its_machine() {
+    let mut rig = running(2);
+    rig.close(2);
+    rig.wait(10 * SECOND);
+    rig.feed(Event::HostLost { addresses: vec![Rig::remote(2).into()] });
+    let group = rig.machine.group();
+    assert!(rig.notices.contains(&Notice::HostLost { group, peers: 1 }), "{:?}", rig.notices);
+    let told = rig.notices.len();
+    rig.wait(61 * SECOND);
+    rig.feed(Event::HostLost { addresses: vec![Rig::remote(2).into()] });
+    assert_eq!(rig.notices.len(), told, "that was long ago");
+}
+
+#[test]
 fn killing_reaches_late_ones_and_ends_with_the_last() {
     let mut rig = running(2);
     rig.command(10, Command::Kill);

@@ -37,6 +37,10 @@ pub const MAX_WORKERS: usize = 200_000;
 /// The most connections that only use the store, or wait for an answer.
 const MAX_OTHERS: usize = 200_000;
 
+/// How long before a machine is found to be lost its processes may have gone, in nanoseconds: a kernel on its way down may still
+/// close their connections.
+const LOST_WITHIN: u64 = 60_000_000_000;
+
 /// Bytes of a host's or program's name that are kept.
 const MAX_LABEL: usize = 256;
 
@@ -270,6 +274,8 @@ pub struct Machine {
     /// Whether the processes were told to end, at once or with a checkpoint.
     ending: bool,
     directory: String,
+    /// When, and how many, processes went from an address without having been told to.
+    departures: BTreeMap<Ipv4Addr, (u64, usize)>,
     actions: Vec<Action>,
 }
 
@@ -297,6 +303,7 @@ impl Machine {
             killing: false,
             ending: false,
             directory: settings.directory.clone(),
+            departures: BTreeMap::new(),
             actions: Vec::new(),
             settings,
         }
@@ -410,6 +417,11 @@ impl Machine {
         let Some(worker) = self.workers.remove(&connection) else { return };
         self.states[worker.state as usize] -= 1;
         self.virtual_pids.remove(worker.virtual_pid);
+        if !self.ending && !self.killing {
+            let departure = self.departures.entry(worker.remote).or_insert((now.nanos, 0));
+            let before = now.nanos.saturating_sub(departure.0) <= LOST_WITHIN;
+            *departure = (now.nanos, if before { departure.1 + 1 } else { 1 });
+        }
         self.departed(now, connection, &worker);
         if self.workers.is_empty() {
             let notice = Notice::Ended { group: self.group, asked: self.ending };
@@ -430,10 +442,17 @@ impl Machine {
             .filter(|(_, worker)| addresses.contains(&IpAddr::V4(worker.remote)))
             .map(|(connection, _)| *connection)
             .collect();
-        if lost.is_empty() {
+        let mut peers = lost.len();
+        for (address, (when, count)) in &self.departures {
+            let recent = now.nanos.saturating_sub(*when) <= LOST_WITHIN;
+            if recent && addresses.contains(&IpAddr::V4(*address)) {
+                peers += count;
+            }
+        }
+        if peers == 0 {
             return;
         }
-        let notice = Notice::HostLost { group: self.group, peers: lost.len() };
+        let notice = Notice::HostLost { group: self.group, peers };
         self.actions.push(Action::Notice(notice));
         for connection in lost {
             self.drop_connection(now, connection);

@@ -99,7 +99,24 @@ impl Computations {
     }
 
     /// Some of its processes are lost with their machine: the others are ended, and all restarted where images are.
-    fn lost(&mut self, peers: usize) {
+    fn lost(&mut self, group: Identity, peers: usize) {
+        // All were there: then it has ended before anybody knew why.
+        let ended = self.current.is_none();
+        if ended {
+            if self.known(group).is_none() {
+                return;
+            }
+            if let Err(failure) = self.begin(group, "") {
+                return tracing::error!("{failure}: DMTCP's computation {group} is not restarted");
+            }
+        }
+        self.go_back(peers);
+        if ended && !self.restarts() {
+            self.current = None;
+        }
+    }
+
+    fn go_back(&mut self, peers: usize) {
         let (Some(current), Some(cluster)) = (&mut self.current, &self.cluster) else { return };
         match current.recorder.is_with_agents() {
             Ok(()) => {
@@ -169,7 +186,7 @@ impl Recorder for Computations {
                     );
                 }
             }
-            Notice::HostLost { peers, .. } => self.lost(*peers),
+            Notice::HostLost { group, peers } => self.lost(*group, *peers),
             Notice::Ended { .. } if self.restarts() => {}
             Notice::Ended { asked, .. } => {
                 if let Some(mut current) = self.current.take() {
