@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
+use coordinator::dmtcp::address::{publish, published};
 use coordinator::dmtcp::machine::{Checkpoint, Command, Identity, Notice};
 use coordinator::dmtcp::server::{Options, Port, Recorder};
-use coordinator::dmtcp::wire::{CommandStatus, HEADER, ImageName, Kind, Message, WorkerState};
+use coordinator::dmtcp::wire::{
+    CommandStatus, HEADER, ImageName, Kind, Message, Operation, WorkerState,
+};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -190,6 +193,77 @@ async fn what_is_no_message_is_refused_and_harms_nobody() {
     until_running(address, 1).await;
 }
 
+/// One that is restarted as one of two.
+async fn restarted(address: SocketAddr) -> Worker {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let identity = Identity { host: 0x98ff, time: 1, pid: 40_000, generation: 1 };
+    let mut hello = Message::new(Kind::RestartWorker);
+    hello.state = WorkerState::Restarting;
+    hello.from = identity;
+    hello.group = identity;
+    hello.peers = 2;
+    hello.payload = b"node0001\0nqueens\0".to_vec();
+    send(&mut stream, &hello).await;
+    assert_eq!(receive(&mut stream).await.unwrap().kind, Kind::Accept);
+    Worker { stream, identity, path: String::new() }
+}
+
+impl Worker {
+    async fn store(&mut self, operation: Operation, key: &str, value: &str) -> String {
+        let mut message = Message::new(Kind::StoreRequest);
+        message.state = WorkerState::Restarting;
+        message.name = "/plugin/socket/rst".into();
+        message.store_code = operation.number();
+        message.key_length = key.len() as u32 + 1;
+        message.value_length = value.len() as u32 + 1;
+        message.payload = format!("{key}\0{value}\0").into_bytes();
+        send(&mut self.stream, &message).await;
+        let answer = receive(&mut self.stream).await.unwrap();
+        assert_eq!(answer.kind, Kind::StoreResponse);
+        String::from_utf8(answer.payload).unwrap().trim_end_matches('\0').to_owned()
+    }
+}
+
+#[tokio::test]
+async fn departed_peers_are_stood_in_for_over_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::local(0, folder.path().to_owned());
+    options.departed_after = Some(Duration::from_millis(200));
+    let port = Port::bind(options).await.unwrap();
+    let address = port.address();
+    let (_, orders) = mpsc::channel(1);
+    tokio::spawn(port.serve(Arc::new(Mutex::new(Kept::default())), orders));
+    let mut worker = restarted(address).await;
+    // Its peer never comes: it goes on alone.
+    let released = worker.barrier("DMT:Restart", WorkerState::Restarting).await;
+    assert_eq!(released.peers, 1);
+    // It waits as the accepting side of one connection ...
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let everywhere = SocketAddr::new([0, 0, 0, 0].into(), listener.local_addr().unwrap().port());
+    let name = "98ff-40000-7770a9950e1(99005)";
+    worker.store(Operation::Set, name, &publish(everywhere)).await;
+    worker.barrier("Socket::Restart_Ns_Register_Data", WorkerState::Restarting).await;
+    // ... and is the connecting side of another, whose listener is not there.
+    let found = worker.store(Operation::Get, "98ff-41000-1(7)", "").await;
+    let stand_in = published(&found).unwrap();
+    let mut silent = TcpStream::connect(stand_in).await.unwrap();
+    silent.write_all(&[7; 32]).await.unwrap();
+    silent.write_all(b"said to nobody").await.unwrap();
+    let said = tokio::time::timeout(Duration::from_millis(200), silent.read_u8()).await;
+    assert!(said.is_err(), "it stays open and says nothing");
+    let (mut dialled, _) = tokio::time::timeout(LIMIT, listener.accept()).await.unwrap().unwrap();
+    let mut told = [0; 32];
+    dialled.read_exact(&mut told).await.unwrap();
+    assert_eq!((&told[..2], &told[16..20]), (&[0xff, 0x98][..], &40_000_i32.to_le_bytes()[..]));
+    assert_eq!(told[24..], 99_005_i64.to_le_bytes());
+    let said = tokio::time::timeout(Duration::from_millis(200), dialled.read_u8()).await;
+    assert!(said.is_err(), "it stays open and says nothing");
+    let mut resuming = Message::new(Kind::Resuming);
+    resuming.state = WorkerState::Running;
+    send(&mut worker.stream, &resuming).await;
+    until_running(address, 1).await;
+}
+
 #[tokio::test]
 async fn a_port_for_all_needs_to_know_for_whom() {
     let folder = tempfile::tempdir().unwrap();
@@ -240,6 +314,48 @@ impl Measured {
         let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
         Duration::from_millis(ticks * 10)
     }
+}
+
+/// The machine's own limit: the messages of a round's barriers, sent back by a thread that does nothing else.
+async fn echoed(connections: u64) -> Duration {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            for _ in 0..connections {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let mut header = [0; HEADER];
+                    while stream.read_exact(&mut header).await.is_ok() {
+                        stream.write_all(&header).await.unwrap();
+                    }
+                });
+            }
+            std::future::pending::<()>().await;
+        });
+    });
+    let mut streams = Vec::new();
+    for _ in 0..connections {
+        streams.push(TcpStream::connect(address).await.unwrap());
+    }
+    let since = Instant::now();
+    let mut tasks = Vec::new();
+    for mut stream in streams {
+        tasks.push(tokio::spawn(async move {
+            let mut header = [0; HEADER];
+            for _ in 0..4 {
+                stream.write_all(&header).await.unwrap();
+                stream.read_exact(&mut header).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    since.elapsed()
 }
 
 #[test]
@@ -294,11 +410,15 @@ fn ten_thousand_workers() {
         let most = coordinator.memory() - before;
         drop(workers);
         until_running(address, 0).await;
+        // Both ends are of this process.
+        let echoing = WORKERS.min(hard / 2 - 100);
+        let limit = echoed(echoing).await;
         // Printed only: times depend on what else the machine does.
         println!(
             "{WORKERS} workers: connected in {connected:?}; {} bytes each idle, {} after a checkpoint, of which the \
              record of its images is a part; a whole round of barriers in {took:?}, {worked:?} of the coordinator's \
-             processor time",
+             processor time; the same messages of {echoing} connections to and from a server \
+             that decides nothing: {limit:?} (wanted: a round in 2 s)",
             idle * 1024 / WORKERS,
             most * 1024 / WORKERS,
         );

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use protocol::agent::{AgentId, CheckpointNumber, ExitKind, ImageSummary};
 use protocol::cluster::agent::{FromAgent, OuterSocket, RelaySide, ToAgent};
+use protocol::cluster::dmtcp::{DmtcpFile, DmtcpImage};
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::replica::ReplicaReport;
 use protocol::cluster::{InstanceKey, NodeName};
@@ -95,6 +96,8 @@ pub enum Event {
     Fetched(String, AgentId, CheckpointNumber, Result<(), String>),
     /// The mark was put beside a copy or an image, for the coordinator's commit.
     Marked(InstanceKey, CheckpointNumber, Result<(), String>),
+    /// What was to be done with an image of DMTCP's processes is done, or could not be.
+    Dmtcp(DmtcpImage, Result<Vec<DmtcpFile>, String>),
 }
 
 /// What a relay reports.

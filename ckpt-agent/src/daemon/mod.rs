@@ -14,6 +14,7 @@ mod control;
 mod coordinator;
 mod copies;
 mod discover;
+mod dmtcp;
 mod engine;
 mod event;
 mod folders;

@@ -4,6 +4,7 @@
 //! - [`address`]: the socket addresses that workers publish.
 //! - [`store`]: the key-value store by which they find each other.
 //! - [`machine`]: what a coordinator of DMTCP's processes decides; no I/O.
+//! - [`places`]: where images are kept and restarted; no I/O.
 //! - [`script`]: the restart script.
 //! - [`server`]: the port.
 //!
@@ -12,6 +13,7 @@
 
 pub mod address;
 pub mod machine;
+pub mod places;
 pub mod script;
 pub mod server;
 pub mod store;

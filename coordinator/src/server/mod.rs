@@ -7,6 +7,7 @@
 //! - `local`: the Unix socket for commands on this machine.
 //! - `driver`: the event loop.
 //! - `announce`: where the coordinator is, by multicast DNS.
+//! - `dmtcp_cluster`: the cluster's nodes for the port for DMTCP's programs.
 //! - `job_logs`, `clock`: jobs' output on disk; a clock that stands still when the process does.
 //!
 //! The folder:
@@ -24,6 +25,7 @@
 pub mod admission;
 mod announce;
 mod clock;
+mod dmtcp_cluster;
 mod driver;
 mod gate;
 mod job_logs;
@@ -31,6 +33,8 @@ mod local;
 mod replication;
 mod sealing;
 pub mod succession;
+
+pub use dmtcp_cluster::Cluster;
 
 use crate::cluster::entry::{ClusterEntry, FORMAT};
 use crate::cluster::{ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
@@ -56,7 +60,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use succession::Marker;
 use thiserror::Error;
@@ -286,7 +290,18 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let register = Arc::clone(&admission);
     let driver =
         Driver::new(machine, journal, logs, register, operator, clock, replication, absent);
-    let driver = driver.sealing(TreeSealer::new(Sealer::new(&credentials)?));
+    let mut driver = driver.sealing(TreeSealer::new(Sealer::new(&credentials)?));
+    let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);
+    if let Some((port, recorder)) = &dmtcp {
+        let mut address = port.address();
+        let own = addresses.first().and_then(|own| own.parse::<SocketAddr>().ok());
+        if let (true, Some(own)) = (address.ip().is_unspecified(), own) {
+            address.set_ip(own.ip());
+        }
+        let cluster = Cluster::new(sender.clone(), dmtcp_sender.clone(), address);
+        recorder.lock().unwrap_or_else(PoisonError::into_inner).cluster(cluster);
+        driver.serve_dmtcp(dmtcp_sender);
+    }
     let successor = Successor::new(&credentials, own.clone())?;
     let tasks = [
         tokio::spawn(gate::listen(listener, acceptor, admission, own, sender.clone())),
@@ -297,11 +312,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         true => Some(Announcement::begin(address, &authority)?),
         false => None,
     };
-    let dmtcp = dmtcp.map(|(port, recorder)| {
-        // Nobody gives it orders here.
-        let (_, orders) = mpsc::channel(1);
-        tokio::spawn(port.serve(recorder, orders))
-    });
+    let dmtcp = dmtcp.map(|(port, recorder)| tokio::spawn(port.serve(recorder, dmtcp_orders)));
     let mut service = Service::ready(&format!("listening at {}", addresses.join(", ")));
     ready(&Ready {
         address,

@@ -632,6 +632,7 @@ impl Node {
             ToAgent::Farewell => self.left = true,
             ToAgent::Refused { .. }
             | ToAgent::Replica(_)
+            | ToAgent::Dmtcp(_)
             | ToAgent::Mark { .. }
             | ToAgent::Peers { .. }
             | ToAgent::PeersChanged { .. }

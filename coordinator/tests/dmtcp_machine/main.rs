@@ -6,7 +6,7 @@
 mod rig;
 
 use coordinator::dmtcp::address::{publish, published};
-use coordinator::dmtcp::machine::Notice;
+use coordinator::dmtcp::machine::{Event, Notice};
 use coordinator::dmtcp::wire::{
     Command, CommandStatus, Kind, Message, Operation, StoreResult, WorkerState,
 };
@@ -433,6 +433,42 @@ fn a_restart_survives_the_loss_of_one_before_and_after_its_first_barrier() {
     rig.resume(1);
     rig.command(10, Command::Checkpoint);
     assert_eq!(rig.last(10).command_status, CommandStatus::Success);
+}
+
+#[test]
+fn a_lost_machine_takes_its_processes_and_nobody_waits_for_them() {
+    let mut rig = running(3);
+    rig.command(10, Command::BlockingCheckpoint);
+    pass(&mut rig, &[1, 3], 0..1);
+    let nobody = vec![std::net::IpAddr::from([10, 9, 9, 9])];
+    rig.feed(Event::HostLost { addresses: nobody });
+    assert_eq!(rig.machine.peers(), 3);
+    let addresses = vec![std::net::IpAddr::V4(Rig::remote(2))];
+    rig.feed(Event::HostLost { addresses });
+    assert_eq!(rig.machine.peers(), 2);
+    let group = rig.machine.group();
+    assert!(rig.notices.contains(&Notice::HostLost { group, peers: 1 }), "{:?}", rig.notices);
+    // The others were at their first barrier, and go on.
+    assert_eq!(rig.last(1).kind, Kind::BarrierReleased);
+    rig.close(2);
+    rig.feed(Event::HostLost { addresses: vec![Rig::remote(1).into(), Rig::remote(3).into()] });
+    let ends = rig.notices.iter().rposition(|notice| matches!(notice, Notice::Ended { .. }));
+    let lost = rig.notices.iter().rposition(|notice| matches!(notice, Notice::HostLost { .. }));
+    assert!(lost < ends, "whoever restarts it knows why it ended: {:?}", rig.notices);
+}
+
+#[test]
+fn who_has_just_gone_is_lost_with_its_machine() {
+    let mut rig = running(2);
+    rig.close(2);
+    rig.wait(10 * SECOND);
+    rig.feed(Event::HostLost { addresses: vec![Rig::remote(2).into()] });
+    let group = rig.machine.group();
+    assert!(rig.notices.contains(&Notice::HostLost { group, peers: 1 }), "{:?}", rig.notices);
+    let told = rig.notices.len();
+    rig.wait(61 * SECOND);
+    rig.feed(Event::HostLost { addresses: vec![Rig::remote(2).into()] });
+    assert_eq!(rig.notices.len(), told, "that was long ago");
 }
 
 #[test]

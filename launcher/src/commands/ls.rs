@@ -1,7 +1,7 @@
 //! `ckptd ls`.
 
 use super::summary::{JobSummary, printable, table};
-use super::{Context, clustered, print, print_json};
+use super::{Context, clustered, dmtcp, print, print_json};
 use crate::cli::{EngineSetting, ListArguments};
 use crate::failure::Failure;
 use crate::jobs::JobFolder;
@@ -39,6 +39,9 @@ fn own(
     let complain = |error| eprintln!("ckptd: warning: failed to {error}");
     let mut jobs = Vec::new();
     for job in context.state.jobs(complain)?.into_iter().filter(shown) {
+        if let Some(text) = dmtcp::unkept(&job) {
+            eprintln!("ckptd: warning: {text}");
+        }
         match JobSummary::of(&job) {
             Ok(summary) => jobs.push(summary),
             Err(error) => complain(error),

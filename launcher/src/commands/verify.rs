@@ -2,7 +2,7 @@
 
 use super::{Context, dmtcp, print, print_json, target};
 use crate::EXIT_FAILED;
-use crate::cli::ListArguments;
+use crate::cli::{EngineSetting, ListArguments};
 use crate::failure::Failure;
 use crate::text;
 use ckpt_agent::store::{self, CheckpointState};
@@ -23,7 +23,9 @@ struct Verdict {
 /// Exit status 0 where every committed checkpoint is whole.
 pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u8, Failure> {
     let (job, only) = target::find(context, wanted)?;
-    dmtcp::refuse(&job, "verify")?;
+    if job.record().settings.engine == EngineSetting::Dmtcp {
+        return dmtcp::verify(&job, only, list.json);
+    }
     let what = format!("verify {}", job.name());
     let listed = store::list(job.path()).map_err(|error| Failure::of(&what, error))?;
     let mut verdicts = Vec::new();

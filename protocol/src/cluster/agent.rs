@@ -2,6 +2,7 @@
 //! these, as JSON) and a body of raw bytes, empty unless the message says what it is.
 
 use super::addresses::AddressBook;
+use super::dmtcp::{DmtcpOrder, DmtcpReport};
 use super::image::ImageFacts;
 use super::replica::{ReplicaOrder, ReplicaReport};
 use super::succession::Followed;
@@ -496,6 +497,8 @@ pub enum ToAgent {
     },
     /// About this node's copy of the coordinator's folder.
     Replica(ReplicaOrder),
+    /// About images of DMTCP's processes. Answer: [`FromAgent::Dmtcp`].
+    Dmtcp(DmtcpOrder),
     /// The node is free to go: the agent may end.
     Farewell,
 }
@@ -722,6 +725,8 @@ pub enum FromAgent {
     },
     /// About this node's copy of the coordinator's folder.
     Replica(ReplicaReport),
+    /// Answer to [`ToAgent::Dmtcp`].
+    Dmtcp(DmtcpReport),
     /// The machine is about to go: `ckptd leave`, SIGTERM, a low battery.
     Leaving {
         /// Why.

@@ -5,6 +5,7 @@
 pub mod addresses;
 pub mod agent;
 pub mod client;
+pub mod dmtcp;
 pub mod image;
 pub mod name;
 pub mod peer;

@@ -15,6 +15,8 @@ use crate::job::Failure;
 
 /// The coordinator's port.
 const PORT: u16 = 7070;
+/// The coordinator's port for DMTCP's programs.
+pub const DMTCP_PORT: &str = "7779";
 /// The folder of armed steps in a node's home.
 const FAULTS: &str = "faults";
 /// How long a coordinator or an agent may take to come up.
@@ -39,6 +41,8 @@ pub struct Setup {
     pub speed: Option<&'static str>,
     /// Whether agents can be made to stand at numbered steps.
     pub faults: bool,
+    /// Whether the coordinator serves DMTCP's programs, too, at [`DMTCP_PORT`].
+    pub dmtcp: bool,
 }
 
 impl Setup {
@@ -50,6 +54,7 @@ impl Setup {
             slots: 2,
             agents: nodes,
             faults: false,
+            dmtcp: false,
             tree_above: std::env::var("CKPTD_TREE_ABOVE").ok().and_then(|text| text.parse().ok()),
             speed: Some("1"),
         }
@@ -156,7 +161,13 @@ impl Ckptd {
 
     fn begin_coordinator(&self, options: &[&str]) -> Result<Background, Failure> {
         let address = self.coordinator_address();
-        let words = [&["ckptd", "coordinator", "--listen", &address], options].concat();
+        let own = self.coordinator_node().address();
+        let network = format!("{own}/24");
+        let mut words = [&["ckptd", "coordinator", "--listen", &address], options].concat();
+        if self.setup.dmtcp {
+            words.extend(["--dmtcp-port", DMTCP_PORT, "--dmtcp-listen", &own]);
+            words.extend(["--dmtcp-allow", &network]);
+        }
         let tree = self.setup.tree_above.map(|nodes| nodes.to_string());
         let environment: Vec<(&str, &str)> =
             tree.iter().map(|nodes| ("CKPTD_TREE_ABOVE", nodes.as_str())).collect();

@@ -33,7 +33,7 @@ pub use carry::unexpected;
 pub use facts::facts;
 pub use files::forget_files;
 pub use harm::{Harm, Lacking, harm};
-pub use own_files::{checkpoints, place, prune};
+pub use own_files::{as_user, checkpoints, place, prune};
 
 /// How long nothing may come before a copy is given up.
 const SILENCE: Duration = Duration::from_secs(20);

@@ -385,7 +385,10 @@ fn put(content: File, file: &OwnFile) -> io::Result<()> {
 
 /// Does something with the rights of that user to files (setfsuid(2)), in a thread of its own: the kernel
 /// keeps them for each thread.
-fn as_user<T: Send>(
+///
+/// # Errors
+/// What it returns, and where the kernel does not let this process be that user.
+pub fn as_user<T: Send>(
     user: Option<&User>,
     what: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use nix::unistd::Uid;
-use protocol::cluster::InstanceKey;
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{FromAgent, InstanceSettings, JobUser, LaunchOrder, RelayLink};
+use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
 
 use super::Node;
@@ -93,40 +93,7 @@ impl Node {
 
     /// The user of the same name; None: this agent's own, if it is not root.
     pub(super) fn user_for(&self, wanted: &JobUser) -> Result<Option<User>, String> {
-        if !Uid::effective().is_root() {
-            return Ok(None);
-        }
-        let known = nix::unistd::User::from_name(&wanted.name).ok().flatten();
-        let known = match known {
-            Some(known) => known,
-            None => nix::unistd::User::from_uid(Uid::from_raw(wanted.uid))
-                .ok()
-                .flatten()
-                .filter(|_| wanted.name == wanted.uid.to_string())
-                .ok_or_else(|| {
-                    format!("there is no user {:?} on {}", wanted.name, self.parts.name)
-                })?,
-        };
-        if known.uid.is_root() && !self.parts.profile.allow_root {
-            return Err(format!(
-                "{} runs no jobs as root; start its agent with --allow-root",
-                self.parts.name
-            ));
-        }
-        if known.uid.is_root() {
-            return Ok(None);
-        }
-        let name = std::ffi::CString::new(known.name.as_str()).unwrap_or_default();
-        let groups = nix::unistd::getgrouplist(&name, known.gid)
-            .map_err(|error| format!("find the groups of {}: {error}", known.name))?;
-        Ok(Some(User {
-            name: known.name,
-            uid: known.uid.as_raw(),
-            gid: known.gid.as_raw(),
-            groups: groups.into_iter().map(nix::unistd::Gid::as_raw).collect(),
-            home: known.dir,
-            shell: known.shell,
-        }))
+        user_on(&self.parts.name, self.parts.profile.allow_root, wanted)
     }
 
     /// As sshd sets it: the variables of the user, and a folder that is there.
@@ -258,4 +225,44 @@ fn set(launch: &mut LaunchSpec, name: &str, value: std::ffi::OsString) {
 #[must_use]
 pub fn shell_link(instance: &InstanceKey) -> String {
     format!("{}/{}#link", instance.job, instance.instance.0)
+}
+
+/// Who that user is on a node; None: this process's own.
+///
+/// # Errors
+/// One line.
+pub(super) fn user_on(
+    node: &NodeName,
+    allow_root: bool,
+    wanted: &JobUser,
+) -> Result<Option<User>, String> {
+    if !Uid::effective().is_root() {
+        return Ok(None);
+    }
+    let known = nix::unistd::User::from_name(&wanted.name).ok().flatten();
+    let known = match known {
+        Some(known) => known,
+        None => nix::unistd::User::from_uid(Uid::from_raw(wanted.uid))
+            .ok()
+            .flatten()
+            .filter(|_| wanted.name == wanted.uid.to_string())
+            .ok_or_else(|| format!("there is no user {:?} on {node}", wanted.name))?,
+    };
+    if known.uid.is_root() && !allow_root {
+        return Err(format!("{node} runs no jobs as root; start its agent with --allow-root"));
+    }
+    if known.uid.is_root() {
+        return Ok(None);
+    }
+    let name = std::ffi::CString::new(known.name.as_str()).unwrap_or_default();
+    let groups = nix::unistd::getgrouplist(&name, known.gid)
+        .map_err(|error| format!("find the groups of {}: {error}", known.name))?;
+    Ok(Some(User {
+        name: known.name,
+        uid: known.uid.as_raw(),
+        gid: known.gid.as_raw(),
+        groups: groups.into_iter().map(nix::unistd::Gid::as_raw).collect(),
+        home: known.dir,
+        shell: known.shell,
+    }))
 }

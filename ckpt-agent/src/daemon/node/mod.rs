@@ -1,6 +1,7 @@
 //! The state of this node, and what it does about each event.
 
 mod checkpoints;
+mod dmtcp;
 mod ending;
 mod fallen;
 mod following;
@@ -200,6 +201,7 @@ impl Node {
                 self.tell(FromAgent::Copied { job, instance, checkpoint, failure });
             }
             Event::Marked(key, number, result) => self.marked(&key, number, result),
+            Event::Dmtcp(image, result) => self.dmtcp_done(image, result),
         }
         Verdict::GoOn
     }

@@ -98,6 +98,7 @@ impl Node {
             ToAgent::Copy { job, instance, checkpoint, holders } => {
                 self.fetch_copy(job, instance, checkpoint, holders);
             }
+            ToAgent::Dmtcp(order) => self.dmtcp(order),
             ToAgent::Stay { reason } => self.stay(&reason),
             ToAgent::Farewell => {
                 tracing::info!("free to go");

@@ -242,6 +242,7 @@ impl Machine {
         self.interval = self.default_interval;
         self.next_checkpoint = None;
         self.hosts.clear();
+        self.departures.clear();
     }
 
     /// Who the worker is now.

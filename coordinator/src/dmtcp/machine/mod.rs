@@ -25,7 +25,7 @@ use crate::event::Time;
 use pids::VirtualPids;
 use round::Round;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// Number of a connection; never used twice.
@@ -36,6 +36,10 @@ pub const MAX_WORKERS: usize = 200_000;
 
 /// The most connections that only use the store, or wait for an answer.
 const MAX_OTHERS: usize = 200_000;
+
+/// How long before a machine is found to be lost its processes may have gone, in nanoseconds: a kernel on its way down may still
+/// close their connections.
+const LOST_WITHIN: u64 = 60_000_000_000;
 
 /// Bytes of a host's or program's name that are kept.
 const MAX_LABEL: usize = 256;
@@ -87,6 +91,11 @@ pub enum Event {
     Closed {
         /// The connection.
         connection: Connection,
+    },
+    /// The machine with these addresses is lost.
+    HostLost {
+        /// They.
+        addresses: Vec<IpAddr>,
     },
     /// A command of the coordinator's own user.
     Order(Command),
@@ -196,6 +205,13 @@ pub enum Notice {
         /// Its processes.
         peers: usize,
     },
+    /// A machine is lost, and with it some of the processes.
+    HostLost {
+        /// The computation.
+        group: Identity,
+        /// How many of its processes.
+        peers: usize,
+    },
     /// All processes have gone.
     Ended {
         /// The computation.
@@ -258,6 +274,8 @@ pub struct Machine {
     /// Whether the processes were told to end, at once or with a checkpoint.
     ending: bool,
     directory: String,
+    /// When, and how many, processes went from an address without having been told to.
+    departures: BTreeMap<Ipv4Addr, (u64, usize)>,
     actions: Vec<Action>,
 }
 
@@ -285,6 +303,7 @@ impl Machine {
             killing: false,
             ending: false,
             directory: settings.directory.clone(),
+            departures: BTreeMap::new(),
             actions: Vec::new(),
             settings,
         }
@@ -328,6 +347,7 @@ impl Machine {
             }
             Event::Message { connection, message } => self.message(now, connection, message),
             Event::Closed { connection } => self.closed(now, connection),
+            Event::HostLost { addresses } => self.host_lost(now, &addresses),
             Event::Order(command) => {
                 // Its user reads the notices.
                 let _ = self.obey(now, command, None);
@@ -397,6 +417,11 @@ impl Machine {
         let Some(worker) = self.workers.remove(&connection) else { return };
         self.states[worker.state as usize] -= 1;
         self.virtual_pids.remove(worker.virtual_pid);
+        if !self.ending && !self.killing {
+            let departure = self.departures.entry(worker.remote).or_insert((now.nanos, 0));
+            let before = now.nanos.saturating_sub(departure.0) <= LOST_WITHIN;
+            *departure = (now.nanos, if before { departure.1 + 1 } else { 1 });
+        }
         self.departed(now, connection, &worker);
         if self.workers.is_empty() {
             let notice = Notice::Ended { group: self.group, asked: self.ending };
@@ -406,6 +431,31 @@ impl Machine {
             if self.settings.exit_on_last && self.recording.is_none() {
                 self.actions.push(Action::Quit);
             }
+        }
+    }
+
+    /// Nobody there says anything any more, and its connections would never end.
+    fn host_lost(&mut self, now: Time, addresses: &[IpAddr]) {
+        let lost: Vec<Connection> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| addresses.contains(&IpAddr::V4(worker.remote)))
+            .map(|(connection, _)| *connection)
+            .collect();
+        let mut peers = lost.len();
+        for (address, (when, count)) in &self.departures {
+            let recent = now.nanos.saturating_sub(*when) <= LOST_WITHIN;
+            if recent && addresses.contains(&IpAddr::V4(*address)) {
+                peers += count;
+            }
+        }
+        if peers == 0 {
+            return;
+        }
+        let notice = Notice::HostLost { group: self.group, peers };
+        self.actions.push(Action::Notice(notice));
+        for connection in lost {
+            self.drop_connection(now, connection);
         }
     }
 

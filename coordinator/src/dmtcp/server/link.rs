@@ -12,8 +12,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 
-/// How long a program may take to say what it is.
-const GREETING: Duration = Duration::from_secs(5);
+/// How long a program may take to say what it is: on a machine with far more to do than it can, seconds.
+const GREETING: Duration = Duration::from_secs(30);
 
 /// The most bytes that may wait for a peer that does not read.
 const MAX_PENDING: usize = 8 * 1024 * 1024;

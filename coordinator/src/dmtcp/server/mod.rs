@@ -17,6 +17,8 @@ use super::machine::{
     Action, Checkpoint, Command, Connection, Event, Identity, Machine, Notice, Settings,
 };
 use super::script;
+pub use crate::server::Cluster;
+
 use crate::event::Time;
 use link::{Arrival, Link};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -87,11 +89,16 @@ pub trait Recorder: Send {
 
     /// Takes notice of something.
     fn notice(&mut self, notice: &Notice);
+
+    /// The port is a cluster's: here are its nodes.
+    fn cluster(&mut self, _cluster: Cluster) {}
 }
 
 /// What the coordinator's own user wants.
 #[derive(Debug)]
 pub enum Order {
+    /// The machine with these addresses is lost.
+    HostLost(Vec<IpAddr>),
     /// What dmtcp_command can ask for, too.
     Command(Command),
     /// A checkpoint; the answer is whether it was begun.
@@ -288,6 +295,7 @@ impl Driver {
 
     fn order(&mut self, order: Order) {
         match order {
+            Order::HostLost(addresses) => self.feed(Event::HostLost { addresses }),
             Order::Command(command) => self.feed(Event::Order(command)),
             Order::Checkpoint(answer) => {
                 let before = self.machine.group().generation;
@@ -355,6 +363,9 @@ impl Driver {
             Notice::Restarted { group, peers } => {
                 tracing::info!("{peers} processes of DMTCP's computation {group} run again");
             }
+            Notice::HostLost { group, peers } => tracing::warn!(
+                "{peers} processes of DMTCP's computation {group} are lost with their machine"
+            ),
             Notice::Ended { group, .. } => {
                 tracing::info!("the last process of DMTCP's computation {group} has gone");
             }

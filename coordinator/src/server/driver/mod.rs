@@ -2,11 +2,14 @@
 //!
 //! - `order`: in which order, and what waits until an entry is in the log and in a copy of it.
 //! - `clients`: commands on the coordinator's own socket.
+//! - `dmtcp`: what agents do about images of DMTCP's processes.
 
 mod clients;
+mod dmtcp;
 mod order;
 
 use super::clock::Clock;
+use super::dmtcp_cluster::Call;
 use super::gate::SharedAdmission;
 use super::job_logs::JobLogs;
 use super::local::LineQueue;
@@ -15,6 +18,7 @@ use super::sealing::TreeSealer;
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::{ClusterAction, ClusterEvent, ClusterMachine};
 use crate::journal::Journal;
+use dmtcp::Calls;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
@@ -83,6 +87,8 @@ pub enum Incoming {
         /// The way to it.
         queue: LineQueue,
     },
+    /// The port for DMTCP's programs wants something of agents.
+    Dmtcp(Call),
     /// Its line.
     ClientLine {
         /// Its number.
@@ -165,6 +171,7 @@ pub struct Driver {
     /// Members that may not have heard of this coordinator.
     absent: watch::Sender<Vec<(NodeName, SocketAddr)>>,
     ending: Option<Ending>,
+    dmtcp: Calls,
 }
 
 impl Driver {
@@ -197,6 +204,7 @@ impl Driver {
             keepers_changed: true,
             absent,
             ending: None,
+            dmtcp: Calls::default(),
         }
     }
 
@@ -275,7 +283,7 @@ impl Driver {
                 }
                 if let FromAgent::Replica(report) = *message {
                     self.replica_report(&node, report);
-                } else {
+                } else if !self.dmtcp_says(&node, &message) {
                     self.feed(ClusterEvent::Agent { node, connection, message: *message, body });
                 }
             }
@@ -286,6 +294,7 @@ impl Driver {
             Incoming::ClientOpened { number, user, queue } => {
                 self.clients.insert(number, Client { user, queue, greeted: false });
             }
+            Incoming::Dmtcp(call) => self.dmtcp_call(call),
             Incoming::ClientLine { number, line } => self.line(number, &line),
             Incoming::ClientClosed { number } => self.gone(number),
         }
@@ -299,6 +308,7 @@ impl Driver {
         if self.is_current(&node, connection) {
             tracing::info!("{node} is disconnected");
             self.links.remove(&node);
+            self.dmtcp.gone(&node);
             self.replication.gone(&node);
             self.keepers_changed = true;
             self.feed(ClusterEvent::Disconnected { node, connection });

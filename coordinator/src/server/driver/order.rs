@@ -2,6 +2,7 @@
 //! copy of it, too.
 
 use super::{Driver, Ending};
+use crate::cluster::entry::ClusterEntry;
 use crate::cluster::{ClusterAction, ClusterEvent};
 use crate::server::replication::{Extent, Need, Replication, Send};
 use protocol::cluster::agent::ToAgent;
@@ -105,6 +106,9 @@ impl Driver {
                 break;
             };
             written.numbers.push(number);
+            if let ClusterEntry::NodeGone { node, .. } = &entry {
+                self.dmtcp.lost(node);
+            }
             written.vital |= entry.is_vital();
             written.waits |= entry.waits_for_copy();
             written.jobs.extend(entry.job().map(str::to_owned));

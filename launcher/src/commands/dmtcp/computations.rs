@@ -6,7 +6,7 @@ use crate::commands::Context;
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobLock, JobSettings, StateDir};
 use coordinator::dmtcp::machine::{Checkpoint, Identity, Notice};
-use coordinator::dmtcp::server::{Options, Recorder};
+use coordinator::dmtcp::server::{Cluster, Options, Recorder};
 use coordinator::server::DmtcpOptions;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -41,7 +41,7 @@ pub fn port(
         ..Options::local(port, directory)
     };
     let state = StateDir::find(Some(context.state.path().to_owned()))?;
-    let recorder = Computations { state, current: None };
+    let recorder = Computations { state, current: None, cluster: None };
     Ok(DmtcpOptions { port: options, recorder: Arc::new(Mutex::new(recorder)) })
 }
 
@@ -50,16 +50,25 @@ struct Computations {
     /// Where jobs are kept.
     state: StateDir,
     current: Option<Current>,
+    cluster: Option<Cluster>,
 }
 
 struct Current {
     group: Identity,
     recorder: JobRecorder,
+    /// Whether it is ended because of a lost machine, to be restarted.
+    returns: bool,
     _lock: JobLock,
 }
 
 impl Computations {
     fn begin(&mut self, group: Identity, program: &str) -> Result<(), Failure> {
+        if let Some(current) = self.current.as_mut().filter(|known| known.group.is_of(&group)) {
+            // Agents restart it.
+            current.group = group;
+            let from = current.recorder.newest();
+            return current.recorder.begin(from);
+        }
         let (told, _) = mpsc::unbounded_channel();
         let (job, lock) = match self.known(group) {
             Some(job) => {
@@ -81,12 +90,65 @@ impl Computations {
             }
         };
         let keep = job.record().settings.keep as usize;
-        let mut recorder = JobRecorder::open(&job, keep, told)?;
+        let mut recorder = JobRecorder::open(&job, keep, told)?.with(self.cluster.clone());
         let from = recorder.newest();
         recorder.begin(from)?;
         tracing::info!("DMTCP's computation {group} is the job {}", job.name());
-        self.current = Some(Current { group, recorder, _lock: lock });
+        self.current = Some(Current { group, recorder, returns: false, _lock: lock });
         Ok(())
+    }
+
+    /// Some of its processes are lost with their machine: the others are ended, and all restarted where images are.
+    fn lost(&mut self, group: Identity, peers: usize) {
+        // All were there: then it has ended before anybody knew why.
+        let ended = self.current.is_none();
+        if ended {
+            if self.known(group).is_none() {
+                return;
+            }
+            if let Err(failure) = self.begin(group, "") {
+                return tracing::error!("{failure}: DMTCP's computation {group} is not restarted");
+            }
+        }
+        self.go_back(peers);
+        if ended && !self.restarts() {
+            self.current = None;
+        }
+    }
+
+    fn go_back(&mut self, peers: usize) {
+        let (Some(current), Some(cluster)) = (&mut self.current, &self.cluster) else { return };
+        match current.recorder.is_with_agents() {
+            Ok(()) => {
+                current.returns = true;
+                tracing::info!(
+                    "{peers} of its processes are lost: DMTCP's computation {} goes back to its newest checkpoint",
+                    current.group
+                );
+                cluster.kill();
+            }
+            Err(reason) => {
+                tracing::warn!("DMTCP's computation {} is not restarted: {reason}", current.group)
+            }
+        }
+    }
+
+    /// Once all have ended: whether it is restarted.
+    fn restarts(&mut self) -> bool {
+        let Some(current) = self.current.as_mut().filter(|current| current.returns) else {
+            return false;
+        };
+        current.returns = false;
+        match current.recorder.return_by_agents() {
+            Ok(()) => true,
+            Err(reason) => {
+                tracing::error!(
+                    "failed to restart DMTCP's computation {}: {reason}",
+                    current.group
+                );
+                false
+            }
+        }
     }
 
     /// The job of a computation that was here before.
@@ -101,6 +163,10 @@ impl Computations {
 }
 
 impl Recorder for Computations {
+    fn cluster(&mut self, cluster: Cluster) {
+        self.cluster = Some(cluster);
+    }
+
     fn commit(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
         match &mut self.current {
             Some(current) if current.group.is_of(&checkpoint.group) => {
@@ -120,6 +186,8 @@ impl Recorder for Computations {
                     );
                 }
             }
+            Notice::HostLost { group, peers } => self.lost(*group, *peers),
+            Notice::Ended { .. } if self.restarts() => {}
             Notice::Ended { asked, .. } => {
                 if let Some(mut current) = self.current.take() {
                     if let Err(error) = current.recorder.end(None, *asked) {

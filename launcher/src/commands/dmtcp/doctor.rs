@@ -15,11 +15,18 @@ use tokio::sync::mpsc;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// What is known of DMTCP 5.0-dev, however it is installed.
-const KNOWN: [(&str, &str, &str); 4] = [
+const KNOWN: [(&str, &str, &str); 5] = [
     (
         "several machines",
-        "an MPI job's checkpoint may hang in DMTCP's drain of sockets, which each machine does for itself",
-        "keep jobs of DMTCP on one machine, or use the native engine",
+        "checkpoints hang where sockets join processes of several machines: each machine ends its drain for itself, and a faster \
+         one's next message spoils a slower one's",
+        "dmtcp_launch --with-plugin drain_barrier.so, made from packaging/dmtcp/drain_barrier.c, ends it for all at once; or \
+         use the native engine",
+    ),
+    (
+        "listening ports",
+        "a listener that is restarted within a minute gets another port: its old one is bound before it may be bound again",
+        "connections that stand are restored; who connects anew to the old port is refused",
     ),
     (
         "a lost machine",

@@ -2,6 +2,7 @@
 //!
 //! - `doctor`: what an installed DMTCP can do here, and what it can't.
 //! - `engine`, `records`: `ckptd run --engine dmtcp`, and what is kept of its checkpoints.
+//! - `shared`: images that agents keep. `verify`: whether all are whole.
 //! - `computations`: what is kept of those that a cluster's coordinator serves.
 //! - `names`: ckptd called as dmtcp_launch, dmtcp_restart, dmtcp_command or dmtcp_coordinator.
 
@@ -10,10 +11,13 @@ mod doctor;
 pub mod engine;
 mod names;
 mod records;
+mod shared;
+mod verify;
 
 pub use computations::port;
 pub use doctor::examine;
 pub use names::called;
+pub use verify::{unkept, verify};
 
 use crate::failure::Failure;
 use crate::jobs::JobFolder;

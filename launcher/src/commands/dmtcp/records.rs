@@ -3,18 +3,21 @@
 //! ```text
 //! JOB/dmtcp/images/           where DMTCP writes; it replaces images at each checkpoint
 //! JOB/dmtcp/N/                a committed checkpoint's images, and
-//! JOB/dmtcp/N/images.json     what they are
+//! JOB/dmtcp/N/images.json     what they are, and where agents keep those of other machines
 //! ```
 
+use super::shared;
 use crate::failure::Failure;
 use crate::jobs::{self, JobFolder};
 use crate::text;
 use coordinator::dmtcp::machine::{Checkpoint, Image, Notice};
-use coordinator::dmtcp::server::Recorder;
+use coordinator::dmtcp::server::{Cluster, Recorder};
 use coordinator::log::LogFile;
 use coordinator::{Entry, History};
 use protocol::agent::{AgentId, CommitRecord, ExitKind, ImageSummary};
+use protocol::cluster::NodeName;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,7 +50,7 @@ pub struct Description {
 }
 
 /// An image.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Kept {
     /// The host, as its process knows it.
     pub host: String,
@@ -61,6 +64,20 @@ pub struct Kept {
     pub bytes: u64,
     /// Its BLAKE3 hash.
     pub blake3: Option<String>,
+    /// Where agents keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Place>,
+}
+
+/// What agents keep of one machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The machine's number in the job.
+    pub instance: u32,
+    /// Its node at the checkpoint.
+    pub node: NodeName,
+    /// Nodes that hold its images.
+    pub holders: Vec<NodeName>,
 }
 
 /// What happens to the job, for who runs it.
@@ -84,6 +101,8 @@ pub struct JobRecorder {
     keep: usize,
     restored_from: Option<u64>,
     told: mpsc::UnboundedSender<Told>,
+    /// Whose agents keep images.
+    cluster: Option<Cluster>,
 }
 
 impl JobRecorder {
@@ -94,7 +113,26 @@ impl JobRecorder {
         told: mpsc::UnboundedSender<Told>,
     ) -> Result<Self, Failure> {
         let (log, history, _) = jobs::open_log(job)?;
-        Ok(Self { job: job.clone(), log, history, keep, restored_from: None, told })
+        Ok(Self { job: job.clone(), log, history, keep, restored_from: None, told, cluster: None })
+    }
+
+    /// With agents that keep images.
+    pub fn with(self, cluster: Option<Cluster>) -> Self {
+        Self { cluster, ..self }
+    }
+
+    /// Has agents restart the newest checkpoint where its images are.
+    pub fn return_by_agents(&self) -> Result<(), String> {
+        let (Some(cluster), Some(number)) = (&self.cluster, self.newest()) else {
+            return Err("no checkpoint of it was committed".to_owned());
+        };
+        shared::restart(cluster, &self.job, number)
+    }
+
+    /// Whether agents keep all images of the newest checkpoint.
+    pub fn is_with_agents(&self) -> Result<(), String> {
+        let number = self.newest().ok_or("no checkpoint of it was committed")?;
+        shared::places(&self.job, number).map(drop)
     }
 
     /// The job begins, or goes on.
@@ -123,8 +161,8 @@ impl JobRecorder {
     fn record(&mut self, checkpoint: &Checkpoint) -> Result<CommitRecord, String> {
         let number = self.history.next_number();
         self.append(Entry::Begun { checkpoint: number })?;
-        let kept = keep(&folder(&self.job), number, checkpoint);
-        let bytes = match kept {
+        let kept = self.keep(number, checkpoint);
+        let (bytes, copies, degraded) = match kept {
             Ok(bytes) => bytes,
             Err(error) => {
                 let reason = format!("keep DMTCP's images: {error}");
@@ -141,8 +179,8 @@ impl JobRecorder {
             committed_at_ms: text::now_ms(),
             pause_us: checkpoint.took_us,
             log_length: 0,
-            copies: 1,
-            degraded: false,
+            copies,
+            degraded,
             summary: ImageSummary {
                 processes: u32::try_from(checkpoint.images.len()).unwrap_or(u32::MAX),
                 bytes,
@@ -168,6 +206,27 @@ impl JobRecorder {
         for number in old {
             let _ = fs::remove_dir_all(folder(&self.job).join(number.to_string()));
         }
+        if let Some(cluster) = &self.cluster {
+            shared::collect(cluster, &self.job, kept);
+        }
+    }
+
+    /// Keeps images: bytes, copies of each, and whether some have fewer than they should.
+    fn keep(&self, number: u64, checkpoint: &Checkpoint) -> io::Result<(u64, u32, bool)> {
+        let taken = match &self.cluster {
+            Some(cluster) => {
+                shared::take_in(cluster, &self.job, number, checkpoint).map_err(io::Error::other)?
+            }
+            None => BTreeMap::new(),
+        };
+        let bytes = keep(&folder(&self.job), number, checkpoint, &taken)?;
+        let holders = |index| taken.get(&index).and_then(|kept: &Kept| kept.share.as_ref());
+        let copies = (0..checkpoint.images.len())
+            .map(|index| holders(index).map_or(1, |place| place.holders.len()))
+            .min()
+            .unwrap_or(1);
+        let degraded = self.cluster.is_some() && copies < shared::COPIES;
+        Ok((bytes, u32::try_from(copies).unwrap_or(u32::MAX), degraded))
     }
 }
 
@@ -191,14 +250,22 @@ impl Recorder for JobRecorder {
 }
 
 /// Makes a checkpoint's folder whole or not at all; the bytes of its images.
-fn keep(folder: &Path, number: u64, checkpoint: &Checkpoint) -> io::Result<u64> {
+fn keep(
+    folder: &Path,
+    number: u64,
+    checkpoint: &Checkpoint,
+    taken: &BTreeMap<usize, Kept>,
+) -> io::Result<u64> {
     let own = nix::unistd::gethostname()?.to_string_lossy().into_owned();
     let new = folder.join(format!(".{number}.new"));
     let _ = fs::remove_dir_all(&new);
     fs::create_dir_all(&new)?;
     let mut images = Vec::new();
     for (index, image) in checkpoint.images.iter().enumerate() {
-        images.push(keep_image(&new, index, image, &own)?);
+        images.push(match taken.get(&index) {
+            Some(kept) => kept.clone(),
+            None => keep_image(&new, index, image, &own)?,
+        });
     }
     let bytes = images.iter().map(|image| image.bytes).sum();
     let description = Description { format: FORMAT, group: checkpoint.group.to_string(), images };
@@ -220,6 +287,7 @@ fn keep_image(new: &Path, index: usize, image: &Image, own: &str) -> io::Result<
         file: None,
         bytes: 0,
         blake3: None,
+        share: None,
     };
     if image.name.host != own {
         return Ok(kept);
@@ -250,6 +318,35 @@ fn hash(file: File) -> io::Result<String> {
 
 /// The images of a committed checkpoint, each checked against its hash.
 pub fn images(job: &JobFolder, number: u64) -> Result<Vec<PathBuf>, String> {
+    let mut images = Vec::new();
+    for image in description(job, number)?.images {
+        if let Some(place) = &image.share {
+            return Err(format!(
+                "the image {} of {} is kept by the agents of {}: the cluster's coordinator restarts the job when a node is \
+                 lost; to do it by hand, execute dmtcp_restart_script.sh",
+                image.path,
+                place.node,
+                names(&place.holders)
+            ));
+        }
+        images.push(checked(job, number, &image)?);
+    }
+    Ok(images)
+}
+
+/// The numbers of the checkpoints that are kept.
+pub fn kept_numbers(job: &JobFolder) -> Vec<u64> {
+    let listing = fs::read_dir(folder(job)).into_iter().flatten().flatten();
+    listing.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Names in a row.
+pub fn names(nodes: &[NodeName]) -> String {
+    nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// What a committed checkpoint has.
+pub fn description(job: &JobFolder, number: u64) -> Result<Description, String> {
     let place = folder(job).join(number.to_string());
     let path = place.join("images.json");
     let failed = |error: io::Error| format!("read {}: {error}", path.display());
@@ -261,24 +358,26 @@ pub fn images(job: &JobFolder, number: u64) -> Result<Vec<PathBuf>, String> {
     if description.format > FORMAT {
         return Err(format!("read {}: it is of a newer ckptd", path.display()));
     }
-    let mut images = Vec::new();
-    for image in description.images {
-        let Some(file) = &image.file else {
-            return Err(format!(
-                "the image {} is on {} only: start dmtcp_restart there and here by hand, with DMTCP's own coordinator \
-                 or 'ckptd coordinator --dmtcp-port'",
-                image.path, image.host
-            ));
-        };
-        // A name, never a path.
-        let found = place.join(Path::new(file).file_name().unwrap_or_default());
-        let opened =
-            File::open(&found).map_err(|error| format!("open {}: {error}", found.display()))?;
-        let hash = hash(opened).map_err(|error| format!("read {}: {error}", found.display()))?;
-        if image.blake3.as_deref() != Some(hash.as_str()) {
-            return Err(format!("the image {} is damaged: its hash is another", found.display()));
-        }
-        images.push(found);
+    Ok(description)
+}
+
+/// An image that is kept on this machine, checked against its hash.
+pub fn checked(job: &JobFolder, number: u64, image: &Kept) -> Result<PathBuf, String> {
+    let place = folder(job).join(number.to_string());
+    let Some(file) = &image.file else {
+        return Err(format!(
+            "the image {} is on {} only, where no agent of ckptd runs: start dmtcp_restart there and here by hand, \
+             with DMTCP's own coordinator or 'ckptd coordinator --dmtcp-port'",
+            image.path, image.host
+        ));
+    };
+    // A name, never a path.
+    let found = place.join(Path::new(file).file_name().unwrap_or_default());
+    let opened =
+        File::open(&found).map_err(|error| format!("open {}: {error}", found.display()))?;
+    let hash = hash(opened).map_err(|error| format!("read {}: {error}", found.display()))?;
+    if image.blake3.as_deref() != Some(hash.as_str()) {
+        return Err(format!("the image {} is damaged: its hash is another", found.display()));
     }
-    Ok(images)
+    Ok(found)
 }

@@ -2,6 +2,7 @@
 
 mod damage;
 mod discovery;
+mod dmtcp;
 mod fallback;
 pub mod faults;
 pub mod history;
@@ -51,6 +52,7 @@ pub fn all() -> Vec<Case> {
         recovery::CASES,
         tree::CASES,
         discovery::CASES,
+        dmtcp::CASES,
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,133 @@
+//! What the coordinator wants done with images of DMTCP's processes.
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Stdio;
+
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::{FromAgent, JobUser};
+use protocol::cluster::dmtcp::{DmtcpFile, DmtcpImage, DmtcpOrder, DmtcpReport, JOB_PREFIX};
+use tokio::process::Command;
+use tokio::task::spawn_blocking;
+
+use super::Node;
+use crate::daemon::control::User;
+use crate::daemon::copies;
+use crate::daemon::dmtcp::{self, PutOut};
+use crate::daemon::event::Event;
+use crate::daemon::folders::is_job_id;
+
+/// DMTCP's program that restarts images.
+const RESTART: &str = "dmtcp_restart";
+
+/// Where what it says goes, in the job's folder.
+const LOG: &str = "dmtcp_restart.log";
+
+impl Node {
+    pub(super) fn dmtcp(&mut self, order: DmtcpOrder) {
+        let image = match &order {
+            DmtcpOrder::TakeIn { image, .. } | DmtcpOrder::Restart { image, .. } => image.clone(),
+        };
+        let folders = self.parts.folders.clone();
+        let folder = match is_job_id(&image.job) && image.job.starts_with(JOB_PREFIX) {
+            true => folders.make_instance(&image.job, image.instance).map_err(|e| e.to_string()),
+            false => Err(format!("{:?} is no id of a job of DMTCP", image.job)),
+        };
+        let folder = match folder {
+            Ok(folder) => folder,
+            Err(reason) => return self.tell(report(image, Err(reason))),
+        };
+        let (events, busy) = (self.parts.events.clone(), self.parts.busy.clone());
+        let checkpoint = image.checkpoint;
+        match order {
+            DmtcpOrder::TakeIn { files, .. } => {
+                tokio::spawn(async move {
+                    busy.take(&folder, checkpoint);
+                    let place = folder.clone();
+                    let taken = spawn_blocking(move || dmtcp::take_in(&place, checkpoint, &files));
+                    let taken = taken.await.unwrap_or_else(|error| Err(error.to_string()));
+                    busy.settle(&folder, checkpoint);
+                    events.tell(Event::Dmtcp(image, taken));
+                });
+            }
+            DmtcpOrder::Restart { holders, host, port, .. } => {
+                let (peers, own) = (self.parts.peers.clone(), self.parts.name.clone());
+                let users = self.users();
+                let log = folders.job(&image.job).join(LOG);
+                tokio::spawn(async move {
+                    let restarted = async {
+                        let lock = busy.fetching(&folder);
+                        let _alone = lock.lock().await;
+                        if !copies::is_here(&folder, checkpoint).await {
+                            let others: Vec<NodeName> =
+                                holders.into_iter().filter(|node| *node != own).collect();
+                            let (job, instance) = (&image.job, image.instance);
+                            copies::fetch(&peers, &others, job, instance, &folder, checkpoint)
+                                .await?;
+                        }
+                        let out =
+                            spawn_blocking(move || dmtcp::put_out(&folder, checkpoint, users));
+                        let out = out.await.unwrap_or_else(|error| Err(error.to_string()))?;
+                        for group in out {
+                            start(&group, host, port, &log)
+                                .map_err(|error| format!("execute {RESTART} on {own}: {error}"))?;
+                        }
+                        Ok::<_, String>(Vec::new())
+                    };
+                    let result = restarted.await;
+                    events.tell(Event::Dmtcp(image, result));
+                });
+            }
+        }
+    }
+
+    pub(super) fn dmtcp_done(&self, image: DmtcpImage, result: Result<Vec<DmtcpFile>, String>) {
+        self.tell(report(image, result));
+    }
+
+    /// Who an owner of images is on this machine.
+    fn users(&self) -> impl Fn(&JobUser) -> Result<Option<User>, String> + Send + 'static {
+        let (name, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
+        move |wanted| super::launching::user_on(&name, allow_root, wanted)
+    }
+}
+
+fn report(image: DmtcpImage, result: Result<Vec<DmtcpFile>, String>) -> FromAgent {
+    let (files, failure) = match result {
+        Ok(files) => (files, None),
+        Err(reason) => (Vec::new(), Some(reason)),
+    };
+    FromAgent::Dmtcp(DmtcpReport { image, files, failure })
+}
+
+/// Starts `dmtcp_restart`. Its processes are DMTCP's from then on: they outlive this agent.
+fn start(group: &PutOut, host: IpAddr, port: u16, log: &Path) -> io::Result<()> {
+    let said = File::options().append(true).create(true).open(log)?;
+    let mut command = Command::new(RESTART);
+    command
+        .args(["--join-coordinator", "--coord-host", &host.to_string()])
+        .args(["--coord-port", &port.to_string()])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(said.try_clone()?)
+        .stderr(said)
+        .process_group(0);
+    if let Some(folder) = &group.folder {
+        command.arg("--ckptdir").arg(folder);
+    }
+    if let Some(user) = &group.user {
+        command.uid(user.uid).gid(user.gid);
+        command.env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
+    }
+    let mut child = command.args(&group.images).spawn()?;
+    tokio::spawn(async move {
+        match child.wait().await {
+            Ok(status) if status.success() => {}
+            Ok(status) => tracing::warn!("{RESTART} ended with {status}"),
+            Err(error) => tracing::warn!("{RESTART}: {error}"),
+        }
+    });
+    Ok(())
+}
