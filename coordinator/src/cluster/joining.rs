@@ -98,7 +98,7 @@ impl Job {
         } else {
             machines.iter().map(|machine| machine.name.clone()).collect()
         };
-        let inputs = plan::inputs(images);
+        let inputs = plan::inputs(&self.ledger.works, images);
         let outlook = self.expected_time(now);
         let wishes = plan::wishes(&self.ledger);
         let advice: Result<Option<Advice>, NoMachine> =

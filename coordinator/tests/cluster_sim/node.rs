@@ -765,6 +765,7 @@ fn facts(state: &AppState) -> ImageFacts {
             features: Vec::new(),
         },
         at_stake: Vec::new(),
+        efforts: None,
     }
 }
 

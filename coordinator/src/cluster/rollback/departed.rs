@@ -165,9 +165,16 @@ mod tests {
                 .collect(),
             requirements: Default::default(),
             at_stake: Vec::new(),
+            efforts: None,
         };
         let node: NodeName = node.parse().unwrap();
-        ImageRecord { node: node.clone(), logical_node: node.clone(), holders: vec![node], facts }
+        ImageRecord {
+            node: node.clone(),
+            logical_node: node.clone(),
+            holders: vec![node],
+            speed_permille: 1000,
+            facts,
+        }
     }
 
     fn mpi() -> BTreeMap<AgentId, ImageRecord> {
