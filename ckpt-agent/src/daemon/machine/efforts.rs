@@ -160,10 +160,8 @@ mod tests {
 
     #[test]
     fn this_machine_tells_what_a_child_does() {
-        let mut child = std::process::Command::new("sh")
-            .args(["-c", "while :; do :; done"])
-            .spawn()
-            .unwrap();
+        let mut child =
+            std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let end = Instant::now() + Duration::from_secs(20);
         let pid = child.id() as i32;
         let done = |efforts: &Efforts| {

@@ -2,9 +2,9 @@
 
 use super::instances::Stage;
 use super::{Job, State};
-use crate::cluster::members::Member;
 use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord};
 use crate::cluster::event::Now;
+use crate::cluster::members::Member;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use crate::cluster::tree::TreeUse;

@@ -54,7 +54,13 @@ impl Works {
                         self.figures.entry(process).or_default().see(share);
                     }
                 }
-                Err(silence) => self.silence = Some(silence),
+                Err(silence) => {
+                    self.silence = Some(silence);
+                    if silence == Silence::Short {
+                        // It becomes a part of a longer one.
+                        return;
+                    }
+                }
             }
         }
         let told = images
@@ -133,8 +139,8 @@ impl Works {
         &self,
         processes: impl Iterator<Item = Process>,
     ) -> BTreeMap<AgentId, BTreeMap<i32, f64>> {
-        let known = processes
-            .filter_map(|process| Some((process, self.figures.get(&process)?.value()?)));
+        let known =
+            processes.filter_map(|process| Some((process, self.figures.get(&process)?.value()?)));
         let mut by_instance: BTreeMap<AgentId, BTreeMap<i32, f64>> = BTreeMap::new();
         for ((instance, pid), work) in settle(&known.collect()) {
             by_instance.entry(instance).or_default().insert(pid, work);
@@ -265,6 +271,16 @@ mod tests {
         assert!(works.figures.is_empty());
         works.see(&images(40, parts));
         assert_eq!(works.figures.len(), 4);
+        // Little by little it becomes enough.
+        let mut works = Works::default();
+        let slow = parts.map(|part| part * 0.04);
+        let told: Vec<usize> = (1..9)
+            .map(|checkpoint| {
+                works.see(&images(checkpoint, slow));
+                works.figures.len()
+            })
+            .collect();
+        assert_eq!(told, [0, 0, 0, 0, 4, 4, 4, 4]);
         // Each computes for itself.
         let mut works = Works::default();
         (1..9).for_each(|checkpoint| works.see(&images(checkpoint * 10, [1.0, 0.9, 1.0, 1.0])));
