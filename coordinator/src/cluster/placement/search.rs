@@ -2,7 +2,6 @@
 //! there are not too many, for one that is done sooner than the first plan.
 
 use super::{Board, Why};
-use std::cmp::Ordering;
 
 /// More pieces and machines than these are left as they were first placed.
 const MOST_PIECES: usize = 24;
@@ -61,7 +60,7 @@ impl Board<'_> {
         }
     }
 
-    /// When the job is done at the earliest: no machine alone is faster than its slowest piece, nor all together than they are.
+    /// When the job is done at the earliest: with all machines at work until then, and with what stays where it is.
     fn bound(&self, free: &[usize]) -> f64 {
         let fixed = self.load.iter().zip(&self.own).filter(|(_, own)| **own > 0);
         let all: f64 = fixed.map(|(load, _)| load.work).sum::<f64>()
@@ -98,10 +97,7 @@ impl Search<'_> {
                 (with.max(time), machine)
             })
             .collect();
-        ways.sort_by(|one, other| match one.0.total_cmp(&other.0) {
-            Ordering::Equal => one.1.cmp(&other.1),
-            order => order,
-        });
+        ways.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         for (end, machine) in ways {
             self.steps += 1;
             if end > self.limit || self.steps > MOST_STEPS || self.limit <= self.bound {
