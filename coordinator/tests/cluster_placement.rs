@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
 use coordinator::cluster::placement::{
-    Advice, Image, Machine, Outlook, Paces, Plan, Why, Wishes, advise, misfit, place,
+    Advice, Image, Machine, Outlook, Paces, Plan, Why, Wishes, advise, crowd, misfit, place,
 };
 use proptest::prelude::*;
 use protocol::agent::AgentId;
@@ -597,4 +597,17 @@ fn a_machine_that_was_not_there_has_not_changed() {
     let changed = paces.changed(&parts(&[0.6, 0.3, 0.2]));
     assert_eq!(changed.keys().collect::<Vec<_>>(), [&name(1), &name(2)]);
     assert!((changed[&name(1)] - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn what_runs_beside_a_job_takes_longer_where_its_processes_want_the_same_cores() {
+    let near = |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-9, "{found}");
+    // Four ranks and the writing on a part of a core, or on two of them.
+    near(crowd(&fours(3), &parts(&[0.45, 0.225, 0.45])), 5.0);
+    let (machines, images) = even(&[4, 1, 0]);
+    near(crowd(&images, &machines), 3.0);
+    // A core for everybody.
+    let (machines, images) = even(&[1, 1, 0]);
+    near(crowd(&images, &machines), 1.0);
+    near(crowd(&[], &[]), 1.0);
 }

@@ -18,7 +18,7 @@ mod machine;
 mod paces;
 mod search;
 
-pub use advice::{Advice, Outlook, advise};
+pub use advice::{Advice, Outlook, advise, crowd};
 pub use machine::Machine;
 pub use paces::Paces;
 
