@@ -154,6 +154,7 @@ fn facts(root: bool) -> ImageFacts {
             features: Vec::new(),
         },
         at_stake: Vec::new(),
+        efforts: None,
     }
 }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
 use coordinator::cluster::placement::{
-    Advice, Image, Machine, Outlook, Paces, Plan, Why, Wishes, advise, misfit, place,
+    Advice, Image, Machine, Outlook, Paces, Plan, Why, Wishes, advise, crowd, misfit, place,
 };
 use proptest::prelude::*;
 use protocol::agent::AgentId;
@@ -141,7 +141,12 @@ proptest! {
 
     #[test]
     fn nobody_gets_more_than_a_unit_above_its_share(case in case(1)) {
-        let (machines, images) = (machines(&case.0), images(&case.1));
+        let (mut machines, images) = (machines(&case.0), images(&case.1));
+        // Where machines differ the job may end sooner otherwise.
+        for machine in &mut machines {
+            (machine.slots, machine.cpus, machine.cores) = (2, 2, 2.0);
+            (machine.speed, machine.speed_all) = (1.0, 1.0);
+        }
         let plan = place(&images, &machines, &Wishes::default(), &BTreeSet::new()).unwrap();
         let loads = loads(&machines, &images, &plan);
         let all = f64::from(loads.iter().sum::<u32>());
@@ -441,6 +446,70 @@ fn measured_speeds_that_differ_by_chance_split_evenly() {
     assert_eq!(loads(&machines, &fours(3), &plan), [6, 6]);
 }
 
+/// Ranks of such weights, in units of their own, as far as `lost` on node2, which is gone, the others on node0 and node1 in turn.
+fn weighted(weights: &[f64], lost: usize) -> Vec<Image> {
+    let mut images = Vec::new();
+    for (node, chosen) in [(0, 0), (1, 1), (2, 2)] {
+        let of = |rank: &usize| if *rank < lost { 2 } else { rank % 2 };
+        let own: Vec<f64> = (0..weights.len())
+            .filter(|rank| of(rank) == chosen)
+            .map(|rank| weights[rank])
+            .collect();
+        let mut image = image(node + 1, chosen, &[chosen], &vec![(1, false); own.len()]);
+        image.work = (3..).zip(own).collect();
+        images.push(image);
+    }
+    images
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_plan_is_the_best_of_all_ways_to_place_ranks_of_unlike_weights(
+        weights in prop::collection::vec(1_u32..9, 1..9), lost in 1_usize..7,
+        cores in prop::collection::vec(0.2_f64..1.8, 2..4),
+    ) {
+        let weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
+        let mut machines = parts(&[0.6; 4]);
+        machines.remove(2);
+        machines.truncate(cores.len());
+        for (machine, cores) in machines.iter_mut().zip(&cores) {
+            (machine.cpus, machine.cores) = (2, *cores);
+        }
+        let lost = lost.min(weights.len());
+        let images = weighted(&weights, lost);
+        let end = |load: &[(f64, f64)]| {
+            let time = |((all, one), cores): (&(f64, f64), &f64)| {
+                (all / cores).max(one / cores.min(1.0))
+            };
+            load.iter().zip(&cores).map(time).fold(0.0, f64::max)
+        };
+        let add = |load: &mut Vec<(f64, f64)>, home: usize, weight: f64| {
+            load[home] = (load[home].0 + weight, load[home].1.max(weight));
+        };
+        let mut fixed = vec![(0.0, 0.0); cores.len()];
+        for (rank, weight) in weights.iter().enumerate().skip(lost) {
+            add(&mut fixed, rank % 2, *weight);
+        }
+        let mut best = f64::INFINITY;
+        for number in 0..cores.len().pow(u32::try_from(lost).unwrap()) {
+            let (mut load, mut number) = (fixed.clone(), number);
+            for weight in &weights[..lost] {
+                add(&mut load, number % cores.len(), *weight);
+                number /= cores.len();
+            }
+            best = best.min(end(&load));
+        }
+        let plan = place(&images, &machines, &Wishes::default(), &BTreeSet::new()).unwrap();
+        let mut load = fixed.clone();
+        for (weight, (home, _)) in weights[..lost].iter().zip(&plan.homes[&AgentId(3)][1..]) {
+            add(&mut load, machines.iter().position(|machine| machine.name == *home).unwrap(), *weight);
+        }
+        prop_assert!(end(&load) <= best * 1.0102, "{} {}", end(&load), best);
+    }
+}
+
 #[test]
 fn two_with_much_to_do_are_not_put_together() {
     // Ranks 3 to 6 of weights 1, 1, 2, 4 (average 2), all on the node that is lost.
@@ -535,4 +604,17 @@ fn an_image_in_which_nobody_lives_fits_every_kernel() {
     let machine = &machines(&[(1, 10, 0, 7)])[0];
     assert!(misfit(machine, &kind(8)).is_some());
     assert_eq!(misfit(machine, &Requirements { vdso: String::new(), ..kind(8) }), None);
+}
+
+#[test]
+fn what_runs_beside_a_job_takes_longer_where_its_processes_want_the_same_cores() {
+    let near = |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-9, "{found}");
+    // Four ranks and the writing on a part of a core, or on two of them.
+    near(crowd(&fours(3), &parts(&[0.45, 0.225, 0.45])), 5.0);
+    let (machines, images) = even(&[4, 1, 0]);
+    near(crowd(&images, &machines), 3.0);
+    // A core for everybody.
+    let (machines, images) = even(&[1, 1, 0]);
+    near(crowd(&images, &machines), 1.0);
+    near(crowd(&[], &[]), 1.0);
 }

@@ -456,8 +456,15 @@ pub struct ImageRecord {
     pub logical_node: NodeName,
     /// Machines that hold it.
     pub holders: Vec<NodeName>,
+    /// Speed of a core of its machine then, in thousandths.
+    #[serde(default = "common_speed")]
+    pub speed_permille: u32,
     /// What is in it.
     pub facts: ImageFacts,
+}
+
+fn common_speed() -> u32 {
+    1000
 }
 
 /// A daemon that is not brought back: its children fall back to the daemons of the machines where they

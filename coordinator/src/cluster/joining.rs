@@ -98,8 +98,8 @@ impl Job {
         } else {
             machines.iter().map(|machine| machine.name.clone()).collect()
         };
-        let inputs = plan::inputs(images);
-        let outlook = self.expected_time(now);
+        let inputs = plan::inputs(&self.ledger.works, images);
+        let outlook = self.expected_time(now, placement::crowd(&inputs, machines));
         let wishes = plan::wishes(&self.ledger);
         let advice: Result<Option<Advice>, NoMachine> =
             placement::advise(&inputs, machines, &wishes, &targets, outlook);
@@ -116,7 +116,7 @@ impl Job {
         }
     }
 
-    fn expected_time(&self, now: Now) -> Outlook {
+    fn expected_time(&self, now: Now, crowd: f64) -> Outlook {
         let since = |at_ms: u64| now.unix_ms.saturating_sub(at_ms) as f64 / 1e3;
         Outlook {
             ran: since(self.ledger.created_at_ms),
@@ -124,20 +124,21 @@ impl Job {
                 Some(_) => since(self.ledger.epoch_at_ms),
                 None => f64::INFINITY,
             },
-            cost: self.cost_of_move(),
+            cost: self.cost_of_move(crowd),
         }
     }
 
     /// For how many seconds the job would stand still: as long as for its last move; before there was one, as
-    /// long as its newest checkpoint took to be durable, and what a restore of so many bytes may take.
-    fn cost_of_move(&self) -> f64 {
+    /// long as its newest checkpoint took to be durable, where the job did not compete with the writing, and what a restore of
+    /// so many bytes may take.
+    fn cost_of_move(&self, crowd: f64) -> f64 {
         let last = self.ledger.rollbacks.iter().rev().find(|record| record.is_move());
         if let Some((record, running)) = last.and_then(|last| Some((last, last.running_ms?))) {
             return running.saturating_sub(record.lost_at_ms) as f64 / 1e3;
         }
         self.ledger.history.newest().map_or(FIRST_RESTORE, |record| {
             let write = record.committed_at_ms.saturating_sub(record.taken_at_ms) as f64 / 1e3;
-            write + FIRST_RESTORE + record.summary.bytes as f64 / FIRST_RATE
+            write / crowd + FIRST_RESTORE + record.summary.bytes as f64 / FIRST_RATE
         })
     }
 }

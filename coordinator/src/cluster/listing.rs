@@ -97,6 +97,11 @@ impl ClusterMachine {
     }
 }
 
+/// As exact as it is known.
+fn hundredths(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
 /// A node without a connection, or whose heartbeats are late, is unheard.
 fn state_of(member: &Member, now: Now, heartbeat: u64) -> &'static str {
     let late = now.nanos.saturating_sub(member.heard.nanos) > heartbeat.saturating_mul(3);
@@ -140,6 +145,7 @@ impl Job {
                 value
             })
             .collect();
+        let works = ledger.works.known(|instance| ledger.instances.contains_key(&instance));
         json!({
             "id": ledger.id,
             "name": ledger.name,
@@ -165,7 +171,8 @@ impl Job {
             "newcomers": self.verdict.as_ref().filter(|verdict| !verdict.is_of_speeds).map(|verdict| &verdict.text),
             "speeds": self.verdict.as_ref().filter(|verdict| verdict.is_of_speeds).map(|verdict| &verdict.text),
             "instances": self.list_instances(),
-            "processes": self.list_processes(),
+            "work": ledger.works.text(&works),
+            "processes": self.list_processes(&works),
             "settings": ledger.settings(),
         })
     }
@@ -250,7 +257,7 @@ impl Job {
     }
 
     /// Processes as the newest checkpoint knows them, where they are now.
-    fn list_processes(&self) -> Value {
+    fn list_processes(&self, works: &BTreeMap<AgentId, BTreeMap<i32, f64>>) -> Value {
         let mut shown: Vec<Value> = Vec::new();
         // The newest checkpoint of this epoch names instances that run.
         let newest: BTreeMap<AgentId, &ImageRecord> = self
@@ -270,6 +277,7 @@ impl Job {
                     "home": record.logical_node,
                     "why": why,
                     "instance": number.0,
+                    "work": works.get(&number).and_then(|of| of.get(&pid)).copied().map(hundredths),
                 })
             };
             if let Some(image) = newest.get(&number) {

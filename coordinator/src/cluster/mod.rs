@@ -9,7 +9,7 @@
 //! The rooms: `members` and `membership` (who is there, who is gone), `agents` (what they say),
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
 //! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
-//! places), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
+//! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
 //! `clients` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
 
 mod agents;
@@ -32,6 +32,7 @@ mod settings;
 mod shared;
 mod text;
 mod tree;
+mod work;
 
 pub use entry::ClusterEntry;
 pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};

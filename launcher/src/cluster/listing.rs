@@ -176,6 +176,7 @@ fn job(value: &Value) -> String {
     }
     line("newcomers", word(value, "newcomers"));
     line("speeds", word(value, "speeds"));
+    line("work", word(value, "work"));
     line("failure", word(value, "failure"));
     line("log", word(value, "log"));
     if let Some(abandoned) = value.get("last_abandoned").filter(|found| !found.is_null()) {
@@ -187,10 +188,12 @@ fn job(value: &Value) -> String {
 
 /// Who is where and why.
 fn processes(processes: &[Value]) -> String {
-    let mut rows = vec![["PID", "PROCESS", "NODE", "HOME", "WHY"].map(str::to_owned).to_vec()];
+    let heading = ["PID", "PROCESS", "WORK", "NODE", "HOME", "WHY"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for process in processes {
-        let keys = ["pid", "name", "node", "home", "why"];
-        rows.push(keys.map(|key| word(process, key)).to_vec());
+        let mut row = ["pid", "name", "work", "node", "home", "why"].map(|key| word(process, key));
+        row[2] = decimals(process, "work");
+        rows.push(row.to_vec());
     }
     if rows.len() > 1 { table(&rows) } else { String::new() }
 }

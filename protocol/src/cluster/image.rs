@@ -1,6 +1,7 @@
 //! What a coordinator knows of an instance's image: enough to place its processes.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One process of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,31 @@ pub struct Unit {
     /// Why more than one process is in it, for the user; empty for one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub because: String,
+}
+
+/// What a process has done on a machine since it began there, by the kernel's account of all its threads. Only differences
+/// say anything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effort {
+    /// Milliseconds on a CPU, in the program.
+    pub user_ms: u64,
+    /// Milliseconds on a CPU, in the kernel.
+    pub system_ms: u64,
+    /// Milliseconds in which threads wanted a CPU and had none.
+    pub waited_ms: u64,
+}
+
+/// What the processes of an instance have done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Efforts {
+    /// When that was read, in milliseconds of a clock of the machine.
+    pub at_ms: u64,
+    /// By their numbers in their logical node.
+    pub processes: BTreeMap<i32, Effort>,
+    /// Milliseconds in the program for 1000 in the kernel, of processes that seem to do nothing but look whether there is
+    /// something to do; None: none has been seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_permille: Option<u32>,
 }
 
 /// What a machine must offer to run an image.
@@ -60,4 +86,7 @@ pub struct ImageFacts {
     /// the image.
     #[serde(default)]
     pub at_stake: Vec<String>,
+    /// What its processes had done when the job went on after the checkpoint, or when it was written; None: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub efforts: Option<Efforts>,
 }

@@ -17,3 +17,4 @@ pub mod svg;
 pub mod sweep;
 pub mod throttle;
 pub mod timeline;
+pub mod weights;

@@ -11,7 +11,7 @@ use super::host::Origin;
 use super::kept::Kept;
 use super::subject::failure;
 use super::svg::escape;
-use super::{splits, sweep, throttle};
+use super::{splits, sweep, throttle, weights};
 use crate::job::Failure;
 
 /// The results of a folder, as the benchmarks write them.
@@ -20,6 +20,8 @@ pub struct Results {
     pub splits: Kept<splits::Measured>,
     /// Its throttled node.
     pub throttle: Kept<throttle::Measured>,
+    /// Its ranks of unlike weights.
+    pub weights: Kept<weights::Measured>,
     /// `tests/bench intervals`.
     pub sweep: Kept<sweep::Measured>,
 }
@@ -27,6 +29,7 @@ pub struct Results {
 /// Files of the newer benchmarks.
 const SPLITS: &str = "nqueens.json";
 const THROTTLE: &str = "nqueens-throttled.json";
+const WEIGHTS: &str = "nqueens-weights.json";
 const SWEEP: &str = "intervals.json";
 /// Benchmarks that write a table of figures and one picture.
 const PLAIN: [(&str, &str, &str); 2] = [
@@ -47,6 +50,7 @@ impl Results {
         Results {
             splits: Kept::read(&folder.join(SPLITS)),
             throttle: Kept::read(&folder.join(THROTTLE)),
+            weights: Kept::read(&folder.join(WEIGHTS)),
             sweep: Kept::read(&folder.join(SWEEP)),
         }
     }
@@ -71,6 +75,11 @@ pub fn page(folder: &Path) -> Result<Option<String>, Failure> {
     for part in results.throttle.parts().values() {
         let svg = throttle::draw(&part.data, &part.origin);
         section(&mut body, "A node is throttled", &told(&part.origin, part.finished), &svg);
+        figures(&mut body, &values(&part.data.figures())?);
+    }
+    for part in results.weights.parts().values() {
+        let svg = weights::draw(&part.data, &part.origin);
+        section(&mut body, "Ranks that are not alike", &told(&part.origin, part.finished), &svg);
         figures(&mut body, &values(&part.data.figures())?);
     }
     for part in results.sweep.parts().values() {

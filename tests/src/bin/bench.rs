@@ -9,7 +9,7 @@ use ckptd_tests::bench::kept::Kept;
 use ckptd_tests::bench::report::{self, Results};
 use ckptd_tests::bench::subject::Setting;
 use ckptd_tests::bench::{
-    chart, cluster, coordinator, engine, moving, splits, sweep, throttle, timeline,
+    chart, cluster, coordinator, engine, moving, splits, sweep, throttle, timeline, weights,
 };
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;
@@ -44,12 +44,12 @@ enum What {
         moves: bool,
     },
     /// N-Queens after the loss of a node: each way to place its processes, and ckptd's own plan, beside the ideal; on equal and
-    /// on unequal nodes, and with one that is throttled. A run that was cut off goes on where it was
+    /// on unequal nodes, with one that is throttled, and with ranks of unlike weights. A run that was cut off goes on where it was
     Nqueens {
         /// One run of each instead of three, and shorter jobs
         #[arg(long)]
         quick: bool,
-        /// One scenario: equal, unequal, fast-lost, throttled (all by default)
+        /// One scenario: equal, unequal, fast-lost, throttled, weights (all by default)
         #[arg(long)]
         only: Vec<String>,
         /// Begin anew, whatever was kept of a run that was cut off
@@ -197,7 +197,7 @@ fn run_nqueens(
     fresh: bool,
 ) -> Result<bool, Box<dyn std::error::Error>> {
     let names = splits::SCENARIOS.iter().map(|scenario| scenario.name);
-    let known: Vec<&str> = names.chain([throttle::NAME]).collect();
+    let known: Vec<&str> = names.chain([throttle::NAME, weights::NAME]).collect();
     if let Some(unknown) = only.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(
             format!("there is no scenario {unknown:?}; there are {}", known.join(", ")).into()
@@ -207,7 +207,8 @@ fn run_nqueens(
     let (_, target) = folders()?;
     let workspace = Workspace::new()?;
     let stage = Stage::new(&workspace)?;
-    let Results { splits: mut kept, throttle: mut throttled, .. } = Results::read(&target);
+    let Results { splits: mut kept, throttle: mut throttled, weights: mut weighted, .. } =
+        Results::read(&target);
     let scenarios: Vec<&str> =
         splits::SCENARIOS.iter().map(|one| one.name).filter(|name| wanted(name)).collect();
     println!("{}; what is measured is kept in {}\n", machine(), target.display());
@@ -222,6 +223,10 @@ fn run_nqueens(
         throttled.begin(&stage.ckptd, &machine(), quick, &[throttle::NAME], fresh)?;
         throttle::measure(&stage, quick, &mut throttled)?;
     }
+    if wanted(weights::NAME) {
+        weighted.begin(&stage.ckptd, &machine(), quick, &[weights::NAME], fresh)?;
+        weights::measure(&stage, quick, &mut weighted)?;
+    }
     let mut figures = Vec::new();
     for name in &scenarios {
         let Some(part) = kept.parts().get(*name) else { continue };
@@ -233,6 +238,13 @@ fn run_nqueens(
         let svg = throttle::draw(&part.data, &part.origin);
         std::fs::write(target.join("nqueens-throttled.svg"), svg)?;
         if wanted(throttle::NAME) {
+            figures.extend(part.data.figures());
+        }
+    }
+    if let Some(part) = weighted.parts().get(weights::NAME) {
+        let svg = weights::draw(&part.data, &part.origin);
+        std::fs::write(target.join("nqueens-weights.svg"), svg)?;
+        if wanted(weights::NAME) {
             figures.extend(part.data.figures());
         }
     }

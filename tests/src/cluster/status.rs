@@ -14,7 +14,7 @@ pub struct Status {
 }
 
 /// Where a process is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     /// The machine.
     pub node: String,
@@ -24,6 +24,8 @@ pub struct Place {
     pub process: String,
     /// Its number on its logical node.
     pub pid: i64,
+    /// What it has to do, in what an average one has, where that was learned.
+    pub work: Option<f64>,
 }
 
 /// A rollback: its phases, in milliseconds since 1970 UTC.
@@ -96,6 +98,7 @@ impl Status {
                 logical_node: word(process, "home"),
                 process: word(process, "name"),
                 pid: process["pid"].as_i64().unwrap_or(0),
+                work: process["work"].as_f64(),
             })
             .collect()
     }

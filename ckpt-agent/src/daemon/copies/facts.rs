@@ -72,6 +72,7 @@ pub fn facts(
             features: features.to_vec(),
         },
         at_stake: stash(folder, checkpoint, &named_files(&graph, images.values()), user)?,
+        efforts: None,
     })
 }
 

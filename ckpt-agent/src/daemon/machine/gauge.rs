@@ -1,7 +1,7 @@
 //! How fast this machine is now: a thread looks once a second at its quotas, at what the processes of jobs get, and,
 //! while there are any, every ten seconds at the speed of a core: phones get slower when they are hot.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::achieved::{Account, Threads, Times};
 use super::allowance::Allowance;
 use super::clock::{Clock, StolenTime};
+use super::efforts::Idling;
 use super::speed;
 use crate::engine::proc::{descendants, read_text, thread_numbers};
 
@@ -86,6 +87,8 @@ struct Shared {
     /// Inits of instances that run here.
     inits: Mutex<Vec<i32>>,
     reading: Mutex<Reading>,
+    /// By init, how its processes wait.
+    idling: Mutex<BTreeMap<i32, u32>>,
 }
 
 impl Gauge {
@@ -95,15 +98,26 @@ impl Gauge {
     /// Where there can be no thread.
     pub fn start(nominal: Nominal) -> std::io::Result<Self> {
         let reading = Reading { cores: nominal.cores, achieved: false, speed: None };
-        let shared = Arc::new(Shared { inits: Mutex::default(), reading: Mutex::new(reading) });
+        let shared = Arc::new(Shared {
+            inits: Mutex::default(),
+            reading: Mutex::new(reading),
+            idling: Mutex::default(),
+        });
         let own = Arc::downgrade(&shared);
         let mut watch = Watch::new(nominal);
+        let mut idling: BTreeMap<i32, Idling> = BTreeMap::new();
         thread::Builder::new().name("gauge".into()).spawn(move || {
             // Ends with the last who reads it.
             while let Some(shared) = own.upgrade() {
                 let inits = lock(&shared.inits).clone();
                 let reading = watch.look(&inits);
                 *lock(&shared.reading) = reading;
+                idling.retain(|init, _| inits.contains(init));
+                for init in &inits {
+                    idling.entry(*init).or_default().look(*init);
+                }
+                let told = idling.iter().filter_map(|(init, one)| Some((*init, one.permille()?)));
+                *lock(&shared.idling) = told.collect();
                 drop(shared);
                 thread::sleep(LOOK);
             }
@@ -116,6 +130,12 @@ impl Gauge {
     pub fn read(&self, inits: Vec<i32>) -> Reading {
         *lock(&self.shared.inits) = inits;
         *lock(&self.shared.reading)
+    }
+
+    /// How the processes of an instance wait, by its init, as [`protocol::cluster::image::Efforts`] tells it.
+    #[must_use]
+    pub fn idle_permille(&self, init: i32) -> Option<u32> {
+        lock(&self.shared.idling).get(&init).copied()
     }
 }
 
@@ -215,7 +235,7 @@ fn threads(inits: &[i32]) -> Threads {
 }
 
 /// "RAN WAITED SLICES", ns.
-fn parse(text: &str) -> Option<Times> {
+pub(super) fn parse(text: &str) -> Option<Times> {
     let mut numbers = text.split_ascii_whitespace().map(str::parse);
     Some(Times { ran: numbers.next()?.ok()?, waited: numbers.next()?.ok()? })
 }

@@ -3,6 +3,7 @@
 mod achieved;
 mod allowance;
 mod clock;
+mod efforts;
 mod gauge;
 mod speed;
 mod vitals;
@@ -17,6 +18,7 @@ use crate::engine::dump::page_size;
 use crate::engine::proc::read_maps;
 use crate::engine::trace::ProcessMemory;
 
+pub use efforts::efforts;
 pub use gauge::{Gauge, Nominal};
 pub use vitals::vitals;
 

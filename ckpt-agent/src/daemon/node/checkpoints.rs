@@ -13,10 +13,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::Node;
+use super::instance::Instance;
 use crate::daemon::control::RelayState;
 use crate::daemon::copies::{self, Wanted};
 use crate::daemon::event::{Copied, Event};
 use crate::daemon::folders::is_job_id;
+use crate::daemon::machine;
 use crate::daemon::relay::Order;
 use crate::fault;
 
@@ -89,6 +91,14 @@ impl Node {
         }
     }
 
+    /// What an instance's processes have done is read beside the job, which runs again.
+    pub(super) fn look_at_efforts(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        let (init, idle) = (instance.init, self.parts.gauge.idle_permille(instance.init));
+        let look = spawn_blocking(move || machine::efforts(init, idle));
+        instance.efforts = Some((checkpoint, look));
+    }
+
     /// The image is durable here: now elsewhere.
     pub(super) fn copy(
         &mut self,
@@ -96,6 +106,11 @@ impl Node {
         checkpoint: CheckpointNumber,
         summary: ImageSummary,
     ) {
+        let read = |instance: &Instance| instance.efforts.as_ref().map(|(number, _)| *number);
+        if self.instances.get(key).and_then(read) != Some(checkpoint) {
+            // The job stands still, to go on elsewhere.
+            self.look_at_efforts(key, checkpoint);
+        }
         let user = self.instances.get(key).map(|instance| self.user_for(&instance.record.user));
         let Some(instance) = self.instances.get_mut(key) else { return };
         let wanted = instance.record.settings.copies.saturating_sub(1) as usize;
@@ -103,6 +118,7 @@ impl Node {
         let (peers, events) = (self.parts.peers.clone(), self.parts.events.clone());
         let (folder, partners) = (instance.folder.clone(), instance.record.partners.clone());
         let of = key.clone();
+        let efforts = instance.efforts.take();
         let task = tokio::spawn(async move {
             let place = folder.clone();
             fault::point("copy");
@@ -111,7 +127,10 @@ impl Node {
                 copies::facts(&place, checkpoint, &features, user.as_ref())
             };
             let facts = spawn_blocking(gather).await;
-            let facts = facts.unwrap_or_else(|error| Err(error.to_string()));
+            let mut facts = facts.unwrap_or_else(|error| Err(error.to_string()));
+            if let (Ok(facts), Some((_, efforts))) = (&mut facts, efforts) {
+                facts.efforts = efforts.await.ok();
+            }
             let mut holders = vec![own.clone()];
             let mut warnings = Vec::new();
             for node in partners.iter().filter(|node| **node != own) {

@@ -9,9 +9,10 @@ use protocol::cluster::agent::{
     InstanceSettings, JobUser, LaunchOrder, MovedListener, PrepareOrder, RelayLink, RelaySide,
     ShellCall, Skipped,
 };
+use protocol::cluster::image::Efforts;
 use protocol::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::daemon::absent::Absent;
 use crate::daemon::console::ConsoleHandle;
@@ -94,6 +95,8 @@ pub struct Instance {
     pub empty_told: bool,
     /// The checkpoint whose relays stand still.
     pub paused: Option<CheckpointNumber>,
+    /// What its processes had done when it went on after a checkpoint.
+    pub efforts: Option<(CheckpointNumber, JoinHandle<Efforts>)>,
     /// The checkpoint that is being copied.
     pub copying: Option<(CheckpointNumber, AbortHandle)>,
     /// The checkpoint that is written and copied, not committed.
@@ -184,6 +187,7 @@ impl Instance {
             empty: false,
             empty_told: false,
             paused: None,
+            efforts: None,
             copying: None,
             copied: None,
             committing: None,

@@ -29,7 +29,10 @@ impl Node {
                 self.root_ended(key, status);
                 return self.emptied(key);
             }
-            AgentEvent::Resumed { .. } => self.resume_relays(key),
+            AgentEvent::Resumed { checkpoint, .. } => {
+                self.resume_relays(key);
+                self.look_at_efforts(key, checkpoint);
+            }
             AgentEvent::Failed { checkpoint, .. } | AgentEvent::Abandoned { checkpoint } => {
                 self.resume_relays(key);
                 self.to_console(key, ConsoleOrder::Release);

@@ -3,6 +3,7 @@
 use crate::cluster::entry::{
     Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, Origin, RollbackRecord,
 };
+use crate::cluster::work::Works;
 use crate::history::{Entry, History};
 use protocol::agent::{AgentId, CheckpointNumber, ExitKind};
 use protocol::cluster::agent::{JobUser, RelayLink};
@@ -96,6 +97,8 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) familiar: BTreeSet<NodeName>,
     /// Whether output of this epoch may have been lost with another coordinator's machine.
     pub(in crate::cluster) taken_over: bool,
+    /// How much its processes have to do.
+    pub(in crate::cluster) works: Works,
     least_epoch: Epoch,
     pub(in crate::cluster) over: Option<Over>,
 }
@@ -145,6 +148,7 @@ impl Ledger {
             parked: None,
             familiar: BTreeSet::new(),
             taken_over: false,
+            works: Works::default(),
             least_epoch: 1,
             over: None,
         })
@@ -215,6 +219,7 @@ impl Ledger {
                 self.over = None;
             }
             ClusterEntry::Instances { instances, .. } => {
+                self.works.inherit(instances);
                 for (instance, record) in instances {
                     self.next_instance = self.next_instance.max(instance.0.saturating_add(1));
                     for ip in &record.addresses {
@@ -249,7 +254,9 @@ impl Ledger {
             ClusterEntry::Committed { record, images, parked, .. } => {
                 self.parked.clone_from(parked);
                 self.history.apply(&Entry::Committed(record.clone()));
+                self.works.see(images);
                 self.images.insert(record.checkpoint, images.clone());
+                self.forget_works();
                 if !self.departed.is_empty() {
                     self.departed_at.insert(record.checkpoint, self.departed.clone());
                 }
@@ -301,9 +308,19 @@ impl Ledger {
             Entry::Collected { kept } => {
                 self.images.retain(|checkpoint, _| kept.contains(checkpoint));
                 self.departed_at.retain(|checkpoint, _| kept.contains(checkpoint));
+                self.forget_works();
             }
             _ => {}
         }
+    }
+
+    /// What is known of processes that are neither there nor in an image is not asked for.
+    fn forget_works(&mut self) {
+        let Self { works, images, instances, .. } = self;
+        works.retain(|instance| {
+            instances.contains_key(&instance)
+                || images.values().any(|images| images.contains_key(&instance))
+        });
     }
 
     /// What every node must keep of the job.

@@ -4,6 +4,7 @@ use super::instances::Stage;
 use super::{Job, State};
 use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord};
 use crate::cluster::event::Now;
+use crate::cluster::members::Member;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use crate::cluster::tree::TreeUse;
@@ -253,7 +254,9 @@ impl Job {
         let copies = u32::try_from(holders.len()).unwrap_or(u32::MAX);
         running.machine.copied(instance, checkpoint, copies);
         let logical_node = found.record.logical_node.clone();
-        let image = ImageRecord { node, logical_node, holders, facts };
+        let speed = shared.members.get(&node).map_or(1.0, Member::speed_all);
+        let speed_permille = (speed * 1e3).round().clamp(1.0, 1e9) as u32;
+        let image = ImageRecord { node, logical_node, holders, speed_permille, facts };
         running.images.insert(instance, (checkpoint, image));
     }
 

@@ -87,6 +87,20 @@ pub fn advise(
     }))
 }
 
+/// In times of what it takes alone, how long something takes that runs beside the job on the machine with the most to do for its
+/// cores: there each process of the job has as much of them.
+#[must_use]
+pub fn crowd(images: &[Image], machines: &[Machine]) -> f64 {
+    let of = |machine: &Machine| {
+        let here = images.iter().filter(|image| image.node == machine.name);
+        let load: u32 = here.flat_map(|image| &image.units).map(|unit| unit.load).sum();
+        let (load, cores) = (f64::from(load), machine.cores.max(f64::EPSILON));
+        (load / cores, if load >= cores { 1.0 + load / cores.max(1.0) } else { 1.0 })
+    };
+    let all = machines.iter().map(of);
+    all.max_by(|one, other| one.0.total_cmp(&other.0)).map_or(1.0, |(_, crowd)| crowd)
+}
+
 pub(super) fn targets(board: &Board<'_>, names: &BTreeSet<NodeName>) -> BTreeSet<usize> {
     let named = board.machines.iter().enumerate();
     named.filter(|(_, machine)| names.contains(&machine.name)).map(|(index, _)| index).collect()

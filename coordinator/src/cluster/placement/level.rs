@@ -74,7 +74,7 @@ impl Board<'_> {
         best.map(|(_, _, piece, to)| (piece, to))
     }
 
-    fn take(&mut self, piece: usize) {
+    pub(super) fn take(&mut self, piece: usize) {
         let Piece { load, burden, .. } = self.pieces[piece];
         if let Some((home, _)) = self.pieces[piece].home.take() {
             self.load[home].remove(burden);

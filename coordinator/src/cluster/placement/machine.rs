@@ -72,7 +72,7 @@ pub(super) struct Load {
 }
 
 /// A number of processes that are placed as one.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Burden {
     pub(super) count: u32,
     pub(super) work: f64,

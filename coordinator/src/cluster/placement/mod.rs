@@ -4,7 +4,7 @@
 //! process is placed once; units stay together; a machine that can't run an image gets none of it;
 //! what was on a machine that is still there stays there, unless the user has pinned numbers;
 //! what departed goes where it finishes first, and no machine gets more than one unit above its
-//! share; among plans that are equal in this, as few bytes as possible are moved; daemons go
+//! share, unless the job ends sooner so; among plans that are equal in this, as few bytes as possible are moved; daemons go
 //! where most of their children go. With machines that are to take over (newcomers, or all, when one of them has become
 //! slower), what was elsewhere goes there as far as that makes the job's end come sooner ([`advise`] says
 //! whether that pays).
@@ -16,8 +16,9 @@ mod exchange;
 mod level;
 mod machine;
 mod paces;
+mod search;
 
-pub use advice::{Advice, Outlook, advise};
+pub use advice::{Advice, Outlook, advise, crowd};
 pub use machine::Machine;
 pub use paces::Paces;
 
@@ -146,6 +147,7 @@ pub fn place(
     let (mut board, unfit) = prepare(images, machines, wishes)?;
     board.settle();
     let moved = board.distribute();
+    board.search(&moved);
     board.exchange(&moved);
     if !takers.is_empty() {
         board.level(&advice::targets(&board, takers));

@@ -182,9 +182,16 @@ pub(super) mod tests {
                 .collect(),
             requirements: Default::default(),
             at_stake: Vec::new(),
+            efforts: None,
         };
         let node: NodeName = node.parse().unwrap();
-        ImageRecord { node: node.clone(), logical_node: node.clone(), holders: vec![node], facts }
+        ImageRecord {
+            node: node.clone(),
+            logical_node: node.clone(),
+            holders: vec![node],
+            speed_permille: 1000,
+            facts,
+        }
     }
 
     pub(in super::super) fn mpi() -> BTreeMap<AgentId, ImageRecord> {

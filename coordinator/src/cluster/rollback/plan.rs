@@ -5,6 +5,7 @@ use crate::cluster::entry::{ImageRecord, InstanceRecord, Move, Origin};
 use crate::cluster::job::ledger::Ledger;
 use crate::cluster::members::{Member, Members};
 use crate::cluster::placement::{self, Image, Machine, NoMachine, Wishes};
+use crate::cluster::work::Works;
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{DEPARTED, NodeProfile};
@@ -70,14 +71,26 @@ pub(in crate::cluster) fn wishes(ledger: &Ledger) -> Wishes {
 }
 
 /// A checkpoint's images, as a placement wants them.
-pub(in crate::cluster) fn inputs(images: &BTreeMap<AgentId, ImageRecord>) -> Vec<Image> {
+pub(in crate::cluster) fn inputs(
+    works: &Works,
+    images: &BTreeMap<AgentId, ImageRecord>,
+) -> Vec<Image> {
+    let mut work = works.of(images.iter().map(|(instance, image)| (*instance, image)));
     images
         .iter()
-        .map(|(instance, image)| input(*instance, image, image.facts.units.clone()))
+        .map(|(instance, image)| {
+            let work = work.remove(instance).unwrap_or_default();
+            input(*instance, image, image.facts.units.clone(), work)
+        })
         .collect()
 }
 
-fn input(instance: AgentId, image: &ImageRecord, units: Vec<Unit>) -> Image {
+fn input(
+    instance: AgentId,
+    image: &ImageRecord,
+    units: Vec<Unit>,
+    work: BTreeMap<i32, f64>,
+) -> Image {
     let processes = image.facts.processes.iter();
     Image {
         instance,
@@ -86,7 +99,7 @@ fn input(instance: AgentId, image: &ImageRecord, units: Vec<Unit>) -> Image {
         requirements: image.facts.requirements.clone(),
         units,
         parents: processes.map(|process| (process.pid, process.parent)).collect(),
-        work: BTreeMap::new(),
+        work,
     }
 }
 
@@ -111,9 +124,13 @@ pub(super) fn parts(
         let units = image.facts.units.iter();
         units.filter(|unit| !unit.pids.iter().all(|pid| departs(instance, *pid))).cloned().collect()
     };
+    let mut work = ledger.works.of(images.iter().map(|(instance, image)| (*instance, *image)));
     let inputs: Vec<Image> = images
         .iter()
-        .map(|(instance, image)| input(*instance, image, stay(instance, image)))
+        .map(|(instance, image)| {
+            let work = work.remove(instance).unwrap_or_default();
+            input(*instance, image, stay(instance, image), work)
+        })
         .collect();
     let plan = placement::place(&inputs, machines, &wishes(ledger), takers)?;
     let mut parts = Parts::default();
