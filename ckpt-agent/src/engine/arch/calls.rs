@@ -1,0 +1,59 @@
+//! System calls that have another number or another form in some tables.
+
+use super::Call;
+
+/// getgroups(2) and its kin with 32-bit users, which have names of their own in 32-bit tables.
+#[cfg(target_pointer_width = "64")]
+mod users {
+    pub const SETGROUPS: libc::c_long = libc::SYS_setgroups;
+    pub const SETRESUID: libc::c_long = libc::SYS_setresuid;
+    pub const SETRESGID: libc::c_long = libc::SYS_setresgid;
+    pub const SETFSUID: libc::c_long = libc::SYS_setfsuid;
+    pub const SETFSGID: libc::c_long = libc::SYS_setfsgid;
+}
+#[cfg(target_pointer_width = "32")]
+mod users {
+    pub const SETGROUPS: libc::c_long = libc::SYS_setgroups32;
+    pub const SETRESUID: libc::c_long = libc::SYS_setresuid32;
+    pub const SETRESGID: libc::c_long = libc::SYS_setresgid32;
+    pub const SETFSUID: libc::c_long = libc::SYS_setfsuid32;
+    pub const SETFSGID: libc::c_long = libc::SYS_setfsgid32;
+}
+pub use users::{SETFSGID, SETFSUID, SETGROUPS, SETRESGID, SETRESUID};
+
+/// SysV IPC (ipc/syscall.c). `IPC_64`: or'ed to a command where the table once had smaller structures.
+#[cfg(not(target_arch = "x86"))]
+mod ipc {
+    pub const SEMCTL: libc::c_long = libc::SYS_semctl;
+    pub const MSGCTL: libc::c_long = libc::SYS_msgctl;
+    pub const SHMCTL: libc::c_long = libc::SYS_shmctl;
+    pub const SHMAT: libc::c_long = libc::SYS_shmat;
+    pub const SHMDT: libc::c_long = libc::SYS_shmdt;
+    pub const IPC_64: i32 = if cfg!(target_arch = "arm") { 0x100 } else { 0 };
+}
+/// The calls of their own that this table has had since Linux 5.1, beside ipc(2).
+#[cfg(target_arch = "x86")]
+mod ipc {
+    pub const SEMCTL: libc::c_long = 394;
+    pub const SHMCTL: libc::c_long = 396;
+    pub const SHMAT: libc::c_long = 397;
+    pub const SHMDT: libc::c_long = 398;
+    pub const MSGCTL: libc::c_long = 402;
+    pub const IPC_64: i32 = 0;
+}
+pub use ipc::{IPC_64, MSGCTL, SEMCTL, SHMAT, SHMCTL, SHMDT};
+
+/// accept(2). Where it is only a part of socketcall(2), a number that no call has.
+#[cfg(not(target_arch = "x86"))]
+pub const ACCEPT: libc::c_long = libc::SYS_accept;
+/// accept(2). Where it is only a part of socketcall(2), a number that no call has.
+#[cfg(target_arch = "x86")]
+pub const ACCEPT: libc::c_long = -1;
+
+/// mmap(2). 32-bit tables have mmap2(2), which counts 4096 bytes as one, whatever the size of a page.
+pub fn map(address: u64, length: u64, protection: u64, flags: u64, fd: u64, offset: u64) -> Call {
+    #[cfg(target_pointer_width = "64")]
+    return Call::of(libc::SYS_mmap, [address, length, protection, flags, fd, offset]);
+    #[cfg(target_pointer_width = "32")]
+    return Call::of(libc::SYS_mmap2, [address, length, protection, flags, fd, offset / 4096]);
+}
