@@ -167,7 +167,8 @@ impl Architecture for Aarch64 {
             };
         }
         let refused = -Self::result(registers) == i64::from(libc::EINTR);
-        if registers.pc == before.program_counter && refused && Self::NUMBERS.never_restarted(&call) {
+        if registers.pc == before.program_counter && refused && Self::NUMBERS.never_restarted(&call)
+        {
             call.arguments[0] = before.call.arguments[0];
             return Interrupted::Again(call);
         }

@@ -215,8 +215,7 @@ impl Architecture for X86 {
         if (registers.orig_eax as i32) < 0 {
             return Interrupted::No;
         }
-        let call =
-            Call { number: registers.orig_eax.into(), arguments: registers.arguments() };
+        let call = Call { number: registers.orig_eax.into(), arguments: registers.arguments() };
         interrupted(call, (registers.eax as i32).into(), &Self::NUMBERS)
     }
 
@@ -228,8 +227,7 @@ impl Architecture for X86 {
     }
 
     fn restart_block(registers: &Registers) -> Registers {
-        let call =
-            Call { number: Self::NUMBERS.restart_syscall, arguments: registers.arguments() };
+        let call = Call { number: Self::NUMBERS.restart_syscall, arguments: registers.arguments() };
         Self::reissue(registers, call)
     }
 
