@@ -11,7 +11,7 @@ use super::super::graph::{
     RobustList, Rseq, SignalAction, SignalStack, ThreadImage, to_hex,
 };
 use super::super::late;
-use super::super::proc::read_text;
+use super::super::proc::{must_be_own, read_text};
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
 use super::super::sys::schedule;
@@ -412,6 +412,8 @@ pub fn check_supported(process: &StoppedProcess, pid: Pid, comm: &str) -> Result
             "run it without chroot",
         );
     }
+    // It may have executed another since it was looked at.
+    must_be_own(host_pid)?;
     if let Some(text) = read_text(&format!("/proc/{host_pid}/timers"))? {
         if let Some(line) = text.lines().next() {
             return refuse(
