@@ -21,7 +21,7 @@ mod users {
 }
 pub use users::{SETFSGID, SETFSUID, SETGROUPS, SETRESGID, SETRESUID};
 
-/// SysV IPC (ipc/syscall.c). `IPC_64`: or'ed to a command where the table once had smaller structures.
+/// SysV IPC (ipc/syscall.c).
 #[cfg(not(target_arch = "x86"))]
 mod ipc {
     pub const SEMCTL: libc::c_long = libc::SYS_semctl;
@@ -29,7 +29,6 @@ mod ipc {
     pub const SHMCTL: libc::c_long = libc::SYS_shmctl;
     pub const SHMAT: libc::c_long = libc::SYS_shmat;
     pub const SHMDT: libc::c_long = libc::SYS_shmdt;
-    pub const IPC_64: i32 = if cfg!(target_arch = "arm") { 0x100 } else { 0 };
 }
 /// The calls of their own that this table has had since Linux 5.1, beside ipc(2).
 #[cfg(target_arch = "x86")]
@@ -39,9 +38,8 @@ mod ipc {
     pub const SHMAT: libc::c_long = 397;
     pub const SHMDT: libc::c_long = 398;
     pub const MSGCTL: libc::c_long = 402;
-    pub const IPC_64: i32 = 0;
 }
-pub use ipc::{IPC_64, MSGCTL, SEMCTL, SHMAT, SHMCTL, SHMDT};
+pub use ipc::{MSGCTL, SEMCTL, SHMAT, SHMCTL, SHMDT};
 
 /// accept(2). Where it is only a part of socketcall(2), a number that no call has.
 #[cfg(not(target_arch = "x86"))]
@@ -51,9 +49,19 @@ pub const ACCEPT: libc::c_long = libc::SYS_accept;
 pub const ACCEPT: libc::c_long = -1;
 
 /// mmap(2). 32-bit tables have mmap2(2), which counts 4096 bytes as one, whatever the size of a page.
+#[cfg(target_pointer_width = "64")]
 pub fn map(address: u64, length: u64, protection: u64, flags: u64, fd: u64, offset: u64) -> Call {
-    #[cfg(target_pointer_width = "64")]
-    return Call::of(libc::SYS_mmap, [address, length, protection, flags, fd, offset]);
-    #[cfg(target_pointer_width = "32")]
-    return Call::of(libc::SYS_mmap2, [address, length, protection, flags, fd, offset / 4096]);
+    Call::of(libc::SYS_mmap, [address, length, protection, flags, fd, offset])
+}
+
+/// mmap(2). 32-bit tables have mmap2(2), which counts 4096 bytes as one, whatever the size of a page.
+#[cfg(target_pointer_width = "32")]
+pub fn map(address: u64, length: u64, protection: u64, flags: u64, fd: u64, offset: u64) -> Call {
+    Call::of(libc::SYS_mmap2, [address, length, protection, flags, fd, offset / 4096])
+}
+
+/// A command of semctl(2), msgctl(2) and shmctl(2), with IPC_64 where the table once had smaller structures
+/// (ipc/util.h, ipc_parse_version).
+pub const fn ipc_command(command: i32) -> i32 {
+    if cfg!(target_arch = "arm") { command | 0x100 } else { command }
 }

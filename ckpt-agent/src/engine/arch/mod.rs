@@ -18,7 +18,7 @@ mod x86_64;
 pub use aarch64::Aarch64 as Current;
 #[cfg(target_arch = "arm")]
 pub use arm::Arm as Current;
-pub use numbers::{Numbers, Timeout, Width};
+pub use numbers::{Numbers, Timeout, WIDE, Wide, Width};
 #[cfg(target_arch = "x86")]
 pub use x86::X86 as Current;
 #[cfg(target_arch = "x86_64")]

@@ -41,12 +41,12 @@ pub struct Installed {
 /// # Errors
 /// A kernel before 5.9; somebody else answers calls of this process.
 fn install() -> Result<Installed> {
-    let mut word = [0; 8];
+    let mut word = [0; size_of::<libc::c_long>()];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut word))
         .map_err(|error| EngineError::system("read", "/dev/urandom", error))?;
     // As wide as a register.
-    let pass = Pass(u64::from_ne_bytes(word) & usize::MAX as u64);
+    let pass = Pass(usize::from_ne_bytes(word) as u64);
     let mut program = program(pass);
     let filter = libc::sock_fprog {
         len: u16::try_from(program.len()).unwrap_or(u16::MAX),

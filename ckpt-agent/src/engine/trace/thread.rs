@@ -25,11 +25,11 @@ type Request = libc::c_uint;
 #[cfg(not(target_env = "gnu"))]
 type Request = libc::c_int;
 
-fn ptrace(request: Request, tid: i32, address: usize, data: usize) -> nix::Result<i64> {
+fn ptrace(request: Request, tid: i32, address: usize, data: usize) -> nix::Result<libc::c_long> {
     // SAFETY: the requests used here read or write through `data` only buffers that the callers
     // below own and that live across the call.
     let result = unsafe { libc::ptrace(request, tid, address, data) };
-    Errno::result(result).map(Into::into)
+    Errno::result(result)
 }
 
 fn failed(call: &'static str, tid: i32, errno: Errno) -> EngineError {

@@ -10,8 +10,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::numbers::WIDE;
-use super::{Architecture, Call, CallInProgress, Interrupted, Numbers, narrow_answer};
+use super::{Architecture, Call, CallInProgress, Interrupted, Numbers, WIDE, narrow_answer};
 
 /// The architecture of phones of before, and of small computers.
 #[derive(Debug, Clone, Copy)]

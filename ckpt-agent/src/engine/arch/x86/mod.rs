@@ -7,8 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::numbers::WIDE;
-use super::{Architecture, Call, Interrupted, Numbers, interrupted, narrow_answer};
+use super::{Architecture, Call, Interrupted, Numbers, WIDE, interrupted, narrow_answer};
 
 /// The architecture of old PCs, and of old programs on new ones.
 #[derive(Debug, Clone, Copy)]

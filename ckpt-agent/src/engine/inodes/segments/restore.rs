@@ -65,7 +65,7 @@ fn describe(number: i32, inode: &CarriedInode) -> nix::Result<()> {
     for (at, word) in [(layout::USER, user), (layout::GROUP, group), (layout::MODE, inode.mode)] {
         bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
     }
-    let command = libc::IPC_SET | calls::IPC_64;
+    let command = calls::ipc_command(libc::IPC_SET);
     // SAFETY: IPC_SET reads a struct shmid64_ds, whose size and layout the buffer has.
     let answer = unsafe { libc::syscall(calls::SHMCTL, number, command, bytes.as_mut_ptr()) };
     Errno::result(answer).map(drop)

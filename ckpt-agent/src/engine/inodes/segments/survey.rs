@@ -11,10 +11,10 @@ use super::super::super::trace::{Batch, Remote};
 use super::{LOCKED, MARKED, key, layout};
 
 /// Commands of shmctl(2), semctl(2) and msgctl(2) that libc does not name.
-const MSG_INFO: u64 = 12 | calls::IPC_64 as u64;
-const SHM_INFO: u64 = 14 | calls::IPC_64 as u64;
-const SHM_STAT_ANY: u64 = 15 | calls::IPC_64 as u64;
-const SEM_INFO: u64 = 19 | calls::IPC_64 as u64;
+const MSG_INFO: u64 = calls::ipc_command(12) as u64;
+const SHM_INFO: u64 = calls::ipc_command(14) as u64;
+const SHM_STAT_ANY: u64 = calls::ipc_command(15) as u64;
+const SEM_INFO: u64 = calls::ipc_command(19) as u64;
 /// Segments that one batch of calls asks about: their answers fit into the scratch area.
 const AT_ONCE: u64 = 512;
 /// Room for one answer.
