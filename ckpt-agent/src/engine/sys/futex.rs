@@ -8,8 +8,8 @@ use std::time::Duration;
 /// word again.
 pub fn wait(word: &AtomicU32, value: u32, limit: Duration) {
     // The call's own timespec: two words of the kernel, whatever the C library calls by that name.
-    let word = |value: u64| libc::c_long::try_from(value).unwrap_or(libc::c_long::MAX);
-    let limit = [word(limit.as_secs()), word(limit.subsec_nanos().into())];
+    let long = |value: u64| libc::c_long::try_from(value).unwrap_or(libc::c_long::MAX);
+    let limit = [long(limit.as_secs()), long(limit.subsec_nanos().into())];
     // SAFETY: the word and the timespec live during the call; the kernel only reads both. Not
     // FUTEX_PRIVATE: the word is shared between processes.
     unsafe {
