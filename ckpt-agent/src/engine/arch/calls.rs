@@ -5,18 +5,28 @@ use super::Call;
 /// getgroups(2) and its kin with 32-bit users, which have names of their own in 32-bit tables.
 #[cfg(target_pointer_width = "64")]
 mod users {
+    /// setgroups(2)
     pub const SETGROUPS: libc::c_long = libc::SYS_setgroups;
+    /// setresuid(2)
     pub const SETRESUID: libc::c_long = libc::SYS_setresuid;
+    /// setresgid(2)
     pub const SETRESGID: libc::c_long = libc::SYS_setresgid;
+    /// setfsuid(2)
     pub const SETFSUID: libc::c_long = libc::SYS_setfsuid;
+    /// setfsgid(2)
     pub const SETFSGID: libc::c_long = libc::SYS_setfsgid;
 }
 #[cfg(target_pointer_width = "32")]
 mod users {
+    /// setgroups(2)
     pub const SETGROUPS: libc::c_long = libc::SYS_setgroups32;
+    /// setresuid(2)
     pub const SETRESUID: libc::c_long = libc::SYS_setresuid32;
+    /// setresgid(2)
     pub const SETRESGID: libc::c_long = libc::SYS_setresgid32;
+    /// setfsuid(2)
     pub const SETFSUID: libc::c_long = libc::SYS_setfsuid32;
+    /// setfsgid(2)
     pub const SETFSGID: libc::c_long = libc::SYS_setfsgid32;
 }
 pub use users::{SETFSGID, SETFSUID, SETGROUPS, SETRESGID, SETRESUID};
@@ -24,19 +34,29 @@ pub use users::{SETFSGID, SETFSUID, SETGROUPS, SETRESGID, SETRESUID};
 /// SysV IPC (ipc/syscall.c).
 #[cfg(not(target_arch = "x86"))]
 mod ipc {
+    /// semctl(2)
     pub const SEMCTL: libc::c_long = libc::SYS_semctl;
+    /// msgctl(2)
     pub const MSGCTL: libc::c_long = libc::SYS_msgctl;
+    /// shmctl(2)
     pub const SHMCTL: libc::c_long = libc::SYS_shmctl;
+    /// shmat(2)
     pub const SHMAT: libc::c_long = libc::SYS_shmat;
+    /// shmdt(2)
     pub const SHMDT: libc::c_long = libc::SYS_shmdt;
 }
 /// The calls of their own that this table has had since Linux 5.1, beside ipc(2).
 #[cfg(target_arch = "x86")]
 mod ipc {
+    /// semctl(2)
     pub const SEMCTL: libc::c_long = 394;
+    /// shmctl(2)
     pub const SHMCTL: libc::c_long = 396;
+    /// shmat(2)
     pub const SHMAT: libc::c_long = 397;
+    /// shmdt(2)
     pub const SHMDT: libc::c_long = 398;
+    /// msgctl(2)
     pub const MSGCTL: libc::c_long = 402;
 }
 pub use ipc::{MSGCTL, SEMCTL, SHMAT, SHMCTL, SHMDT};
