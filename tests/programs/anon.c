@@ -3,6 +3,18 @@
 
 enum { MIB = 1 << 20, PAGE = 4096, SPARSE_STEP = 37 * PAGE, SPARSE = 64 * MIB };
 
+/* A function that returns 42. */
+#if defined __x86_64__ || defined __i386__
+/* mov eax, 42; ret */
+static const unsigned char instructions[] = { 0xb8, 42, 0, 0, 0, 0xc3 };
+#elif defined __aarch64__
+/* mov w0, #42; ret */
+static const unsigned instructions[] = { 0x52800540, 0xd65f03c0 };
+#elif defined __arm__
+/* mov r0, #42; bx lr */
+static const unsigned instructions[] = { 0xe3a0002a, 0xe12fff1e };
+#endif
+
 int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
@@ -21,11 +33,8 @@ int main(int argc, char **argv)
 	if (madvise(huge, 8 * MIB, MADV_HUGEPAGE) != 0 && errno != EINVAL)
 		conform_fail("MADV_HUGEPAGE: %s", strerror(errno));
 	conform_fill(huge, 8 * MIB, 3);
-	/* mov eax, 42; ret */
-	static const unsigned char instructions[] = { 0xb8, 42, 0, 0, 0, 0xc3 };
-#ifdef __x86_64__
 	memcpy(code, instructions, sizeof instructions);
-#endif
+	__builtin___clear_cache((char *)code, (char *)code + sizeof instructions);
 	BUILD(mprotect(code, PAGE, PROT_READ | PROT_EXEC));
 	conform_ready();
 	conform_wait();
@@ -44,9 +53,7 @@ int main(int argc, char **argv)
 		if (same[at] != 0x5a)
 			conform_fail("memory of one value differs at byte %zu", at);
 	conform_verify("huge pages", huge, 8 * MIB, 3);
-#ifdef __x86_64__
 	EXPECT("result of code made at run time", ((int (*)(void))code)(), 42);
-#endif
 	EXPECT("executable memory refuses writing", conform_faults(code, true), 1);
 	conform_pass();
 }

@@ -14,6 +14,7 @@
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#define _FILE_OFFSET_BITS 64
 #endif
 #include <errno.h>
 #include <fcntl.h>

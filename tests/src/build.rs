@@ -40,7 +40,11 @@ pub fn conformance(source: &Path, shared: &Path, folder: &Path) -> Result<PathBu
     }
     let include = format!("-I{}", shared.display());
     let arguments = [Path::new(&include), source, &helper];
-    compile("cc", FLAGS, &arguments, &program)?;
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let mut words = compiler.split_whitespace();
+    let compiler = words.next().unwrap_or("cc");
+    let flags: Vec<&str> = words.chain(FLAGS.iter().copied()).collect();
+    compile(compiler, &flags, &arguments, &program)?;
     Ok(program)
 }
 

@@ -1,7 +1,7 @@
 //! Runs the conformance programs under `ckptd`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -26,6 +26,13 @@ struct Options {
     /// Programs side by side
     #[arg(long, default_value_t = 4)]
     jobs: usize,
+    /// Programs that are built already, for a machine without a compiler; their sources are beside them
+    #[arg(long, conflicts_with = "build")]
+    programs: Option<PathBuf>,
+    /// Build the programs into this folder, their sources beside them, and run nothing. The compiler is $CC, for
+    /// another architecture `CC="... -static"`
+    #[arg(long)]
+    build: Option<PathBuf>,
     /// List the programs and what each is about
     #[arg(long)]
     list: bool,
@@ -46,7 +53,8 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let own = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let folder = options.programs.clone().unwrap_or_else(own);
     let mut programs = programs::list(&folder)?;
     if !options.names.is_empty() {
         programs.retain(|p| options.names.iter().any(|name| p.name.contains(name)));
@@ -62,11 +70,17 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         }
         return Ok(true);
     }
+    if let Some(target) = &options.build {
+        return build_for_later(&programs, &folder, target).map(|()| true);
+    }
     let mut workspace = Workspace::new()?;
     let executables: BTreeMap<PathBuf, PathBuf> = programs
         .iter()
         .map(|p| {
-            let program = build::conformance(&p.source, &folder, &workspace.programs)?;
+            let program = match &options.programs {
+                Some(_) => p.source.with_extension(""),
+                None => build::conformance(&p.source, &folder, &workspace.programs)?,
+            };
             Ok((p.source.clone(), program))
         })
         .collect::<Result<_, build::BuildError>>()?;
@@ -79,6 +93,26 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         println!("files are in {}", workspace.root.path().display());
     }
     Ok(!failed)
+}
+
+/// Puts executables and sources where `--programs` looks for them.
+fn build_for_later(
+    programs: &[Program],
+    folder: &Path,
+    target: &Path,
+) -> Result<(), Box<dyn std::error::Error>> {
+    for program in programs {
+        let place = match program.refused {
+            true => target.join("refused"),
+            false => target.to_owned(),
+        };
+        std::fs::create_dir_all(&place)?;
+        build::conformance(&program.source, folder, &place)?;
+        if let Some(name) = program.source.file_name() {
+            std::fs::copy(&program.source, place.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 fn cases<'a>(

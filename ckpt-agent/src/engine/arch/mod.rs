@@ -1,14 +1,26 @@
 //! What differs between processors: registers, how a system call is entered and restarted.
 //! One folder per architecture; nothing outside of this module names a register.
 
-// Compiled for the tests on other machines too: all but one line of it is plain arithmetic.
+// Compiled for the tests on other machines too: all but one line of them is plain arithmetic.
 #[cfg(any(target_arch = "aarch64", test))]
 mod aarch64;
+#[cfg(any(target_arch = "arm", test))]
+mod arm;
+pub mod calls;
+mod numbers;
+pub mod words;
+#[cfg(any(target_arch = "x86", test))]
+mod x86;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::Aarch64 as Current;
+#[cfg(target_arch = "arm")]
+pub use arm::Arm as Current;
+pub use numbers::{Numbers, Timeout, WIDE, Wide, Width};
+#[cfg(target_arch = "x86")]
+pub use x86::X86 as Current;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::X86_64 as Current;
 
@@ -22,6 +34,13 @@ pub struct Call {
     pub number: i64,
     /// Its arguments.
     pub arguments: [u64; 6],
+}
+
+impl Call {
+    /// A call by the number that libc has for it.
+    pub fn of(number: impl Into<i64>, arguments: [u64; 6]) -> Self {
+        Self { number: number.into(), arguments }
+    }
 }
 
 /// A system call in which a thread was seen while it ran.
@@ -58,34 +77,23 @@ pub const ERESTART_RESTARTBLOCK: i64 = 516;
 
 /// Decides from a call's number and result how it was interrupted. Shared by the architectures,
 /// which only know where number and result are kept.
-pub fn interrupted(call: Call, result: i64) -> Interrupted {
+pub fn interrupted(call: Call, result: i64, numbers: &Numbers) -> Interrupted {
     match -result {
         ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => Interrupted::Again(call),
         ERESTART_RESTARTBLOCK => Interrupted::RestartBlock(call),
         // The program must not see it.
-        error if error == i64::from(libc::EINTR) && never_restarted(call.number) => {
+        error if error == i64::from(libc::EINTR) && numbers.never_restarted(&call) => {
             Interrupted::Again(call)
         }
         _ => Interrupted::No,
     }
 }
 
-/// Calls that answer a stop with EINTR (signal(7), "Interruption of system calls and library
-/// functions by stop signals").
-fn never_restarted(number: i64) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if number == libc::SYS_epoll_wait {
-        return true;
-    }
-    [
-        libc::SYS_epoll_pwait,
-        libc::SYS_epoll_pwait2,
-        libc::SYS_semop,
-        libc::SYS_semtimedop,
-        libc::SYS_rt_sigtimedwait,
-        libc::SYS_io_getevents,
-    ]
-    .contains(&number)
+/// A word as a call of a 32-bit table returns it: the last page of numbers is errors, the rest may be addresses.
+#[cfg(any(target_pointer_width = "32", test))]
+pub fn narrow_answer(word: u64) -> i64 {
+    let word = word as u32;
+    if word > 0xffff_f000 { i64::from(word as i32) } else { i64::from(word) }
 }
 
 /// A processor architecture, as far as tracing goes.
@@ -110,8 +118,14 @@ pub trait Architecture {
     /// Whether [`Architecture::interrupted`] has to know the call in which a thread was seen before it
     /// was asked to stop.
     const WANTS_CALL_IN_PROGRESS: bool = false;
-    /// 64-bit words of the kernel's struct sigaction.
-    const SIGACTION_WORDS: usize;
+    /// Calls that wait.
+    const NUMBERS: Numbers;
+    /// The mapping in which [`Architecture::ENTER_KERNEL`] is looked for.
+    const ENTRY_MAPPING: &'static str = "[vdso]";
+    /// The register set that holds the thread pointer, and the call that sets it, where a tracer cannot.
+    const SET_TLS: Option<(u32, i64)> = None;
+    /// Whether code that was written to memory has to be made known to the processor.
+    const CODE_IS_CACHED: bool = false;
 
     /// One past the highest address that a process of this machine can map.
     fn user_top() -> u64;
@@ -135,8 +149,14 @@ pub trait Architecture {
     fn prepare_call(registers: &mut Self::Registers, at: u64, call: Call);
     /// Prepares a run of [`Architecture::BATCH`], which lies at `code`.
     fn prepare_batch(registers: &mut Self::Registers, code: u64, table: u64, count: u64);
+    /// Last touch to a table for [`Architecture::BATCH`], which has at least one record.
+    fn finish_table(_table: &mut [u8], _count: usize) {}
     /// The result of a system call that has returned: -errno on failure.
     fn result(registers: &Self::Registers) -> i64;
+    /// A result that [`Architecture::BATCH`] has stored.
+    fn stored_result(stored: u64) -> i64 {
+        stored as i64
+    }
 
     /// Adds to the registers of a stop what the thread was seen doing before. Only called where
     /// [`Architecture::WANTS_CALL_IN_PROGRESS`].

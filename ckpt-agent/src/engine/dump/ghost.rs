@@ -41,7 +41,7 @@ impl Ghost {
         // The carrier shares the process's memory: it must be gone before the process goes on, whatever
         // became of the ghost.
         let ended = {
-            let exit = Call { number: libc::SYS_exit, arguments: [0; 6] };
+            let exit = Call::of(libc::SYS_exit, [0; 6]);
             let mut loan = Remote::take(&mut carrier, remote.entry_point())?;
             let prepared = loan.prepare(exit);
             loan.abandon();

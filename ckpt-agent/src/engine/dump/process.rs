@@ -2,6 +2,7 @@
 
 use procfs::process::{Process, Stat, Status};
 
+use super::super::arch::words::{ACTION, WORD, action_from_bytes, from_words};
 use super::super::arch::{Architecture, Current, Interrupted};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
@@ -10,7 +11,7 @@ use super::super::graph::{
     RobustList, Rseq, SignalAction, SignalStack, ThreadImage, to_hex,
 };
 use super::super::late;
-use super::super::proc::read_text;
+use super::super::proc::{must_be_own, read_text};
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
 use super::super::sys::schedule;
@@ -19,7 +20,7 @@ use super::sleep::Sleeps;
 
 /// Highest signal number.
 const SIGNALS: i32 = 64;
-/// Bytes of struct sigaction as rt_sigaction(2) writes it, at most.
+/// Bytes kept free for a struct sigaction.
 const ACTION_SIZE: u64 = 32;
 /// PR_GET_TID_ADDRESS
 const GET_TID_ADDRESS: u64 = 40;
@@ -157,21 +158,23 @@ pub fn ask_process(remote: &mut Remote<'_>) -> Result<Inside> {
     }
 
     let mut actions = Vec::new();
-    let all_words = read_words(remote, actions_at, 4 * signals.len())?;
-    for (signal, words) in signals.iter().zip(all_words.chunks_exact(4)) {
-        let mut four = [0; 4];
-        four[..Current::SIGACTION_WORDS].copy_from_slice(&words[..Current::SIGACTION_WORDS]);
-        if four != [0; 4] {
-            actions.push(SignalAction { signal: *signal, words: four });
+    let mut all = vec![0; signals.len() * ACTION_SIZE as usize];
+    remote.memory().read(actions_at, &mut all)?;
+    for (signal, bytes) in signals.iter().zip(all.chunks_exact(ACTION_SIZE as usize)) {
+        let words = action_from_bytes(&bytes[..ACTION]).unwrap_or_default();
+        if words != [0; 4] {
+            actions.push(SignalAction { signal: *signal, words });
         }
     }
     let mut interval_timers = [IntervalTimer::default(); 3];
     for (which, timer) in interval_timers.iter_mut().enumerate() {
-        let words = read_words(remote, timers_at + which as u64 * 32, 4)?;
+        let mut bytes = [0; 4 * WORD];
+        remote.memory().read(timers_at + which as u64 * 32, &mut bytes)?;
+        let words = from_words(&bytes);
         timer.interval_us = words[0] * 1_000_000 + words[1];
         timer.value_us = words[2] * 1_000_000 + words[3];
     }
-    let subreaper = read_words(remote, subreaper_at, 1)?[0] as u32 != 0;
+    let subreaper = read_longs(remote, subreaper_at, 1)?[0] as u32 != 0;
     Ok(Inside {
         actions,
         interval_timers,
@@ -183,7 +186,7 @@ pub fn ask_process(remote: &mut Remote<'_>) -> Result<Inside> {
     })
 }
 
-fn read_words(remote: &mut Remote<'_>, at: u64, count: usize) -> Result<Vec<u64>> {
+fn read_longs(remote: &mut Remote<'_>, at: u64, count: usize) -> Result<Vec<u64>> {
     let mut bytes = vec![0; count * 8];
     remote.memory().read(at, &mut bytes)?;
     Ok(bytes
@@ -259,7 +262,11 @@ pub fn ask_thread(
     }
     let results = remote.run(&batch)?;
     remote.checked("sigaltstack", results[stack.0])?;
-    let words = read_words(remote, at, 11)?;
+    let longs = read_longs(remote, at, 11)?;
+    // stack_t: ss_sp, ss_flags, ss_size.
+    let mut stack = [0; 3 * WORD];
+    remote.memory().read(at, &mut stack)?;
+    let stack = from_words(&stack);
 
     Ok(ThreadImage {
         tid,
@@ -270,11 +277,11 @@ pub fn ask_thread(
         rest,
         blocked: remote.blocked(),
         pending: Vec::new(),
-        signal_stack: SignalStack { base: words[0], flags: words[1] as i32, size: words[2] },
-        clear_tid: words[8],
+        signal_stack: SignalStack { base: stack[0], flags: stack[1] as i32, size: stack[2] },
+        clear_tid: longs[8],
         robust_list: RobustList { head, length },
         rseq: Rseq { address: rseq_address, size: rseq_size, signature: rseq_signature },
-        parent_death_signal: words[10] as i32,
+        parent_death_signal: longs[10] as i32,
         no_new_privs: status.nonewprivs == Some(1),
         timer_slack_ns: u64::try_from(results[slack.0]).unwrap_or(0),
         affinity: schedule::affinity(host_tid)?,
@@ -297,12 +304,12 @@ fn leave_critical_section(
         return Ok(());
     }
     // struct rseq: cpu_id_start u32, cpu_id u32, rseq_cs u64.
-    let sequence = read_words(remote, rseq_address + 8, 1)?[0];
+    let sequence = read_longs(remote, rseq_address + 8, 1)?[0];
     if sequence == 0 {
         return Ok(());
     }
     // struct rseq_cs: version u32, flags u32, start_ip, post_commit_offset, abort_ip.
-    let words = read_words(remote, sequence, 4)?;
+    let words = read_longs(remote, sequence, 4)?;
     let (start, length, abort) = (words[1], words[2], words[3]);
     let at = Current::program_counter(entry);
     if at.wrapping_sub(start) < length {
@@ -405,6 +412,8 @@ pub fn check_supported(process: &StoppedProcess, pid: Pid, comm: &str) -> Result
             "run it without chroot",
         );
     }
+    // It may have executed another since it was looked at.
+    must_be_own(host_pid)?;
     if let Some(text) = read_text(&format!("/proc/{host_pid}/timers"))? {
         if let Some(line) = text.lines().next() {
             return refuse(

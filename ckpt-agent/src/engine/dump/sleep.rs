@@ -15,7 +15,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::super::arch::Call;
+use super::super::arch::words::{WORD, from_words};
+use super::super::arch::{Architecture, Call, Current, Timeout, Width};
 use super::super::error::Result;
 use super::super::proc::{descendants, read_text, thread_numbers};
 use super::super::sys::schedule;
@@ -24,42 +25,6 @@ use super::super::trace::ProcessMemory;
 /// Distance below the stack pointer at which a timespec of ours can lie while the thread is in the
 /// kernel: beyond the red zone of 128 bytes that the x86-64 ABI lets leaf functions use.
 const BELOW_STACK: u64 = 512;
-/// FUTEX_CMD_MASK
-const FUTEX_COMMAND: u64 = !(128 | 256);
-/// TIMER_ABSTIME
-const ABSOLUTE: u64 = 1;
-
-/// Where a call keeps its relative timeout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Timeout {
-    /// Milliseconds in this argument.
-    Milliseconds(usize),
-    /// This argument points to a timespec.
-    Timespec(usize),
-    /// A timespec by the first argument; the rest is written where the second points.
-    WithRest(usize, usize),
-}
-
-fn timeout_of(call: &Call) -> Option<Timeout> {
-    #[cfg(target_arch = "x86_64")]
-    match call.number {
-        libc::SYS_poll => return Some(Timeout::Milliseconds(2)),
-        libc::SYS_epoll_wait => return Some(Timeout::Milliseconds(3)),
-        _ => {}
-    }
-    let arguments = &call.arguments;
-    match call.number {
-        libc::SYS_epoll_pwait => Some(Timeout::Milliseconds(3)),
-        libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => Some(Timeout::Timespec(3)),
-        libc::SYS_rt_sigtimedwait => Some(Timeout::Timespec(2)),
-        libc::SYS_io_getevents => Some(Timeout::Timespec(4)),
-        libc::SYS_futex if arguments[1] & FUTEX_COMMAND == 0 => Some(Timeout::Timespec(3)),
-        libc::SYS_nanosleep => Some(Timeout::WithRest(0, 1)),
-        libc::SYS_clock_nanosleep if arguments[1] & ABSOLUTE == 0 => Some(Timeout::WithRest(2, 3)),
-        _ => None,
-    }
-}
-
 /// A thread seen asleep.
 #[derive(Debug, Clone, Copy)]
 struct Sleep {
@@ -105,11 +70,13 @@ impl Sleeps {
                 let Ok(Some(text)) = read_text(&format!("{folder}/syscall")) else { continue };
                 let Some((shown, stack)) = parse_syscall(&text) else { continue };
                 let place = || read_text(&format!("{folder}/wchan")).ok().flatten();
-                let call = match shown.number {
-                    libc::SYS_restart_syscall => restarted(&shown, &place().unwrap_or_default()),
-                    _ => shown,
+                let numbers = Current::NUMBERS;
+                let call = if shown.number == numbers.restart_syscall {
+                    numbers.restarted(&shown, &place().unwrap_or_default())
+                } else {
+                    shown
                 };
-                if timeout_of(&call).is_none() {
+                if numbers.timeout_of(&call).is_none() {
                     continue;
                 }
                 let since = (|| {
@@ -141,8 +108,8 @@ impl Sleeps {
         let seen = seen.filter(|seen| seen.shown == call && seen.stack == stack);
         let call = seen.map_or(call, |seen| seen.call);
         let as_it_was = GoingOn { call, rest: None, knows_rest: false };
-        let Some(timeout) = timeout_of(&call) else { return Ok(as_it_was) };
-        if let Timeout::WithRest(request, rest) = timeout {
+        let Some(timeout) = Current::NUMBERS.timeout_of(&call) else { return Ok(as_it_was) };
+        if let Timeout::WithRest(request, rest, _) = timeout {
             if call.arguments[rest] != 0 {
                 let mut call = call;
                 call.arguments[request] = call.arguments[rest];
@@ -163,7 +130,7 @@ impl Sleeps {
                 call.arguments[argument] = (asked.saturating_sub(slept)).max(0) as u64;
                 Ok(GoingOn { call, rest: None, knows_rest: true })
             }
-            Timeout::Timespec(argument) | Timeout::WithRest(argument, _) => {
+            Timeout::Timespec(argument, width) | Timeout::WithRest(argument, _, width) => {
                 let asked = call.arguments[argument];
                 if asked == 0 {
                     return Ok(as_it_was);
@@ -175,46 +142,23 @@ impl Sleeps {
                 {
                     return Ok(as_it_was);
                 }
-                let word = |at: usize| {
+                let long = |at: usize| {
                     let mut bytes = [0; 8];
                     bytes.copy_from_slice(&timespec[at..at + 8]);
                     u64::from_ne_bytes(bytes)
                 };
-                let nanoseconds = u32::try_from(word(8)).unwrap_or(0);
-                let left = Duration::new(word(0), nanoseconds).saturating_sub(slept);
-                let mut call = call;
-                call.arguments[argument] = place;
+                let [seconds, nanoseconds] = match (width, &*from_words(&timespec[..2 * WORD])) {
+                    (Width::Word, &[seconds, nanoseconds]) => [seconds, nanoseconds],
+                    _ => [long(0), long(8)],
+                };
+                let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0);
+                let left = Duration::new(seconds, nanoseconds).saturating_sub(slept);
+                let call = Current::NUMBERS.with_timespec(call, argument, place);
                 let rest = [left.as_secs(), u64::from(left.subsec_nanos())];
                 Ok(GoingOn { call, rest: Some((place, rest)), knows_rest: true })
             }
         }
     }
-}
-
-/// What a thread in restart_syscall(2) is really in: its arguments are still in place, and the kernel
-/// function that it sleeps in tells the rest. (A job that was stopped and continued gets there by itself.)
-fn restarted(shown: &Call, place: &str) -> Call {
-    /// Clock numbers are small, addresses are not.
-    const LOWEST_ADDRESS: u64 = 4096;
-    let number = if place.contains("nanosleep") {
-        if shown.arguments[0] < LOWEST_ADDRESS {
-            libc::SYS_clock_nanosleep
-        } else {
-            libc::SYS_nanosleep
-        }
-    } else if place.contains("futex") {
-        libc::SYS_futex
-    } else if place.contains("poll") {
-        #[cfg(target_arch = "x86_64")]
-        let number = libc::SYS_poll;
-        // There ppoll has taken its place, and is never restarted this way.
-        #[cfg(not(target_arch = "x86_64"))]
-        let number = shown.number;
-        number
-    } else {
-        shown.number
-    };
-    Call { number, ..*shown }
 }
 
 /// /proc/PID/task/TID/syscall: number, six arguments, stack pointer, program counter.
@@ -264,17 +208,18 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_the_rest_of_a_nanosleep() {
+        let numbers = Current::NUMBERS;
         let mut memory = ProcessMemory::of(std::process::id() as i32);
         let sleeps = Sleeps::default();
         let on = sleeps
-            .going_on(1, call(libc::SYS_nanosleep, [1, 2, 0, 0, 0, 0]), 0, &mut memory)
+            .going_on(1, call(numbers.nanosleep, [1, 2, 0, 0, 0, 0]), 0, &mut memory)
             .unwrap();
         assert_eq!(on.call.arguments[0], 2);
         let on = sleeps
-            .going_on(1, call(libc::SYS_clock_nanosleep, [1, 0, 3, 4, 0, 0]), 0, &mut memory)
+            .going_on(1, call(numbers.clock_nanosleep, [1, 0, 3, 4, 0, 0]), 0, &mut memory)
             .unwrap();
         assert_eq!(on.call.arguments[2], 4);
-        let absolute = call(libc::SYS_clock_nanosleep, [1, ABSOLUTE, 3, 4, 0, 0]);
+        let absolute = call(numbers.clock_nanosleep, [1, libc::TIMER_ABSTIME as u64, 3, 4, 0, 0]);
         let on = sleeps.going_on(1, absolute, 0, &mut memory).unwrap();
         assert_eq!(on, GoingOn { call: absolute, rest: None, knows_rest: false });
     }
@@ -303,12 +248,16 @@ mod tests {
 
     #[test]
     fn sees_through_restart_syscall() {
-        let shown = call(libc::SYS_restart_syscall, [0x7000, 0, 0, 0, 0, 0]);
-        assert_eq!(restarted(&shown, "hrtimer_nanosleep").number, libc::SYS_nanosleep);
-        assert_eq!(restarted(&shown, "futex_do_wait").number, libc::SYS_futex);
-        let by_clock = call(libc::SYS_restart_syscall, [1, 0, 0x7000, 0, 0, 0]);
-        assert_eq!(restarted(&by_clock, "hrtimer_nanosleep").number, libc::SYS_clock_nanosleep);
-        assert_eq!(restarted(&shown, "0").number, libc::SYS_restart_syscall);
+        let numbers = Current::NUMBERS;
+        let shown = call(numbers.restart_syscall, [0x7000, 0, 0, 0, 0, 0]);
+        assert_eq!(numbers.restarted(&shown, "hrtimer_nanosleep").number, numbers.nanosleep);
+        assert_eq!(numbers.restarted(&shown, "futex_do_wait").number, numbers.futex);
+        let by_clock = call(numbers.restart_syscall, [1, 0, 0x7000, 0, 0, 0]);
+        assert_eq!(
+            numbers.restarted(&by_clock, "hrtimer_nanosleep").number,
+            numbers.clock_nanosleep
+        );
+        assert_eq!(numbers.restarted(&shown, "0").number, numbers.restart_syscall);
     }
 
     #[test]

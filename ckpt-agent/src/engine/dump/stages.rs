@@ -17,7 +17,7 @@ use super::super::graph::{
 use super::super::inodes::segments;
 use super::super::late::{Names, filters_of};
 use super::super::objects::{DumpContext, External, HeldRelay, Object, StdioRole};
-use super::super::proc::{Mapping, descendants, read_maps, read_smaps, read_text};
+use super::super::proc::{Mapping, descendants, must_be_own, read_maps, read_smaps, read_text};
 use super::super::sys::kcmp::{Resource, share};
 use super::super::trace::{ProcessMemory, Remote, Vdso};
 use super::areas::{Planned, Window, plan};
@@ -106,6 +106,7 @@ pub fn freeze_job(mut settings: DumpSettings) -> Result<Frozen> {
 fn find_not_inherited(init: i32) -> Result<NotInherited> {
     let mut found = NotInherited::new();
     for pid in descendants(init)? {
+        must_be_own(pid)?;
         let mappings = match read_smaps(pid) {
             Ok(mappings) => mappings,
             Err(EngineError::Gone(_)) => continue,

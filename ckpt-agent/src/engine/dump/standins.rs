@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
+use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{Pid, ProcessNode};
 use super::super::proc::{descendants, read_text};
@@ -103,9 +104,5 @@ fn is_idle(host_pid: i32) -> Result<bool> {
 
 /// Whether a system call is the one in which a stand-in waits.
 fn waits(call: i64) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if call == libc::SYS_poll {
-        return true;
-    }
-    call == libc::SYS_ppoll
+    Current::NUMBERS.is_poll(call)
 }

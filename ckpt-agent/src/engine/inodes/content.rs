@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::unistd::{Whence, lseek};
+use nix::unistd::{Whence, lseek64};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::objects::{BlobData, Extent, reopen};
@@ -32,11 +32,11 @@ pub fn read(fd: BorrowedFd<'_>, size: u64) -> Result<BlobData> {
                     "give its owner the permission to read it",
                 )
             };
-            let offset = lseek(fd, 0, Whence::SeekCur).map_err(unreadable)?;
+            let offset = lseek64(fd, 0, Whence::SeekCur).map_err(unreadable)?;
             let mut byte = [0];
             nix::sys::uio::pread(fd, &mut byte, 0).map_err(unreadable)?;
             let content = read_moving(fd, size);
-            lseek(fd, offset, Whence::SeekSet)
+            lseek64(fd, offset, Whence::SeekSet)
                 .map_err(|errno| EngineError::system("lseek", "a file of the job", errno))?;
             content
         }
@@ -63,14 +63,14 @@ fn data_ranges(fd: BorrowedFd<'_>, size: u64) -> Result<Vec<(u64, u64)>> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     let mut at = 0;
     while at < size {
-        let start = match lseek(fd, at as i64, Whence::SeekData) {
+        let start = match lseek64(fd, at as i64, Whence::SeekData) {
             Ok(start) => start as u64,
             Err(Errno::ENXIO) => break,
             // The file system does not know holes.
             Err(Errno::EINVAL) => return Ok(vec![(0, size)]),
             Err(errno) => return Err(failed(errno)),
         };
-        let end = lseek(fd, start as i64, Whence::SeekHole).map_err(failed)? as u64;
+        let end = lseek64(fd, start as i64, Whence::SeekHole).map_err(failed)? as u64;
         let (start, end) = (start.min(size), end.min(size));
         if end <= at {
             break;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use protocol::cluster::agent::MovedListener;
 
+use super::super::arch::calls;
 use super::super::proc::read_text;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::poll::poll_one;
@@ -73,7 +74,7 @@ pub struct Answerer {
     shared: Arc<Shared>,
     /// What has been done for a call whose thread was stopped before it heard of that: it will make the same call
     /// again. By socket and call.
-    unheard: HashMap<(u64, i64), i64>,
+    unheard: HashMap<(u64, libc::c_long), i64>,
     /// Accepted for a call whose thread was stopped, by listening socket.
     unheard_connections: Vec<(u64, OwnedFd)>,
     /// For the next search of a port.
@@ -118,7 +119,7 @@ impl Answerer {
             libc::SYS_listen => self.listen(call, &target, &book, waited),
             libc::SYS_getsockname => self.tell(call, &target, true),
             libc::SYS_getpeername => self.tell(call, &target, false),
-            libc::SYS_accept | libc::SYS_accept4 => self.accept(call, target),
+            calls::ACCEPT | libc::SYS_accept4 => self.accept(call, target),
             _ => None,
         };
         verdict.unwrap_or(Verdict::GoOn)

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use super::super::arch::{Architecture, Current};
+use super::super::arch::{Architecture, Current, calls};
 use super::super::error::{EngineError, Result};
 use super::super::proc::read_text;
 use super::notify::Listener;
@@ -46,11 +46,12 @@ pub struct Installed {
 /// # Errors
 /// A kernel before 5.9; somebody else answers calls of this process.
 fn install() -> Result<Installed> {
-    let mut word = [0; 8];
+    let mut word = [0; size_of::<libc::c_long>()];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut word))
         .map_err(|error| EngineError::system("read", "/dev/urandom", error))?;
-    let pass = Pass(u64::from_ne_bytes(word));
+    // As wide as a register.
+    let pass = Pass(usize::from_ne_bytes(word) as u64);
     let mut program = program(pass);
     let filter = libc::sock_fprog {
         len: u16::try_from(program.len()).unwrap_or(u16::MAX),
@@ -137,7 +138,7 @@ fn program(pass: Pass) -> Vec<libc::sock_filter> {
         /* 5 */ equal(number(libc::SYS_listen), 8, 0),
         /* 6 */ equal(number(libc::SYS_getsockname), 7, 0),
         /* 7 */ equal(number(libc::SYS_getpeername), 6, 0),
-        /* 8 */ equal(number(libc::SYS_accept), 1, 0),
+        /* 8 */ equal(number(calls::ACCEPT), 1, 0),
         /* 9 */ equal(number(libc::SYS_accept4), 0, 9),
         // Who does not ask for the address needs no answer.
         /* 10 */
@@ -204,7 +205,7 @@ mod tests {
             assert_eq!(verdict(call, own, [3, 0, 0, 0, 0, 0x9abc_def0]), ask);
             assert_eq!(verdict(call, own ^ 1, [3, 0, 0, 0, 0, 0]), allow);
         }
-        for call in [libc::SYS_accept, libc::SYS_accept4] {
+        for call in [calls::ACCEPT, libc::SYS_accept4] {
             assert_eq!(verdict(call, own, [3, 0, 0, 0, 0, 0]), allow);
             assert_eq!(verdict(call, own, [3, 1, 0, 0, 0, 0]), ask);
             assert_eq!(verdict(call, own, [3, 1 << 32, 0, 0, 0, 0]), ask);

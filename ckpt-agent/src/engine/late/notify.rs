@@ -17,7 +17,7 @@ pub struct Notification {
     /// The thread, as this process numbers it.
     pub tid: i32,
     /// The call's number.
-    pub number: i64,
+    pub number: libc::c_long,
     /// Its arguments.
     pub arguments: [u64; 6],
 }
@@ -42,7 +42,7 @@ impl Listener {
             Ok(_) => Ok(Some(Notification {
                 id: call.id,
                 tid: call.pid as i32,
-                number: i64::from(call.data.nr),
+                number: call.data.nr.into(),
                 arguments: call.data.args,
             })),
             Err(Errno::ENOENT | Errno::EINTR | Errno::EAGAIN) => Ok(None),

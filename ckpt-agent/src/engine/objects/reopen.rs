@@ -79,5 +79,5 @@ pub fn set_status(fd: BorrowedFd<'_>, flags: i32) -> Result<()> {
 /// As lseek(2).
 pub fn seek(fd: BorrowedFd<'_>, offset: u64) -> nix::Result<()> {
     let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
-    nix::unistd::lseek(fd, offset, nix::unistd::Whence::SeekSet).map(drop)
+    nix::unistd::lseek64(fd, offset, nix::unistd::Whence::SeekSet).map(drop)
 }

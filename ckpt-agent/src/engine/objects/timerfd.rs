@@ -102,7 +102,7 @@ impl Room for Timer {
             deadline_ns: None,
         };
         if timer.on_wall_clock() && remaining_ns > 0 {
-            let now_ns = now.tv_sec() * 1_000_000_000 + now.tv_nsec();
+            let now_ns = i64::from(now.tv_sec()) * 1_000_000_000 + i64::from(now.tv_nsec());
             let remaining = i64::try_from(remaining_ns).unwrap_or(i64::MAX);
             timer.deadline_ns = Some(now_ns.saturating_add(remaining));
         }

@@ -4,6 +4,9 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::Protection;
 use super::read_text;
 
+/// Trampolines of signal handlers, which 32-bit ARM has beside its vdso.
+const SIGNAL_PAGE: &str = "[sigpage]";
+
 /// One line of maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
@@ -35,12 +38,12 @@ impl Mapping {
 
     /// A mapping of the kernel's own that moves but is not dumped.
     pub fn is_kernel(&self) -> bool {
-        self.name.starts_with("[v")
+        self.name.starts_with("[v") || self.name == SIGNAL_PAGE
     }
 
-    /// At an address that no process can map: [vsyscall].
+    /// At an address that no process can map: [vsyscall], and [vectors] of 32-bit ARM.
     pub fn is_above_user_space(&self) -> bool {
-        self.name == "[vsyscall]"
+        matches!(self.name.as_str(), "[vsyscall]" | "[vectors]")
     }
 
     /// Attached by shmat(2): the kernel names it after the segment's key, and gives the segment's number

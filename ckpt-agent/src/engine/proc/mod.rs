@@ -2,7 +2,9 @@
 //! `procfs` crate.
 
 mod maps;
+mod program;
 mod walk;
 
 pub use maps::{Mapping, read_maps, read_smaps};
+pub use program::must_be_own;
 pub use walk::{Threads, descendants, read_text, thread_numbers};

@@ -1,5 +1,7 @@
 //! Replaces a helper's memory by that of the image.
 
+use super::super::arch::words::{WORD, to_words};
+use super::super::arch::{Architecture, Call, Current, calls as numbers};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Area, Backing, ProcessImage, Protection, from_hex};
 use super::super::inodes::segments;
@@ -14,6 +16,8 @@ use super::mapped::MappedFiles;
 const MADV_GUARD_INSTALL: u64 = 102;
 /// PR_SET_MM_MAP
 const SET_MM_MAP: u64 = 14;
+/// How 64-bit integers lie in a structure.
+const MAP_ALIGNMENT: usize = if cfg!(target_arch = "x86") { 4 } else { 8 };
 
 /// A helper whose memory has the image's layout; its pages are not filled yet.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ impl<'p> Calls<'p> {
         Self { batch: Batch::new(), names: Vec::new(), image }
     }
 
-    fn add(&mut self, name: &'static str, what: String, number: i64, arguments: &[u64]) {
+    fn add(&mut self, name: &'static str, what: String, number: impl Into<i64>, arguments: &[u64]) {
         self.batch.add(number, arguments);
         self.names.push((name, what));
     }
@@ -86,19 +90,19 @@ pub fn lay_out(
 
     let mut calls = Calls::new(image);
     forget_registrations(remote.thread(), &mut calls)?;
-    kernel.move_to(parking, kernel.now, &mut calls);
+    kernel.park(parking, &mut calls);
     let keep =
         vec![(scratch.base, scratch.base + SCRATCH_SIZE), (parking, parking + kernel.length())];
     for (start, end) in gaps(keep) {
         calls.add("munmap", format!("{start:#x}"), libc::SYS_munmap, &[start, end - start]);
     }
-    kernel.move_to(kernel.then, parking, &mut calls);
+    kernel.put_in_place(parking, &mut calls);
     calls.run(remote)?;
 
-    let mut vdso = vec![0; kernel.vdso_length as usize];
-    let vdso_at = kernel.then + kernel.vdso_offset;
-    remote.memory().read(vdso_at, &mut vdso)?;
-    let entry_point = find_kernel_entry(vdso_at, &vdso)?;
+    let entry = kernel.entry()?;
+    let mut code = vec![0; entry.length as usize];
+    remote.memory().read(entry.then, &mut code)?;
+    let entry_point = find_kernel_entry(entry.then, &code)?;
     remote.set_entry_point(entry_point);
 
     let mut calls = Calls::new(image);
@@ -122,19 +126,25 @@ fn forget_registrations(thread: &StoppedThread, calls: &mut Calls<'_>) -> Result
         let arguments = [address, u64::from(size), UNREGISTER, u64::from(signature)];
         calls.add("rseq", "unregister".into(), libc::SYS_rseq, &arguments);
     }
-    calls.add("set_robust_list", String::new(), libc::SYS_set_robust_list, &[0, 24]);
+    /// sizeof(struct robust_list_head): three words
+    const ROBUST_LIST: u64 = 3 * WORD as u64;
+    calls.add("set_robust_list", String::new(), libc::SYS_set_robust_list, &[0, ROBUST_LIST]);
     calls.add("set_tid_address", String::new(), libc::SYS_set_tid_address, &[0]);
     Ok(())
 }
 
-/// [vvar], [vvar_vclock] and [vdso]: moved together, since the vdso finds its data by distance.
+/// [vvar], [vvar_vclock] and [vdso], moved together, since the vdso finds its data by distance; and on 32-bit ARM
+/// [sigpage], which may lie anywhere.
 struct KernelAreas {
+    parts: Vec<KernelArea>,
+}
+
+/// One of them.
+struct KernelArea {
+    name: String,
     now: u64,
     then: u64,
-    /// Offset and length of each part.
-    parts: Vec<(u64, u64)>,
-    vdso_offset: u64,
-    vdso_length: u64,
+    length: u64,
 }
 
 impl KernelAreas {
@@ -143,51 +153,84 @@ impl KernelAreas {
             what: format!("this kernel's vdso {what}"),
             way_out: "restart the job under the kernel that it ran under".into(),
         };
-        let movable = |mapping: &&Mapping| mapping.is_kernel() && !mapping.is_above_user_space();
-        let here: Vec<&Mapping> = current.iter().filter(movable).collect();
-        let first = here.first().ok_or_else(|| unfit("is missing"))?;
-        let parts: Vec<(u64, u64)> =
-            here.iter().map(|mapping| (mapping.start - first.start, mapping.length())).collect();
-        let wanted: Vec<&Area> = image
-            .areas
+        let here = current
             .iter()
-            .filter(|area| matches!(area.backing, Backing::Kernel { .. }))
-            .collect();
-        let then = wanted.first().ok_or_else(|| unfit("has no place in the image"))?.start;
-        let same = wanted.len() == parts.len()
-            && wanted
-                .iter()
-                .zip(&parts)
-                .all(|(area, part)| (area.start - then, area.end - area.start) == *part);
+            .filter(|mapping| mapping.is_kernel() && !mapping.is_above_user_space())
+            .map(|mapping| (mapping.name.as_str(), mapping.start, mapping.length()));
+        let wanted = image.areas.iter().filter_map(|area| match &area.backing {
+            Backing::Kernel { name } => Some((name.as_str(), area.start, area.end - area.start)),
+            _ => None,
+        });
+        let together = |name: &str| name.starts_with("[v");
+        let (mut here, mut wanted): (Vec<_>, Vec<_>) = (here.collect(), wanted.collect());
+        // Those that keep their distance first, in their order.
+        here.sort_by_key(|(name, ..)| !together(name));
+        wanted.sort_by_key(|(name, ..)| !together(name));
+        if here.is_empty() {
+            return Err(unfit("is missing"));
+        }
+        let base = (here[0].1, wanted.first().ok_or_else(|| unfit("has no place in the image"))?.1);
+        let same = here.len() == wanted.len()
+            && here.iter().zip(&wanted).all(|((name, now, length), (wanted, then, size))| {
+                name == wanted
+                    && length == size
+                    && (!together(name) || now.wrapping_sub(base.0) == then.wrapping_sub(base.1))
+            });
         if !same {
             return Err(unfit("is laid out in another way"));
         }
-        let vdso = here
-            .iter()
-            .find(|mapping| mapping.name == "[vdso]")
-            .ok_or_else(|| unfit("is missing"))?;
-        Ok(Self {
-            now: first.start,
-            then,
-            parts,
-            vdso_offset: vdso.start - first.start,
-            vdso_length: vdso.length(),
-        })
+        let parts = here.into_iter().zip(wanted).map(|((name, now, length), (_, then, _))| {
+            KernelArea { name: name.to_owned(), now, then, length }
+        });
+        Ok(Self { parts: parts.collect() })
+    }
+
+    /// Offset of each part while they are parked: those that belong together touch each other, or nearly.
+    fn parked(&self) -> Vec<u64> {
+        let mut next = 0;
+        let mut offsets = Vec::new();
+        for (index, part) in self.parts.iter().enumerate() {
+            if index > 0 && part.name.starts_with("[v") {
+                next = offsets[0] + (part.now - self.parts[0].now);
+            }
+            offsets.push(next);
+            next += part.length;
+        }
+        offsets
     }
 
     fn length(&self) -> u64 {
-        self.parts.last().map_or(0, |(offset, length)| offset + length)
+        self.parked().iter().zip(&self.parts).map(|(at, part)| at + part.length).max().unwrap_or(0)
     }
 
+    /// To the parking place.
+    fn park(&self, parking: u64, calls: &mut Calls<'_>) {
+        for (part, offset) in self.parts.iter().zip(self.parked()) {
+            part.move_to(parking + offset, part.now, calls);
+        }
+    }
+
+    /// From there to where the image has them.
+    fn put_in_place(&self, parking: u64, calls: &mut Calls<'_>) {
+        for (part, offset) in self.parts.iter().zip(self.parked()) {
+            part.move_to(part.then, parking + offset, calls);
+        }
+    }
+
+    /// The one through which calls enter the kernel.
+    fn entry(&self) -> Result<&KernelArea> {
+        self.parts
+            .iter()
+            .find(|part| part.name == Current::ENTRY_MAPPING)
+            .ok_or_else(|| EngineError::odd("areas of the kernel", "no way into it"))
+    }
+}
+
+impl KernelArea {
     fn move_to(&self, to: u64, from: u64, calls: &mut Calls<'_>) {
-        if to == from {
-            return;
-        }
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-        for (offset, length) in &self.parts {
-            let arguments = [from + offset, *length, *length, flags, to + offset];
-            calls.add("mremap", "the vdso".into(), libc::SYS_mremap, &arguments);
-        }
+        let arguments = [from, self.length, self.length, flags, to];
+        calls.add("mremap", self.name.clone(), libc::SYS_mremap, &arguments);
     }
 }
 
@@ -232,9 +275,10 @@ fn map(
         }
     };
     let what = format!("{:#x}-{:#x}", area.start, area.end);
-    let arguments =
-        [area.start, area.end - area.start, u64::from(protection), flags as u64, fd, offset];
-    calls.add("mmap", what, libc::SYS_mmap, &arguments);
+    let length = area.end - area.start;
+    let Call { number, arguments } =
+        numbers::map(area.start, length, u64::from(protection), flags as u64, fd, offset);
+    calls.add("mmap", what, number, &arguments);
     Ok(())
 }
 
@@ -253,7 +297,7 @@ fn attach(
         true => (0, Protection::READ | Protection::WRITE),
         false => (libc::SHM_RDONLY as u64, Protection::READ),
     };
-    calls.add("shmat", what(), libc::SYS_shmat, &[number as u64, at, flags]);
+    calls.add("shmat", what(), numbers::SHMAT, &[number as u64, at, flags]);
     for (start, end, protection) in areas {
         let (length, from) = (end - start, at.wrapping_add(start - base));
         if !whole {
@@ -318,17 +362,35 @@ fn set_memory_map(
     let auxv = from_hex(&image.auxv)?;
     let executable = files.executable(&image.executable.path);
     let auxv_at = at + 4096;
-    // struct prctl_mm_map
-    let mut map: Vec<u8> = image.memory_map.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    map.extend(auxv_at.to_ne_bytes());
-    map.extend((auxv.len() as u32).to_ne_bytes());
-    map.extend(executable.to_ne_bytes());
     remote.memory().write(auxv_at, &auxv)?;
-    remote.memory().write(at, &map)?;
-    let number = libc::SYS_prctl;
-    let arguments = [libc::PR_SET_MM as u64, SET_MM_MAP, at, map.len() as u64, 0];
-    remote.call("PR_SET_MM_MAP", number, &arguments)?;
-    Ok(())
+    // struct prctl_mm_map. Its pointer is the kernel's: 64 bits for a 32-bit process of a 64-bit kernel, too.
+    let map = |pointer: &[u8]| -> Vec<u8> {
+        let mut map: Vec<u8> =
+            image.memory_map.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        map.extend(pointer);
+        map.extend((auxv.len() as u32).to_ne_bytes());
+        map.extend(executable.to_ne_bytes());
+        map.resize(map.len().next_multiple_of(MAP_ALIGNMENT), 0);
+        map
+    };
+    let mut set = |map: &[u8]| {
+        remote.memory().write(at, map)?;
+        let arguments = [libc::PR_SET_MM as u64, SET_MM_MAP, at, map.len() as u64, 0];
+        remote.call("PR_SET_MM_MAP", libc::SYS_prctl, &arguments)
+    };
+    match set(&map(&auxv_at.to_ne_bytes())) {
+        Err(_) if WORD < size_of::<u64>() => set(&map(&to_words(&[auxv_at]))).map(drop),
+        other => other.map(drop),
+    }
+}
+
+/// Whether any of these pages can be executed.
+fn has_code(image: &ProcessImage, address: u64, length: u64) -> bool {
+    image.areas.iter().any(|area| {
+        area.protection.0 & Protection::EXEC != 0
+            && area.start < address + length
+            && address < area.end
+    })
 }
 
 /// Fills pages of all processes from the store, with as many threads as there are cores. Every chunk is
@@ -342,16 +404,19 @@ pub fn fill(
     page: u64,
 ) -> Result<()> {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    let windows: Vec<(i32, &super::super::graph::StoredWindow)> = work
+    let windows: Vec<(i32, &ProcessImage, &super::super::graph::StoredWindow)> = work
         .iter()
-        .flat_map(|(host_pid, image)| image.pages.iter().map(move |window| (*host_pid, window)))
+        .flat_map(|(host_pid, image)| {
+            image.pages.iter().map(move |window| (*host_pid, *image, window))
+        })
         .collect();
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let run = || -> Result<()> {
         let mut bytes = Vec::new();
         loop {
-            let Some((host_pid, window)) = windows.get(next.fetch_add(1, Ordering::Relaxed)) else {
+            let Some((host_pid, image, window)) = windows.get(next.fetch_add(1, Ordering::Relaxed))
+            else {
                 return Ok(());
             };
             reader.read(&window.chunk, &mut bytes)?;
@@ -361,7 +426,11 @@ pub fn fill(
                 let part = bytes
                     .get(from..from + length as usize)
                     .ok_or_else(|| EngineError::Damaged("a chunk that is too short".into()))?;
-                memory.write(address, part)?;
+                if Current::CODE_IS_CACHED && has_code(image, address, length) {
+                    memory.write_code(address, part)?;
+                } else {
+                    memory.write(address, part)?;
+                }
                 from += length as usize;
             }
         }

@@ -1,6 +1,7 @@
 //! Makes the threads of a process and gives each its state.
 
-use super::super::arch::{Architecture, Current};
+use super::super::arch::words::{from_words, to_words};
+use super::super::arch::{Architecture, Current, calls};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
     Credentials, IntervalTimer, PendingSignal, ProcessImage, ThreadImage, from_hex,
@@ -66,10 +67,8 @@ pub fn furnish(remote: &mut Remote<'_>, thread: &ThreadImage, scratch: Scratch) 
     let mut checked = Vec::new();
     let stack = &thread.signal_stack;
     // stack_t: ss_sp, ss_flags, ss_size.
-    let mut words = [stack.base, (stack.flags & !ON_STACK) as u64, stack.size];
-    words[1] &= u64::from(u32::MAX);
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    remote.memory().write(at, &bytes)?;
+    let flags = u64::from((stack.flags & !ON_STACK) as u32);
+    remote.memory().write(at, &to_words(&[stack.base, flags, stack.size]))?;
     let mut name = thread.comm.clone().into_bytes();
     name.truncate(15);
     name.push(0);
@@ -102,7 +101,14 @@ pub fn furnish(remote: &mut Remote<'_>, thread: &ThreadImage, scratch: Scratch) 
         remote.memory().write(place, &timespec)?;
     }
     for (note, bytes) in &thread.extended {
-        remote.thread().set_register_set(*note, &from_hex(bytes)?)?;
+        let bytes = from_hex(bytes)?;
+        match Current::SET_TLS {
+            Some((thread_pointer, call)) if thread_pointer == *note => {
+                let pointer = from_words(&bytes).first().copied().unwrap_or_default();
+                remote.call("set_tls", call, &[pointer])?;
+            }
+            _ => remote.thread().set_register_set(*note, &bytes)?,
+        }
     }
     let host_tid = remote.thread().tid();
     if thread.policy != (0, 0) {
@@ -168,8 +174,7 @@ pub fn arm_timers(
         let value = if timer.value_us == 0 { timer.interval_us } else { timer.value_us };
         let split = |micros: u64| [micros / 1_000_000, micros % 1_000_000];
         let words = [split(timer.interval_us), split(value)].concat();
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        remote.memory().write(scratch.data(), &bytes)?;
+        remote.memory().write(scratch.data(), &to_words(&words))?;
         remote.call("setitimer", libc::SYS_setitimer, &[which as u64, scratch.data(), 0])?;
     }
     Ok(())
@@ -195,13 +200,13 @@ pub fn become_user(
         // Capabilities must outlive the change of user (capabilities(7), PR_SET_KEEPCAPS).
         batch.add(libc::SYS_prctl, &[libc::PR_SET_KEEPCAPS as u64, 1]);
         let arguments = [wanted.groups.len() as u64, at + 256];
-        checked.push(("setgroups", batch.add(libc::SYS_setgroups, &arguments)));
+        checked.push(("setgroups", batch.add(calls::SETGROUPS, &arguments)));
         let [real, effective, saved, file_system] = wanted.gids.map(u64::from);
-        checked.push(("setresgid", batch.add(libc::SYS_setresgid, &[real, effective, saved])));
-        batch.add(libc::SYS_setfsgid, &[file_system]);
+        checked.push(("setresgid", batch.add(calls::SETRESGID, &[real, effective, saved])));
+        batch.add(calls::SETFSGID, &[file_system]);
         let [real, effective, saved, file_system] = wanted.uids.map(u64::from);
-        checked.push(("setresuid", batch.add(libc::SYS_setresuid, &[real, effective, saved])));
-        batch.add(libc::SYS_setfsuid, &[file_system]);
+        checked.push(("setresuid", batch.add(calls::SETRESUID, &[real, effective, saved])));
+        batch.add(calls::SETFSUID, &[file_system]);
         batch.add(libc::SYS_prctl, &[libc::PR_SET_KEEPCAPS as u64, 0]);
     }
     let [inheritable, permitted, effective, bounding, _ambient] = wanted.capabilities;

@@ -7,14 +7,13 @@ use std::time::Duration;
 /// Sleeps while `word` holds `value`, for `limit` at most. May return early; the caller looks at the
 /// word again.
 pub fn wait(word: &AtomicU32, value: u32, limit: Duration) {
-    let limit = libc::timespec {
-        tv_sec: limit.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: limit.subsec_nanos().into(),
-    };
+    // The call's own timespec: two words of the kernel, whatever the C library calls by that name.
+    let long = |value: u64| libc::c_long::try_from(value).unwrap_or(libc::c_long::MAX);
+    let limit = [long(limit.as_secs()), long(limit.subsec_nanos().into())];
     // SAFETY: the word and the timespec live during the call; the kernel only reads both. Not
     // FUTEX_PRIVATE: the word is shared between processes.
     unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const limit);
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit.as_ptr());
     }
 }
 

@@ -50,7 +50,14 @@ pub fn same_file(left: Holder, right: Holder) -> Option<bool> {
 pub fn compare_files(left: Holder, right: Holder) -> Option<Ordering> {
     // SAFETY: KCMP_FILE takes two descriptor numbers and touches no memory of ours.
     let answer = unsafe {
-        libc::syscall(libc::SYS_kcmp, left.0, right.0, KCMP_FILE, left.1 as u64, right.1 as u64)
+        libc::syscall(
+            libc::SYS_kcmp,
+            left.0,
+            right.0,
+            KCMP_FILE,
+            left.1 as libc::c_ulong,
+            right.1 as libc::c_ulong,
+        )
     };
     match answer {
         0 => Some(Ordering::Equal),
@@ -72,7 +79,7 @@ pub fn is_epoll_target(epoll: Holder, number: u32, nth: u32, file: Holder) -> Op
             file.0,
             epoll.0,
             KCMP_EPOLL_TFD,
-            file.1 as u64,
+            file.1 as libc::c_ulong,
             &raw const slot,
         )
     };

@@ -10,12 +10,12 @@ use super::super::error::{EngineError, Result};
 /// # Errors
 /// EPERM where the thread is another user's.
 pub fn robust_list(tid: i32) -> Result<(u64, u64)> {
-    let (mut head, mut length) = (0u64, 0usize);
+    let (mut head, mut length) = (0usize, 0usize);
     // SAFETY: both places live across the call.
     let answer =
         unsafe { libc::syscall(libc::SYS_get_robust_list, tid, &raw mut head, &raw mut length) };
     match Errno::result(answer) {
-        Ok(_) => Ok((head, length as u64)),
+        Ok(_) => Ok((head as u64, length as u64)),
         Err(Errno::ENOSYS) => Ok((0, 0)),
         Err(Errno::ESRCH) => Err(EngineError::Gone(tid)),
         Err(errno) => Err(EngineError::system("get_robust_list", format!("thread {tid}"), errno)),

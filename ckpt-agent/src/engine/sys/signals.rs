@@ -3,6 +3,8 @@
 
 use std::io;
 
+use super::super::arch::words::{ACTION, action_from_bytes, action_to_bytes};
+
 /// Highest signal number (SIGRTMAX).
 pub const LAST: i32 = 64;
 /// SIG_DFL as an action.
@@ -10,7 +12,7 @@ pub const DEFAULT: Action = [0; 4];
 /// SIG_IGN as an action.
 pub const IGNORE: Action = [libc::SIG_IGN as u64, 0, 0, 0];
 
-/// The kernel's struct sigaction: handler, flags, restorer, mask.
+/// What the kernel's struct sigaction holds: handler, flags, restorer, mask.
 pub type Action = [u64; 4];
 
 /// Sets the action of a signal; returns the one before (rt_sigaction(2)).
@@ -23,9 +25,10 @@ pub type Action = [u64; 4];
 ///
 /// An action with a handler must be one that the kernel gave for this very process.
 pub unsafe fn set_action(signal: i32, action: Action) -> io::Result<Action> {
-    let mut before: Action = DEFAULT;
-    // SAFETY: both arrays are as large as the kernel's struct sigaction (or larger, where it has no
-    // restorer) and live during the call; the caller vouches for the handler.
+    let action = action_to_bytes(action);
+    let mut before = [0u8; ACTION];
+    // SAFETY: both arrays are as large as the kernel's struct sigaction and live during the call; the caller
+    // vouches for the handler.
     let result = unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,
@@ -35,7 +38,10 @@ pub unsafe fn set_action(signal: i32, action: Action) -> io::Result<Action> {
             size_of::<u64>(),
         )
     };
-    if result == 0 { Ok(before) } else { Err(io::Error::last_os_error()) }
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    action_from_bytes(&before).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Sets the signals that the calling thread blocks (bit N-1: signal N); returns those before.

@@ -1,7 +1,7 @@
 //! A table of system calls that a tracee runs in one go: 0.1 us a call instead of the 15 us of
 //! two context switches.
 
-use super::super::arch::Call;
+use super::super::arch::{Architecture, Call, Current};
 
 /// Bytes of one record: number, six arguments, result.
 pub const RECORD: usize = 64;
@@ -23,12 +23,12 @@ impl Batch {
     }
 
     /// Adds a call; missing arguments are 0.
-    pub fn add(&mut self, number: i64, arguments: &[u64]) -> Ticket {
+    pub fn add(&mut self, number: impl Into<i64>, arguments: &[u64]) -> Ticket {
         let mut six = [0; 6];
         for (slot, argument) in six.iter_mut().zip(arguments) {
             *slot = *argument;
         }
-        self.calls.push(Call { number, arguments: six });
+        self.calls.push(Call::of(number, six));
         Ticket(self.calls.len() - 1)
     }
 
@@ -58,6 +58,7 @@ pub fn encode(calls: &[Call]) -> Vec<u8> {
         }
         table.extend(0u64.to_ne_bytes());
     }
+    Current::finish_table(&mut table, calls.len());
     table
 }
 
@@ -68,7 +69,7 @@ pub fn results(table: &[u8]) -> Vec<i64> {
         .map(|record| {
             let mut word = [0; 8];
             word.copy_from_slice(&record[RECORD - 8..]);
-            i64::from_ne_bytes(word)
+            Current::stored_result(u64::from_ne_bytes(word))
         })
         .collect()
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
 
+use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Result};
 
 /// Reads as many bytes as are readable in one go (process_vm_readv(2)).
@@ -92,6 +93,21 @@ impl ProcessMemory {
             )?;
         }
         Ok(())
+    }
+
+    /// Writes code that is mapped already: by way of /proc/PID/mem, which tells the processor of it where its
+    /// caches do not see that by themselves (include/asm-generic/cacheflush.h, copy_to_user_page).
+    ///
+    /// # Errors
+    /// Where nothing is mapped.
+    pub fn write_code(&mut self, address: u64, from: &[u8]) -> Result<()> {
+        if !Current::CODE_IS_CACHED {
+            return self.write(address, from);
+        }
+        let pid = self.pid;
+        self.file()?.write_all_at(from, address).map_err(|error| {
+            EngineError::system("write", format!("memory of process {pid} at {address:#x}"), error)
+        })
     }
 
     /// Writes all of `from` at `address`.

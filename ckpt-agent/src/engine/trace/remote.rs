@@ -3,7 +3,7 @@
 
 use nix::errno::Errno;
 
-use super::super::arch::{Architecture, Call, Current, Interrupted};
+use super::super::arch::{Architecture, Call, Current, Interrupted, calls};
 use super::super::error::{EngineError, Result};
 use super::batch::{Batch, RECORD, encode, results};
 use super::memory::ProcessMemory;
@@ -129,7 +129,7 @@ impl<'t> Remote<'t> {
     ///
     /// # Errors
     /// [`EngineError::Gone`], never a failure of the call itself.
-    pub fn raw(&mut self, number: i64, arguments: &[u64]) -> Result<i64> {
+    pub fn raw(&mut self, number: impl Into<i64>, arguments: &[u64]) -> Result<i64> {
         let mut batch = Batch::new();
         batch.add(number, arguments);
         let mut registers = *self.thread.entry();
@@ -146,7 +146,12 @@ impl<'t> Remote<'t> {
     ///
     /// # Errors
     /// The call's failure.
-    pub fn call(&mut self, name: &'static str, number: i64, arguments: &[u64]) -> Result<u64> {
+    pub fn call(
+        &mut self,
+        name: &'static str,
+        number: impl Into<i64>,
+        arguments: &[u64],
+    ) -> Result<u64> {
         let answer = self.raw(number, arguments)?;
         self.checked(name, answer)
     }
@@ -174,19 +179,20 @@ impl<'t> Remote<'t> {
         let data = libc::PROT_READ | libc::PROT_WRITE;
         let fixed = if hint.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
         let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed) as u64;
-        let arguments = |protection: i32| {
-            [hint.unwrap_or(0), SCRATCH_SIZE, protection as u64, flags, u64::MAX, 0]
+        let map = |protection: i32| {
+            calls::map(hint.unwrap_or(0), SCRATCH_SIZE, protection as u64, flags, u64::MAX, 0)
         };
         // Data and code at once, for as long as the process stands still: each further call into it
         // would make it stand longer.
-        let at_once = self.raw(libc::SYS_mmap, &arguments(data | libc::PROT_EXEC))?;
+        let both = map(data | libc::PROT_EXEC);
+        let at_once = self.raw(both.number, &both.arguments)?;
         let executable = self.checked("mmap", at_once).is_ok();
         let base = match executable {
             true => at_once as u64,
             // A policy against memory that is both.
-            false => self.call("mmap", libc::SYS_mmap, &arguments(data))?,
+            false => self.call("mmap", map(data).number, &map(data).arguments)?,
         };
-        self.memory.write(base, Current::BATCH)?;
+        self.memory.write_code(base, Current::BATCH)?;
         let scratch = Scratch { base, executable };
         self.scratch = Some(scratch);
         Ok(scratch)
@@ -260,7 +266,7 @@ impl<'t> Remote<'t> {
     pub fn give_birth(
         &mut self,
         name: &'static str,
-        number: i64,
+        number: impl Into<i64>,
         arguments: &[u64],
     ) -> Result<(u64, StoppedThread)> {
         let mut batch = Batch::new();

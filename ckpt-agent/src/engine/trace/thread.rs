@@ -12,15 +12,23 @@ use super::in_progress::call_in_progress;
 const NT_PRSTATUS: usize = 1;
 /// Largest register set that is read: AMX tiles need 8 KiB and some.
 const LARGEST_SET: usize = 64 * 1024;
+/// PTRACE_GET_THREAD_AREA (arch/arm/include/uapi/asm/ptrace.h)
+const GET_THREAD_AREA: Request = 22;
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 
 /// Makes a type stay on the thread that seized.
 type NotSend = PhantomData<*const ()>;
 
-fn ptrace(request: libc::c_uint, tid: i32, address: usize, data: usize) -> nix::Result<i64> {
+/// What the C library calls a request.
+#[cfg(target_env = "gnu")]
+type Request = libc::c_uint;
+#[cfg(not(target_env = "gnu"))]
+type Request = libc::c_int;
+
+fn ptrace(request: Request, tid: i32, address: usize, data: usize) -> nix::Result<libc::c_long> {
     // SAFETY: the requests used here read or write through `data` only buffers that the callers
     // below own and that live across the call.
-    let result = unsafe { libc::ptrace(request as _, tid, address, data) };
+    let result = unsafe { libc::ptrace(request, tid, address, data) };
     Errno::result(result)
 }
 
@@ -98,6 +106,12 @@ impl RunningThread {
 }
 
 fn register_set(tid: i32, note: u32) -> Result<Vec<u8>> {
+    if Current::SET_TLS.is_some_and(|(thread_pointer, _)| thread_pointer == note) {
+        let mut pointer = 0usize;
+        return ptrace(GET_THREAD_AREA, tid, 0, &raw mut pointer as usize)
+            .map(|_| pointer.to_ne_bytes().to_vec())
+            .map_err(|errno| failed("PTRACE_GET_THREAD_AREA", tid, errno));
+    }
     let mut buffer = vec![0u8; if note as usize == NT_PRSTATUS { 1024 } else { LARGEST_SET }];
     let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     ptrace(libc::PTRACE_GETREGSET, tid, note as usize, &raw mut vector as usize)
@@ -397,7 +411,7 @@ impl StoppedThread {
     /// [`EngineError::Gone`].
     pub fn rseq(&self) -> Result<(u64, u32, u32)> {
         /// PTRACE_GET_RSEQ_CONFIGURATION
-        const REQUEST: libc::c_uint = 0x420f;
+        const REQUEST: Request = 0x420f;
         /// struct ptrace_rseq_configuration
         #[repr(C)]
         #[derive(Default)]
@@ -433,7 +447,7 @@ impl StoppedThread {
         self.go_until_trap(libc::PTRACE_CONT, "PTRACE_CONT")
     }
 
-    fn go_until_trap(&self, request: libc::c_uint, call: &'static str) -> Result<()> {
+    fn go_until_trap(&self, request: Request, call: &'static str) -> Result<()> {
         loop {
             ptrace(request, self.tid, 0, 0).map_err(|errno| failed(call, self.tid, errno))?;
             match wait(self.tid)? {

@@ -1,14 +1,19 @@
-//! The code that the kernel maps into every process (vdso(7)).
+//! The code that the kernel maps into every process: the vdso (vdso(7)), and on 32-bit ARM a page of signal trampolines.
 
+use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Result};
 use super::super::proc::Mapping;
 use super::{ProcessMemory, find_kernel_entry};
 
-/// A process's vdso.
+/// Name of the vdso's mapping.
+const VDSO: &str = "[vdso]";
+
+/// A process's vdso, and the code by which calls can enter the kernel.
 #[derive(Debug)]
 pub struct Vdso {
-    start: u64,
-    bytes: Vec<u8>,
+    entry_at: u64,
+    entry: Vec<u8>,
+    hash: String,
 }
 
 impl Vdso {
@@ -17,13 +22,25 @@ impl Vdso {
     /// # Errors
     /// [`EngineError::NotUnderstood`] where the process has none; [`EngineError::Gone`].
     pub fn of(pid: i32, mappings: &[Mapping]) -> Result<Self> {
-        let vdso = mappings
-            .iter()
-            .find(|mapping| mapping.name == "[vdso]")
-            .ok_or_else(|| EngineError::odd(format!("process {pid}"), "no vdso"))?;
-        let mut bytes = vec![0; vdso.length() as usize];
-        ProcessMemory::of(pid).read(vdso.start, &mut bytes)?;
-        Ok(Self { start: vdso.start, bytes })
+        let read = |name: &str| -> Result<Option<(u64, Vec<u8>)>> {
+            let Some(mapping) = mappings.iter().find(|mapping| mapping.name == name) else {
+                return Ok(None);
+            };
+            let mut bytes = vec![0; mapping.length() as usize];
+            ProcessMemory::of(pid).read(mapping.start, &mut bytes)?;
+            Ok(Some((mapping.start, bytes)))
+        };
+        let (entry_at, entry) = read(Current::ENTRY_MAPPING)?.ok_or_else(|| {
+            EngineError::odd(format!("process {pid}"), format!("no {}", Current::ENTRY_MAPPING))
+        })?;
+        // Kernels without a vdso for 32-bit programs all have the same trampolines.
+        let vdso = match Current::ENTRY_MAPPING {
+            VDSO => None,
+            _ => read(VDSO)?,
+        };
+        let bytes = vdso.as_ref().map_or(&entry, |(_, bytes)| bytes);
+        let hash = blake3::hash(bytes).to_hex().to_string();
+        Ok(Self { entry_at, entry, hash })
     }
 
     /// The address of an instruction in it that enters the kernel.
@@ -31,11 +48,11 @@ impl Vdso {
     /// # Errors
     /// [`EngineError::NotUnderstood`] where there is none.
     pub fn kernel_entry(&self) -> Result<u64> {
-        find_kernel_entry(self.start, &self.bytes)
+        find_kernel_entry(self.entry_at, &self.entry)
     }
 
     /// BLAKE3 of its bytes, in hexadecimal: another kernel has another.
     pub fn hash(&self) -> String {
-        blake3::hash(&self.bytes).to_hex().to_string()
+        self.hash.clone()
     }
 }

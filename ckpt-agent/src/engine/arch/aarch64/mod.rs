@@ -12,7 +12,7 @@ mod registers;
 #[cfg(test)]
 mod tests;
 
-use super::{Architecture, Call, CallInProgress, Interrupted, never_restarted};
+use super::{Architecture, Call, CallInProgress, Interrupted, Numbers};
 pub use registers::Registers;
 
 /// The architecture of phones and many servers.
@@ -40,13 +40,6 @@ const NT_ARM_SSVE: u32 = 0x40b;
 const NT_ARM_ZA: u32 = 0x40c;
 const NT_ARM_ZT: u32 = 0x40d;
 const NT_ARM_FPMR: u32 = 0x40e;
-
-// System calls by this architecture's numbers (include/uapi/asm-generic/unistd.h), which is what
-// images hold: libc's constants would be the numbers of the machine that runs the tests.
-const FUTEX: i64 = 98;
-const NANOSLEEP: i64 = 101;
-const CLOCK_NANOSLEEP: i64 = 115;
-const RESTART_SYSCALL: i64 = 128;
 
 impl Architecture for Aarch64 {
     type Registers = Registers;
@@ -85,7 +78,25 @@ impl Architecture for Aarch64 {
         NT_ARM_TAGGED_ADDR_CTRL,
     ];
     const WANTS_CALL_IN_PROGRESS: bool = true;
-    const SIGACTION_WORDS: usize = 4;
+    // include/uapi/asm-generic/unistd.h
+    const NUMBERS: Numbers = Numbers {
+        restart_syscall: 128,
+        nanosleep: 101,
+        clock_nanosleep: 115,
+        futex: 98,
+        poll: None,
+        ppoll: 73,
+        epoll_wait: None,
+        epoll_pwait: 22,
+        epoll_pwait2: 441,
+        semop: Some(193),
+        semtimedop: Some(192),
+        ipc: None,
+        rt_sigtimedwait: 137,
+        io_getevents: 4,
+        wide: None,
+    };
+    const CODE_IS_CACHED: bool = true;
 
     fn user_top() -> u64 {
         top_above(stack_address())
@@ -149,14 +160,15 @@ impl Architecture for Aarch64 {
             return Interrupted::No;
         }
         if registers.pc == entered && call.arguments[0] == before.call.arguments[0] {
-            return if has_restart_block(call) {
+            return if Self::NUMBERS.has_restart_block(&call) {
                 Interrupted::RestartBlock(call)
             } else {
                 Interrupted::Again(call)
             };
         }
         let refused = -Self::result(registers) == i64::from(libc::EINTR);
-        if registers.pc == before.program_counter && refused && never_restarted(call.number) {
+        if registers.pc == before.program_counter && refused && Self::NUMBERS.never_restarted(&call)
+        {
             call.arguments[0] = before.call.arguments[0];
             return Interrupted::Again(call);
         }
@@ -174,7 +186,7 @@ impl Architecture for Aarch64 {
     }
 
     fn restart_block(registers: &Registers) -> Registers {
-        Self::reissue(registers, Call { number: RESTART_SYSCALL, ..registers.call() })
+        Self::reissue(registers, Call { number: Self::NUMBERS.restart_syscall, ..registers.call() })
     }
 
     fn settled(registers: &Registers) -> Registers {
@@ -184,23 +196,6 @@ impl Architecture for Aarch64 {
     /// A vector mode that is not in use reads as a bare header, and writing that would switch to it.
     fn worth_keeping(note: u32, bytes: &[u8]) -> bool {
         !matches!(note, NT_ARM_SVE | NT_ARM_SSVE | NT_ARM_ZA) || bytes.len() > VECTOR_HEADER
-    }
-}
-
-/// Whether the kernel answers a stop in this call with -ERESTART_RESTARTBLOCK: sleeps for a time
-/// (kernel/time/hrtimer.c, hrtimer_nanosleep) and futex waits with a limit (kernel/futex/waitwake.c,
-/// futex_wait). poll(2) does it too, but this architecture has only ppoll(2), which does not.
-fn has_restart_block(call: Call) -> bool {
-    let [_, second, _, fourth, ..] = call.arguments;
-    match call.number {
-        RESTART_SYSCALL | NANOSLEEP => true,
-        CLOCK_NANOSLEEP => second & libc::TIMER_ABSTIME as u64 == 0,
-        FUTEX => {
-            let operation =
-                second as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
-            fourth != 0 && matches!(operation, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET)
-        }
-        _ => false,
     }
 }
 

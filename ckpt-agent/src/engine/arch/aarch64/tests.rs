@@ -64,7 +64,7 @@ fn what_was_seen_before_is_not_in_the_image() {
 
 #[test]
 fn a_call_is_prepared() {
-    let (mut registers, _) = sleeping(NANOSLEEP, [1; 6]);
+    let (mut registers, _) = sleeping(Aarch64::NUMBERS.nanosleep, [1; 6]);
     registers.pstate = 0x6000_0c00;
     let call = Call { number: 222, arguments: [1, 2, 3, 4, 5, 6] };
     Aarch64::prepare_call(&mut registers, 0x7000, call);
@@ -85,7 +85,7 @@ fn a_rewound_call_is_issued_again_as_it_stands() {
 #[test]
 fn a_refused_call_gets_its_first_argument_back() {
     // libc's number, since that is what the list of such calls has.
-    let number = libc::SYS_epoll_pwait;
+    let number = Aarch64::NUMBERS.epoll_pwait;
     let arguments = [7, 8, 9, u64::MAX, 0, 8];
     let registers = refused(number, arguments);
     let call = Call { number, arguments };
@@ -116,26 +116,27 @@ fn a_thread_that_has_got_on_is_not_interrupted() {
     let (mut done, _) = sleeping(63, arguments);
     done.x[0] = 5;
     assert_eq!(Aarch64::interrupted(&done), Interrupted::No);
-    let unseen = Registers { before: None, ..rewound(NANOSLEEP, arguments) };
+    let unseen = Registers { before: None, ..rewound(Aarch64::NUMBERS.nanosleep, arguments) };
     assert_eq!(Aarch64::interrupted(&unseen), Interrupted::No);
 }
 
 #[test]
 fn sleeps_go_on_through_the_restart_block() {
+    let numbers = Aarch64::NUMBERS;
     let wait = libc::FUTEX_WAIT as u64;
     let bitset =
         (libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u64;
     let lock = libc::FUTEX_LOCK_PI as u64;
     let absolute = libc::TIMER_ABSTIME as u64;
     let cases = [
-        (NANOSLEEP, [1, 2, 0, 0, 0, 0], true),
-        (CLOCK_NANOSLEEP, [1, 0, 3, 4, 0, 0], true),
-        (CLOCK_NANOSLEEP, [1, absolute, 3, 4, 0, 0], false),
-        (FUTEX, [1, wait, 0, 4, 0, 0], true),
-        (FUTEX, [1, bitset, 0, 4, 0, 0], true),
-        (FUTEX, [1, wait, 0, 0, 0, 0], false),
-        (FUTEX, [1, lock, 0, 4, 0, 0], false),
-        (RESTART_SYSCALL, [1, 2, 0, 0, 0, 0], true),
+        (numbers.nanosleep, [1, 2, 0, 0, 0, 0], true),
+        (numbers.clock_nanosleep, [1, 0, 3, 4, 0, 0], true),
+        (numbers.clock_nanosleep, [1, absolute, 3, 4, 0, 0], false),
+        (numbers.futex, [1, wait, 0, 4, 0, 0], true),
+        (numbers.futex, [1, bitset, 0, 4, 0, 0], true),
+        (numbers.futex, [1, wait, 0, 0, 0, 0], false),
+        (numbers.futex, [1, lock, 0, 4, 0, 0], false),
+        (numbers.restart_syscall, [1, 2, 0, 0, 0, 0], true),
         (63, [1, 2, 3, 4, 0, 0], false),
     ];
     for (number, arguments, through_block) in cases {
@@ -145,7 +146,7 @@ fn sleeps_go_on_through_the_restart_block() {
             if through_block { Interrupted::RestartBlock(call) } else { Interrupted::Again(call) };
         assert_eq!(Aarch64::interrupted(&registers), expected);
     }
-    let registers = rewound(NANOSLEEP, [1, 2, 0, 0, 0, 0]);
+    let registers = rewound(Aarch64::NUMBERS.nanosleep, [1, 2, 0, 0, 0, 0]);
     let on = Aarch64::restart_block(&registers);
     assert_eq!((on.pc, on.x[8], on.x[0]), (SVC, 128, 1));
 }

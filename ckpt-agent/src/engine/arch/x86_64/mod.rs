@@ -1,6 +1,6 @@
 //! x86-64.
 
-use super::{Architecture, Call, Interrupted, interrupted};
+use super::{Architecture, Call, Interrupted, Numbers, interrupted};
 
 /// The architecture of PCs.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,23 @@ impl Architecture for X86_64 {
     ];
     /// NT_X86_XSTATE
     const EXTENDED_SETS: &'static [u32] = &[0x202];
-    const SIGACTION_WORDS: usize = 4;
+    const NUMBERS: Numbers = Numbers {
+        restart_syscall: 219,
+        nanosleep: 35,
+        clock_nanosleep: 230,
+        futex: 202,
+        poll: Some(7),
+        ppoll: 271,
+        epoll_wait: Some(232),
+        epoll_pwait: 281,
+        epoll_pwait2: 441,
+        semop: Some(65),
+        semtimedop: Some(220),
+        ipc: None,
+        rt_sigtimedwait: 128,
+        io_getevents: 208,
+        wide: None,
+    };
 
     fn user_top() -> u64 {
         0x7fff_ffff_f000
@@ -108,7 +124,7 @@ impl Architecture for X86_64 {
         }
         let call =
             Call { number: r.orig_rax as i64, arguments: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9] };
-        interrupted(call, r.rax as i64)
+        interrupted(call, r.rax as i64, &Self::NUMBERS)
     }
 
     fn reissue(registers: &Registers, call: Call) -> Registers {

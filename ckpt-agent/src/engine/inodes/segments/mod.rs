@@ -24,10 +24,10 @@ const MARKED: u32 = 0o1000;
 /// SHM_LOCKED
 const LOCKED: u32 = 0o2000;
 
-/// What include/uapi/asm-generic/shmbuf.h and ipcbuf.h define, the same on all 64-bit processors we know.
+/// What include/uapi/asm-generic/shmbuf.h and ipcbuf.h define; x86 has the same.
 mod layout {
     /// sizeof(struct shmid64_ds)
-    pub const SIZE: usize = 112;
+    pub const SIZE: usize = if cfg!(target_pointer_width = "64") { 112 } else { 84 };
     /// Offsets within.
     pub const KEY: usize = 0;
     pub const USER: usize = 4;
@@ -35,8 +35,8 @@ mod layout {
     pub const CREATOR: usize = 12;
     pub const CREATOR_GROUP: usize = 16;
     pub const MODE: usize = 20;
-    pub const BYTES: usize = 48;
-    pub const ATTACHED: usize = 88;
+    pub const BYTES: usize = if cfg!(target_pointer_width = "64") { 48 } else { 36 };
+    pub const ATTACHED: usize = if cfg!(target_pointer_width = "64") { 88 } else { 72 };
 }
 
 /// The number of the segment that a mapping shows.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use nix::errno::Errno;
 
+use super::super::super::arch::calls;
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{Area, Backing, CarriedInode, InodeId, Origin};
 use super::super::super::objects::RestoreContext;
@@ -64,9 +65,9 @@ fn describe(number: i32, inode: &CarriedInode) -> nix::Result<()> {
     for (at, word) in [(layout::USER, user), (layout::GROUP, group), (layout::MODE, inode.mode)] {
         bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
     }
+    let command = calls::ipc_command(libc::IPC_SET);
     // SAFETY: IPC_SET reads a struct shmid64_ds, whose size and layout the buffer has.
-    let answer =
-        unsafe { libc::syscall(libc::SYS_shmctl, number, libc::IPC_SET, bytes.as_mut_ptr()) };
+    let answer = unsafe { libc::syscall(calls::SHMCTL, number, command, bytes.as_mut_ptr()) };
     Errno::result(answer).map(drop)
 }
 

@@ -1,6 +1,8 @@
 //! Finds the segments of the job's IPC namespace, with injected calls: /proc/sysvipc would show
 //! this process's own namespace.
 
+use super::super::super::arch::calls;
+use super::super::super::arch::words::{WORD, from_words};
 use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::graph::{CarriedInode, InodeId, Origin};
 use super::super::super::objects::{BlobData, DumpContext};
@@ -9,10 +11,10 @@ use super::super::super::trace::{Batch, Remote};
 use super::{LOCKED, MARKED, key, layout};
 
 /// Commands of shmctl(2), semctl(2) and msgctl(2) that libc does not name.
-const MSG_INFO: u64 = 12;
-const SHM_INFO: u64 = 14;
-const SHM_STAT_ANY: u64 = 15;
-const SEM_INFO: u64 = 19;
+const MSG_INFO: u64 = calls::ipc_command(12) as u64;
+const SHM_INFO: u64 = calls::ipc_command(14) as u64;
+const SHM_STAT_ANY: u64 = calls::ipc_command(15) as u64;
+const SEM_INFO: u64 = calls::ipc_command(19) as u64;
 /// Segments that one batch of calls asks about: their answers fit into the scratch area.
 const AT_ONCE: u64 = 512;
 /// Room for one answer.
@@ -26,9 +28,9 @@ pub fn survey(remote: &mut Remote<'_>, context: &mut DumpContext) -> Result<()> 
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     let data = scratch.data();
     let mut batch = Batch::new();
-    batch.add(libc::SYS_semctl, &[0, 0, SEM_INFO, data]);
-    batch.add(libc::SYS_msgctl, &[0, MSG_INFO, data + ROOM]);
-    batch.add(libc::SYS_shmctl, &[0, SHM_INFO, data + 2 * ROOM]);
+    batch.add(calls::SEMCTL, &[0, 0, SEM_INFO, data]);
+    batch.add(calls::MSGCTL, &[0, MSG_INFO, data + ROOM]);
+    batch.add(calls::SHMCTL, &[0, SHM_INFO, data + 2 * ROOM]);
     let answers = remote.run(&batch)?;
     let mut seen = [0; 3 * ROOM as usize];
     remote.memory().read(data, &mut seen)?;
@@ -51,7 +53,7 @@ pub fn survey(remote: &mut Remote<'_>, context: &mut DumpContext) -> Result<()> 
         let mut batch = Batch::new();
         for index in first..last {
             let at = data + (index - first) * ROOM;
-            batch.add(libc::SYS_shmctl, &[index, SHM_STAT_ANY, at]);
+            batch.add(calls::SHMCTL, &[index, SHM_STAT_ANY, at]);
         }
         let answers = remote.run(&batch)?;
         for (index, number) in answers.into_iter().enumerate().filter(|(_, number)| *number >= 0) {
@@ -80,10 +82,12 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 fn add(context: &mut DumpContext, number: i32, bytes: &[u8; layout::SIZE]) {
     let word = |at| word(bytes, at);
-    let size = u64::from(word(layout::BYTES)) | u64::from(word(layout::BYTES + 4)) << 32;
+    // A word of the kernel each.
+    let long = |at: usize| from_words(&bytes[at..at + WORD]).first().copied().unwrap_or_default();
+    let size = long(layout::BYTES);
     let mode = word(layout::MODE);
     let marked = mode & MARKED != 0;
-    if marked && word(layout::ATTACHED) == 0 && word(layout::ATTACHED + 4) == 0 {
+    if marked && long(layout::ATTACHED) == 0 {
         // On its way out.
         return;
     }
@@ -120,7 +124,7 @@ pub fn read_detached(
     read: impl FnOnce(&mut Remote<'_>, Mapping) -> Result<BlobData>,
 ) -> Result<Option<BlobData>> {
     let flags = libc::SHM_RDONLY as u64;
-    let answer = remote.raw(libc::SYS_shmat, &[number as u64, 0, flags])?;
+    let answer = remote.raw(calls::SHMAT, &[number as u64, 0, flags])?;
     if answer == -i64::from(libc::EACCES) {
         return Ok(None);
     }
@@ -137,6 +141,6 @@ pub fn read_detached(
         flags: Vec::new(),
     };
     let data = read(remote, mapping);
-    remote.call("shmdt", libc::SYS_shmdt, &[start])?;
+    remote.call("shmdt", calls::SHMDT, &[start])?;
     data.map(Some)
 }

@@ -1,0 +1,87 @@
+//! System calls that have another number or another form in some tables.
+
+use super::Call;
+
+/// getgroups(2) and its kin with 32-bit users, which have names of their own in 32-bit tables.
+#[cfg(target_pointer_width = "64")]
+mod users {
+    /// setgroups(2)
+    pub const SETGROUPS: libc::c_long = libc::SYS_setgroups;
+    /// setresuid(2)
+    pub const SETRESUID: libc::c_long = libc::SYS_setresuid;
+    /// setresgid(2)
+    pub const SETRESGID: libc::c_long = libc::SYS_setresgid;
+    /// setfsuid(2)
+    pub const SETFSUID: libc::c_long = libc::SYS_setfsuid;
+    /// setfsgid(2)
+    pub const SETFSGID: libc::c_long = libc::SYS_setfsgid;
+}
+#[cfg(target_pointer_width = "32")]
+mod users {
+    /// setgroups(2)
+    pub const SETGROUPS: libc::c_long = libc::SYS_setgroups32;
+    /// setresuid(2)
+    pub const SETRESUID: libc::c_long = libc::SYS_setresuid32;
+    /// setresgid(2)
+    pub const SETRESGID: libc::c_long = libc::SYS_setresgid32;
+    /// setfsuid(2)
+    pub const SETFSUID: libc::c_long = libc::SYS_setfsuid32;
+    /// setfsgid(2)
+    pub const SETFSGID: libc::c_long = libc::SYS_setfsgid32;
+}
+pub use users::{SETFSGID, SETFSUID, SETGROUPS, SETRESGID, SETRESUID};
+
+/// SysV IPC (ipc/syscall.c).
+#[cfg(not(target_arch = "x86"))]
+mod ipc {
+    /// semctl(2)
+    pub const SEMCTL: libc::c_long = libc::SYS_semctl;
+    /// msgctl(2)
+    pub const MSGCTL: libc::c_long = libc::SYS_msgctl;
+    /// shmctl(2)
+    pub const SHMCTL: libc::c_long = libc::SYS_shmctl;
+    /// shmat(2)
+    pub const SHMAT: libc::c_long = libc::SYS_shmat;
+    /// shmdt(2)
+    pub const SHMDT: libc::c_long = libc::SYS_shmdt;
+}
+/// The calls of their own that this table has had since Linux 5.1, beside ipc(2).
+#[cfg(target_arch = "x86")]
+mod ipc {
+    /// semctl(2)
+    pub const SEMCTL: libc::c_long = 394;
+    /// shmctl(2)
+    pub const SHMCTL: libc::c_long = 396;
+    /// shmat(2)
+    pub const SHMAT: libc::c_long = 397;
+    /// shmdt(2)
+    pub const SHMDT: libc::c_long = 398;
+    /// msgctl(2)
+    pub const MSGCTL: libc::c_long = 402;
+}
+pub use ipc::{MSGCTL, SEMCTL, SHMAT, SHMCTL, SHMDT};
+
+/// accept(2). Where it is only a part of socketcall(2), a number that no call has.
+#[cfg(not(target_arch = "x86"))]
+pub const ACCEPT: libc::c_long = libc::SYS_accept;
+/// accept(2). Where it is only a part of socketcall(2), a number that no call has.
+#[cfg(target_arch = "x86")]
+pub const ACCEPT: libc::c_long = -1;
+
+/// mmap(2). 32-bit tables have mmap2(2), which counts 4096 bytes as one, whatever the size of a page.
+#[cfg(target_pointer_width = "64")]
+pub fn map(address: u64, length: u64, protection: u64, flags: u64, fd: u64, offset: u64) -> Call {
+    Call::of(libc::SYS_mmap, [address, length, protection, flags, fd, offset])
+}
+
+/// mmap(2). 32-bit tables have mmap2(2), which counts 4096 bytes as one, whatever the size of a page.
+#[cfg(target_pointer_width = "32")]
+pub fn map(address: u64, length: u64, protection: u64, flags: u64, fd: u64, offset: u64) -> Call {
+    Call::of(libc::SYS_mmap2, [address, length, protection, flags, fd, offset / 4096])
+}
+
+/// A command of semctl(2), msgctl(2) and shmctl(2), with IPC_64 where the table once had smaller structures
+/// (ipc/util.h, ipc_parse_version).
+pub const fn ipc_command(command: i32) -> i32 {
+    if cfg!(target_arch = "arm") { command | 0x100 } else { command }
+}
