@@ -207,11 +207,11 @@ fn watch(job: &mut ClusterJob<'_>, watched: f64) -> Result<(f64, u64), Failure> 
 
 /// The last round before which the ranks have met.
 fn met(output: &str) -> Option<u64> {
-    let rounds = output.lines().filter_map(|line| {
+    let mut rounds = output.lines().filter_map(|line| {
         let rest = line.strip_prefix("progress: 0 of ")?;
         rest.rsplit_once(", round ")?.1.parse::<u64>().ok()
     });
-    rounds.filter(|round| round % MEET == 0).last()
+    rounds.rfind(|round| round % MEET == 0)
 }
 
 /// The time of a round beside what was possible.

@@ -1,5 +1,6 @@
 //! What the coordinator wants done with images of DMTCP's processes.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 use super::Node;
 use crate::daemon::control::User;
-use crate::daemon::copies;
+use crate::daemon::copies::{self, Wanted};
 use crate::daemon::dmtcp::{self, PutOut};
 use crate::daemon::event::Event;
 use crate::daemon::folders::is_job_id;
@@ -44,10 +45,16 @@ impl Node {
         match order {
             DmtcpOrder::TakeIn { files, .. } => {
                 tokio::spawn(async move {
-                    busy.take(&folder, checkpoint);
-                    let place = folder.clone();
-                    let taken = spawn_blocking(move || dmtcp::take_in(&place, checkpoint, &files));
-                    let taken = taken.await.unwrap_or_else(|error| Err(error.to_string()));
+                    busy.take(&folder, checkpoint).await;
+                    let (job, instance) = (image.job.clone(), image.instance);
+                    let take_in = move || {
+                        // Whoever was removing something there may have removed the folder.
+                        let made = folders.make_instance(&job, instance);
+                        let place = made.map_err(|error| error.to_string())?;
+                        dmtcp::take_in(&place, checkpoint, &files)
+                    };
+                    let taken = spawn_blocking(take_in).await;
+                    let taken = taken.unwrap_or_else(|error| Err(error.to_string()));
                     busy.settle(&folder, checkpoint);
                     events.tell(Event::Dmtcp(image, taken));
                 });
@@ -63,9 +70,16 @@ impl Node {
                         if !copies::is_here(&folder, checkpoint).await {
                             let others: Vec<NodeName> =
                                 holders.into_iter().filter(|node| *node != own).collect();
-                            let (job, instance) = (&image.job, image.instance);
-                            copies::fetch(&peers, &others, job, instance, &folder, checkpoint)
-                                .await?;
+                            let wanted = Wanted {
+                                job: &image.job,
+                                instance: image.instance,
+                                checkpoint,
+                                folder: &folder,
+                                without: &BTreeSet::new(),
+                            };
+                            copies::fetch(&peers, &others, wanted)
+                                .await
+                                .map_err(|lacking| lacking.reason)?;
                         }
                         let out =
                             spawn_blocking(move || dmtcp::put_out(&folder, checkpoint, users));

@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn words_come_back() {
         assert_eq!(from_words(&to_words(&[1, 2, 0xffff_fff0])), [1, 2, 0xffff_fff0]);
-        assert_eq!(from_words(&[1; WORD - 1]), []);
+        assert!(from_words(&[1; WORD - 1]).is_empty());
     }
 
     #[test]

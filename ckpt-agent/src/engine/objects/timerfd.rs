@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
+use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
 use super::probe::FdInfo;
 use super::{DumpContext, Probe, RestoreContext, Room, Saved};
@@ -88,8 +89,7 @@ impl Room for Timer {
         // A periodic timer that has expired is not running until it is read or asked
         // (fs/timerfd.c, do_timerfd_gettime): so ask first, then read the count.
         let (remaining_ns, interval_ns) = get(probe.copy.as_fd())?;
-        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME)
-            .map_err(|errno| EngineError::system("clock_gettime", "CLOCK_REALTIME", errno))?;
+        let now_ns = clocks::now(nix::time::ClockId::CLOCK_REALTIME)?;
         let info = FdInfo::of_own(probe.copy.as_fd())?;
         let clock = info.number("clockid", 10)? as i32;
         let flags = info.number("settime flags", 8)? as i32;
@@ -102,7 +102,6 @@ impl Room for Timer {
             deadline_ns: None,
         };
         if timer.on_wall_clock() && remaining_ns > 0 {
-            let now_ns = i64::from(now.tv_sec()) * 1_000_000_000 + i64::from(now.tv_nsec());
             let remaining = i64::try_from(remaining_ns).unwrap_or(i64::MAX);
             timer.deadline_ns = Some(now_ns.saturating_add(remaining));
         }

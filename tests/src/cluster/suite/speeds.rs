@@ -113,66 +113,6 @@ fn weights(stage: &Stage) -> Result<(), Failure> {
             ranks(status, node).into_iter().map(|(work, _)| work).collect()
         };
         let (light, heavy) = (figures("node1")?, figures("node2")?);
-        let [middle, heaviest] = heavy[..] else { return None };
-        light.iter().chain([&middle]).all(|other| *other < heaviest).then_some(())
-    })?;
-    let shown = ckptd.coordinator_node().must_run(&["ckptd", "nodes"])?;
-    check(shown.contains("0.20") && shown.contains("measured"), || shown.clone())?;
-    // A node that does not show its quotas.
-    ckptd.node(3).must_run(&["mount", "-t", "tmpfs", "none", "/sys/fs/cgroup"])?;
-    let token = ckptd.new_token(&["--uses", "1"])?;
-    let agent = ckptd.join(3, &token, "node3")?;
-    let found = until("node3 is there", LIMIT, || Ok(node(&ckptd, "node3").ok()));
-    let found = found.map_err(|failure| agent.explain(&failure))?;
-    // On a machine that is busy, less than its quota.
-    check((0.02..0.6).contains(&capacity(&found)), || found.to_string())
-}
-
-fn speeds_slower(stage: &Stage) -> Result<(), Failure> {
-    let spec = Spec { cores: Some(1.0), ..Spec::new(3) };
-    let ckptd = stage.cluster_of(Setup { spec, ..Setup::new(3) })?;
-    let mut job = start(&ckptd, &["--interval", "1"])?;
-    job.wait_for_checkpoint(2, LIMIT)?;
-    moves(&job, "speed", 0)?;
-    ckptd.node(2).set_cores(0.4)?;
-    job.wait_for_rollback(1, LIMIT)?;
-    let status = job.status()?;
-    let spread = status.spread_of("nqueens");
-    check(spread.get("node2") == Some(&1), || format!("{spread:?}\n{}", status.text()))?;
-    check(job.errors().contains("node2 is 0.40 times as fast as it was"), || job.errors())?;
-    let newest = status.newest_checkpoint().unwrap_or(0);
-    job.wait_for_checkpoint(newest + 2, LIMIT)?;
-    // Nor does it go to and fro.
-    moves(&job, "speed", 1)?;
-    finish(&ckptd, &mut job)?;
-    in_order(&job)?;
-    check(job.output().contains(ANSWER), || job.output())
-}
-
-/// The ranks of a logical node by their numbers, as they were started: what each has to do, and where it is.
-fn ranks(status: &Status, logical_node: &str) -> Vec<(Option<f64>, String)> {
-    let places = status.places().into_iter();
-    let mut ranks: Vec<_> =
-        places.filter(|at| at.logical_node == logical_node && at.process == "nqueens").collect();
-    ranks.sort_by_key(|place| place.pid);
-    ranks.into_iter().map(|place| (place.work, place.node)).collect()
-}
-
-fn weights(stage: &Stage) -> Result<(), Failure> {
-    // As much of a core each: two light ranks and the middle one have as much to do as the heavy one.
-    let spec = Spec { cores: Some(0.5), ..Spec::new(3) };
-    let ckptd = stage.cluster_of(Setup { spec, ..Setup::new(3) })?;
-    let mpi = ["mpirun.openmpi", "-np", "4", "--mca", "mpi_yield_when_idle", "1"];
-    let program = ["nqueens", "13", "--weights", "1,1,2,4", "--until", END];
-    let command = [&mpi[..], &program].concat();
-    let mut job = ckptd.run(1, "queens", &["--interval", "1"], &command)?;
-    job.wait_for_output("rank 1 of 4 on node1", LIMIT)?;
-    job.wait_for_output("rank 3 of 4 on node2", LIMIT)?;
-    job.wait_for("the heavy rank is found", JOB_LIMIT, |status| {
-        let figures = |node: &str| -> Option<Vec<f64>> {
-            ranks(status, node).into_iter().map(|(work, _)| work).collect()
-        };
-        let (light, heavy) = (figures("node1")?, figures("node2")?);
         let others = light.iter().chain(&heavy[..1]).copied().fold(0.0, f64::max);
         (light.len() == 2 && heavy.len() == 2 && heavy[1] > others).then_some(())
     })?;
