@@ -113,8 +113,8 @@ fn weights(stage: &Stage) -> Result<(), Failure> {
             ranks(status, node).into_iter().map(|(work, _)| work).collect()
         };
         let (light, heavy) = (figures("node1")?, figures("node2")?);
-        let others = light.iter().chain(&heavy[..1]).copied().fold(0.0, f64::max);
-        (light.len() == 2 && heavy.len() == 2 && heavy[1] > others).then_some(())
+        let ([first, second], [middle, heaviest]) = (&light[..], &heavy[..]) else { return None };
+        [first, second, middle].into_iter().all(|other| other < heaviest).then_some(())
     })?;
     let shown = ckptd.coordinator_node().must_run(&["ckptd", "status", "queens"])?;
     check(shown.contains("learned over"), || shown.clone())?;
