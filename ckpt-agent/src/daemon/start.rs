@@ -176,8 +176,13 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     let tree = Tree::new(name.clone(), door.clone(), peers.clone(), events.clone());
     let (give_up, given_up) = watch::channel(0);
     let gauge = machine::Gauge::start(nominal).map_err(DaemonError::system("start a thread"))?;
+    let battery = machine::Battery::of_machine();
+    if options.leave_below.is_some() && battery.charge().is_none() {
+        tracing::warn!("no battery can be read here: --leave-below has no effect");
+    }
     let parts = Parts {
         name: name.clone(),
+        battery: (battery, machine::BatteryGuard::new(options.leave_below)),
         folders: folders.clone(),
         profile,
         gauge,

@@ -308,6 +308,11 @@ pub enum Cause {
         /// What is expected of it.
         expected: Expected,
     },
+    /// A node has another address: connections of jobs that went by the one before are made again.
+    Address {
+        /// Which.
+        node: NodeName,
+    },
     /// An instance, or a relay of it, ended in a way that the job cannot survive.
     Broken {
         /// Where.
@@ -335,6 +340,7 @@ impl Cause {
             Cause::Leave { .. } => "leave",
             Cause::Join { .. } => "join",
             Cause::Speed { .. } => "speed",
+            Cause::Address { .. } => "address",
             Cause::Broken { .. } => "broken",
             Cause::Again { .. } => "again",
             Cause::Recovered => "recovered",
@@ -349,6 +355,7 @@ impl Cause {
             | Cause::Leave { node, .. }
             | Cause::Join { node, .. }
             | Cause::Speed { node, .. }
+            | Cause::Address { node }
             | Cause::Broken { node, .. } => Some(node),
             _ => None,
         }
@@ -357,7 +364,10 @@ impl Cause {
     /// Whether the job stood still for it behind a checkpoint: nothing that it has done is lost.
     #[must_use]
     pub fn is_move(&self) -> bool {
-        matches!(self, Cause::Leave { .. } | Cause::Join { .. } | Cause::Speed { .. })
+        matches!(
+            self,
+            Cause::Leave { .. } | Cause::Join { .. } | Cause::Speed { .. } | Cause::Address { .. }
+        )
     }
 
     /// All nodes that it is about.
@@ -526,6 +536,6 @@ impl RollbackRecord {
     /// Whether nothing was lost by it.
     #[must_use]
     pub fn is_move(&self) -> bool {
-        matches!(self.reason.as_str(), "leave" | "join" | "speed")
+        matches!(self.reason.as_str(), "leave" | "join" | "speed" | "address")
     }
 }

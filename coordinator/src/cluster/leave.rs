@@ -319,7 +319,8 @@ impl Job {
         let mut leavers =
             self.nodes().into_iter().filter(|node| is_leaving(members, node)).collect::<Vec<_>>();
         if leavers.is_empty() {
-            return self.joins.clone();
+            let address = self.readdressed.clone().map(|node| Cause::Address { node });
+            return address.or_else(|| self.joins.clone());
         }
         let node = leavers.remove(0);
         Some(Cause::Leave { node, with: leavers })

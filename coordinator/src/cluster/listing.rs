@@ -84,6 +84,7 @@ impl ClusterMachine {
                     "speed_from": member.speed_from(),
                     "load": member.vitals.load,
                     "battery": member.vitals.battery,
+                    "charging": member.vitals.charging,
                     "memory": member.profile.memory,
                     "available_memory": member.vitals.available_memory,
                     "kernel": member.profile.kernel,
@@ -242,7 +243,7 @@ impl Job {
         match self.ledger.rollbacks.last() {
             Some(last) => match (last.reason.as_str(), &last.node) {
                 ("lost", Some(node)) => format!("{node} is gone"),
-                ("leave" | "join" | "speed", Some(_)) => moved_for(last),
+                ("leave" | "join" | "speed" | "address", Some(_)) => moved_for(last),
                 (reason, _) => reason.to_owned(),
             },
             None => self.ledger.cause.word().to_owned(),

@@ -88,12 +88,20 @@ impl ClusterMachine {
         if let Some(same) = leaver {
             self.leaver_is_back(now, node, same);
         }
+        let after = self.shared.members.peer(node);
+        let has_moved = match (&before, &after) {
+            (Some(before), Some(after)) => before.address.ip() != after.address.ip(),
+            _ => false,
+        };
         self.introduce(node, before);
         self.shared.renew_tree(now, node);
         let ids: Vec<String> = self.jobs.keys().cloned().collect();
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.node_back(now, &mut self.shared, node, &instances);
+                if has_moved {
+                    job.address_changed(now, &mut self.shared, node);
+                }
             }
         }
         self.mark_holdings(node);

@@ -2,6 +2,7 @@
 
 mod achieved;
 mod allowance;
+mod battery;
 mod clock;
 mod gauge;
 mod speed;
@@ -17,6 +18,7 @@ use crate::engine::dump::page_size;
 use crate::engine::proc::read_maps;
 use crate::engine::trace::ProcessMemory;
 
+pub use battery::{Battery, BatteryGuard};
 pub use gauge::{Gauge, Nominal};
 pub use vitals::vitals;
 
@@ -81,6 +83,18 @@ pub fn addresses(own: IpAddr) -> Vec<IpAddr> {
     found
 }
 
+/// Whether an address is this machine's no more. Asked by binding a socket to it, which needs no list of interfaces: apps
+/// on phones may not have one.
+#[must_use]
+pub fn lacks(ip: IpAddr) -> bool {
+    // Of the same kind of address on each link.
+    if matches!(ip, IpAddr::V6(ip) if (ip.segments()[0] & 0xffc0) == 0xfe80) {
+        return false;
+    }
+    std::net::UdpSocket::bind((ip, 0))
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::AddrNotAvailable)
+}
+
 /// The vdso's hash, as a graph records it: the whole mapping's.
 fn vdso() -> Option<String> {
     let own = std::process::id() as i32;
@@ -113,6 +127,14 @@ mod tests {
         assert_eq!(features("x: y\nflags\t\t: sse2 avx sse2\nflags : z\n"), ["avx", "sse2"]);
         assert_eq!(features("Features\t: fp asimd\n"), ["asimd", "fp"]);
         assert!(features("").is_empty());
+    }
+
+    #[test]
+    fn own_addresses_and_others() {
+        assert!(!lacks("127.0.0.1".parse().unwrap()));
+        // For documentation (RFC 5737): no machine has it.
+        assert!(lacks("192.0.2.77".parse().unwrap()));
+        assert!(!lacks("fe80::1".parse().unwrap()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub(super) mod instances;
 pub(super) mod ledger;
 pub(super) mod naming;
 pub(super) mod partners;
+mod readdress;
 mod replay;
 pub(super) mod resting;
 pub(super) mod running;
@@ -61,6 +62,8 @@ pub(super) struct Job {
     pub(super) paces: Paces,
     /// When it may be parked once more, after an attempt that may have failed.
     pub(super) park_again: Option<u64>,
+    /// The node whose address has changed, while the job is to stand still for it.
+    pub(super) readdressed: Option<NodeName>,
     /// Why it could not be made without nodes that are about to go.
     pub(super) stuck: Option<String>,
     /// Callers who wait for something.
@@ -81,6 +84,7 @@ impl Job {
             verdict: None,
             paces: Paces::default(),
             park_again: None,
+            readdressed: None,
             stuck: None,
             tickets: BTreeMap::new(),
             next_ticket: 1,

@@ -156,7 +156,13 @@ impl Job {
                     }
                 }
                 Action::Reply { ticket, reply } => self.reply(shared, ticket, reply),
-                Action::Notify(notice) => self.notified(now, shared, notice),
+                Action::Notify(notice) => {
+                    self.notified(now, shared, notice);
+                    if !matches!(self.state, State::Running(_)) {
+                        // It was rolled back: what is left was for the epoch before.
+                        return;
+                    }
+                }
                 Action::Parked { .. } => {
                     let known = self.ledger.parked.clone();
                     let cause = self.moves_for(&shared.members).or(known);
@@ -387,7 +393,7 @@ impl Job {
         self.answer_ticket(shared, ticket, answer);
     }
 
-    fn notified(&mut self, _now: Now, shared: &mut Shared, notice: Notice) {
+    fn notified(&mut self, now: Now, shared: &mut Shared, notice: Notice) {
         match notice {
             Notice::Committed { record, .. } => {
                 // What is behind a checkpoint from which the job goes on at once would be cut off again.
@@ -405,6 +411,7 @@ impl Job {
                 self.tell_user(shared, &line);
                 // What was kept back while it was to be moved.
                 self.pass_input(shared);
+                self.address_comes_first(now, shared);
             }
             Notice::Warning(text) => self.tell_user(shared, &format!("warning: {text}")),
             Notice::Ending { signal } => self.mark(shared, &format!("sent signal {signal}")),

@@ -143,6 +143,7 @@ impl Job {
             },
         );
         self.live = Live::default();
+        self.readdressed = None;
         shared.occupied.remove(&self.ledger.id);
         let what = if moves { "moved: try again" } else { "rolled back" };
         self.fail_tickets(shared, &format!("finish what was asked for: the job is being {what}"));
@@ -452,7 +453,9 @@ impl Job {
         };
         let why = match (record.reason.as_str(), &record.node, cause) {
             ("lost", Some(node), _) => format!(": {node} is gone"),
-            ("leave" | "join" | "speed", Some(_), _) => format!(": {}", moved_for(record)),
+            ("leave" | "join" | "speed" | "address", Some(_), _) => {
+                format!(": {}", moved_for(record))
+            }
             (_, _, Cause::Broken { node, reason }) => format!(": {node}: {reason}"),
             _ => String::new(),
         };
@@ -473,6 +476,9 @@ pub(in crate::cluster) fn moved_for(record: &RollbackRecord) -> String {
     };
     let names = nodes.join(", ");
     let one = nodes.len() == 1;
+    if record.reason == "address" {
+        return format!("{names} has another address");
+    }
     let Some(expected) = &record.expected else {
         return format!("{names} {}", if one { "leaves" } else { "leave" });
     };

@@ -9,6 +9,7 @@ mod leaving;
 mod members;
 mod moving;
 mod open_mpi;
+mod phones;
 mod recovery;
 mod rows;
 mod runtimes;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<Case> {
         leaving::CASES,
         moving::CASES,
         speeds::CASES,
+        phones::CASES,
         rows::CASES,
         late::CASES,
         members::CASES,
@@ -61,7 +63,7 @@ pub fn open() -> Vec<Case> {
 
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
 pub fn light(name: &str) -> bool {
-    rows::CASES.iter().chain(tree::CASES).any(|case| case.name == name)
+    rows::CASES.iter().chain(tree::CASES).chain(phones::CASES).any(|case| case.name == name)
 }
 
 impl Case {
