@@ -12,7 +12,7 @@
 #     --program FILE   the executable [default: target/android/ABI/ckptd, which android/build.sh makes]
 #
 # An agent that runs there already is told to end first: it announces its departure, and its jobs move away.
-# The agent ends with a reboot of the phone: call this again, with no token needed but any word, since the phone is known.
+# The agent ends with a reboot of the phone: call this again, with the same token, which may be used up by then.
 #
 # Exit status: 0 when the agent is a member of the cluster; 1 with one line on what failed.
 
