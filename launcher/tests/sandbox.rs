@@ -172,7 +172,8 @@ fn an_agent_is_a_member_from_within() {
                 );
                 let nodes: Value = serde_json::from_str(&ask(&["nodes", "--json"]).1).unwrap();
                 let found = nodes.as_array().unwrap().iter().find(|node| node["name"] == *name);
-                found.is_some_and(|node| node["state"] == "alive")
+                // No job is placed where none can run.
+                found.is_some_and(|node| node["state"] == "alive" && node["slots"] == 0)
             });
         }
     }

@@ -73,13 +73,14 @@ fn every_history_ends_well() {
         outcomes.iter().filter_map(|(_, run)| run.as_ref()).map(|run| u64::from(field(run))).sum()
     };
     eprintln!(
-        "{seeds} histories: {} commits, {} rollbacks, {} moves for leavers and {} for newcomers, \
-         {} farewells, {} restarts, {} recoveries, {} machines of a coordinator lost, {} lacking \
+        "{seeds} histories: {} commits, {} rollbacks, {} moves for leavers, {} for newcomers and {} \
+         for addresses, {} farewells, {} restarts, {} recoveries, {} machines of a coordinator lost, {} lacking \
          output, {} given up, {} came to rest, {} steps by the tree, {} of them failed",
         sum(|run| run.commits),
         sum(|run| run.rollbacks),
         sum(|run| run.leaves),
         sum(|run| run.joins),
+        sum(|run| run.addresses),
         sum(|run| run.farewells),
         sum(|run| run.restarts),
         sum(|run| run.recoveries),

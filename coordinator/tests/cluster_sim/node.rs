@@ -113,6 +113,8 @@ impl Copy {
 pub struct Node {
     pub name: NodeName,
     pub index: u8,
+    /// The network that it is in: part of its address.
+    pub network: u8,
     /// The machine has power.
     pub up: bool,
     /// The agent runs.
@@ -174,6 +176,7 @@ impl Node {
             given_up: BTreeMap::new(),
             name,
             index,
+            network: 0,
             up: true,
             agent: true,
             connection: None,
@@ -199,8 +202,8 @@ impl Node {
 
     pub fn profile(&self) -> NodeProfile {
         NodeProfile {
-            address: format!("10.0.0.{}:7000", self.index).parse().unwrap(),
-            wire: format!("10.0.0.{}:7001", self.index).parse().unwrap(),
+            address: format!("10.0.{}.{}:7000", self.network, self.index).parse().unwrap(),
+            wire: format!("10.0.{}.{}:7001", self.network, self.index).parse().unwrap(),
             addresses: Vec::new(),
             slots: 2,
             cores: 2,

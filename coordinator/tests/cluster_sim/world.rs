@@ -107,6 +107,8 @@ pub struct Outcome {
     pub farewells: u32,
     pub leaves: u32,
     pub joins: u32,
+    /// Times that it stood still for another address of a machine.
+    pub addresses: u32,
     /// Whether it came to where it could only wait.
     pub rests: u32,
     pub ended_at_ms: u64,
@@ -445,6 +447,10 @@ impl World {
         if self.machine.is_none() || self.cut[node] {
             self.later(50, 300, Happening::Reconnect { node });
             return;
+        }
+        if !self.calm && self.random.chance(200) {
+            // It comes from another access point.
+            self.nodes[node].network ^= 1;
         }
         self.nodes[node].connection = Some(self.next_connection);
         self.next_connection += 1;
@@ -1281,6 +1287,7 @@ impl World {
                     Cause::Run | Cause::Restart => {}
                     Cause::Leave { .. } => self.outcome.leaves += 1,
                     Cause::Join { .. } => self.outcome.joins += 1,
+                    Cause::Address { .. } => self.outcome.addresses += 1,
                     _ => self.outcome.rollbacks += 1,
                 }
                 if let (true, Some(number)) = (cause.is_move(), checkpoint) {

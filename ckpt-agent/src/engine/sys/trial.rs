@@ -4,6 +4,16 @@
 
 use std::sync::OnceLock;
 
+// rseq(2), which the libc crate does not have for all targets (arch/*/entry/syscalls of the kernel).
+#[cfg(target_arch = "x86_64")]
+const RSEQ: libc::c_long = 334;
+#[cfg(target_arch = "x86")]
+const RSEQ: libc::c_long = 386;
+#[cfg(target_arch = "arm")]
+const RSEQ: libc::c_long = 398;
+#[cfg(target_arch = "aarch64")]
+const RSEQ: libc::c_long = 293;
+
 /// Calls that Android's sandbox forbids in some version, each made so that it changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
@@ -81,7 +91,7 @@ impl Call {
             // Flags that nobody knows: EINVAL
             Self::Userfaultfd => (libc::SYS_userfaultfd, [-1, 0, 0, 0, 0]),
             // A length of 0: EINVAL
-            Self::Rseq => (libc::SYS_rseq, [0, 0, 0, 0, 0]),
+            Self::Rseq => (RSEQ, [0, 0, 0, 0, 0]),
             // A length of 0: EINVAL
             Self::SetRobustList => (libc::SYS_set_robust_list, [0, 0, 0, 0, 0]),
         }
