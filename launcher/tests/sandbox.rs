@@ -55,7 +55,7 @@ fn stage() -> Option<(tempfile::TempDir, PathBuf)> {
 
 fn sandboxed(sandbox: &Path, android: u32, program: &Program, home: &Path) -> Command {
     let mut command = Command::new(sandbox);
-    command.arg(android.to_string()).args([program.libc.as_ref(), program.path.as_os_str()]);
+    command.arg(android.to_string()).arg(program.libc).arg(&program.path);
     command.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").current_dir(home);
     command.stdin(Stdio::null());
     command

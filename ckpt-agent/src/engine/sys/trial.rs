@@ -111,17 +111,19 @@ impl Call {
 
     fn attempt(self) -> Trial {
         let (number, [a, b, c, d, e]) = self.harmless();
-        let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let none: libc::c_long = 0;
+        let no_core = [0u64; 2];
         // SAFETY: with no flags it is a fork whose child's end is told by no signal, so that nobody who waits for children
         // of his own sees it. The child makes plain system calls only, which take no lock that another thread may have held,
         // and ends; all arguments but `no_core`, which lives on its copy of this stack, are numbers.
         let child = unsafe {
-            let child = libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0);
+            let child = libc::syscall(libc::SYS_clone, none, none, none, none, none);
             if child == 0 {
-                libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_CORE, &raw const no_core, 0);
+                let core = libc::RLIMIT_CORE as libc::c_long;
+                libc::syscall(libc::SYS_prlimit64, none, core, &raw const no_core, none);
                 let answer = libc::syscall(number, a, b, c, d, e);
                 let absent = answer == -1 && is_absence(nix::errno::Errno::last_raw());
-                libc::syscall(libc::SYS_exit_group, i32::from(absent));
+                libc::syscall(libc::SYS_exit_group, libc::c_long::from(absent));
             }
             child
         };
