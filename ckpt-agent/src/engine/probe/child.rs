@@ -22,7 +22,7 @@ pub(super) fn in_child<T: Serialize + DeserializeOwned>(
     work: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, String> {
     let (reader, writer) = pipe().map_err(|errno| format!("no pipe: {errno}"))?;
-    // SAFETY: callers have one thread (doctor), so no lock can be held by a thread that the child lacks;
+    // SAFETY: callers have one thread (doctor, an agent that begins), so no lock can be held by a thread that the child lacks;
     // the child leaves by _exit only.
     match unsafe { fork() }.map_err(|errno| format!("no process: {errno}"))? {
         ForkResult::Child => {
