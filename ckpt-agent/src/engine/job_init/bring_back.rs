@@ -9,7 +9,7 @@ use protocol::launch::{RestoreSpec, WindowSize};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{OuterEnd, Pid};
-use super::super::late::{Installed, NamedSocket};
+use super::super::late::{Connecting, Installed, NamedSocket};
 use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, Standing, restore};
 use super::super::split::PartOrder;
@@ -34,6 +34,8 @@ pub struct Begun {
     pub moved: Vec<MovedListener>,
     /// What single sockets are called.
     pub names: Vec<NamedSocket>,
+    /// Connections that were being made.
+    pub connecting: Vec<Connecting>,
     /// Where its processes' stacks begin.
     pub stacks: HashSet<u64>,
     /// Its calls for late connections wait for answers.
@@ -99,6 +101,7 @@ pub fn bring_back(
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),
         names: std::mem::take(&mut context.names),
+        connecting: std::mem::take(&mut context.connecting),
         stacks: image.processes.values().map(|process| process.memory_map[START_STACK]).collect(),
         watched: context.watched.take(),
         standing: Some(standing),

@@ -17,7 +17,7 @@ use super::super::freeze::{
     FrozenJob, StoppedProcess, freeze, keep_ends, settle_lingering, take_ends,
 };
 use super::super::graph::{OuterEnd, Pid};
-use super::super::late::Late;
+use super::super::late::{self, Connecting, Late};
 use super::super::restore::Standing;
 use super::super::sys::reap::{Reaped, exit_kind, reap_any};
 use super::bring_back::Begun;
@@ -61,6 +61,8 @@ pub struct Keeper {
     kept: Vec<(OuterEnd, OwnedFd)>,
     /// Answers calls for connections that are made after a move.
     late: Option<Late>,
+    /// Connections that are to be asked for before it runs.
+    connecting: Vec<Connecting>,
     agent: Option<Channel>,
     door: UnixListener,
     lease: Lease,
@@ -105,6 +107,7 @@ impl Keeper {
             empty: false,
             kept: streams.chain(begun.outer).collect(),
             late,
+            connecting: begun.connecting,
             agent: Some(agent),
             door,
             lease,
@@ -123,6 +126,9 @@ impl Keeper {
     /// # Errors
     /// Failed system calls.
     pub fn serve(mut self) -> Result<()> {
+        if self.hold.is_none() {
+            self.ask();
+        }
         let served = self.run();
         // Before anything is let go by being dropped. The kernel kills the rest when this process ends.
         kill_all();
@@ -311,9 +317,26 @@ impl Keeper {
     fn go(&mut self) -> Result<()> {
         self.touched = false;
         match self.hold.take() {
-            Some(Hold::Fresh(standing)) => standing.go(),
+            Some(Hold::Fresh(standing)) => {
+                self.ask();
+                standing.go()
+            }
             // Dropping lets them go.
             Some(Hold::Frozen { .. }) | None => Ok(()),
+        }
+    }
+
+    /// Connections that were being made at the checkpoint.
+    fn ask(&mut self) {
+        let sockets = std::mem::take(&mut self.connecting);
+        let failed = match &self.late {
+            Some(late) => late.ask(sockets),
+            None => late::ask_all(sockets),
+        };
+        if failed > 0 {
+            self.warn(format!(
+                "connections that were being made at the checkpoint and that this machine's network can't ask for: {failed}"
+            ));
         }
     }
 

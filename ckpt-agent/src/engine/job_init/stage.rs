@@ -253,6 +253,7 @@ fn begin(
                 outer: Vec::new(),
                 moved: Vec::new(),
                 names: Vec::new(),
+                connecting: Vec::new(),
                 stacks: HashSet::new(),
                 watched,
                 standing: None,

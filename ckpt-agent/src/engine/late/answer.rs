@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use protocol::cluster::addresses::PortRange;
 use protocol::cluster::agent::MovedListener;
 
 use super::super::proc::read_text;
@@ -176,7 +175,7 @@ impl Answerer {
         // Any port of the logical node's may be somebody else's on this machine, or become so: it is only a name.
         let ip = here.unwrap_or(asked.ip());
         let at = |port| sockaddr::rewrite(&raw, SocketAddr::new(ip, port));
-        let bound = self.bind_in(fd, away.source, at);
+        let bound = self.pass.bind_in(fd, away.source, &mut self.next_port, at);
         if bound.is_ok() && (port != 0 || here.is_some()) {
             let got = self.pass.local(fd).map_or(0, |local| local.port());
             let local = SocketAddr::new(asked.ip(), if port == 0 { got } else { port });
@@ -213,25 +212,6 @@ impl Answerer {
     fn has_moved(&self, tid: i32) -> bool {
         let text = read_text(&format!("/proc/{tid}/stat")).ok().flatten();
         text.as_deref().and_then(start_of_stack).is_some_and(|stack| self.stacks.contains(&stack))
-    }
-
-    /// Binds to a port that tells whose connections come from there; where none is left, to any.
-    fn bind_in(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        source: PortRange,
-        at: impl Fn(u16) -> Option<Vec<u8>>,
-    ) -> Result<(), Errno> {
-        for _ in 0..source.count {
-            let port = source.first + self.next_port % source.count;
-            self.next_port = self.next_port.wrapping_add(1);
-            let address = at(port).ok_or(Errno::EADDRNOTAVAIL)?;
-            match self.pass.bind(fd, &address) {
-                Err(Errno::EADDRINUSE) => {}
-                other => return other,
-            }
-        }
-        self.pass.bind(fd, &at(0).ok_or(Errno::EADDRNOTAVAIL)?)
     }
 
     // --- connect ---
@@ -289,8 +269,9 @@ impl Answerer {
             false => Ipv4Addr::UNSPECIFIED.into(),
         };
         // Where it fails it connects from where it can.
-        let _ = self
-            .bind_in(fd, source, |port| sockaddr::encode(target.v6, SocketAddr::new(any, port)));
+        let _ = self.pass.bind_in(fd, source, &mut self.next_port, |port| {
+            sockaddr::encode(target.v6, SocketAddr::new(any, port))
+        });
     }
 
     // --- listen ---

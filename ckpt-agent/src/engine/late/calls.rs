@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use protocol::cluster::addresses::PortRange;
 
 use super::filter::Pass;
 use super::sockaddr;
@@ -17,6 +18,27 @@ impl Pass {
     /// bind(2).
     pub fn bind(self, fd: BorrowedFd<'_>, address: &[u8]) -> Result<(), Errno> {
         self.with_address(libc::SYS_bind, fd, address)
+    }
+
+    /// Binds to a port that tells whose connections come from there; where none is left, to any. `next`: where the
+    /// search begins.
+    pub fn bind_in(
+        self,
+        fd: BorrowedFd<'_>,
+        source: PortRange,
+        next: &mut u16,
+        at: impl Fn(u16) -> Option<Vec<u8>>,
+    ) -> Result<(), Errno> {
+        for _ in 0..source.count {
+            let port = source.first + *next % source.count;
+            *next = next.wrapping_add(1);
+            let address = at(port).ok_or(Errno::EADDRNOTAVAIL)?;
+            match self.bind(fd, &address) {
+                Err(Errno::EADDRINUSE) => {}
+                other => return other,
+            }
+        }
+        self.bind(fd, &at(0).ok_or(Errno::EADDRNOTAVAIL)?)
     }
 
     /// connect(2).

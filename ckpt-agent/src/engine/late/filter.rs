@@ -22,6 +22,11 @@ const WORD: u32 = 5;
 pub struct Pass(u64);
 
 impl Pass {
+    /// For a process without the filter: no call reads it.
+    pub(super) fn unneeded() -> Self {
+        Self(0)
+    }
+
     /// The word, as the sixth argument.
     pub fn word(self) -> libc::c_long {
         self.0 as libc::c_long

@@ -12,6 +12,7 @@
 //! * `book`: which address is where; pure;
 //! * `names`: what single sockets are called;
 //! * `answer`: what is done about each call;
+//! * `connecting`: connections that were being made at the checkpoint;
 //! * `serve`: the thread.
 //!
 //! The acceptor of a connection from a process that has moved sees the machine's address. Whose it is, it knows from the
@@ -25,6 +26,7 @@
 mod answer;
 mod book;
 mod calls;
+mod connecting;
 mod filter;
 mod names;
 mod notify;
@@ -33,6 +35,7 @@ mod sockaddr;
 
 pub use answer::{cookie_of, is_v6_only};
 pub use book::Book;
+pub use connecting::{Connecting, ask_all};
 pub use filter::{Installed, filters_of, install_or_say};
 pub use names::{Name, NamedSocket, Names};
 pub use serve::{Late, Restored};

@@ -16,6 +16,8 @@ use super::super::error::{EngineError, Result};
 use super::Installed;
 use super::answer::{Answerer, Later, Verdict};
 use super::book::Book;
+use super::connecting::Connecting;
+use super::filter::Pass;
 use super::names::{Name, NamedSocket, Names};
 use super::notify::{Listener, Notification};
 
@@ -105,6 +107,7 @@ pub struct Restored {
 #[derive(Debug)]
 pub struct Late {
     shared: Arc<Shared>,
+    pass: Pass,
     logical: String,
     machine: NodeName,
 }
@@ -146,7 +149,7 @@ impl Late {
             .map_err(|error| {
                 EngineError::system("start", "the thread for late connections", error)
             })?;
-        Ok(Self { shared, logical: logical.to_owned(), machine: machine.clone() })
+        Ok(Self { shared, pass, logical: logical.to_owned(), machine: machine.clone() })
     }
 
     /// Something has moved.
@@ -158,6 +161,20 @@ impl Late {
         state.book = Arc::new(book);
         drop(state);
         let _ = self.shared.wake.write(1);
+    }
+
+    /// Connections that were being made at the checkpoint are asked for again. How many can't be.
+    pub fn ask(&self, sockets: Vec<Connecting>) -> usize {
+        let book = self.shared.state().book.clone();
+        let (mut next_port, mut failed) = (0, 0);
+        for socket in sockets {
+            match socket.ask(self.pass, &book, &mut next_port) {
+                Ok(Some(named)) => self.shared.rename(named.cookie, |name| *name = named.name),
+                Ok(None) => {}
+                Err(_) => failed += 1,
+            }
+        }
+        failed
     }
 
     /// Readable when there is a new listener.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Instant;
 
 use protocol::cluster::agent::MovedListener;
 
@@ -12,7 +13,7 @@ use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind,
 };
 use super::super::job_init::UserOrder;
-use super::super::late::{Installed, NamedSocket, Names};
+use super::super::late::{Connecting, Installed, NamedSocket, Names};
 use super::super::split::{Part, Realisation};
 use super::super::sys::tty;
 use super::tcp::Widened;
@@ -99,6 +100,8 @@ pub struct DumpContext {
     pub names: Names,
     /// Receive buffers that are larger than they were until [`super::Room::late`].
     pub widened: Vec<Widened>,
+    /// When the first socket was met that is being connected.
+    pub connecting_since: Option<Instant>,
     /// Lines for the user about things that are restored differently.
     pub warnings: Vec<String>,
     /// Inodes that travel; an [`InodeId`] is an index here.
@@ -252,6 +255,8 @@ pub struct RestoreContext<'a> {
     pub moved: Vec<MovedListener>,
     /// What single TCP sockets are called.
     pub names: Vec<NamedSocket>,
+    /// Connections that were being made, for when all of the job is there.
+    pub connecting: Vec<Connecting>,
     /// Late connections are to be watched.
     pub watch: bool,
     /// They are.
@@ -278,6 +283,7 @@ impl<'a> RestoreContext<'a> {
             connections: BTreeMap::new(),
             moved: Vec::new(),
             names: Vec::new(),
+            connecting: Vec::new(),
             watch: false,
             watched: None,
             warnings: Vec::new(),

@@ -17,6 +17,11 @@ pub(super) const CASES: &[Case] = &[
         run: late,
     },
     Case {
+        name: "late-unanswered",
+        about: "connections that nobody has answered yet move with both of their ends, and are made",
+        run: unanswered,
+    },
+    Case {
         name: "late-openmpi",
         about: "ranks that have never spoken to each other do so after a split",
         run: open_mpi,
@@ -85,6 +90,23 @@ fn late(stage: &Stage) -> Result<(), Failure> {
     job.wait_for_rollback(1, LIMIT)?;
     let found = job.status()?.machines_of("node3", "late");
     super::check(found.len() == 2, || format!("its processes are on {found:?}"))?;
+    wait_for_another_checkpoint(&mut job)?;
+    ckptd.cluster().share_script("go", "")?;
+    job.must_end_with("all are right", JOB_LIMIT)
+}
+
+/// The listener that is asked is on the lost node, and so is another one's asker.
+fn unanswered(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let script = format!(
+        "pids=; run() {{ ckptd rsh \"$@\" & pids=\"$pids $!\"; }}; \
+         run node2 connecting serve 7601 {GO} node3; run node3 connecting serve 7602 {GO} node1; \
+         run node3 connecting ask 7601 {GO} node2; run node1 connecting ask 7602 {GO} node3; \
+         for pid in $pids; do wait $pid || exit 1; done; echo all are right"
+    );
+    let mut job = start(&ckptd, "connecting", &[], &["bash", "-c", &script])?;
+    ckptd.kill_node(3)?;
+    job.wait_for_rollback(1, LIMIT)?;
     wait_for_another_checkpoint(&mut job)?;
     ckptd.cluster().share_script("go", "")?;
     job.must_end_with("all are right", JOB_LIMIT)

@@ -2,6 +2,7 @@
 //! while both of its ends stand still, and a restore makes the connection anew between the same
 //! two addresses and sends the bytes through it again.
 //!
+//! * `connecting`: connections that nobody has answered yet;
 //! * `diag`: which end belongs to which, from addresses and the kernel's list of sockets;
 //! * `quiesce`: waits until every sent byte is in its receiver's queue, and reads the queues;
 //! * `pending`: reads connections that are not accepted yet;
@@ -12,6 +13,7 @@
 //! * `restore`: connections, listeners, connections not yet accepted, in the order that keeps
 //!   every address what it was.
 
+mod connecting;
 mod diag;
 mod make;
 mod outer;
@@ -77,6 +79,11 @@ pub enum TcpState {
     Listening {
         /// Its backlog.
         backlog: i32,
+    },
+    /// connect(2) was called, and nobody has answered.
+    Connecting {
+        /// Whom it asks.
+        peer: SocketAddr,
     },
     /// Connected, maybe half closed.
     Connected(Connection),
@@ -226,16 +233,11 @@ impl Room for TcpSocket {
             .filter(|address| address.port() != 0);
         let kind = Kind { family: if v6 { libc::AF_INET6 } else { libc::AF_INET }, tcp: true };
         let options = SocketOptions::read(&probe.copy, kind)?;
+        let asked = connecting::asked(probe, context)?;
         let info = tcp_info(probe)?;
-        let state = match i32::from(info[0]) {
-            diag::LISTEN => TcpState::Listening { backlog: backlog(&info) },
-            diag::SYN_SENT | diag::SYN_RECV => {
-                return Err(soon(
-                    probe,
-                    "a TCP connection that is being made",
-                    "it will be made or have failed soon: try again",
-                ));
-            }
+        let state = match (asked, i32::from(info[0])) {
+            (Some(peer), _) => TcpState::Connecting { peer },
+            (None, diag::LISTEN) => TcpState::Listening { backlog: backlog(&info) },
             _ => match socket.peer_addr() {
                 // Connected, for `finish` to complete; states may still change until then.
                 Ok(peer) => match peer.as_socket() {
@@ -259,6 +261,7 @@ impl Room for TcpSocket {
         };
         let peer = match &state {
             TcpState::Connected(connection) => Some(connection.peer),
+            TcpState::Connecting { peer } => Some(*peer),
             _ => None,
         };
         let name = cookie_of(probe.copy.as_fd())
@@ -271,6 +274,7 @@ impl Room for TcpSocket {
     }
 
     fn late(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        connecting::settle(all)?;
         outer::settle(all, context)
     }
 

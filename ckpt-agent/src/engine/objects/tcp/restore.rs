@@ -20,7 +20,7 @@ use super::super::socket_options::{
 };
 use super::make::{self, Address, End, Link, Purpose};
 use super::refill::{Refill, refill};
-use super::{PeerEnd, RestoreContext, Saved, TcpSocket, TcpState};
+use super::{PeerEnd, RestoreContext, Saved, TcpSocket, TcpState, connecting};
 
 /// Limit for sending all bytes in flight.
 const REFILL_LIMIT: Duration = Duration::from_secs(10);
@@ -54,6 +54,11 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
     })?;
     listeners_and_idle(all, &mut made, context)?;
     waiting(all, &by_id, &mut made, context)?;
+    for saved in all {
+        if let TcpState::Connecting { peer } = saved.object.state {
+            made.insert(saved.id, connecting::again(saved, peer, context)?);
+        }
+    }
     // The agents have filled what they hand over, and shut down its sending side.
     let own: Vec<&Saved<'_, TcpSocket>> =
         all.iter().filter(|saved| !handed_over.contains(&saved.id)).collect();

@@ -1,0 +1,127 @@
+//! Connections that are being made: whom they ask has not answered yet and maybe never will (the kernel asks for
+//! two minutes, tcp(7), tcp_syn_retries). They ask anew after a restore. A thread that waits in connect(2)
+//! makes the same call again and waits on (net/ipv4/af_inet.c, __inet_stream_connect: SS_CONNECTING).
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use socket2::{SockAddr, SockRef, Socket};
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::late::Connecting;
+use super::super::super::sys::sock_diag;
+use super::make::{self, Address, Purpose};
+use super::restore::prepare;
+use super::{
+    DumpContext, Found, Probe, RestoreContext, Saved, TcpSocket, TcpState, diag, kernel_state, soon,
+};
+
+/// Whoever is there answers within this time, and then the connection is made. For all sockets of a dump together.
+const PATIENCE: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Whom a socket asks. `None`: it is not, or not any more, being connected.
+///
+/// # Errors
+/// A connection that comes from both sides at once.
+pub(super) fn asked(probe: &Probe, context: &mut DumpContext) -> Result<Option<SocketAddr>> {
+    loop {
+        match i32::from(kernel_state(probe)?) {
+            diag::SYN_SENT => {}
+            diag::SYN_RECV => return Err(is_being_made(probe)),
+            _ => return Ok(None),
+        }
+        if context.connecting_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let inode = probe.stat.st_ino as u32;
+    let listed = sock_diag::tcp_sockets()?;
+    let entry = listed
+        .iter()
+        .find(|entry| entry.inode == inode && i32::from(entry.state) == diag::SYN_SENT)
+        // It was answered at this very moment.
+        .ok_or_else(|| is_being_made(probe))?;
+    Ok(Some(entry.peer))
+}
+
+/// At the end of a dump nobody must have answered.
+pub(super) fn settle(all: &[Found<'_, TcpSocket>]) -> Result<()> {
+    for found in all {
+        if matches!(found.object.state, TcpState::Connecting { .. })
+            && i32::from(kernel_state(found.probe)?) != diag::SYN_SENT
+        {
+            return Err(is_being_made(found.probe));
+        }
+    }
+    Ok(())
+}
+
+fn is_being_made(probe: &Probe) -> EngineError {
+    soon(
+        probe,
+        "a TCP connection that is being made",
+        "it will be made or have failed soon: try again",
+    )
+}
+
+/// A socket that asks again: at once where the job is on one machine, else when all of the job is there.
+pub(super) fn again(
+    saved: &Saved<'_, TcpSocket>,
+    peer: SocketAddr,
+    context: &mut RestoreContext,
+) -> Result<OwnedFd> {
+    let socket = saved.object;
+    let free = |socket: &TcpSocket| Address {
+        v6: socket.v6,
+        at: None,
+        options: socket.options.clone(),
+    };
+    if context.cluster {
+        let made: OwnedFd = unconnected(&free(socket), context)?.into();
+        let fd = made
+            .try_clone()
+            .map_err(|error| EngineError::system("duplicate", "a TCP socket", error))?;
+        context.connecting.push(Connecting {
+            fd,
+            v6: socket.v6,
+            local: socket.name.local.or(socket.local),
+            peer: socket.name.peer.unwrap_or(peer),
+            plain: socket.name.plain,
+        });
+        return Ok(made);
+    }
+    let made = unconnected(&Address { at: socket.local, ..free(socket) }, context)?;
+    if ask(&made, peer).is_ok() {
+        return Ok(made.into());
+    }
+    // Its own address was another network's.
+    let made = unconnected(&free(socket), context)?;
+    ask(&made, peer).map_err(|error| EngineError::system("connect", peer.to_string(), error))?;
+    Ok(made.into())
+}
+
+fn unconnected(address: &Address, context: &mut RestoreContext) -> Result<Socket> {
+    make::bound(address, Purpose::Idle, context, |socket| {
+        prepare(socket, address);
+        Ok(())
+    })
+}
+
+/// Asks, and does not wait for the answer.
+fn ask(socket: &Socket, peer: SocketAddr) -> std::io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_nonblocking(true)?;
+    let asked = match socket.connect(&SockAddr::from(peer)) {
+        Err(error) => match error.raw_os_error() {
+            // A refusal is for the program to hear, as it would have heard it.
+            Some(libc::EINPROGRESS | libc::ECONNREFUSED) => Ok(()),
+            _ => Err(error),
+        },
+        Ok(()) => Ok(()),
+    };
+    socket.set_nonblocking(false)?;
+    asked
+}
