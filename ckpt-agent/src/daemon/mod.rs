@@ -61,6 +61,8 @@ pub struct DaemonOptions {
     pub dir: PathBuf,
     /// Address on which other agents reach it; None: that of its connection to the coordinator.
     pub listen: Option<IpAddr>,
+    /// Percent of the battery below which the node announces its departure, unless it is being charged; None: never.
+    pub leave_below: Option<u8>,
     /// Whether the coordinator is looked for by multicast DNS where none of its addresses answers.
     pub discover: bool,
 }

@@ -30,6 +30,7 @@ use super::tree::{Door, Tree};
 use super::{
     DaemonError, DaemonOptions, clients, coordinator, discover, engine, machine, shells, succession,
 };
+use crate::engine::probe;
 use crate::rewire::WirePort;
 
 /// Where the identity is kept in the agent's folder.
@@ -50,11 +51,13 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 pub fn run(options: &DaemonOptions) -> Result<(), DaemonError> {
     make_dir(&options.dir)?;
     let _alone = lock(&options.dir)?;
+    // While there is one thread.
+    let takes_jobs = probe::inside_namespaces().made;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(DaemonError::system("start the event loop"))?;
-    let result = runtime.block_on(serve(options));
+    let result = runtime.block_on(serve(options, takes_jobs));
     // Threads that still copy or wait must not hold up the end.
     runtime.shutdown_background();
     result
@@ -145,7 +148,8 @@ async fn listen(
     Err(failure.unwrap_or_else(|| DaemonError::Unfit("listen: no address".to_owned())))
 }
 
-async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
+/// `takes_jobs`: whether namespaces can be made, or why not.
+async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Result<(), DaemonError> {
     let (sender, mut inbox) = unbounded_channel();
     let events = Events::new(sender);
     on_signal(SignalKind::terminate(), &events)?;
@@ -167,6 +171,12 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     let nominal = machine::Nominal::measure(options.speed);
     let mut profile = machine::profile(options, &nominal, listener.address());
     profile.wire = wire.address();
+    if let Err(reason) = takes_jobs {
+        tracing::warn!(
+            "no job can run on this machine: {reason}; it keeps copies of images; see ckptd doctor"
+        );
+        profile.slots = 0;
+    }
     let sockets = |error: io::Error| DaemonError::System {
         what: format!("listen in {}", options.dir.display()),
         error,
@@ -176,8 +186,13 @@ async fn serve(options: &DaemonOptions) -> Result<(), DaemonError> {
     let tree = Tree::new(name.clone(), door.clone(), peers.clone(), events.clone());
     let (give_up, given_up) = watch::channel(0);
     let gauge = machine::Gauge::start(nominal).map_err(DaemonError::system("start a thread"))?;
+    let battery = machine::Battery::of_machine();
+    if options.leave_below.is_some() && battery.charge().is_none() {
+        tracing::warn!("no battery can be read here: --leave-below has no effect");
+    }
     let parts = Parts {
         name: name.clone(),
+        battery: (battery, machine::BatteryGuard::new(options.leave_below)),
         folders: folders.clone(),
         profile,
         gauge,

@@ -54,32 +54,23 @@ fn tracing() -> Vec<Check> {
         "no job can be checkpointed; set kernel.yama.ptrace_scope to 0 or 1, in a container allow \
          ptrace(2) (docker: --cap-add SYS_PTRACE)",
     )];
-    let subject = match probe::Subject::new() {
-        Ok(subject) => subject,
-        Err(reason) => {
-            let consequence =
-                "nothing else about tracing could be tried; raise the limit of processes";
-            checks.push(Check::required("child processes", Err(reason), consequence));
-            return checks;
-        }
-    };
     checks.push(Check::required(
         "pidfd_getfd",
-        subject.descriptor(),
+        probe::descriptor(),
         "no job can be checkpointed: its descriptors cannot be copied; Linux 5.6 has it",
     ));
     checks.push(Check::required(
         "process_vm_readv",
-        subject.memory(),
+        probe::other_memory(),
         "no job can be checkpointed: its memory cannot be read; the kernel needs CONFIG_CROSS_MEMORY_ATTACH",
     ));
     checks.push(Check::wanted(
         "kcmp",
-        subject.compare(),
+        probe::compare(),
         "descriptors that share one open file are told by what /proc says of them, which can be \
-         wrong for two that look the same; the kernel needs CONFIG_KCMP",
+         wrong for two that look the same; the kernel needs CONFIG_KCMP, and no sandbox that forbids it",
     ));
-    checks.push(match subject.map_files() {
+    checks.push(match probe::map_files() {
         Ok(()) => Check::ok("/proc/PID/map_files", "works"),
         Err(reason) => Check::limited(
             "/proc/PID/map_files",

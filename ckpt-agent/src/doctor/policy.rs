@@ -3,12 +3,13 @@
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::Check;
+use crate::engine::sys::trial::{Call, Trial};
 
 /// Descriptors that a restart needs for itself beside the job's.
 const FEW_FILES: u64 = 4096;
 
 pub(super) fn checks() -> Vec<Check> {
-    let mut checks = vec![privilege(), filter(), tracer(), yama()];
+    let mut checks = vec![privilege(), filter(), sandbox(), tracer(), yama()];
     checks.extend(user_namespaces());
     checks.extend([open_files(), overcommit(), autogroup()]);
     checks
@@ -50,6 +51,25 @@ fn filter() -> Check {
             )
         },
     }
+}
+
+/// What would kill this process if it were called: the app sandbox of Android.
+fn sandbox() -> Check {
+    let name = "sandbox";
+    let forbidden: Vec<&str> = Call::ALL
+        .into_iter()
+        .filter(|call| call.trial() == Trial::Forbidden)
+        .map(Call::name)
+        .collect();
+    if forbidden.is_empty() {
+        return Check::ok(name, "forbids nothing that is needed");
+    }
+    Check::limited(
+        name,
+        format!("forbids {}", forbidden.join(", ")),
+        "programs that call these are killed, and ckptd goes without them; on Android a later version, adb's shell or \
+         root is allowed more",
+    )
 }
 
 fn tracer() -> Check {

@@ -84,6 +84,7 @@ impl ClusterMachine {
                     "speed_from": member.speed_from(),
                     "load": member.vitals.load,
                     "battery": member.vitals.battery,
+                    "charging": member.vitals.charging,
                     "memory": member.profile.memory,
                     "available_memory": member.vitals.available_memory,
                     "kernel": member.profile.kernel,

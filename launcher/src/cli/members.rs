@@ -1,6 +1,6 @@
 //! What the commands about a cluster's members take.
 
-use super::values::{listen_address, time_span};
+use super::values::{listen_address, percent, time_span};
 use clap::Args;
 use coordinator::dmtcp::server::Network;
 use protocol::cluster::NodeName;
@@ -81,6 +81,10 @@ pub struct AgentArguments {
     /// answers must show the certificate that the token tells of.
     #[arg(long)]
     pub discover: bool,
+    /// Leave the cluster when less than this is left in the battery and nothing charges it: its jobs move away first, and
+    /// the agent ends.
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub leave_below: Option<u8>,
     /// Run jobs of root as root.
     #[arg(long)]
     pub allow_root: bool,

@@ -38,6 +38,15 @@ pub(super) fn time_span(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A part of a whole, with or without the sign.
+pub(super) fn percent(text: &str) -> Result<u8, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+    match number.parse() {
+        Ok(percent @ 1..=99) => Ok(percent),
+        _ => Err("not a number from 1 to 99, as in 15%".to_owned()),
+    }
+}
+
 /// A node and a number.
 pub(super) fn pinned(text: &str) -> Result<(NodeName, u32), String> {
     let (node, number) = text.split_once('=').ok_or("not of the form NODE=N")?;

@@ -57,8 +57,6 @@ pub fn nodes(value: &Value) -> String {
         ["NODE", "STATE", "SLOTS", "SPEED", "FROM", "CORES", "LOAD", "BATTERY", "RUNS", "HOLDS"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for node in value.as_array().map_or(&[][..], Vec::as_slice) {
-        let battery =
-            number(node, "battery").map_or(NONE.to_owned(), |charge| format!("{charge} %"));
         rows.push(vec![
             word(node, "name"),
             word(node, "state"),
@@ -67,12 +65,19 @@ pub fn nodes(value: &Value) -> String {
             word(node, "speed_from"),
             cores(node),
             decimals(node, "load"),
-            battery,
+            battery(node),
             words(node, "instances"),
             words(node, "holds"),
         ]);
     }
     table(&rows)
+}
+
+/// Charge, and whether it becomes more.
+#[must_use]
+pub fn battery(node: &Value) -> String {
+    let plus = if node["charging"] == true { " +" } else { "" };
+    number(node, "battery").map_or(NONE.to_owned(), |charge| format!("{charge} %{plus}"))
 }
 
 /// Cores' worth of time; parts of a core where they are not whole.
@@ -165,8 +170,9 @@ fn job(value: &Value) -> String {
             (None, None) => NONE.to_owned(),
         },
     );
-    let is_move =
-        |record: &&Value| matches!(word(record, "reason").as_str(), "leave" | "join" | "speed");
+    let is_move = |record: &&Value| {
+        matches!(word(record, "reason").as_str(), "leave" | "join" | "speed" | "address")
+    };
     let all = list(value, "rollbacks");
     let moves = all.iter().filter(is_move).count();
     for (label, count) in [("rollbacks", all.len() - moves), ("moves", moves)] {

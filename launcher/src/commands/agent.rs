@@ -15,6 +15,7 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         allow_root: arguments.allow_root,
         dir: context.state.path().to_owned(),
         listen: arguments.listen,
+        leave_below: arguments.leave_below,
         discover: arguments.discover,
     };
     run(&options).map_err(|error| Failure::of("run the agent", error))

@@ -70,6 +70,9 @@ pub struct Vitals {
     pub available_memory: u64,
     /// Charge in percent, where there is a battery.
     pub battery: Option<u8>,
+    /// Whether it is being charged, or full and plugged in.
+    #[serde(default)]
+    pub charging: Option<bool>,
     /// A new measurement of the speed of one core.
     pub speed: Option<f64>,
     /// Cores' worth of time that the node has for jobs now.

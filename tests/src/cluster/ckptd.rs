@@ -19,6 +19,8 @@ const PORT: u16 = 7070;
 pub const DMTCP_PORT: &str = "7779";
 /// The folder of armed steps in a node's home.
 const FAULTS: &str = "faults";
+/// The folder of batteries in a node's home.
+const POWER: &str = "power";
 /// How long a coordinator or an agent may take to come up.
 const UP_LIMIT: Duration = Duration::from_secs(20);
 
@@ -43,6 +45,8 @@ pub struct Setup {
     pub faults: bool,
     /// Whether the coordinator serves DMTCP's programs, too, at [`DMTCP_PORT`].
     pub dmtcp: bool,
+    /// The charge below which agents leave. Their batteries are folders in nodes' homes ([`Ckptd::battery`]).
+    pub leave_below: Option<&'static str>,
 }
 
 impl Setup {
@@ -55,6 +59,7 @@ impl Setup {
             agents: nodes,
             faults: false,
             dmtcp: false,
+            leave_below: None,
             tree_above: std::env::var("CKPTD_TREE_ABOVE").ok().and_then(|text| text.parse().ok()),
             speed: Some("1"),
         }
@@ -229,15 +234,33 @@ impl Ckptd {
         let mut words = vec!["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
         words.extend(self.setup.speed.into_iter().flat_map(|speed| ["--speed", speed]));
         words.push("--allow-root");
-        let folder = format!("{HOME}/{FAULTS}");
-        let faults = [("CKPTD_FAULT_DIR", folder.as_str())];
-        let environment = if self.setup.faults { &faults[..] } else { &[] };
-        self.node(number).spawn(&words, environment)
+        words.extend(self.setup.leave_below.into_iter().flat_map(|part| ["--leave-below", part]));
+        let (faults, power) = (format!("{HOME}/{FAULTS}"), format!("{HOME}/{POWER}"));
+        let mut environment = vec![("CKPTD_POWER_SUPPLY", power.as_str())];
+        if self.setup.faults {
+            environment.push(("CKPTD_FAULT_DIR", &faults));
+        }
+        self.node(number).spawn(&words, &environment)
     }
 
     /// The folder on the outside in which steps of a node's agent are armed.
     pub fn faults(&self, number: usize) -> PathBuf {
         self.node(number).disk().join("home").join(FAULTS)
+    }
+
+    /// Gives a node a battery of that charge, in percent, and status ("Discharging", "Charging").
+    ///
+    /// # Errors
+    /// When the disk is full.
+    pub fn battery(&self, number: usize, percent: u8, status: &str) -> Result<(), Failure> {
+        let folder = self.node(number).disk().join("home").join(POWER).join("battery");
+        let failed = super::failure("write a battery");
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text);
+        std::fs::create_dir_all(&folder)
+            .and_then(|()| write("type", "Battery\n"))
+            .and_then(|()| write("status", &format!("{status}\n")))
+            .and_then(|()| write("capacity", &format!("{percent}\n")))
+            .map_err(failed)
     }
 
     /// Kills the agent of a node with SIGKILL; its jobs' processes are left alone.

@@ -2,6 +2,7 @@
 
 mod achieved;
 mod allowance;
+mod battery;
 mod clock;
 mod efforts;
 mod gauge;
@@ -18,6 +19,7 @@ use crate::engine::dump::page_size;
 use crate::engine::proc::read_maps;
 use crate::engine::trace::ProcessMemory;
 
+pub use battery::{Battery, BatteryGuard};
 pub use efforts::efforts;
 pub use gauge::{Gauge, Nominal};
 pub use vitals::vitals;

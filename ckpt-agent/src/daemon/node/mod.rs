@@ -15,7 +15,7 @@ mod shell_calls;
 mod tree;
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ use super::event::{Event, Events};
 use super::folders::Folders;
 use super::lease::{BootTime, Lease, boot_time};
 use super::link::Message;
-use super::machine::Gauge;
+use super::machine::{Battery, BatteryGuard, Gauge};
 use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
@@ -60,8 +60,10 @@ pub struct Parts {
     pub profile: NodeProfile,
     /// How fast it is.
     pub gauge: Gauge,
+    /// Its battery, and when that is too low.
+    pub battery: (Battery, BatteryGuard),
     /// Where other agents reach it, if the user said so.
-    pub host: Option<std::net::IpAddr>,
+    pub host: Option<IpAddr>,
     /// Makes hands on instances.
     pub start_control: StartControl,
     /// Other agents.
@@ -113,13 +115,16 @@ pub struct Node {
     /// Whether all instances are known that outlived the agent before.
     looked_for: bool,
     leaving: Leaving,
+    /// Whether the agent was told to end.
+    told_to_end: bool,
 }
 
 /// Whether this node is on its way out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Leaving {
     No,
-    Announced,
+    /// For which reason.
+    Announced(String),
     /// The cluster can't do without this node.
     Refused,
 }
@@ -152,6 +157,7 @@ impl Node {
             killing: HashSet::new(),
             looked_for: false,
             leaving: Leaving::No,
+            told_to_end: false,
         };
         (node, beats)
     }
@@ -224,7 +230,7 @@ impl Node {
         }
     }
 
-    fn connected(&mut self, number: u64, to: Sender<Message<FromAgent>>, local: std::net::IpAddr) {
+    fn connected(&mut self, number: u64, to: Sender<Message<FromAgent>>, local: IpAddr) {
         let (queue, mut waiting) = unbounded_channel::<Message<FromAgent>>();
         tokio::spawn(async move {
             while let Some(message) = waiting.recv().await {
@@ -265,7 +271,8 @@ impl Node {
             let sequence = self.lease.beat(now);
             let running = self.instances.values().filter(|known| known.state == State::Running);
             let inits = running.map(|known| known.init).filter(|init| *init > 0).collect();
-            let vitals = super::machine::vitals(self.parts.gauge.read(inits));
+            let charge = self.parts.battery.0.charge();
+            let vitals = super::machine::vitals(self.parts.gauge.read(inits), charge);
             let _ = coordinator.queue.send((FromAgent::Heartbeat { sequence, vitals }, Vec::new()));
             coordinator.unanswered += 1;
             if coordinator.unanswered > UNANSWERED {
@@ -275,6 +282,21 @@ impl Node {
         }
         if self.lease.is_over(now) {
             self.hold_all();
+        }
+        self.look_at_battery();
+    }
+
+    /// Leaves the cluster where the battery is too low, and is asked again where the cluster could not do without this node.
+    fn look_at_battery(&mut self) {
+        let connected = self.coordinator.as_ref().is_some_and(|known| known.welcome);
+        if !connected || matches!(self.leaving, Leaving::Announced(_)) {
+            return;
+        }
+        let (battery, guard) = &mut self.parts.battery;
+        if let Some(reason) = guard.look(battery.charge()) {
+            tracing::warn!("leaving the cluster: {reason}");
+            self.leaving = Leaving::Announced(reason);
+            self.announce_leaving();
         }
     }
 
@@ -301,29 +323,34 @@ impl Node {
 
     fn terminate(&mut self) -> Verdict {
         let connected = self.coordinator.as_ref().is_some_and(|known| known.welcome);
-        if self.leaving != Leaving::No || !connected {
+        if std::mem::replace(&mut self.told_to_end, true) || !connected {
             return Verdict::End;
         }
-        self.leaving = Leaving::Announced;
+        if matches!(self.leaving, Leaving::Announced(_)) {
+            return Verdict::GoOn;
+        }
+        self.leaving = Leaving::Announced("the agent was told to end".to_owned());
         self.announce_leaving();
         Verdict::GoOn
     }
 
     /// Says that this node goes, if that was announced.
     fn announce_leaving(&self) {
-        if self.leaving == Leaving::Announced {
-            self.tell(FromAgent::Leaving { reason: "the agent was told to end".to_owned() });
+        if let Leaving::Announced(reason) = &self.leaving {
+            self.tell(FromAgent::Leaving { reason: reason.clone() });
         }
     }
 
     /// The cluster can't do without this node, or not any more.
     fn stay(&mut self, reason: &str) {
-        if self.leaving == Leaving::Announced {
+        if matches!(self.leaving, Leaving::Announced(_)) {
             self.leaving = Leaving::Refused;
-            tracing::error!(
-                "failed to leave the cluster: {reason}; told once more, the agent ends, and what runs \
-                 here stands still until one is back"
-            );
+            let then = if self.told_to_end {
+                "told once more, the agent ends, and what runs here stands still until one is back"
+            } else {
+                "it stays, and asks again"
+            };
+            tracing::error!("failed to leave the cluster: {reason}; {then}");
         }
     }
 }

@@ -3,10 +3,15 @@
 use std::fs::File;
 use std::io::{Read, Write};
 
-use nix::sys::wait::waitpid;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, pipe};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// What a sandbox does where it does not answer: Android's for apps.
+pub(super) const FORBIDDEN: &str = "forbidden: a sandbox kills whoever calls it (SIGSYS)";
 
 /// A probe that takes longer hangs.
 const LIMIT_S: u32 = 10;
@@ -17,14 +22,16 @@ pub(super) fn in_child<T: Serialize + DeserializeOwned>(
     work: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, String> {
     let (reader, writer) = pipe().map_err(|errno| format!("no pipe: {errno}"))?;
-    // SAFETY: callers have one thread (doctor), so no lock can be held by a thread that the child lacks;
+    // SAFETY: callers have one thread (doctor, an agent that begins), so no lock can be held by a thread that the child lacks;
     // the child leaves by _exit only.
     match unsafe { fork() }.map_err(|errno| format!("no process: {errno}"))? {
         ForkResult::Child => {
             drop(reader);
             nix::unistd::alarm::set(LIMIT_S);
             // Process 1 of a namespace is not ended by an alarm, but with its parent.
-            let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+            let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+            // A death by SIGSYS leaves no core file.
+            let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
             let text = serde_json::to_vec(&work()).unwrap_or_default();
             let written = File::from(writer).write_all(&text);
             // SAFETY: ends this process without running anything of its parent's.
@@ -34,8 +41,16 @@ pub(super) fn in_child<T: Serialize + DeserializeOwned>(
             drop(writer);
             let mut text = Vec::new();
             let read = File::from(reader).read_to_end(&mut text);
-            while let Err(nix::errno::Errno::EINTR) = waitpid(child, None) {}
+            let end = loop {
+                match waitpid(child, None) {
+                    Err(nix::errno::Errno::EINTR) => {}
+                    end => break end,
+                }
+            };
             read.map_err(|error| error.to_string())?;
+            if let Ok(WaitStatus::Signaled(_, Signal::SIGSYS, _)) = end {
+                return Err(FORBIDDEN.to_owned());
+            }
             serde_json::from_slice(&text)
                 .map_err(|_| "the probe was killed or hung".to_owned())
                 .and_then(|answer: Result<T, String>| answer)
@@ -62,5 +77,11 @@ mod tests {
             Ok(1)
         });
         assert_eq!(killed, Err("the probe was killed or hung".into()));
+        let forbidden = in_child::<i32>(|| {
+            // SAFETY: takes numbers only; ends the child as a sandbox does.
+            unsafe { libc::kill(libc::getpid(), libc::SIGSYS) };
+            Ok(1)
+        });
+        assert_eq!(forbidden, Err(FORBIDDEN.into()));
     }
 }

@@ -57,10 +57,13 @@ pub fn guard_regions() -> Result<(), String> {
 /// # Errors
 /// Why not.
 pub fn memory_map() -> Result<(), String> {
-    let mut size: libc::c_uint = 0;
-    // SAFETY: the kernel writes one unsigned int to `size`, which lives across the call.
-    let asked = unsafe { libc::prctl(libc::PR_SET_MM, SET_MM_MAP_SIZE, &raw mut size, 0u64, 0u64) };
-    Errno::result(asked).map(drop).map_err(text)
+    in_child(|| {
+        let mut size: libc::c_uint = 0;
+        // SAFETY: the kernel writes one unsigned int to `size`, which lives across the call.
+        let asked =
+            unsafe { libc::prctl(libc::PR_SET_MM, SET_MM_MAP_SIZE, &raw mut size, 0u64, 0u64) };
+        Errno::result(asked).map(drop).map_err(text)
+    })
 }
 
 /// PAGEMAP_SCAN.

@@ -1,9 +1,11 @@
 //! kcmp(2): whether two descriptors, of any two processes, refer to one open file description.
 //!
-//! The call needs CONFIG_KCMP and the right to trace both processes; where either is missing
+//! The call needs CONFIG_KCMP and the right to trace both processes, and no sandbox may forbid it; where one is missing
 //! every function here answers `None`, and the caller compares by what /proc says.
 
 use std::cmp::Ordering;
+
+use super::trial::Call;
 
 // include/uapi/linux/kcmp.h
 const KCMP_FILE: libc::c_int = 0;
@@ -20,6 +22,9 @@ pub enum Resource {
 
 /// Whether two processes share a resource. `None`: this kernel cannot tell.
 pub fn share(left: i32, right: i32, resource: Resource) -> Option<bool> {
+    if !Call::Kcmp.may_be_made() {
+        return None;
+    }
     // SAFETY: these comparisons take numbers only.
     let answer = unsafe { libc::syscall(libc::SYS_kcmp, left, right, resource as i32, 0, 0) };
     match answer {
@@ -48,6 +53,9 @@ pub fn same_file(left: Holder, right: Holder) -> Option<bool> {
 /// An order over open file descriptions, the same for as long as they live: equal is shared.
 /// `None`: this kernel cannot tell, or a process or descriptor is gone.
 pub fn compare_files(left: Holder, right: Holder) -> Option<Ordering> {
+    if !Call::Kcmp.may_be_made() {
+        return None;
+    }
     // SAFETY: KCMP_FILE takes two descriptor numbers and touches no memory of ours.
     let answer = unsafe {
         libc::syscall(
@@ -71,6 +79,9 @@ pub fn compare_files(left: Holder, right: Holder) -> Option<Ordering> {
 /// `number`; `nth` counts registrations under one number in the order of fdinfo's `tfd:` lines.
 /// `None`: this kernel cannot tell. Source: fs/eventpoll.c, get_epoll_tfile_raw_ptr.
 pub fn is_epoll_target(epoll: Holder, number: u32, nth: u32, file: Holder) -> Option<bool> {
+    if !Call::Kcmp.may_be_made() {
+        return None;
+    }
     let slot = EpollSlot { efd: epoll.1 as u32, tfd: number, toff: nth };
     // SAFETY: the kernel only reads the slot, which outlives the call.
     let answer = unsafe {

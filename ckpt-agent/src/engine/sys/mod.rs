@@ -19,4 +19,5 @@ pub mod signals;
 pub mod sock_diag;
 pub mod sockopt;
 pub mod spawn;
+pub mod trial;
 pub mod tty;

@@ -164,8 +164,6 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, nodes: &[Value]) {
         };
         let heard =
             number(node, "heard_ms").map_or("-".to_owned(), |ms| format!("{} s", ms / 1000));
-        let battery =
-            number(node, "battery").map_or("-".to_owned(), |charge| format!("{charge} %"));
         let cells = vec![
             word(node, "name"),
             word(node, "state"),
@@ -173,7 +171,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, nodes: &[Value]) {
             word(node, "cores"),
             decimals(node, "speed"),
             decimals(node, "load"),
-            battery,
+            listing::battery(node),
             heard,
             listing::words(node, "instances"),
         ];

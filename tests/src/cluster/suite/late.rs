@@ -36,10 +36,6 @@ pub(super) const CASES: &[Case] = &[
         about: "--no-rewire-connect: who has moved is not found at its address any more",
         run: no_rewire_listener,
     },
-];
-
-/// Not in the suite, because they have not been seen to pass five times in a row yet.
-pub(super) const OPEN: &[Case] = &[
     Case {
         name: "spawn-openmpi",
         about: "ranks start others by MPI_Comm_spawn on all nodes, and all speak to all",

@@ -11,6 +11,7 @@ mod leaving;
 mod members;
 mod moving;
 mod open_mpi;
+mod phones;
 mod recovery;
 mod rows;
 mod runtimes;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Case> {
         leaving::CASES,
         moving::CASES,
         speeds::CASES,
+        phones::CASES,
         rows::CASES,
         late::CASES,
         members::CASES,
@@ -60,14 +62,9 @@ pub fn all() -> Vec<Case> {
     .collect()
 }
 
-/// Tests that do not pass yet: they run only when they are named by --only.
-pub fn open() -> Vec<Case> {
-    late::OPEN.iter().map(Case::copy).collect()
-}
-
 /// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
 pub fn light(name: &str) -> bool {
-    rows::CASES.iter().chain(tree::CASES).any(|case| case.name == name)
+    rows::CASES.iter().chain(tree::CASES).chain(phones::CASES).any(|case| case.name == name)
 }
 
 impl Case {

@@ -1,0 +1,81 @@
+#!/bin/sh
+# Builds ckptd for Android phones: one static executable per ABI, which needs nothing of the phone but its kernel.
+#
+#     android/build.sh ABI...      arm64-v8a, armeabi-v7a, x86_64, x86, or all
+#     android/build.sh --pin       takes the compilers' newest versions into android/toolchain.lock
+#
+# The executables are target/android/ABI/ckptd, and print their sizes. Compilers are fetched once (android/toolchain.sh);
+# a build takes 5 to 15 minutes. musl is the C library: static executables of glibc are killed in the app sandbox.
+#
+# Exit status: 0; 1 if one could not be built, or is above the limit of 6 MB.
+
+set -eu
+cd "$(dirname "$0")/.."
+. android/toolchain.sh
+
+limit=6000000
+
+usage() {
+    sed -n '2,/^$/s/^# \{0,1\}//p' "android/build.sh" >&2
+    exit 2
+}
+
+# Sets rust_target and zig_target of an ABI.
+targets() {
+    case $1 in
+    arm64-v8a) rust_target=aarch64-unknown-linux-musl zig_target=aarch64-linux-musl architecture=aarch64 ;;
+    armeabi-v7a) rust_target=armv7-unknown-linux-musleabihf zig_target=arm-linux-musleabihf architecture=arm ;;
+    x86_64) rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl architecture=x86_64 ;;
+    x86) rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl architecture=x86 ;;
+    *) say "there is no ABI '$1'"; usage ;;
+    esac
+}
+
+build() {
+    abi=$1
+    targets "$abi"
+    # The engine has one folder per architecture.
+    if ! grep -q "target_arch = \"$architecture\"" ckpt-agent/src/engine/arch/mod.rs; then
+        say "failed: $abi: ckptd's engine does not know the architecture $architecture yet (ckpt-agent/src/engine/arch)"
+        return 1
+    fi
+    c_compiler "$zig_target"
+    name=$(echo "$rust_target" | tr - _)
+    upper=$(echo "$name" | tr '[:lower:]' '[:upper:]')
+    # The first link makes zig's own libraries, which takes minutes without a word.
+    if [ ! -e "$cache/warm-$zig_target" ]; then
+        say "$abi: making the C library"
+        echo 'int main(void) { return 0; }' >"$cache/warm.c"
+        "$cache/bin/cc-$zig_target" -static -lunwind -o "$cache/warm.out" "$cache/warm.c" ||
+            { say "failed: $abi: zig cannot link"; return 1; }
+        touch "$cache/warm-$zig_target"
+    fi
+    began=$(date +%s)
+    say "$abi: cargo build --profile phone --target $rust_target"
+    env "CC_$name=$cache/bin/cc-$zig_target" "AR_$name=$cache/bin/ar-$zig_target" \
+        "CARGO_TARGET_${upper}_LINKER=$cache/bin/cc-$zig_target" \
+        "CARGO_TARGET_${upper}_RUSTFLAGS=-C link-self-contained=no -C target-feature=+crt-static -C relocation-model=static" \
+        "$CARGO" build --locked -Z build-std=std,panic_abort -Z build-std-features=optimize_for_size \
+        --profile phone --target "$rust_target" -p ckptd || return 1
+    mkdir -p "target/android/$abi"
+    cp "$CARGO_TARGET_DIR/$rust_target/phone/ckptd" "target/android/$abi/ckptd.new"
+    mv "target/android/$abi/ckptd.new" "target/android/$abi/ckptd"
+    size=$(wc -c <"target/android/$abi/ckptd")
+    echo "target/android/$abi/ckptd: $size bytes, built in $(($(date +%s) - began)) s"
+    if [ "$size" -gt $limit ]; then
+        say "failed: $abi: that is more than $limit bytes"
+        return 1
+    fi
+}
+
+[ $# -gt 0 ] || usage
+case $1 in
+--pin) mkdir -p "$cache" && pin && exit ;;
+-*) usage ;;
+all) set -- arm64-v8a armeabi-v7a x86_64 x86 ;;
+esac
+for abi; do targets "$abi"; done
+prepare
+failed=
+for abi; do build "$abi" || failed="$failed $abi"; done
+[ -z "$failed" ] || fail "not built:$failed"

@@ -1,0 +1,66 @@
+// Runs a program as Android's app sandbox does: as an app's user, without new privileges, under a filter that kills for
+// what Android forbids. x86-64.
+//
+//     sandbox VERSION LIBC COMMAND...
+//
+// VERSION is Android's: 11, 13 or 15. LIBC is musl, or glibc: that one makes calls when it begins which the sandbox forbids,
+// and which are answered by ENOSYS for it instead. The list is that of bionic's SECCOMP_ALLOWLIST files, as far as
+// ckptd is concerned; what SELinux and the kernels' configuration forbid is answered by an error, as there.
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// The first app of the first user.
+#define APP 10000
+
+#define ANSWER(number, answer)                                                                                          \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1), BPF_STMT(BPF_RET | BPF_K, (answer))
+
+static void fail(const char *what) {
+    fprintf(stderr, "sandbox: %s: %s\n", what, strerror(errno));
+    exit(120);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4) {
+        fprintf(stderr, "usage: sandbox VERSION LIBC COMMAND...\n");
+        return 120;
+    }
+    int version = atoi(argv[1]);
+    unsigned trap = SECCOMP_RET_TRAP;
+    unsigned begin = strcmp(argv[2], "glibc") == 0 ? SECCOMP_RET_ERRNO | ENOSYS : trap;
+    unsigned allow = SECCOMP_RET_ALLOW;
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, trap),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        ANSWER(SYS_kcmp, trap),
+        ANSWER(SYS_rseq, begin),
+        ANSWER(SYS_set_robust_list, begin),
+        ANSWER(SYS_pidfd_getfd, version >= 13 ? allow : trap),
+        ANSWER(SYS_clone3, version >= 15 ? allow : trap),
+        // No user or PID namespaces in the kernel.
+        ANSWER(SYS_unshare, SECCOMP_RET_ERRNO | EINVAL),
+        // SELinux.
+        ANSWER(SYS_userfaultfd, SECCOMP_RET_ERRNO | EACCES),
+        BPF_STMT(BPF_RET | BPF_K, allow),
+    };
+    struct sock_fprog filter = {.len = sizeof program / sizeof *program, .filter = program};
+    if (getuid() == 0 && (setgid(APP) != 0 || setuid(APP) != 0))
+        fail("become an app");
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        fail("give up privileges");
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+        fail("set the filter");
+    execv(argv[3], argv + 3);
+    fail(argv[3]);
+}
