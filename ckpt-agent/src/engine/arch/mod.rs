@@ -89,6 +89,38 @@ pub fn interrupted(call: Call, result: i64, numbers: &Numbers) -> Interrupted {
     }
 }
 
+/// The same where the kernel rewinds a call before its thread stops, as on ARM: from the registers of the stop, the address of
+/// the instruction that made the call, and what the thread was seen doing before. Without a call in progress before the stop,
+/// or where the thread has got on since, registers that go on by themselves are all that is needed.
+#[cfg(any(target_arch = "aarch64", target_arch = "arm", test))]
+fn rewound<A: Architecture>(
+    registers: &A::Registers,
+    mut call: Call,
+    before: CallInProgress,
+    entered: u64,
+) -> Interrupted {
+    let same = call.number == before.call.number
+        && call.arguments[1..] == before.call.arguments[1..]
+        && A::stack_pointer(registers) == before.stack_pointer;
+    if !same {
+        return Interrupted::No;
+    }
+    let at = A::program_counter(registers);
+    if at == entered && call.arguments[0] == before.call.arguments[0] {
+        return if A::NUMBERS.has_restart_block(&call) {
+            Interrupted::RestartBlock(call)
+        } else {
+            Interrupted::Again(call)
+        };
+    }
+    let refused = -A::result(registers) == i64::from(libc::EINTR);
+    if at == before.program_counter && refused && A::NUMBERS.never_restarted(&call) {
+        call.arguments[0] = before.call.arguments[0];
+        return Interrupted::Again(call);
+    }
+    Interrupted::No
+}
+
 /// A word as a call of a 32-bit table returns it: the last page of numbers is errors, the rest may be addresses.
 #[cfg(any(target_pointer_width = "32", test))]
 pub fn narrow_answer(word: u64) -> i64 {

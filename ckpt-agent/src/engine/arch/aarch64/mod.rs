@@ -12,7 +12,7 @@ mod registers;
 #[cfg(test)]
 mod tests;
 
-use super::{Architecture, Call, CallInProgress, Interrupted, Numbers};
+use super::{Architecture, Call, CallInProgress, Interrupted, Numbers, rewound};
 pub use registers::Registers;
 
 /// The architecture of phones and many servers.
@@ -147,32 +147,10 @@ impl Architecture for Aarch64 {
         registers.before = Some(before);
     }
 
-    /// Without a call in progress before the stop, or where the thread has got on since, registers
-    /// that go on by themselves are all that is needed.
     fn interrupted(registers: &Registers) -> Interrupted {
         let Some(before) = registers.before else { return Interrupted::No };
-        let mut call = registers.call();
         let entered = before.program_counter.wrapping_sub(INSTRUCTION);
-        let same = call.number == before.call.number
-            && call.arguments[1..] == before.call.arguments[1..]
-            && registers.sp == before.stack_pointer;
-        if !same {
-            return Interrupted::No;
-        }
-        if registers.pc == entered && call.arguments[0] == before.call.arguments[0] {
-            return if Self::NUMBERS.has_restart_block(&call) {
-                Interrupted::RestartBlock(call)
-            } else {
-                Interrupted::Again(call)
-            };
-        }
-        let refused = -Self::result(registers) == i64::from(libc::EINTR);
-        if registers.pc == before.program_counter && refused && Self::NUMBERS.never_restarted(&call)
-        {
-            call.arguments[0] = before.call.arguments[0];
-            return Interrupted::Again(call);
-        }
-        Interrupted::No
+        rewound::<Self>(registers, registers.call(), before, entered)
     }
 
     fn reissue(registers: &Registers, call: Call) -> Registers {

@@ -10,7 +10,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Architecture, Call, CallInProgress, Interrupted, Numbers, WIDE, narrow_answer};
+use super::{
+    Architecture, Call, CallInProgress, Interrupted, Numbers, WIDE, narrow_answer, rewound,
+};
 
 /// The architecture of phones of before, and of small computers.
 #[derive(Debug, Clone, Copy)]
@@ -190,31 +192,10 @@ impl Architecture for Arm {
         registers.before = Some(before);
     }
 
-    /// As on 64-bit ARM.
     fn interrupted(registers: &Registers) -> Interrupted {
         let Some(before) = registers.before else { return Interrupted::No };
-        let mut call = registers.call();
         let entered = before.program_counter.wrapping_sub(registers.instruction());
-        let same = call.number == before.call.number
-            && call.arguments[1..] == before.call.arguments[1..]
-            && Self::stack_pointer(registers) == before.stack_pointer;
-        if !same {
-            return Interrupted::No;
-        }
-        let at = Self::program_counter(registers);
-        if at == entered && call.arguments[0] == before.call.arguments[0] {
-            return if Self::NUMBERS.has_restart_block(&call) {
-                Interrupted::RestartBlock(call)
-            } else {
-                Interrupted::Again(call)
-            };
-        }
-        let refused = -Self::result(registers) == i64::from(libc::EINTR);
-        if at == before.program_counter && refused && Self::NUMBERS.never_restarted(&call) {
-            call.arguments[0] = before.call.arguments[0];
-            return Interrupted::Again(call);
-        }
-        Interrupted::No
+        rewound::<Self>(registers, registers.call(), before, entered)
     }
 
     fn reissue(registers: &Registers, call: Call) -> Registers {
