@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::Instant;
 
 use protocol::cluster::agent::MovedListener;
 
@@ -16,7 +15,7 @@ use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
 use super::super::split::{Part, Realisation};
 use super::super::sys::tty;
-use super::tcp::Widened;
+use super::tcp::{Asking, Widened};
 
 /// Which of the job's standard streams an object is.
 #[derive(
@@ -100,8 +99,8 @@ pub struct DumpContext {
     pub names: Names,
     /// Receive buffers that are larger than they were until [`super::Room::late`].
     pub widened: Vec<Widened>,
-    /// When the first socket was met that is being connected.
-    pub connecting_since: Option<Instant>,
+    /// What is known once a socket was met that is being connected.
+    pub asking: Option<Asking>,
     /// Lines for the user about things that are restored differently.
     pub warnings: Vec<String>,
     /// Inodes that travel; an [`InodeId`] is an index here.

@@ -10,7 +10,7 @@ use socket2::{SockAddr, SockRef, Socket};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::late::Connecting;
-use super::super::super::sys::sock_diag;
+use super::super::super::sys::sock_diag::{self, TcpEntry};
 use super::make::{self, Address, Purpose};
 use super::restore::prepare;
 use super::{
@@ -20,6 +20,14 @@ use super::{
 /// Whoever is there answers within this time, and then the connection is made. For all sockets of a dump together.
 const PATIENCE: Duration = Duration::from_millis(30);
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// What is known once a socket was met that is being connected.
+#[derive(Debug)]
+pub struct Asking {
+    since: Instant,
+    /// The kernel's list, read once: nobody begins to connect while everybody stands still.
+    listed: Vec<TcpEntry>,
+}
 
 /// Whom a socket asks. `None`: it is not, or not any more, being connected.
 ///
@@ -32,19 +40,28 @@ pub(super) fn asked(probe: &Probe, context: &mut DumpContext) -> Result<Option<S
             diag::SYN_RECV => return Err(is_being_made(probe)),
             _ => return Ok(None),
         }
-        if context.connecting_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-            break;
+        let asking = match &mut context.asking {
+            Some(asking) => asking,
+            none => none.insert(Asking {
+                since: Instant::now(),
+                listed: sock_diag::tcp_sockets()?,
+            }),
+        };
+        if asking.since.elapsed() > PATIENCE {
+            return whom(probe, &asking.listed).map(Some);
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+fn whom(probe: &Probe, listed: &[TcpEntry]) -> Result<SocketAddr> {
     let inode = probe.stat.st_ino as u32;
-    let listed = sock_diag::tcp_sockets()?;
     let entry = listed
         .iter()
         .find(|entry| entry.inode == inode && i32::from(entry.state) == diag::SYN_SENT)
         // It was answered at this very moment.
         .ok_or_else(|| is_being_made(probe))?;
-    Ok(Some(entry.peer))
+    Ok(entry.peer)
 }
 
 /// At the end of a dump nobody must have answered.

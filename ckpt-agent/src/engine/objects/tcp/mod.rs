@@ -29,6 +29,7 @@ mod port_tests;
 #[cfg(test)]
 mod tests;
 
+pub use connecting::Asking;
 pub use outer::{OuterSocket, outer_sockets};
 pub use widened::Widened;
 
