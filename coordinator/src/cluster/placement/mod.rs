@@ -4,7 +4,7 @@
 //! process is placed once; units stay together; a machine that can't run an image gets none of it;
 //! what was on a machine that is still there stays there, unless the user has pinned numbers;
 //! what departed goes where it finishes first, and no machine gets more than one unit above its
-//! share, unless the job ends sooner so; among plans that are equal in this, as few bytes as possible are moved; daemons go
+//! share, unless it is known how much everybody has to do and the job ends sooner so; among plans that are equal in this, as few bytes as possible are moved; daemons go
 //! where most of their children go. With machines that are to take over (newcomers, or all, when one of them has become
 //! slower), what was elsewhere goes there as far as that makes the job's end come sooner ([`advise`] says
 //! whether that pays).
@@ -147,7 +147,10 @@ pub fn place(
     let (mut board, unfit) = prepare(images, machines, wishes)?;
     board.settle();
     let moved = board.distribute();
-    board.search(&moved);
+    // Where nothing is known of anybody's work nobody gets more than a unit above its share.
+    if images.iter().any(|image| !image.work.is_empty()) {
+        board.search(&moved);
+    }
     board.exchange(&moved);
     if !takers.is_empty() {
         board.level(&advice::targets(&board, takers));

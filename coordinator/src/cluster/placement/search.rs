@@ -1,5 +1,5 @@
-//! Where what departed has unlike much to do, or machines differ much: a search through all ways to deal it out, as far as
-//! there are not too many, for one that is done sooner than the first plan.
+//! Where it is known how much everybody has to do: a search through all ways to deal out what departed, as far as there are
+//! not too many, for one that is done sooner than the first plan.
 
 use super::{Board, Why};
 
