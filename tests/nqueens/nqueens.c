@@ -6,9 +6,9 @@
  * program a sharp test of a checkpoint: nothing is recomputed, asked for again, or repaired.
  *
  * nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] [--chat EVERY] [--weights A,B,...] [--progress]
- *         [--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS]
+ *         [--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS] [--rest MS]
  *
- * --gate: nobody begins before the file is there. --meet: the ranks meet after so many rounds only, and the dealing goes
+ * --rest: who has sent and taken a message of --chat rests so long. --gate: nobody begins before the file is there. --meet: the ranks meet after so many rounds only, and the dealing goes
  * on from round to round: where it is a multiple of the ranks' number, all have the very same work in between.
  */
 #include <mpi.h>
@@ -49,6 +49,7 @@ struct options {
 	const char *gate;
 	long meet;
 	long settle_ms;
+	long rest_ms;
 };
 
 static int rank, ranks;
@@ -174,8 +175,11 @@ static uint64_t solve(const struct options *options, const struct prefix *prefix
 		if (owner(first + i, options) == rank)
 			mine += count_completions(all, prefixes[i].columns, prefixes[i].left,
 						  prefixes[i].right);
-		if (options->chat_every && (long)(i % (size_t)options->chat_every) == 0)
+		if (options->chat_every && (long)(i % (size_t)options->chat_every) == 0) {
 			chat((*turn)++);
+			if (options->rest_ms)
+				usleep((useconds_t)options->rest_ms * 1000);
+		}
 		if (options->progress && rank == 0 && i % report_every == 0) {
 			printf("progress: %zu of %zu prefixes, round %ld\n", i, length, round);
 			fflush(stdout);
@@ -189,7 +193,7 @@ static void usage(void)
 	if (rank == 0)
 		fprintf(stderr, "usage: nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] "
 				"[--chat EVERY] [--weights A,B,...] [--progress] "
-				"[--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS]\n");
+				"[--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS] [--rest MS]\n");
 	MPI_Finalize();
 	exit(2);
 }
@@ -225,6 +229,7 @@ static struct options parse(int argc, char **argv)
 		{ "gate", required_argument, NULL, 'g' },
 		{ "meet", required_argument, NULL, 'm' },
 		{ "settle", required_argument, NULL, 's' },
+		{ "rest", required_argument, NULL, 'R' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct options options = { .rounds = 1 };
@@ -240,6 +245,7 @@ static struct options parse(int argc, char **argv)
 		case 'u': options.until = optarg; break;
 		case 'g': options.gate = optarg; break;
 		case 'm': options.meet = number(optarg, 1, 1000000); break;
+		case 'R': options.rest_ms = number(optarg, 0, 60000); break;
 		case 's': options.settle_ms = number(optarg, 0, 60000); break;
 		default: usage();
 		}

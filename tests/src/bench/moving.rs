@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::figure::{Figure, Sense, Series};
+use super::timeline::Loss;
 use crate::cluster::Spec;
 use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::job::ClusterJob;
@@ -78,6 +79,9 @@ fn start<'a>(ckptd: &'a Ckptd, ballast: &str) -> Result<ClusterJob<'a>, Failure>
         "14",
         "--ballast",
         ballast,
+        // So that all ranks are where the one is that tells.
+        "--chat",
+        "20",
         "--progress",
         "--least",
         "600",
@@ -126,6 +130,12 @@ fn time_lost(stage: &Stage, announced: bool) -> Result<f64, Failure> {
     job.wait_for_rollback(1, LIMIT)?;
     sleep(WINDOW);
     let (ended, after) = look(&job)?;
+    if let Some(moved) = job.status()?.rollbacks()?.pop() {
+        let loss = Loss::new(&moved, moved.running_ms.unwrap_or(moved.declared_ms));
+        let phases = loss.phases.iter().map(|phase| format!("{} {:.0}", phase.name, phase.to));
+        let phases: Vec<String> = phases.collect();
+        eprintln!("    {}: ms since it was declared gone: {}", moved.reason, phases.join(", "));
+    }
     job.launcher().kill();
     Ok((ended - began).as_secs_f64() - (after - before) / speed)
 }

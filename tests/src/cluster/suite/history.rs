@@ -85,8 +85,10 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
     let ckptd = stage.cluster_of(Setup::new(NODES))?;
     let ranks = (NODES * 2).to_string();
     let mpi = ["mpirun.openmpi", "-np", &ranks, "--mca", "mpi_yield_when_idle", "1"];
-    let program = ["nqueens", "13", "--ballast", "4", "--chat", "40", "--until", "/mnt/shared/end"];
-    let mut job = ckptd.run(0, "history", &["--interval", "2"], &[&mpi[..], &program].concat())?;
+    // Between two messages the ranks rest, so that several histories can run beside each other.
+    let work = ["nqueens", "13", "--ballast", "4", "--chat", "20", "--rest", "40"];
+    let program = [&mpi[..], &work, &["--until", "/mnt/shared/end"]].concat();
+    let mut job = ckptd.run(0, "history", &["--interval", "2"], &program)?;
     job.wait_for_checkpoint(1, PATIENCE)?;
     let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut members = Members { there: (1..=NODES).collect(), away: BTreeSet::new() };
