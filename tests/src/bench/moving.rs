@@ -15,8 +15,14 @@ use crate::cluster::suite::Stage;
 use crate::job::Failure;
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long a speed is measured: several checkpoints long.
-const WINDOW: Duration = Duration::from_secs(6);
+/// How long a speed is measured where a node departs: one checkpoint and the time to the next.
+const WINDOW: Duration = Duration::from_secs(10);
+/// How long where a node joins: several checkpoints.
+const JOIN_WINDOW: Duration = Duration::from_secs(6);
+/// From one checkpoint to the next where a node departs, s: a third of what is usual.
+const INTERVAL: &str = "10";
+/// When it departs after a commit: on average work of half an interval is lost.
+const MOMENT: Duration = Duration::from_secs(5);
 /// Time lost to an announced departure, in times lost to a silent one.
 const GOAL: f64 = 0.3;
 /// How far a prediction may be from what is measured.
@@ -66,7 +72,7 @@ pub fn measure(stage: &Stage, rounds: usize) -> Result<Vec<Figure>, Failure> {
     Ok(vec![leave, join])
 }
 
-fn start<'a>(ckptd: &'a Ckptd, ballast: &str) -> Result<ClusterJob<'a>, Failure> {
+fn start<'a>(ckptd: &'a Ckptd, ballast: &str, interval: &str) -> Result<ClusterJob<'a>, Failure> {
     let command = [
         "mpirun.openmpi",
         "-np",
@@ -86,9 +92,9 @@ fn start<'a>(ckptd: &'a Ckptd, ballast: &str) -> Result<ClusterJob<'a>, Failure>
         "--least",
         "600",
     ];
-    let mut job = ckptd.run(0, "bench", &["--interval", "2"], &command)?;
+    let mut job = ckptd.run(0, "bench", &["--interval", interval], &command)?;
     job.wait_for_output("progress: 0 of", LIMIT)?;
-    job.wait_for_checkpoint(2, LIMIT)?;
+    job.wait_for_checkpoint(1, LIMIT)?;
     Ok(job)
 }
 
@@ -110,9 +116,9 @@ fn look(job: &ClusterJob<'_>) -> Result<(Instant, f64), Failure> {
 }
 
 /// Rounds in a second, over some seconds from now on.
-fn speed(job: &ClusterJob<'_>) -> Result<f64, Failure> {
+fn speed(job: &ClusterJob<'_>, window: Duration) -> Result<f64, Failure> {
     let (began, before) = look(job)?;
-    sleep(WINDOW);
+    sleep(window);
     let (ended, after) = look(job)?;
     Ok((after - before) / (ended - began).as_secs_f64())
 }
@@ -120,8 +126,11 @@ fn speed(job: &ClusterJob<'_>) -> Result<f64, Failure> {
 /// Seconds that the job loses when node3 leaves.
 fn time_lost(stage: &Stage, announced: bool) -> Result<f64, Failure> {
     let ckptd = stage.cluster(3)?;
-    let mut job = start(&ckptd, "64")?;
-    let speed = speed(&job)?;
+    let mut job = start(&ckptd, "64", INTERVAL)?;
+    let speed = speed(&job, WINDOW)?;
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    sleep(MOMENT);
     let (began, before) = look(&job)?;
     if announced {
         ckptd.node(0).must_run(&["ckptd", "leave", "node3"])?;
@@ -144,8 +153,8 @@ fn time_lost(stage: &Stage, announced: bool) -> Result<f64, Failure> {
 fn join(stage: &Stage) -> Result<(f64, f64), Failure> {
     let spec = Spec { cores: Some(CORES), ..Spec::new(3) };
     let ckptd = stage.cluster_of(Setup { spec, agents: 2, ..Setup::new(3) })?;
-    let mut job = start(&ckptd, "4")?;
-    let before = speed(&job)?;
+    let mut job = start(&ckptd, "4", "2")?;
+    let before = speed(&job, JOIN_WINDOW)?;
     let token = ckptd.new_token(&["--uses", "1"])?;
     let _agent = ckptd.join(3, &token, "node3")?;
     job.wait_for_rollback(1, LIMIT)?;
@@ -154,7 +163,7 @@ fn join(stage: &Stage) -> Result<(f64, f64), Failure> {
         .and_then(|moved| moved.expected)
         .ok_or_else(|| job.explain(&Failure("the job was not moved to the newcomer".into())))?;
     sleep(Duration::from_secs(1));
-    let after = speed(&job)?;
+    let after = speed(&job, JOIN_WINDOW)?;
     job.launcher().kill();
     Ok((f64::from(expected.faster_permille) / 1e3, after / before))
 }
