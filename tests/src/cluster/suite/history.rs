@@ -86,7 +86,7 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
     let ranks = (NODES * 2).to_string();
     let mpi = ["mpirun.openmpi", "-np", &ranks, "--mca", "mpi_yield_when_idle", "1"];
     // Between two messages the ranks rest, so that several histories can run beside each other.
-    let work = ["nqueens", "13", "--ballast", "4", "--chat", "20", "--rest", "40"];
+    let work = ["nqueens", "13", "--ballast", "4", "--chat", "60", "--rest", "200"];
     let program = [&mpi[..], &work, &["--until", "/mnt/shared/end"]].concat();
     let mut job = ckptd.run(0, "history", &["--interval", "2"], &program)?;
     job.wait_for_checkpoint(1, PATIENCE)?;
