@@ -322,6 +322,32 @@ fn apart(world: &World, part: u32) -> Result<Part, SplitError> {
 }
 
 #[test]
+fn who_may_yet_call_a_loopback_listener_stays_with_it() {
+    let listening = |local: &str| {
+        let mut world = two_processes();
+        let options = json!({"set": {}, "send_buffer": 0, "receive_buffer": 0});
+        let socket = json!({"kind": "tcp_socket", "v6": false, "options": options,
+            "local": local, "state": {"state": "listening", "backlog": 1}});
+        world.file(libc::O_RDWR, socket, &[2]);
+        world
+    };
+    let count = |world: &World| units(&world.graph, &world.holdings()).len();
+    let mut world = listening("127.0.0.1:4000");
+    assert_eq!(count(&world), 1);
+    world.apply(&Event::Fork(1));
+    assert_eq!(count(&world), 1, "nor does who was started by that one go");
+    assert_eq!(count(&listening("10.0.0.1:4000")), 2, "reached from everywhere");
+    let mut world = listening("127.0.0.1:4000");
+    world.apply(&Event::Tcp(1, 0));
+    assert_eq!(count(&world), 1, "connected, and about to listen");
+    let options = json!({"set": {}, "send_buffer": 0, "receive_buffer": 0});
+    let socket = json!({"kind": "tcp_socket", "v6": false, "options": options,
+        "local": "0.0.0.0:1024", "state": {"state": "listening", "backlog": 1}});
+    world.file(libc::O_RDWR, socket, &[5]);
+    assert_eq!(count(&world), 2, "others know where it listens");
+}
+
+#[test]
 fn what_is_shared_is_not_divided() {
     let mut world = two_processes();
     world.apply(&Event::Counter(0, 1));

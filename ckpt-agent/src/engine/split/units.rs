@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::graph::{FileId, Graph, InodeId, Pid, ProcessState};
+use super::super::graph::{FileId, Graph, InodeId, OpenFile, Pid, ProcessState};
 use super::super::inodes::segments;
-use super::super::objects::{Object, Regular, TcpPeer, TerminalSide, UnixLink};
-use super::holdings::Holdings;
+use super::super::objects::{Object, Regular, TcpPeer, TcpState, TerminalSide, UnixLink};
+use super::holdings::{Holdings, Possessions};
 use super::things::{Fate, all_mapped, fate, is_reader, pipes};
 
 /// Processes that go to one place.
@@ -35,6 +35,7 @@ pub fn units(graph: &Graph, holdings: &Holdings) -> Vec<Unit> {
     join_fifos(graph, holdings, &mut together);
     join_memory(holdings, &mut together);
     join_segments(graph, holdings, &mut together);
+    join_callers(graph, holdings, &mut together);
     together.units(graph, holdings)
 }
 
@@ -124,6 +125,56 @@ fn join_segments(graph: &Graph, holdings: &Holdings, together: &mut Together) {
     if !segments::unattached(&graph.inodes, &all_mapped(holdings)).is_empty() {
         together.join(holdings.by_process.keys().copied());
     }
+}
+
+/// A listening socket at a loopback address is reached from its own machine only. Whoever descends from its holder and has
+/// no connection to it yet may be about to make one, as a rank in MPI_Init to the daemon that started it: until then it
+/// stays there. So does one that has nothing but that connection: it is about to listen and to tell others where, and two
+/// of them on two machines could take the same port of one logical node.
+fn join_callers(graph: &Graph, holdings: &Holdings, together: &mut Together) {
+    let listeners = graph.files.iter().enumerate().filter(|(_, file)| is_for_this_machine(file));
+    let mut holders: BTreeSet<Pid> = BTreeSet::new();
+    listeners.for_each(|(index, _)| holders.extend(holdings.holders(FileId(index as u32))));
+    if holders.is_empty() {
+        return;
+    }
+    let parents: BTreeMap<Pid, Pid> =
+        graph.processes.iter().map(|node| (node.pid, node.ppid)).collect();
+    for (pid, possessions) in &holdings.by_process {
+        let mut at = *pid;
+        // No chain of parents is longer than that, whatever an image says.
+        for _ in 0..parents.len() {
+            let Some(parent) = parents.get(&at) else { break };
+            at = *parent;
+            if holders.contains(&at) {
+                if !is_settled(graph, holdings, possessions, at) {
+                    together.join([at, *pid]);
+                }
+                break;
+            }
+        }
+    }
+}
+
+fn is_for_this_machine(file: &OpenFile) -> bool {
+    let Object::TcpSocket(socket) = &file.object else { return false };
+    matches!(socket.state, TcpState::Listening { .. })
+        && socket.local.is_some_and(|local| local.ip().to_canonical().is_loopback())
+}
+
+/// Whether these possessions have a connection whose other end that process has, and some other TCP socket in use.
+fn is_settled(graph: &Graph, holdings: &Holdings, own: &Possessions, other: Pid) -> bool {
+    let (mut connected, mut others) = (false, false);
+    for object in own.files.iter().filter_map(|file| graph.object(*file)) {
+        let Object::TcpSocket(socket) = object else { continue };
+        match object.tcp_peer() {
+            Some(TcpPeer::Socket { file }) if holdings.holders(file).any(|it| it == other) => {
+                connected = true;
+            }
+            _ => others |= !matches!(socket.state, TcpState::Idle),
+        }
+    }
+    connected && others
 }
 
 /// Whether all that hold this description write to one carried file.
