@@ -18,6 +18,7 @@ use super::super::trace::ProcessMemory;
 use super::book::{Book, Dial};
 use super::calls::without_waiting;
 use super::filter::Pass;
+use super::interfaces;
 use super::notify::{Listener, Notification};
 use super::serve::Shared;
 use super::sockaddr::{self, canonical};
@@ -105,6 +106,9 @@ impl Answerer {
     /// Decides. `waited`: what it waited for has not come.
     pub fn judge(&mut self, call: &Notification, waited: bool) -> Verdict {
         let Some(book) = self.shared.busy_book() else { return Verdict::GoOn };
+        if call.number == libc::SYS_ioctl {
+            return self.interfaces(call, &book).unwrap_or(Verdict::GoOn);
+        }
         // Whatever can't be looked at is the kernel's.
         let Some(target) = target_of(call) else { return Verdict::GoOn };
         if !self.listener.is_valid(call.id) {
@@ -336,6 +340,42 @@ impl Answerer {
         memory.write(call.arguments[length], &(bytes.len() as u32).to_ne_bytes()).ok()
     }
 
+    // --- interfaces ---
+
+    fn interfaces(&self, call: &Notification, book: &Book) -> Option<Verdict> {
+        let away = book.away().filter(|_| self.has_moved(call.tid))?;
+        let copy = copy_of(call)?;
+        let mut memory = ProcessMemory::of(call.tid);
+        let argument = call.arguments[2];
+        if call.arguments[1] as u32 == interfaces::ADDRESS {
+            let mut entry = [0; interfaces::ENTRY];
+            memory.read(argument, &mut entry).ok()?;
+            if let Err(errno) = self.pass.interface_address(copy.as_fd(), &mut entry) {
+                return Some(Verdict::Done(Err(errno)));
+            }
+            interfaces::translate(&mut entry, &away);
+            if !self.listener.is_valid(call.id) {
+                return None;
+            }
+            memory.write(argument, &entry).ok()?;
+            return Some(Verdict::Done(Ok(0)));
+        }
+        let mut configuration = [0; 2 * size_of::<usize>()];
+        memory.read(argument, &mut configuration).ok()?;
+        let room = interfaces::room(&configuration)?;
+        let mut entries = match self.pass.list_interfaces(copy.as_fd(), room.length) {
+            Ok(entries) => entries,
+            Err(errno) => return Some(Verdict::Done(Err(errno))),
+        };
+        interfaces::translate(&mut entries, &away);
+        if !self.listener.is_valid(call.id) {
+            return None;
+        }
+        memory.write(room.at, &entries).ok()?;
+        memory.write(argument, &(entries.len() as i32).to_ne_bytes()).ok()?;
+        Some(Verdict::Done(Ok(0)))
+    }
+
     // --- accept ---
 
     fn accept(&mut self, call: &Notification, target: Target) -> Option<Verdict> {
@@ -378,13 +418,18 @@ impl Answerer {
     }
 }
 
-fn target_of(call: &Notification) -> Option<Target> {
+/// A copy of the descriptor that a call is about.
+fn copy_of(call: &Notification) -> Option<OwnedFd> {
     let process = PidFd::open(call.tid).or_else(|error| {
         let status = read_text(&format!("/proc/{}/status", call.tid)).ok().flatten();
         let leader = status.as_deref().and_then(thread_group);
         leader.map_or(Err(error), PidFd::open)
     });
-    let copy = process.ok()?.descriptor(call.arguments[0] as i32).ok()?;
+    process.ok()?.descriptor(call.arguments[0] as i32).ok()
+}
+
+fn target_of(call: &Notification) -> Option<Target> {
+    let copy = copy_of(call)?;
     let option = |name| sockopt::get_int(&copy, libc::SOL_SOCKET, name).ok();
     let v6 = match option(libc::SO_DOMAIN)? {
         libc::AF_INET => false,

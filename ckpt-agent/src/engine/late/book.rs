@@ -228,8 +228,14 @@ impl Away<'_> {
         nearest(&self.place.addresses, asked).filter(|_| moved)
     }
 
+    /// The logical node's address in the place of one that the machine has and it has not.
+    pub fn known_as(self, found: IpAddr) -> Option<IpAddr> {
+        nearest(&self.node.addresses, found).filter(|_| self.is_machines_own(found))
+    }
+
     /// Whether this is an address of the machine that the logical node has not.
     pub fn is_machines_own(self, asked: IpAddr) -> bool {
+        let asked = asked.to_canonical();
         knows(&self.place.addresses, asked) && !knows(&self.node.addresses, asked)
     }
 }
@@ -394,6 +400,8 @@ mod tests {
         assert_eq!(away.here("10.0.0.3".parse().unwrap()), Some("10.0.0.1".parse().unwrap()));
         assert_eq!(away.here("10.0.0.1".parse().unwrap()), None);
         assert!(away.is_machines_own("10.0.0.1".parse().unwrap()));
+        assert_eq!(away.known_as("10.0.0.1".parse().unwrap()), Some("10.0.0.3".parse().unwrap()));
+        assert_eq!(away.known_as("127.0.0.1".parse().unwrap()), None);
         assert!(book("node1", "node1").away().is_none());
     }
 

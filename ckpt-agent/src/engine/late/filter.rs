@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use super::super::arch::{Architecture, Current, calls};
 use super::super::error::{EngineError, Result};
 use super::super::proc::read_text;
+use super::interfaces;
 use super::notify::Listener;
 
 /// struct seccomp_data (linux/seccomp.h): offsets.
@@ -131,27 +132,33 @@ fn program(pass: Pass) -> Vec<libc::sock_filter> {
     // Jumps count the instructions that they leave out.
     vec![
         /* 0 */ load(ARCHITECTURE),
-        /* 1 */ equal(Current::AUDIT_ARCH, 0, 17),
+        /* 1 */ equal(Current::AUDIT_ARCH, 0, 21),
         /* 2 */ load(NUMBER),
-        /* 3 */ equal(number(libc::SYS_bind), 10, 0),
-        /* 4 */ equal(number(libc::SYS_connect), 9, 0),
-        /* 5 */ equal(number(libc::SYS_listen), 8, 0),
-        /* 6 */ equal(number(libc::SYS_getsockname), 7, 0),
-        /* 7 */ equal(number(libc::SYS_getpeername), 6, 0),
-        /* 8 */ equal(number(calls::ACCEPT), 1, 0),
-        /* 9 */ equal(number(libc::SYS_accept4), 0, 9),
-        // Who does not ask for the address needs no answer.
-        /* 10 */
+        /* 3 */ equal(number(libc::SYS_bind), 14, 0),
+        /* 4 */ equal(number(libc::SYS_connect), 13, 0),
+        /* 5 */ equal(number(libc::SYS_listen), 12, 0),
+        /* 6 */ equal(number(libc::SYS_getsockname), 11, 0),
+        /* 7 */ equal(number(libc::SYS_getpeername), 10, 0),
+        /* 8 */ equal(number(calls::ACCEPT), 5, 0),
+        /* 9 */ equal(number(libc::SYS_accept4), 4, 0),
+        /* 10 */ equal(number(libc::SYS_ioctl), 0, 12),
+        // The kernel reads no more of a request.
+        /* 11 */
         load(address_low),
-        /* 11 */ equal(0, 0, 2),
-        /* 12 */ load(address_high),
-        /* 13 */ equal(0, 5, 0),
-        /* 14 */ load(word_low),
-        /* 15 */ equal(pass.0 as u32, 0, 2),
-        /* 16 */ load(word_high),
-        /* 17 */ equal((pass.0 >> 32) as u32, 1, 0),
-        /* 18 */ answer(libc::SECCOMP_RET_USER_NOTIF),
-        /* 19 */ answer(libc::SECCOMP_RET_ALLOW),
+        /* 12 */ equal(interfaces::LIST, 5, 0),
+        /* 13 */ equal(interfaces::ADDRESS, 4, 9),
+        // Who does not ask for the address needs no answer.
+        /* 14 */
+        load(address_low),
+        /* 15 */ equal(0, 0, 2),
+        /* 16 */ load(address_high),
+        /* 17 */ equal(0, 5, 0),
+        /* 18 */ load(word_low),
+        /* 19 */ equal(pass.0 as u32, 0, 2),
+        /* 20 */ load(word_high),
+        /* 21 */ equal((pass.0 >> 32) as u32, 1, 0),
+        /* 22 */ answer(libc::SECCOMP_RET_USER_NOTIF),
+        /* 23 */ answer(libc::SECCOMP_RET_ALLOW),
     ]
 }
 
@@ -211,6 +218,12 @@ mod tests {
             assert_eq!(verdict(call, own, [3, 1 << 32, 0, 0, 0, 0]), ask);
             assert_eq!(verdict(call, own, [3, 1, 0, 0, 0, 0x1234_5678_9abc_def0]), allow);
         }
+        let device = |request: u32| verdict(libc::SYS_ioctl, own, [3, request.into(), 1, 0, 0, 0]);
+        assert_eq!(device(interfaces::LIST), ask);
+        assert_eq!(device(interfaces::ADDRESS), ask);
+        assert_eq!(device(libc::TIOCGWINSZ as u32), allow);
+        let own_word = [3, interfaces::LIST.into(), 1, 0, 0, 0x1234_5678_9abc_def0];
+        assert_eq!(verdict(libc::SYS_ioctl, own, own_word), allow);
         for call in [libc::SYS_read, libc::SYS_socket, libc::SYS_sendto, libc::SYS_ppoll] {
             assert_eq!(verdict(call, own, [3, 1, 1, 1, 1, 1]), allow);
         }

@@ -1,5 +1,6 @@
 //! Connections that are made after a move: the calls bind, connect, listen, getpeername, getsockname and accept of
-//! a job's processes are answered as if nothing had moved.
+//! a job's processes are answered as if nothing had moved, and so are the calls of ioctl that ask for the addresses of
+//! network interfaces.
 //!
 //! A seccomp filter (seccomp_unotify(2)) that all processes of an instance inherit from its init sends these calls to
 //! a thread of the init, which lives as long as they do. It knows from the [`AddressBook`] what has moved, asks nobody,
@@ -12,6 +13,7 @@
 //! * `book`: which address is where; pure;
 //! * `names`: what single sockets are called;
 //! * `answer`: what is done about each call;
+//! * `interfaces`: addresses of network interfaces;
 //! * `connecting`: connections that were being made at the checkpoint;
 //! * `serve`: the thread.
 //!
@@ -28,6 +30,7 @@ mod book;
 mod calls;
 mod connecting;
 mod filter;
+mod interfaces;
 mod names;
 mod notify;
 mod serve;
