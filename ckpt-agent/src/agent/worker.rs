@@ -584,7 +584,7 @@ impl Worker {
             let held = EngineError::odd("the job", "it is to be held");
             self.step(number, step, |_, _| Err(held));
         }
-        let held = freeze(init, find_stand_ins(init, &[])?, FREEZE_LIMIT)?;
+        let held = freeze(init, find_stand_ins(init, &[])?.0, FREEZE_LIMIT)?;
         let count = held.processes.len() as u32;
         self.held = Some(held);
         Ok(count)

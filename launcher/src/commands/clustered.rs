@@ -221,9 +221,8 @@ pub fn stop(
 }
 
 /// `ckptd ls`.
-pub fn ls(cluster: &Cluster, list: ListArguments) -> Result<(), Failure> {
-    let jobs = cluster.listing("list the jobs", &Ask::Jobs)?;
-    if list.json { print_json(&jobs) } else { print(&listing::jobs(&jobs)) }
+pub fn jobs(cluster: &Cluster) -> Result<serde_json::Value, Failure> {
+    cluster.listing("list the jobs", &Ask::Jobs)
 }
 
 /// `ckptd status`.

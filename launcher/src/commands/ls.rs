@@ -3,39 +3,43 @@
 use super::summary::{JobSummary, printable, table};
 use super::{Context, clustered, dmtcp, print, print_json};
 use crate::cli::{EngineSetting, ListArguments};
+use crate::cluster::listing;
 use crate::failure::Failure;
 use crate::jobs::JobFolder;
 use crate::text;
+use serde_json::Value;
 
 pub fn perform(context: &Context, list: ListArguments) -> Result<(), Failure> {
-    if let Some(cluster) = context.cluster()? {
-        clustered::ls(&cluster, list)?;
-        // Those that DMTCP runs here are no jobs of the cluster's nodes.
-        let is_dmtcp = |job: &JobFolder| job.record().settings.engine == EngineSetting::Dmtcp;
-        if !list.json {
-            return own(context, list, true, is_dmtcp);
-        }
-        // They have not the fields of the cluster's jobs.
-        let count = context.state.jobs(|_| {})?.iter().filter(|job| is_dmtcp(job)).count();
-        if count > 0 {
-            eprintln!(
-                "ckptd: warning: {} of DMTCP on this machine not in the list: 'ckptd status NAME --json' tells \
-                 of one, 'ckptd ls' names them",
-                text::count(count as u64, "job")
-            );
-        }
-        return Ok(());
+    let Some(cluster) = context.cluster()? else {
+        let jobs = summaries(context, |_| true)?;
+        return if list.json { print_json(&jobs) } else { print(&of_machine(&jobs)) };
+    };
+    let listed = clustered::jobs(&cluster)?;
+    // Those that DMTCP runs are kept by the coordinator's machine, not in the cluster's log.
+    let dmtcp = summaries(context, |job| job.record().settings.engine == EngineSetting::Dmtcp)?;
+    if list.json {
+        return print_json(&one_list(listed, &dmtcp)?);
     }
-    own(context, list, false, |_| true)
+    print(&listing::jobs(&listed))?;
+    if dmtcp.is_empty() { Ok(()) } else { print(&of_machine(&dmtcp)) }
 }
 
-/// Lists jobs of this machine; `quiet`: says nothing where there are none.
-fn own(
+/// The cluster's jobs, then those of this machine: they have no nodes, instances or processes.
+fn one_list(listed: Value, own: &[JobSummary]) -> Result<Value, Failure> {
+    let of_cluster = match listed {
+        Value::Array(jobs) => jobs,
+        other => vec![other],
+    };
+    let own = own.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
+    let own = own.map_err(|error| Failure::of("list the jobs", error))?;
+    Ok(Value::Array(of_cluster.into_iter().chain(own).collect()))
+}
+
+/// Jobs of this machine.
+fn summaries(
     context: &Context,
-    list: ListArguments,
-    quiet: bool,
     shown: impl Fn(&JobFolder) -> bool,
-) -> Result<(), Failure> {
+) -> Result<Vec<JobSummary>, Failure> {
     let complain = |error| eprintln!("ckptd: warning: failed to {error}");
     let mut jobs = Vec::new();
     for job in context.state.jobs(complain)?.into_iter().filter(shown) {
@@ -47,16 +51,14 @@ fn own(
             Err(error) => complain(error),
         }
     }
-    if list.json {
-        return print_json(&jobs);
-    }
-    if jobs.is_empty() && quiet {
-        return Ok(());
-    }
+    Ok(jobs)
+}
+
+fn of_machine(jobs: &[JobSummary]) -> String {
     let now = text::now_ms();
     let heading = ["NAME", "STATE", "AGE", "CHECKPOINT", "ITS AGE", "COMMAND"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    for job in &jobs {
+    for job in jobs {
         let newest = job.checkpoints.last();
         rows.push(vec![
             job.name.clone(),
@@ -67,5 +69,17 @@ fn own(
             printable(&job.command.join(" ")),
         ]);
     }
-    print(&table(&rows))
+    table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_list_of_both_begins_with_the_clusters_jobs() {
+        let listed = json!([{"name": "fold"}, {"name": "tide"}]);
+        assert_eq!(one_list(listed.clone(), &[]).unwrap(), listed);
+    }
 }

@@ -1,5 +1,6 @@
 //! What `ls` and `status` show of a job. The keys of the JSON form stay as they are.
 
+use crate::cli::EngineSetting;
 use crate::control::ask;
 use crate::jobs::{self, JobError, JobFolder};
 use crate::text;
@@ -22,6 +23,8 @@ pub struct JobSummary {
     /// `running`; `ended`, where its end was seen; `interrupted`, where it was not, or was asked
     /// for: such a job is one to restart.
     pub state: &'static str,
+    /// `native` or `dmtcp`.
+    pub engine: EngineSetting,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// When it was first run, in milliseconds since 1970 UTC.
@@ -89,6 +92,7 @@ impl JobSummary {
             id: record.id.clone(),
             name: record.name.clone(),
             state,
+            engine: record.settings.engine,
             command: record.command.clone(),
             created_at_ms: record.created_at_ms,
             started_at_ms: history.started_at_ms(),

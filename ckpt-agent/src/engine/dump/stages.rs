@@ -12,7 +12,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
     Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Pid, ProcessImage, ProcessNode,
-    ProcessState, RelayEnd, RelayKind, RelayState, RemoteShell,
+    ProcessState, RelayEnd, RelayState, RemoteShell,
 };
 use super::super::inodes::segments;
 use super::super::late::{Names, filters_of};
@@ -54,7 +54,7 @@ pub struct DumpSettings {
     /// while the job stands, and must have read what those hold for other instances before
     /// [`Frozen::quiesce`].
     pub relays: Vec<HeldRelay>,
-    /// Processes of the job that are remote shells, as the job numbers them, beside those whose
+    /// Processes of the job that are remote shells, as the job numbers them: found by the freeze among those whose
     /// descriptors are among the relays.
     pub remote_shells: Vec<Pid>,
     /// How long stopping all threads may take.
@@ -83,17 +83,14 @@ pub struct Frozen {
 /// # Errors
 /// As [`freeze`].
 pub fn freeze_job(mut settings: DumpSettings) -> Result<Frozen> {
-    let known = settings.relays.iter().filter_map(|held| match held.end.kind {
-        RelayKind::Descriptor { pid, .. } => Some(pid),
-        _ => None,
-    });
-    settings.remote_shells.extend(known);
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
     let filters = filters_of(settings.init, settings.init)?.unwrap_or(0);
     let sleeps = Sleeps::observe(settings.init)?;
-    let stand_ins = standins::find(settings.init, &settings.remote_shells)?;
+    let shells = standins::shells(&settings.relays);
+    let (stand_ins, shells) = standins::find(settings.init, &shells)?;
+    settings.remote_shells = shells;
     let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
     let clocks = clocks::of_process(settings.init)?;
     let names = Names::default();
@@ -151,6 +148,7 @@ impl Frozen {
     /// Refusals with process and descriptor named; the job goes on.
     pub fn quiesce(mut self) -> Result<Quiesced> {
         let nodes = self.nodes()?;
+        self.check_root(&nodes)?;
         self.check_leaders(&nodes)?;
         self.check_namespaces(&nodes)?;
         self.check_stand_ins(&nodes)?;
@@ -184,6 +182,22 @@ impl Frozen {
         let mut collected = collect(&living, streams_only, &mut context)?;
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
         Ok(Quiesced { frozen: self, nodes, collected, context, relay_states: Vec::new() })
+    }
+
+    /// The end of the first process is told by the init, to whom it is a zombie for a moment: an image of that moment
+    /// would have nobody to tell of it.
+    fn check_root(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        let root = self.settings.root;
+        let lives = |node: &ProcessNode| node.pid == root && node.state == ProcessState::Alive;
+        if root == 0 || nodes.values().any(lives) {
+            return Ok(());
+        }
+        let comm = nodes.values().find(|node| node.pid == root).map(|node| node.comm.clone());
+        Err(EngineError::RefusedProcess {
+            pid: root,
+            comm: comm.unwrap_or_default(),
+            refusal: Refusal::passing("has just ended", "try again"),
+        })
     }
 
     /// What a stand-in has not passed on yet would be lost with it.

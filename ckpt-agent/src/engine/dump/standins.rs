@@ -1,28 +1,53 @@
 //! Stand-ins among the processes of an instance: neither stopped nor dumped, but made again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 
 use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::{Pid, ProcessNode};
+use super::super::graph::{Pid, ProcessNode, RelayKind};
+use super::super::objects::HeldRelay;
 use super::super::proc::{descendants, read_text};
 use super::super::split::standin::NAME;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::sockopt;
 
-/// Stand-ins below an init, as this machine numbers them. They are executions of the init's own
-/// program under their name; there are no others from the restore on, but remote shells, whose numbers in
-/// the job are told.
+/// A remote shell among an instance's processes, and what the agent knows it by: a number alone may have become
+/// another process's, once the shell has ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shell {
+    /// Its number in the job.
+    pub pid: Pid,
+    /// Device and inode of its streams, as far as the agent holds them.
+    pub streams: Vec<(i32, (u64, u64))>,
+}
+
+/// The shells that the agent's relays tell of.
+pub fn shells(relays: &[HeldRelay]) -> Vec<Shell> {
+    let mut shells: BTreeMap<Pid, Shell> = BTreeMap::new();
+    for held in relays {
+        if let RelayKind::Descriptor { pid, fd } = held.end.kind {
+            let shell = shells.entry(pid).or_insert_with(|| Shell { pid, streams: Vec::new() });
+            shell.streams.push((fd, held.inode));
+        }
+    }
+    shells.into_values().collect()
+}
+
+/// Stand-ins below an init, as this machine numbers them, and which of the remote shells are among them, as the job numbers
+/// them. They are executions of the init's own program under their name; there are no others from the restore on, but
+/// remote shells.
 ///
 /// # Errors
 /// Where /proc cannot be read.
-pub fn find(init: i32, remote_shells: &[Pid]) -> Result<BTreeSet<i32>> {
-    let Some(program) = program(init) else { return Ok(BTreeSet::new()) };
+pub fn find(init: i32, shells: &[Shell]) -> Result<(BTreeSet<i32>, Vec<Pid>)> {
+    let mut there = Vec::new();
+    let Some(program) = program(init) else { return Ok((BTreeSet::new(), there)) };
     let mut found = BTreeSet::new();
     for pid in descendants(init)? {
-        if !remote_shells.is_empty() && is_one_of(pid, remote_shells)? {
+        if let Some(number) = is_one_of(pid, shells)? {
             found.insert(pid);
+            there.push(number);
             continue;
         }
         let comm = read_text(&format!("/proc/{pid}/comm"))?;
@@ -31,14 +56,25 @@ pub fn find(init: i32, remote_shells: &[Pid]) -> Result<BTreeSet<i32>> {
             found.insert(pid);
         }
     }
-    Ok(found)
+    Ok((found, there))
 }
 
-fn is_one_of(host_pid: i32, numbers: &[Pid]) -> Result<bool> {
+fn is_one_of(host_pid: i32, shells: &[Shell]) -> Result<Option<Pid>> {
+    if shells.is_empty() {
+        return Ok(None);
+    }
     let status = read_text(&format!("/proc/{host_pid}/status"))?.unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let number = line.and_then(|line| line.split_ascii_whitespace().next_back()?.parse().ok());
-    Ok(number.is_some_and(|number| numbers.contains(&number)))
+    let shell = shells.iter().find(|shell| Some(shell.pid) == number);
+    Ok(shell.filter(|shell| has_streams(host_pid, &shell.streams)).map(|shell| shell.pid))
+}
+
+fn has_streams(host_pid: i32, streams: &[(i32, (u64, u64))]) -> bool {
+    streams.iter().all(|(fd, inode)| {
+        let found = std::fs::metadata(format!("/proc/{host_pid}/fd/{fd}"));
+        found.is_ok_and(|found| (found.dev(), found.ino()) == *inode)
+    })
 }
 
 fn program(pid: i32) -> Option<(u64, u64)> {
@@ -105,4 +141,30 @@ fn is_idle(host_pid: i32) -> Result<bool> {
 /// Whether a system call is the one in which a stand-in waits.
 fn waits(call: i64) -> bool {
     Current::NUMBERS.is_poll(call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_shell_is_known_by_its_streams_and_not_by_its_number_alone() {
+        let own = std::process::id() as i32;
+        let of = |fd: i32| {
+            let found = std::fs::metadata(format!("/proc/self/fd/{fd}")).unwrap();
+            (found.dev(), found.ino())
+        };
+        let (read, write) = nix::unistd::pipe().unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&read.as_fd());
+        let right = Shell { pid: own, streams: vec![(fd, of(fd))] };
+        let number = |shells: &[Shell]| is_one_of(own, shells).unwrap();
+        // As numbered in the innermost namespace, which is this one.
+        assert_eq!(number(std::slice::from_ref(&right)), Some(own));
+        let (dev, ino) = of(fd);
+        let reused = Shell { streams: vec![(fd, (dev, ino + 1))], ..right.clone() };
+        assert_eq!(number(&[reused]), None);
+        drop((read, write));
+        assert_eq!(number(&[right]), None);
+    }
 }

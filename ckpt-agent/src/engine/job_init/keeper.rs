@@ -353,7 +353,7 @@ impl Keeper {
             return Ok(());
         }
         let own = std::process::id() as i32;
-        match find_stand_ins(own, &[]).and_then(|stand_ins| freeze(own, stand_ins, FREEZE_LIMIT)) {
+        match find_stand_ins(own, &[]).and_then(|(found, _)| freeze(own, found, FREEZE_LIMIT)) {
             Ok(frozen) => {
                 // They must not run on when this process is killed.
                 frozen.processes.iter().for_each(StoppedProcess::die_with_tracer);

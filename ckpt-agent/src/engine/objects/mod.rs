@@ -30,7 +30,7 @@ pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
-pub use tcp::{OuterSocket, PeerEnd as TcpPeer, Widened, outer_sockets};
+pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
 pub use unix::{UnixKind, UnixLink, UnixSocket};
 
 use serde::{Deserialize, Serialize};

@@ -52,6 +52,18 @@ fn node_killed(stage: &Stage) -> Result<(), Failure> {
     lose_one(&ckptd).map_err(|failure| ckptd.explain(&failure))
 }
 
+/// The checkpoint is in the list like those of other jobs.
+fn listed(ckptd: &Ckptd) -> Result<(), Failure> {
+    let text = ckptd.coordinator_node().must_run(&["ckptd", "ls", "--json"])?;
+    let jobs: serde_json::Value =
+        serde_json::from_str(&text).map_err(failure("read what ls --json says"))?;
+    let job = jobs.as_array().into_iter().flatten().find(|job| job["name"] == "worker-1");
+    let right = |job: &serde_json::Value| {
+        job["engine"] == "dmtcp" && job["checkpoints"][0]["checkpoint"] == 1
+    };
+    check(job.is_some_and(right), || format!("ls --json does not have the checkpoint:\n{text}"))
+}
+
 fn lose_one(ckptd: &Ckptd) -> Result<(), Failure> {
     let host = ckptd.coordinator_node().address();
     let home = |number: usize| ckptd.node(number).disk().join("home");
@@ -78,6 +90,7 @@ fn lose_one(ckptd: &Ckptd) -> Result<(), Failure> {
         told.contains("agents of node1, node2") && told.contains("agents of node2, node3"),
         || format!("verify does not say who keeps the images:\n{told}"),
     )?;
+    listed(ckptd)?;
     ckptd.kill_node(2)?;
     // Its image is on the node after it.
     counted(3, saved.saturating_sub(2))?;
