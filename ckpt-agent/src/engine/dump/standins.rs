@@ -1,7 +1,7 @@
 //! Stand-ins among the processes of an instance: neither stopped nor dumped, but made again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
@@ -70,11 +70,24 @@ fn is_one_of(host_pid: i32, shells: &[Shell]) -> Result<Option<Pid>> {
     Ok(shell.filter(|shell| has_streams(host_pid, &shell.streams)).map(|shell| shell.pid))
 }
 
+/// Whether a process has these streams, and at least one of them is nobody else's.
 fn has_streams(host_pid: i32, streams: &[(i32, (u64, u64))]) -> bool {
-    streams.iter().all(|(fd, inode)| {
-        let found = std::fs::metadata(format!("/proc/{host_pid}/fd/{fd}"));
-        found.is_ok_and(|found| (found.dev(), found.ino()) == *inode)
-    })
+    let mut told = false;
+    for (fd, inode) in streams {
+        let Ok(found) = std::fs::metadata(format!("/proc/{host_pid}/fd/{fd}")) else {
+            return false;
+        };
+        if (found.dev(), found.ino()) != *inode {
+            return false;
+        }
+        told |= !is_memory_device(&found);
+    }
+    told
+}
+
+/// /dev/null and its like are everybody's (major number 1: Documentation/admin-guide/devices.txt).
+fn is_memory_device(found: &std::fs::Metadata) -> bool {
+    found.file_type().is_char_device() && nix::sys::stat::major(found.rdev()) == 1
 }
 
 fn program(pid: i32) -> Option<(u64, u64)> {
@@ -164,6 +177,10 @@ mod tests {
         let (dev, ino) = of(fd);
         let reused = Shell { streams: vec![(fd, (dev, ino + 1))], ..right.clone() };
         assert_eq!(number(&[reused]), None);
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let everybodys = std::os::fd::AsRawFd::as_raw_fd(&null);
+        let streams = vec![(everybodys, of(everybodys))];
+        assert_eq!(number(&[Shell { pid: own, streams }]), None);
         drop((read, write));
         assert_eq!(number(&[right]), None);
     }

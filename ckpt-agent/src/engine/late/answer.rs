@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use protocol::cluster::agent::MovedListener;
 
 use super::super::arch::calls;
@@ -80,6 +81,8 @@ pub struct Answerer {
     unheard_connections: Vec<(u64, OwnedFd)>,
     /// For the next search of a port.
     next_port: u16,
+    /// The ports that sockets were bound to, by the family (IPv6 or not) and the port that they are known by.
+    given: HashMap<(bool, u16), u16>,
     /// Where the stacks begin of processes that were restored: their children have the same until they execute
     /// another program.
     stacks: HashSet<u64>,
@@ -99,6 +102,7 @@ impl Answerer {
             unheard: HashMap::new(),
             unheard_connections: Vec::new(),
             next_port: 0,
+            given: HashMap::new(),
             stacks,
         }
     }
@@ -177,6 +181,10 @@ impl Answerer {
         if here.is_none() && !asked.ip().is_unspecified() {
             return None;
         }
+        // Bound by another process of this instance, and maybe not announced yet.
+        if port != 0 && self.is_given(target, port) {
+            return Some(Verdict::Done(Err(Errno::EADDRINUSE)));
+        }
         // Any port of the logical node's may be somebody else's on this machine, or become so: it is only a name.
         let ip = here.unwrap_or(asked.ip());
         let at = |port| sockaddr::rewrite(&raw, SocketAddr::new(ip, port));
@@ -185,8 +193,34 @@ impl Answerer {
             let got = self.pass.local(fd).map_or(0, |local| local.port());
             let local = SocketAddr::new(asked.ip(), if port == 0 { got } else { port });
             self.shared.rename(target.cookie, |name| name.local = Some(local));
+            if port != 0 {
+                self.given.insert((target.v6, port), got);
+            }
         }
         Some(Verdict::Done(bound.map(|()| 0)))
+    }
+
+    /// Whether a port by which a socket would be known is that of another one, as the kernel sees it (SO_REUSEADDR,
+    /// socket(7)).
+    fn is_given(&self, target: &Target, port: u16) -> bool {
+        let Some(actual) = self.given.get(&(target.v6, port)) else { return false };
+        let reuses = sockopt::get_int(&target.copy, libc::SOL_SOCKET, libc::SO_REUSEADDR);
+        let shares = reuses.is_ok_and(|reuses| reuses != 0) && !is_listening(*actual);
+        !shares && self.is_bound(target.v6, *actual)
+    }
+
+    /// Whether anybody has this port: who is bound and does not listen is in no list of the kernel's.
+    fn is_bound(&self, v6: bool, port: u16) -> bool {
+        let domain = if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+        let any: IpAddr =
+            if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let address = sockaddr::encode(v6, SocketAddr::new(any, port));
+        let probe = socket(domain, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+        let (Some(address), Ok(probe)) = (address, probe) else { return false };
+        if v6 && sockopt::set_int(&probe, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1).is_err() {
+            return false;
+        }
+        self.pass.bind(probe.as_fd(), &address) == Err(Errno::EADDRINUSE)
     }
 
     /// A port that a logical node has which was brought here is free for the one whose machine this is.
