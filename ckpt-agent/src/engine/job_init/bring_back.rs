@@ -44,8 +44,18 @@ pub struct Begun {
     pub standing: Option<Standing>,
 }
 
-/// Rebuilds it up to the moment before it runs. `cluster`: there are other instances; `watch`: late connections are
-/// to be watched.
+/// What an instance is among others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Among {
+    /// There are other instances.
+    pub cluster: bool,
+    /// Late connections are to be watched.
+    pub watch: bool,
+    /// It is not on its logical node's own machine.
+    pub guest: bool,
+}
+
+/// Rebuilds it up to the moment before it runs.
 ///
 /// # Errors
 /// As [`restore`].
@@ -54,7 +64,7 @@ pub fn bring_back(
     spec: &RestoreSpec,
     part: Option<&PartOrder>,
     connections: Connections,
-    (cluster, watch): (bool, bool),
+    among: Among,
     user: Option<&UserOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
@@ -71,8 +81,9 @@ pub fn bring_back(
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
     context.part = Some(part);
     context.user = user.cloned();
-    context.cluster = cluster;
-    context.watch = watch;
+    context.cluster = among.cluster;
+    context.watch = among.watch;
+    context.guest = among.guest;
     for (file, connection) in connections.made {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);

@@ -13,7 +13,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, OuterEnd, RelayEnd, RelayKind, stream_relay};
 use super::super::late::{self, Installed, Late};
 use super::super::objects::StdioRole;
-use super::bring_back::{Begun, bring_back};
+use super::bring_back::{Among, Begun, bring_back};
 use super::channel::Channel;
 use super::cluster::{ClusterOrder, Connection};
 use super::keeper::Keeper;
@@ -260,8 +260,12 @@ fn begin(
             })
         }
         Task::Restore { job_dir, spec, part } => {
-            let how = (cluster.is_some(), watch);
-            bring_back(&job_dir, &spec, part.as_ref(), connections, how, user, warnings)
+            let guest = cluster.is_some_and(|cluster| {
+                let machine = cluster.watch.as_ref().map(|watch| watch.machine.as_str());
+                machine.is_some_and(|machine| machine != cluster.host_name)
+            });
+            let among = Among { cluster: cluster.is_some(), watch, guest };
+            bring_back(&job_dir, &spec, part.as_ref(), connections, among, user, warnings)
         }
     }
 }

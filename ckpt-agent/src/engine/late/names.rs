@@ -86,18 +86,16 @@ impl Names {
     /// What the job calls a socket that has these addresses; only what differs from them.
     pub fn name(&self, cookie: u64, local: Option<SocketAddr>, peer: Option<SocketAddr>) -> Name {
         let known = self.get(cookie);
-        if known.plain {
-            return known;
-        }
         let differs = |name: Option<SocketAddr>, address: Option<SocketAddr>| {
             name.filter(|name| Some(canonical(*name)) != address.map(canonical))
         };
-        let own = || local.and_then(|local| self.book.own_address(local));
+        // Its own address is what it is; its peer may be one that has moved and knows nothing of it.
+        let own = || local.filter(|_| !known.plain).and_then(|local| self.book.own_address(local));
         let other = || peer.and_then(|peer| self.book.caller(peer));
         Name {
             local: differs(known.local.or_else(own), local),
             peer: differs(known.peer.or_else(other), peer),
-            plain: false,
+            plain: known.plain,
         }
     }
 }

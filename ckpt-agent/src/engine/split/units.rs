@@ -171,7 +171,9 @@ fn is_settled(graph: &Graph, holdings: &Holdings, own: &Possessions, other: Pid)
             Some(TcpPeer::Socket { file }) if holdings.holders(file).any(|it| it == other) => {
                 connected = true;
             }
-            _ => others |= !matches!(socket.state, TcpState::Idle),
+            // Bound, and about to listen.
+            _ if socket.state == TcpState::Idle && socket.local.is_some() => return false,
+            _ => others |= socket.state != TcpState::Idle,
         }
     }
     connected && others

@@ -139,11 +139,15 @@ pub(super) fn bound(
         return Ok(socket);
     };
     let of_job = purpose != Purpose::Temporary;
+    // A guest that is to listen soon would find its port taken then by those whose machine this is.
+    let own = context.guest
+        && purpose == Purpose::Idle
+        && address.options.number("reuse_address") == 0;
     let mut candidates = VecDeque::from([at]);
     let mut first: Option<std::io::Error> = None;
     while let Some(candidate) = candidates.pop_front() {
         let socket = new_socket(address, context)?;
-        let error = match bind(&socket, candidate, &mut ready) {
+        let error = match bind(&socket, candidate, own, &mut ready) {
             Ok(()) => {
                 if let Some(error) = first {
                     let now = socket.local_addr().ok().and_then(|now| now.as_socket());
@@ -180,9 +184,10 @@ pub(super) fn bound(
 fn bind(
     socket: &Socket,
     at: SocketAddr,
+    own: bool,
     ready: &mut impl FnMut(&Socket) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    let alone = at.port() == 0;
+    let alone = own || at.port() == 0;
     if alone {
         socket.set_reuse_address(false)?;
     }
