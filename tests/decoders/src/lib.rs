@@ -5,6 +5,7 @@
 
 mod books;
 mod coordinator;
+mod dmtcp;
 mod jobs;
 mod messages;
 pub mod mutate;
@@ -26,13 +27,14 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     Target { name: "frames", read: messages::frames, seeds: messages::frame_seeds },
     Target { name: "lines", read: messages::lines, seeds: messages::line_seeds },
     Target { name: "words", read: messages::words, seeds: messages::word_seeds },
     Target { name: "address_book", read: books::address_book, seeds: books::seeds },
     Target { name: "coordinator_log", read: coordinator::log, seeds: coordinator::log_seeds },
     Target { name: "coordinator", read: coordinator::machine, seeds: coordinator::machine_seeds },
+    Target { name: "dmtcp", read: dmtcp::conversation, seeds: dmtcp::seeds },
     Target { name: "mark", read: store::mark, seeds: store::mark_seeds },
     Target { name: "image", read: store::image, seeds: store::image_seeds },
     Target { name: "archive", read: store::archive, seeds: store::archive_seeds },
