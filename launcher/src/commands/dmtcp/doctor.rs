@@ -15,13 +15,18 @@ use tokio::sync::mpsc;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// What is known of DMTCP 5.0-dev, however it is installed.
-const KNOWN: [(&str, &str, &str); 5] = [
+const KNOWN: [(&str, &str, &str); 6] = [
     (
         "several machines",
         "checkpoints hang where sockets join processes of several machines: each machine ends its drain for itself, and a faster \
          one's next message spoils a slower one's",
         "dmtcp_launch --with-plugin drain_barrier.so, made from packaging/dmtcp/drain_barrier.c, ends it for all at once; or \
          use the native engine",
+    ),
+    (
+        "Open MPI, restarted",
+        "its next checkpoint ends in an assertion of DMTCP's (connectionmessage.h), under DMTCP's own coordinator as well",
+        "a job can be restarted as often as wanted from checkpoints of its first run; the native engine has no such limit",
     ),
     (
         "listening ports",
