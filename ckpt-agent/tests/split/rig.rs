@@ -72,7 +72,7 @@ impl Image {
 
     pub fn units(&self) -> Outcome<Vec<Unit>> {
         let opened = self.open()?;
-        Ok(units(&opened.graph, &Holdings::of(&opened.graph, opened.processes.values())))
+        Ok(units(&opened.graph, &Holdings::of(&opened.graph, opened.processes.values()), true))
     }
 }
 

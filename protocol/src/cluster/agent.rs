@@ -224,6 +224,9 @@ pub struct InstanceSettings {
     /// Whether calls of bind, connect, listen and their like are answered as if nothing had moved.
     #[serde(default)]
     pub rewire_connect: bool,
+    /// Whether the daemons of a lost node are left out: then nobody is kept with them who may yet need them.
+    #[serde(default)]
+    pub fallback: bool,
 }
 
 /// An instance to be started.

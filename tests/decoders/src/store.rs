@@ -57,7 +57,7 @@ pub fn image(bytes: &[u8]) {
 /// What a part of an image needs, as for a rollback.
 fn placed(graph: &Graph, processes: &[ProcessImage]) {
     let holdings = Holdings::of(graph, processes);
-    let _ = units(graph, &holdings);
+    let _ = units(graph, &holdings, true);
     let first = processes.first().map_or(1, |process| process.pid);
     let assignment: BTreeMap<_, _> =
         processes.iter().map(|process| (process.pid, u32::from(process.pid != first))).collect();

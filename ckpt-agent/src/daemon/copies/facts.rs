@@ -31,7 +31,7 @@ const SYSTEM: [&str; 12] = [
 ];
 
 /// Facts of an image that lies in that folder. Files of that user's job that it only names are put beside
-/// it on the way.
+/// it on the way. `callers`: who may yet need a daemon stays with it.
 ///
 /// # Errors
 /// One line.
@@ -40,6 +40,7 @@ pub fn facts(
     checkpoint: CheckpointNumber,
     features: &[String],
     user: Option<&User>,
+    callers: bool,
 ) -> Result<ImageFacts, String> {
     let graph: Graph = read(folder, checkpoint, "graph.json")?;
     let mut images = BTreeMap::new();
@@ -63,7 +64,7 @@ pub fn facts(
         .collect();
     Ok(ImageFacts {
         root: (graph.root != 0 && images.contains_key(&graph.root)).then_some(graph.root),
-        units: placement_units(&graph, images.values(), &processes),
+        units: placement_units(&graph, images.values(), &processes, callers),
         processes,
         requirements: Requirements {
             architecture: graph.architecture.clone(),
@@ -94,13 +95,14 @@ fn placement_units<'a>(
     graph: &Graph,
     images: impl Iterator<Item = &'a ProcessImage>,
     processes: &[ProcessFacts],
+    callers: bool,
 ) -> Vec<Unit> {
     // Of a child that lives elsewhere, its stand-in is here.
     let lives = |state: &ProcessState| matches!(state, ProcessState::Alive | ProcessState::StandIn);
     let children = graph.processes.iter().filter(|node| lives(&node.state));
     let parents: BTreeSet<i32> = children.map(|node| node.ppid).collect();
     let alive: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
-    units(graph, &Holdings::of(graph, images))
+    units(graph, &Holdings::of(graph, images), callers)
         .into_iter()
         .map(|unit| {
             // Daemons and shells are parents; what computes is none, as a rule.

@@ -117,14 +117,14 @@ impl Node {
         let (own, features) = (self.parts.name.clone(), self.parts.profile.features.clone());
         let (peers, events) = (self.parts.peers.clone(), self.parts.events.clone());
         let (folder, partners) = (instance.folder.clone(), instance.record.partners.clone());
-        let of = key.clone();
+        let (of, callers) = (key.clone(), !instance.record.settings.fallback);
         let efforts = instance.efforts.take();
         let task = tokio::spawn(async move {
             let place = folder.clone();
             fault::point("copy");
             let gather = move || {
                 let user = user.transpose()?.flatten();
-                copies::facts(&place, checkpoint, &features, user.as_ref())
+                copies::facts(&place, checkpoint, &features, user.as_ref(), callers)
             };
             let facts = spawn_blocking(gather).await;
             let mut facts = facts.unwrap_or_else(|error| Err(error.to_string()));

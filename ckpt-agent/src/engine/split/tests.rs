@@ -196,7 +196,7 @@ impl World {
     fn parts(&self, places: &[u32]) -> Vec<Part> {
         let holdings = self.holdings();
         let mut assignment = BTreeMap::new();
-        for (unit, place) in units(&self.graph, &holdings).iter().zip(places.iter().cycle()) {
+        for (unit, place) in units(&self.graph, &holdings, true).iter().zip(places.iter().cycle()) {
             assignment.extend(unit.pids.iter().map(|pid| (*pid, *place)));
         }
         let numbers: BTreeSet<u32> = assignment.values().copied().collect();
@@ -331,9 +331,10 @@ fn who_may_yet_call_a_loopback_listener_stays_with_it() {
         world.file(libc::O_RDWR, socket, &[2]);
         world
     };
-    let count = |world: &World| units(&world.graph, &world.holdings()).len();
+    let count = |world: &World| units(&world.graph, &world.holdings(), true).len();
     let mut world = listening("127.0.0.1:4000");
     assert_eq!(count(&world), 1);
+    assert_eq!(units(&world.graph, &world.holdings(), false).len(), 2, "it is done without");
     world.apply(&Event::Fork(1));
     assert_eq!(count(&world), 1, "nor does who was started by that one go");
     assert_eq!(count(&listening("10.0.0.1:4000")), 2, "reached from everywhere");
@@ -351,7 +352,7 @@ fn who_may_yet_call_a_loopback_listener_stays_with_it() {
 fn what_is_shared_is_not_divided() {
     let mut world = two_processes();
     world.apply(&Event::Counter(0, 1));
-    assert_eq!(units(&world.graph, &world.holdings()).len(), 1);
+    assert_eq!(units(&world.graph, &world.holdings(), true).len(), 1);
     let pids = vec![2, 5];
     assert_eq!(apart(&world, 0).unwrap_err(), SplitError::Apart { what: "eventfd", pids });
 }

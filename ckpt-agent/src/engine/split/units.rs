@@ -18,8 +18,8 @@ pub struct Unit {
 }
 
 /// Takes an instance into the smallest pieces that can be placed by themselves, in the order of their
-/// lowest process. Stand-ins are not placed.
-pub fn units(graph: &Graph, holdings: &Holdings) -> Vec<Unit> {
+/// lowest process. Stand-ins are not placed. `callers`: who may yet need a daemon stays with it.
+pub fn units(graph: &Graph, holdings: &Holdings, callers: bool) -> Vec<Unit> {
     let mut together = Together::new(holdings.by_process.keys().copied());
     for (index, file) in graph.files.iter().enumerate() {
         let id = FileId(index as u32);
@@ -35,7 +35,9 @@ pub fn units(graph: &Graph, holdings: &Holdings) -> Vec<Unit> {
     join_fifos(graph, holdings, &mut together);
     join_memory(holdings, &mut together);
     join_segments(graph, holdings, &mut together);
-    join_callers(graph, holdings, &mut together);
+    if callers {
+        join_callers(graph, holdings, &mut together);
+    }
     together.units(graph, holdings)
 }
 

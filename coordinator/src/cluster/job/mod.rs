@@ -125,6 +125,7 @@ impl Job {
             external: settings.external,
             copies: settings.copies,
             rewire_connect: settings.rewire_connect,
+            fallback: settings.daemons == protocol::cluster::settings::Daemons::Fallback,
         }
     }
 
