@@ -365,7 +365,6 @@ impl Job {
             cluster: self.instance.is_some(),
             machines: BTreeSet::new(),
             relays,
-            remote_shells: Vec::new(),
             freeze_limit: FREEZE_LIMIT,
         })
     }

@@ -423,7 +423,6 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         stdio,
         terminal_master: None,
         relays,
-        remote_shells: Vec::new(),
         freeze_limit: Duration::from_secs(2),
     })
 }

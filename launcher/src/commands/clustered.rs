@@ -220,7 +220,7 @@ pub fn stop(
     }
 }
 
-/// `ckptd ls`.
+/// The cluster's jobs, for `ckptd ls`.
 pub fn jobs(cluster: &Cluster) -> Result<serde_json::Value, Failure> {
     cluster.listing("list the jobs", &Ask::Jobs)
 }

@@ -7,6 +7,7 @@ use crate::cluster::listing;
 use crate::failure::Failure;
 use crate::jobs::JobFolder;
 use crate::text;
+use serde::Serialize;
 use serde_json::Value;
 
 pub fn perform(context: &Context, list: ListArguments) -> Result<(), Failure> {
@@ -25,7 +26,7 @@ pub fn perform(context: &Context, list: ListArguments) -> Result<(), Failure> {
 }
 
 /// The cluster's jobs, then those of this machine: they have no nodes, instances or processes.
-fn one_list(listed: Value, own: &[JobSummary]) -> Result<Value, Failure> {
+fn one_list(listed: Value, own: &[impl Serialize]) -> Result<Value, Failure> {
     let of_cluster = match listed {
         Value::Array(jobs) => jobs,
         other => vec![other],
@@ -80,6 +81,10 @@ mod tests {
     #[test]
     fn a_list_of_both_begins_with_the_clusters_jobs() {
         let listed = json!([{"name": "fold"}, {"name": "tide"}]);
-        assert_eq!(one_list(listed.clone(), &[]).unwrap(), listed);
+        let none: [Value; 0] = [];
+        assert_eq!(one_list(listed.clone(), &none).unwrap(), listed);
+        let own = [json!({"name": "worker", "engine": "dmtcp"})];
+        let both = json!([{"name": "fold"}, {"name": "tide"}, own[0]]);
+        assert_eq!(one_list(listed, &own).unwrap(), both);
     }
 }

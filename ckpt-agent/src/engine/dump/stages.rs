@@ -54,9 +54,6 @@ pub struct DumpSettings {
     /// while the job stands, and must have read what those hold for other instances before
     /// [`Frozen::quiesce`].
     pub relays: Vec<HeldRelay>,
-    /// Processes of the job that are remote shells, as the job numbers them: found by the freeze among those whose
-    /// descriptors are among the relays.
-    pub remote_shells: Vec<Pid>,
     /// How long stopping all threads may take.
     pub freeze_limit: Duration,
 }
@@ -76,25 +73,36 @@ pub struct Frozen {
     /// Seccomp filters that the init is under.
     filters: u32,
     names: Names,
+    /// Processes that are remote shells, as the job numbers them.
+    remote_shells: Vec<Pid>,
 }
 
 /// Freezes a job.
 ///
 /// # Errors
 /// As [`freeze`].
-pub fn freeze_job(mut settings: DumpSettings) -> Result<Frozen> {
+pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
     let filters = filters_of(settings.init, settings.init)?.unwrap_or(0);
     let sleeps = Sleeps::observe(settings.init)?;
     let shells = standins::shells(&settings.relays);
-    let (stand_ins, shells) = standins::find(settings.init, &shells)?;
-    settings.remote_shells = shells;
+    let (stand_ins, remote_shells) = standins::find(settings.init, &shells)?;
     let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
     let clocks = clocks::of_process(settings.init)?;
     let names = Names::default();
-    Ok(Frozen { job, settings, clocks, not_inherited, sleeps, depth, filters, names })
+    Ok(Frozen {
+        job,
+        settings,
+        clocks,
+        not_inherited,
+        sleeps,
+        depth,
+        filters,
+        names,
+        remote_shells,
+    })
 }
 
 /// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, and SysV segments. Reading smaps walks all page tables,
@@ -168,7 +176,7 @@ impl Frozen {
         }
         self.add_threads(&mut context)?;
         self.check_unshared(&nodes)?;
-        let shells = |host_pid: &i32| self.settings.remote_shells.contains(&nodes[host_pid].pid);
+        let shells = |host_pid: &i32| self.remote_shells.contains(&nodes[host_pid].pid);
         let shells = self.job.stand_ins.iter().copied().filter(shells);
         let living: Vec<(i32, Pid, String)> = self
             .job
@@ -178,7 +186,7 @@ impl Frozen {
             .chain(shells)
             .map(|host_pid| (host_pid, nodes[&host_pid].pid, nodes[&host_pid].comm.clone()))
             .collect();
-        let streams_only = &self.settings.remote_shells;
+        let streams_only = &self.remote_shells;
         let mut collected = collect(&living, streams_only, &mut context)?;
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
         Ok(Quiesced { frozen: self, nodes, collected, context, relay_states: Vec::new() })

@@ -14,7 +14,7 @@ use super::super::sys::sockopt;
 
 /// A remote shell among an instance's processes, and what the agent knows it by: a number alone may have become
 /// another process's, once the shell has ended.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shell {
     /// Its number in the job.
     pub pid: Pid,
@@ -159,7 +159,7 @@ fn waits(call: i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn a_shell_is_known_by_its_streams_and_not_by_its_number_alone() {
@@ -169,7 +169,7 @@ mod tests {
             (found.dev(), found.ino())
         };
         let (read, write) = nix::unistd::pipe().unwrap();
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&read.as_fd());
+        let fd = read.as_raw_fd();
         let right = Shell { pid: own, streams: vec![(fd, of(fd))] };
         let number = |shells: &[Shell]| is_one_of(own, shells).unwrap();
         // As numbered in the innermost namespace, which is this one.
@@ -178,7 +178,7 @@ mod tests {
         let reused = Shell { streams: vec![(fd, (dev, ino + 1))], ..right.clone() };
         assert_eq!(number(&[reused]), None);
         let null = std::fs::File::open("/dev/null").unwrap();
-        let everybodys = std::os::fd::AsRawFd::as_raw_fd(&null);
+        let everybodys = null.as_raw_fd();
         let streams = vec![(everybodys, of(everybodys))];
         assert_eq!(number(&[Shell { pid: own, streams }]), None);
         drop((read, write));

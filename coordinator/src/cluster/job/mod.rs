@@ -26,6 +26,7 @@ use ledger::Ledger;
 use protocol::agent::AgentId;
 use protocol::cluster::agent::{InstanceSettings, ToAgent};
 use protocol::cluster::client::Answer;
+use protocol::cluster::settings::Daemons;
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::StreamKind;
 use running::Running;
@@ -125,7 +126,7 @@ impl Job {
             external: settings.external,
             copies: settings.copies,
             rewire_connect: settings.rewire_connect,
-            fallback: settings.daemons == protocol::cluster::settings::Daemons::Fallback,
+            fallback: settings.daemons == Daemons::Fallback,
         }
     }
 
