@@ -169,6 +169,8 @@ pub struct World {
     seen: Vec<u8>,
     /// Up to where.
     shown: Option<LogPlace>,
+    /// The line about daemons that are not restored, since the job last went on.
+    not_restored: Option<String>,
     outcome: Outcome,
     pub trace: bool,
 }
@@ -244,6 +246,7 @@ impl World {
             ended_well: false,
             seen: Vec::new(),
             shown: Some(LogPlace::default()),
+            not_restored: None,
             outcome: Outcome::default(),
             trace: std::env::var("CKPTD_TRACE").is_ok(),
         };
@@ -1044,6 +1047,7 @@ impl World {
         if self.machine.is_some() {
             return;
         }
+        self.not_restored = None;
         let lengths =
             self.job_logs.iter().map(|(job, log)| (job.clone(), log.len() as u64)).collect();
         // Its way through the disk and back is a part of what has to work.
@@ -1150,8 +1154,17 @@ impl World {
                 let bytes = base64::engine::general_purpose::STANDARD.decode(bytes).unwrap();
                 self.seen.extend(bytes);
             }
-            Answer::Say { text } if self.trace => {
-                eprintln!("{:>7} say: {text}", self.now / MILLI);
+            Answer::Say { text } => {
+                if self.trace {
+                    eprintln!("{:>7} say: {text}", self.now / MILLI);
+                }
+                // Another try with the same daemons missing has nothing new to tell.
+                if text.starts_with("not restored: ") {
+                    assert_ne!(self.not_restored.as_ref(), Some(&text), "told twice");
+                    self.not_restored = Some(text);
+                } else if text.contains(" goes on from ") {
+                    self.not_restored = None;
+                }
             }
             _ => {}
         }

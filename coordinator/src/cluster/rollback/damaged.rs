@@ -144,6 +144,7 @@ impl Job {
             failed_makes: making.failed_makes,
             avoid: making.avoid.clone(),
             damaged,
+            told_departed: making.told_departed.clone(),
             force: making.force,
         };
         for line in lines {

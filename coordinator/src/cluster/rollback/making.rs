@@ -2,7 +2,7 @@
 
 use super::damaged::DamagedCopies;
 use super::plan;
-use crate::cluster::entry::{Cause, ClusterEntry, RollbackRecord};
+use crate::cluster::entry::{Cause, ClusterEntry, DepartedDaemon, RollbackRecord};
 use crate::cluster::event::Now;
 use crate::cluster::job::instances::{Live, Stage as InstanceStage};
 use crate::cluster::job::{Job, State};
@@ -67,6 +67,8 @@ pub(in crate::cluster) struct Making {
     pub(super) failed_makes: u32,
     pub(super) avoid: BTreeSet<NodeName>,
     pub(super) damaged: DamagedCopies,
+    /// Of whom the user was told last that they are not restored: a second try need not repeat it.
+    pub(super) told_departed: Vec<DepartedDaemon>,
     pub(super) force: bool,
     pub(super) sockets: BTreeMap<AgentId, Vec<OuterSocket>>,
     pub(super) sides: BTreeMap<AgentId, Vec<RelaySide>>,
@@ -94,6 +96,8 @@ pub(in crate::cluster) struct Beginning {
     pub(in crate::cluster) failed_makes: u32,
     pub(in crate::cluster) avoid: BTreeSet<NodeName>,
     pub(in crate::cluster) damaged: DamagedCopies,
+    /// Of whom the user was told last that they are not restored.
+    pub(in crate::cluster) told_departed: Vec<DepartedDaemon>,
     pub(in crate::cluster) force: bool,
 }
 
@@ -124,6 +128,7 @@ impl Beginning {
             failed_makes: 0,
             avoid: BTreeSet::new(),
             damaged: DamagedCopies::default(),
+            told_departed: Vec::new(),
             force: false,
         }
     }
@@ -164,6 +169,7 @@ impl Job {
             failed_makes: begin.failed_makes,
             avoid: begin.avoid,
             damaged: begin.damaged,
+            told_departed: begin.told_departed,
             force: begin.force,
             sockets: BTreeMap::new(),
             sides: BTreeMap::new(),
@@ -224,6 +230,7 @@ impl Job {
                 failed_makes: making.failed_makes,
                 avoid: making.avoid.clone(),
                 damaged: making.damaged.clone(),
+                told_departed: making.told_departed.clone(),
                 force: making.force,
             },
         };

@@ -273,9 +273,14 @@ impl Job {
         departing: &Departing,
     ) {
         let daemons = departing.daemons(images);
+        let State::Making(making) = &mut self.state else { return };
+        let told = std::mem::replace(&mut making.told_departed, daemons.clone());
         if !daemons.is_empty() {
-            let names = text::daemons(&daemons);
-            self.say(shared, &format!("not restored: {names}; their children go on without them"));
+            if told != daemons {
+                let names = text::daemons(&daemons);
+                let line = format!("not restored: {names}; their children go on without them");
+                self.say(shared, &line);
+            }
             let job = self.ledger.id.clone();
             self.record(shared, ClusterEntry::Departed { job, daemons });
         }
@@ -342,6 +347,7 @@ impl Job {
             failed_makes: making.failed_makes,
             avoid: making.avoid.clone(),
             damaged: making.damaged.clone(),
+            told_departed: making.told_departed.clone(),
             force: making.force,
         };
         self.begin_epoch(now, shared, begin);
