@@ -6,18 +6,23 @@
  * program a sharp test of a checkpoint: nothing is recomputed, asked for again, or repaired.
  *
  * nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] [--chat EVERY] [--weights A,B,...] [--progress]
- *         [--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS] [--rest MS]
+ *         [--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS] [--rest MS] [--pulse FILE]
  *
- * --rest: who has sent and taken a message of --chat rests so long. --gate: nobody begins before the file is there. --meet: the ranks meet after so many rounds only, and the dealing goes
- * on from round to round: where it is a multiple of the ranks' number, all have the very same work in between.
+ * --rest: who has sent and taken a message of --chat rests so long. --pulse: how many messages rank 0 has taken is
+ * the file's time of modification, in seconds, which needs no open file. --gate: nobody begins before the file is
+ * there. --meet: the ranks meet after so many rounds only, and the dealing goes on from round to round: where it is a
+ * multiple of the ranks' number, all have the very same work in between.
  */
+#define _GNU_SOURCE
 #include <mpi.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -47,6 +52,7 @@ struct options {
 	bool progress;
 	const char *until;
 	const char *gate;
+	const char *pulse;
 	long meet;
 	long settle_ms;
 	long rest_ms;
@@ -146,6 +152,13 @@ static void chat(uint64_t turn)
 		die("a neighbour's message is not the one that was due");
 }
 
+static void show_pulse(const char *file, uint64_t turn)
+{
+	struct timespec time = { .tv_sec = (time_t)turn };
+	if (utimensat(AT_FDCWD, file, (struct timespec[]){ time, time }, 0) != 0)
+		die("the file of the pulse cannot be touched");
+}
+
 /* The rank a prefix belongs to: round robin, a rank of weight w taking w prefixes a turn. */
 static int owner(size_t prefix, const struct options *options)
 {
@@ -177,6 +190,8 @@ static uint64_t solve(const struct options *options, const struct prefix *prefix
 						  prefixes[i].right);
 		if (options->chat_every && (long)(i % (size_t)options->chat_every) == 0) {
 			chat((*turn)++);
+			if (options->pulse && rank == 0)
+				show_pulse(options->pulse, *turn);
 			if (options->rest_ms)
 				usleep((useconds_t)options->rest_ms * 1000);
 		}
@@ -193,7 +208,8 @@ static void usage(void)
 	if (rank == 0)
 		fprintf(stderr, "usage: nqueens N [--ballast MIB] [--rounds R] [--least SECONDS] "
 				"[--chat EVERY] [--weights A,B,...] [--progress] "
-				"[--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS] [--rest MS]\n");
+				"[--until FILE] [--settle MS] [--gate FILE] [--meet ROUNDS] "
+				"[--rest MS] [--pulse FILE]\n");
 	MPI_Finalize();
 	exit(2);
 }
@@ -230,6 +246,7 @@ static struct options parse(int argc, char **argv)
 		{ "meet", required_argument, NULL, 'm' },
 		{ "settle", required_argument, NULL, 's' },
 		{ "rest", required_argument, NULL, 'R' },
+		{ "pulse", required_argument, NULL, 'P' },
 		{ NULL, 0, NULL, 0 },
 	};
 	struct options options = { .rounds = 1 };
@@ -246,6 +263,7 @@ static struct options parse(int argc, char **argv)
 		case 'g': options.gate = optarg; break;
 		case 'm': options.meet = number(optarg, 1, 1000000); break;
 		case 'R': options.rest_ms = number(optarg, 0, 60000); break;
+		case 'P': options.pulse = optarg; break;
 		case 's': options.settle_ms = number(optarg, 0, 60000); break;
 		default: usage();
 		}

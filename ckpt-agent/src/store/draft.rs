@@ -110,7 +110,8 @@ impl Drop for Draft {
                 _ => {}
             }
         }
-        if let Err(error) = self.disk.remove_dir(&self.folder()) {
+        // The agent may have put the list of the job's own files beside ours.
+        if let Err(error) = sweep::remove_checkpoint(&*self.disk, &self.layout, self.number) {
             tracing::warn!(checkpoint = self.number, %error, "an unfinished checkpoint stays");
         }
     }
@@ -122,5 +123,22 @@ fn make_dir(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
             Err(StoreError::io("create", path, &error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::disk::RealDisk;
+    use super::*;
+
+    #[test]
+    fn a_draft_takes_everything_in_its_folder_with_it() {
+        let job = tempfile::tempdir().unwrap();
+        let mut draft = Draft::begin(Arc::new(RealDisk), job.path(), 3).unwrap();
+        draft.write("graph.json", b"{}").unwrap();
+        let folder = draft.folder();
+        std::fs::write(folder.join("FILES"), "of somebody else").unwrap();
+        drop(draft);
+        assert!(!folder.exists());
     }
 }

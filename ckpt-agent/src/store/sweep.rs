@@ -85,7 +85,12 @@ fn clear(
     Ok(collected)
 }
 
-fn remove_checkpoint(disk: &dyn Disk, layout: &Layout, number: u64) -> Result<(), StoreError> {
+/// Removes a checkpoint's folder with all that is in it, the mark first. Its packs stay.
+pub(super) fn remove_checkpoint(
+    disk: &dyn Disk,
+    layout: &Layout,
+    number: u64,
+) -> Result<(), StoreError> {
     let folder = layout.checkpoint(number);
     // Without its mark it is a leftover, should we be interrupted from here on.
     if remove_file(disk, &folder.join(MARK))? {

@@ -116,7 +116,7 @@ impl Node {
         }
         std::fs::create_dir_all(self.disk()).map_err(failure("make a node's disk"))?;
         state.starts += 1;
-        // The hub's end of an earlier life's cable goes a moment after the node's.
+        // Each life has a cable of its own.
         let port = format!("{}-{}", self.name(), state.starts);
         let mut command = hub::role("node")?;
         command.args(["--hub", &self.hub.to_string(), "--name", &self.name(), "--port", &port]);
@@ -138,11 +138,17 @@ impl Node {
     /// # Errors
     /// When it is not up.
     pub fn kill(&self) -> Result<(), Failure> {
+        let port = self.port()?;
         let up = self.state().up.take();
         let (mut maker, init) = up.ok_or_else(|| Failure(format!("{} is down", self.name())))?;
         kill(Pid::from_raw(init), Signal::SIGKILL).map_err(failure("kill a node"))?;
         maker.wait().map_err(failure("wait for a node's end"))?;
-        Ok(())
+        // The kernel takes an empty network namespace apart when it comes to it, which takes long on a full machine.
+        // Until then the dead would answer for the node's address, and against the node once it is up again.
+        match Hub::network(self.hub, &["ip", "link", "delete", &port]) {
+            Err(Failure(text)) if !text.contains("Cannot find device") => Err(Failure(text)),
+            _ => Ok(()),
+        }
     }
 
     /// Cuts the node off: what it sends and what is sent to it vanishes; nobody is told.

@@ -67,13 +67,13 @@ pub const SCENARIOS: [Scenario; 3] = [
         name: "unequal",
         title: "the second node is twice as fast; a slow one is lost",
         cores: [0.4, 0.8, 0.4],
-        seconds: (7.0, 3.5),
+        seconds: (14.0, 3.5),
     },
     Scenario {
         name: "fast-lost",
         title: "the second node is half as fast as the others; a fast one is lost",
         cores: [0.6, 0.3, 0.6],
-        seconds: (7.0, 3.5),
+        seconds: (14.0, 3.5),
     },
 ];
 

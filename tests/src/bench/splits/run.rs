@@ -193,12 +193,16 @@ fn lose_third(
     let had = |index: usize| (after[index] - before[index]) / (cores[index] * seconds);
     let ranks = [on(&spread, 1), on(&spread, 2)].map(f64::from);
     let all: f64 = rounds.parse().unwrap_or(f64::NAN);
-    let price =
-        |index: usize| (after[index] - before[index]) / (ranks[index] / f64::from(RANKS) * all);
+    let computing = seconds_from(running, solved);
+    // What the job did before it was seen to run cost as much.
+    let price = |index: usize| {
+        let used = (after[index] - before[index]) / seconds * computing;
+        used / (ranks[index] / f64::from(RANKS) * all)
+    };
     let run = Run {
         split: split.as_ref().map_or_else(|| OWN.to_owned(), name),
         spread,
-        computing: seconds_from(running, solved),
+        computing,
         own_clock,
         total: seconds_from(lost, solved),
         detected: seconds_from(lost, rollback.declared_ms),

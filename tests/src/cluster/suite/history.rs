@@ -1,11 +1,14 @@
 //! A long random history: nodes leave, are lost and join while Open MPI computes; the answer must be right.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::open_mpi::{ANSWER, end};
 use super::stage::{LIMIT, Stage};
 use crate::cluster::ckptd::{Ckptd, Setup};
+use crate::cluster::failure;
 use crate::cluster::job::ClusterJob;
 use crate::job::Failure;
 
@@ -87,7 +90,10 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
     let mpi = ["mpirun.openmpi", "-np", &ranks, "--mca", "mpi_yield_when_idle", "1"];
     // Between two messages the ranks rest, so that several histories can run beside each other.
     let work = ["nqueens", "13", "--ballast", "4", "--chat", "60", "--rest", "200"];
-    let program = [&mpi[..], &work, &["--until", "/mnt/shared/end"]].concat();
+    let files = ["--until", "/mnt/shared/end", "--pulse", "/mnt/shared/pulse"];
+    let program = [&mpi[..], &work, &files].concat();
+    ckptd.cluster().share_script("pulse", "")?;
+    let pulse = Pulse(ckptd.cluster().folder().join("shared/pulse"));
     let mut job = ckptd.run(0, "history", &["--interval", "2"], &program)?;
     job.wait_for_checkpoint(1, PATIENCE)?;
     let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -98,7 +104,7 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
         let Some(happening) = members.next(&mut chance) else { break };
         number += 1;
         println!("   {:6.1} s  {happening:?}", began.elapsed().as_secs_f64());
-        let done = happen(&ckptd, happening, &mut members).and_then(|()| settled(&mut job));
+        let done = happen(&ckptd, happening, &mut members).and_then(|()| settled(&mut job, &pulse));
         done.map_err(|failure| {
             let text = format!("seed {seed}, event {number}, {happening:?}: {failure}");
             job.explain(&Failure(text))
@@ -147,12 +153,38 @@ fn happen(ckptd: &Ckptd, happening: Happening, members: &mut Members) -> Result<
     Ok(())
 }
 
+/// How many messages rank 0 has taken, as a file's time of modification.
+struct Pulse(PathBuf);
+
+impl Pulse {
+    fn read(&self) -> Result<u64, Failure> {
+        let found = std::fs::metadata(&self.0).map_err(failure("look at the pulse"))?;
+        u64::try_from(found.mtime()).map_err(failure("read the pulse"))
+    }
+}
+
 /// Waits until the job runs and has committed two more checkpoints: every image is in as many places as it should
-/// be again.
-fn settled(job: &mut ClusterJob<'_>) -> Result<(), Failure> {
+/// be again. And until each rank has spoken to the next one: a job that hangs can be checkpointed, too.
+fn settled(job: &mut ClusterJob<'_>, pulse: &Pulse) -> Result<(), Failure> {
     let newest = job.status()?.newest_checkpoint().unwrap_or(0);
     job.wait_for("the job runs and has come further", PATIENCE, |status| {
         let further = status.newest_checkpoint().is_some_and(|found| found >= newest + 2);
         (status.state() == "running" && further).then_some(())
-    })
+    })?;
+    // What one rank lacks holds its neighbour back with the next message, and so on around the ring.
+    let wanted = NODES as u64 * 2 + 1;
+    let (mut least, deadline) = (pulse.read()?, Instant::now() + PATIENCE);
+    loop {
+        let found = pulse.read()?;
+        // It is smaller again after a rollback.
+        least = least.min(found);
+        if found >= least + wanted {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let text = format!("the ranks took {} messages in {PATIENCE:?}", found - least);
+            return Err(Failure(text));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
