@@ -37,9 +37,12 @@ struct Options {
     /// How long a history is, in seconds
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// Run each that often
+    /// Run each that often; of a history: so many seeds from this one on
     #[arg(long, default_value_t = 1)]
     times: usize,
+    /// So many histories, or faults, side by side, each on a cluster of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    lanes: u8,
 }
 
 fn main() -> ExitCode {
@@ -76,15 +79,10 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         return Ok(true);
     }
     if let Some(first) = options.history {
-        for seed in first..first + options.times as u64 {
-            println!("history {seed}");
-            suite::history::run(&stage, seed, Duration::from_secs(options.seconds))?;
-            println!("pass history {seed}");
-        }
-        return Ok(true);
+        return Ok(histories(&stage, first, options));
     }
     if options.faults {
-        return faults(&workspace, &stage, &options.names);
+        return faults(&workspace, &stage, options);
     }
     let began = Instant::now();
     let (light, heavy): (VecDeque<_>, VecDeque<_>) =
@@ -106,34 +104,74 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     Ok(failed == 0)
 }
 
+/// Does each piece of work once, so many side by side; how many went wrong.
+fn side_by_side<T: Send>(
+    work: impl IntoIterator<Item = T>,
+    lanes: u8,
+    run: impl Fn(T) -> bool + Sync,
+) -> usize {
+    let work = Mutex::new(work.into_iter().collect::<VecDeque<T>>());
+    let failed = Mutex::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..lanes {
+            scope.spawn(|| {
+                loop {
+                    let Some(next) = held(&work).pop_front() else { return };
+                    if !run(next) {
+                        *held(&failed) += 1;
+                    }
+                }
+            });
+        }
+    });
+    let failed = *held(&failed);
+    failed
+}
+
+/// Runs histories from a seed on. One that fails does not keep the others from being run.
+fn histories(stage: &Stage, first: u64, options: &Options) -> bool {
+    let seeds = first..first + options.times as u64;
+    let least = Duration::from_secs(options.seconds);
+    let failed = side_by_side(seeds, options.lanes, |seed| {
+        let outcome = suite::history::run(stage, seed, least);
+        match &outcome {
+            Ok(events) => println!("pass history {seed}: {events} events"),
+            Err(failure) => println!("FAIL history {seed}: {failure}"),
+        }
+        outcome.is_ok()
+    });
+    println!("{} of {} histories ended right", options.times - failed, options.times);
+    failed == 0
+}
+
 /// Runs all faults, going on where the run before was cut off.
 fn faults(
     workspace: &Workspace,
     stage: &Stage,
-    names: &[String],
+    options: &Options,
 ) -> Result<bool, Box<dyn std::error::Error>> {
-    let mut passed = Passed::load(workspace)?;
+    let passed = Mutex::new(Passed::load(workspace)?);
+    let names = &options.names;
     let mut all = suite::faults::all();
     all.retain(|fault| names.is_empty() || names.iter().any(|name| fault.name().contains(name)));
-    let mut failed = 0;
-    for fault in &all {
-        let name = fault.name();
-        if passed.names.contains(&name) {
-            continue;
+    let count = all.len();
+    all.retain(|fault| !held(&passed).names.contains(&fault.name()));
+    let failed = side_by_side(all, options.lanes, |fault| {
+        let (name, started) = (fault.name(), Instant::now());
+        let outcome = suite::faults::run(stage, fault);
+        let took = started.elapsed().as_secs_f64();
+        match &outcome {
+            Ok(()) => println!("pass {name} ({took:.1} s)"),
+            Err(failure) => println!("FAIL {name} ({took:.1} s): {failure}"),
         }
-        let started = Instant::now();
-        match suite::faults::run(stage, *fault) {
-            Ok(()) => {
-                println!("pass {name} ({:.1} s)", started.elapsed().as_secs_f64());
-                passed.add(&name)?;
-            }
-            Err(failure) => {
-                failed += 1;
-                println!("FAIL {name} ({:.1} s): {failure}", started.elapsed().as_secs_f64());
+        if outcome.is_ok() {
+            if let Err(error) = held(&passed).add(&name) {
+                eprintln!("cluster: {name} will be run again: {error}");
             }
         }
-    }
-    println!("{} of {} faults survived", all.len() - failed, all.len());
+        outcome.is_ok()
+    });
+    println!("{} of {count} faults survived", count - failed);
     Ok(failed == 0)
 }
 

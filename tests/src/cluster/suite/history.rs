@@ -80,11 +80,11 @@ impl Members {
     }
 }
 
-/// Runs one history.
+/// Runs one history; how many events it had.
 ///
 /// # Errors
 /// When the job does not come to its right end, or nothing happens any more.
-pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
+pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<u32, Failure> {
     let ckptd = stage.cluster_of(Setup::new(NODES))?;
     let ranks = (NODES * 2).to_string();
     let mpi = ["mpirun.openmpi", "-np", &ranks, "--mca", "mpi_yield_when_idle", "1"];
@@ -103,7 +103,7 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
     while began.elapsed() < least {
         let Some(happening) = members.next(&mut chance) else { break };
         number += 1;
-        println!("   {:6.1} s  {happening:?}", began.elapsed().as_secs_f64());
+        println!("history {seed}: {:6.1} s  {happening:?}", began.elapsed().as_secs_f64());
         let done = happen(&ckptd, happening, &mut members).and_then(|()| settled(&mut job, &pulse));
         done.map_err(|failure| {
             let text = format!("seed {seed}, event {number}, {happening:?}: {failure}");
@@ -113,8 +113,7 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<(), Failure> {
     }
     end(&ckptd)?;
     job.must_end_with(ANSWER, END_LIMIT)?;
-    println!("   {number} events in {:.0} s", began.elapsed().as_secs_f64());
-    Ok(())
+    Ok(number)
 }
 
 fn happen(ckptd: &Ckptd, happening: Happening, members: &mut Members) -> Result<(), Failure> {
