@@ -459,7 +459,7 @@ pub struct ImageRecord {
     /// Speed of a core of its machine then, in thousandths.
     #[serde(default = "common_speed")]
     pub speed_permille: u32,
-    /// What is in it.
+    /// What is in it; its `root` is the job's first process only.
     pub facts: ImageFacts,
 }
 

@@ -463,6 +463,10 @@ impl Node {
                 self.disk.insert(name, image.clone());
                 let mut app = image.state.clone();
                 app.pids.retain(|pid| order.assignment.get(pid) == Some(&order.part));
+                assert!(
+                    image.state.root || !order.is_root,
+                    "a shell's program is taken for the job's"
+                );
                 app.root = order.is_root;
                 if order.part != 0 {
                     // Objects go with the first part; a later one has what it needs by relays.
@@ -776,7 +780,8 @@ fn facts(state: &AppState) -> ImageFacts {
         because: String::new(),
     };
     ImageFacts {
-        root: (state.root && daemon).then_some(2),
+        // An image tells of a remote shell's first process, too.
+        root: daemon.then_some(2),
         processes: state.pids.iter().map(|pid| process(*pid)).collect(),
         units: state.pids.iter().map(|pid| unit(*pid)).collect(),
         requirements: Requirements {

@@ -74,7 +74,7 @@ pub struct Requirements {
 /// One instance's part of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageFacts {
-    /// The job's first process, where this instance has it.
+    /// The instance's first process, if it lives: the job's, or what a remote shell has started.
     pub root: Option<i32>,
     /// All processes.
     pub processes: Vec<ProcessFacts>,

@@ -239,10 +239,12 @@ impl Job {
         shared: &Shared,
         instance: AgentId,
         checkpoint: CheckpointNumber,
-        facts: ImageFacts,
+        mut facts: ImageFacts,
         mut holders: Vec<NodeName>,
     ) {
         let Some(found) = self.live.instances.get(&instance) else { return };
+        // A remote shell's first process is not the job's: with its end the others go on.
+        facts.root = facts.root.filter(|_| found.record.root);
         let State::Running(running) = &mut self.state else { return };
         let node = found.record.node.clone();
         if !holders.contains(&node) {
