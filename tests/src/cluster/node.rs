@@ -146,7 +146,14 @@ impl Node {
         // The kernel takes an empty network namespace apart when it comes to it, which takes long on a full machine.
         // Until then the dead would answer for the node's address, and against the node once it is up again.
         match Hub::network(self.hub, &["ip", "link", "delete", &port]) {
-            Err(Failure(text)) if !text.contains("Cannot find device") => Err(Failure(text)),
+            // Or it has just done so.
+            Err(Failure(text))
+                if !["Cannot find device", "No such device"]
+                    .iter()
+                    .any(|gone| text.contains(gone)) =>
+            {
+                Err(Failure(text))
+            }
             _ => Ok(()),
         }
     }

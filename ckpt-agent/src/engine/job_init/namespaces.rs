@@ -7,12 +7,11 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 use super::super::error::{EngineError, Result};
+use super::super::objects::HOSTS;
 
 /// CLONE_NEWTIME (time_namespaces(7)); not in nix.
 const NEW_TIME: i32 = 0x80;
 const SECOND: i64 = 1_000_000_000;
-/// Where names are looked up (hosts(5)).
-const HOSTS: &str = "/etc/hosts";
 /// A folder that is there on every machine, over which a file system lies for a moment.
 const PASSING: &str = "/proc";
 

@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Result};
 use super::{DumpContext, Probe, RestoreContext, paths, reopen};
 
+/// Where names are looked up (hosts(5)): in a cluster each instance has one of its own.
+pub const HOSTS: &str = "/etc/hosts";
+/// Configuration that each machine has of its own.
+const OF_THE_MACHINE: &str = "/etc/";
+
 /// An open file that stays where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByPath {
@@ -73,6 +78,10 @@ impl ByPath {
         if found.st_mode & libc::S_IFMT != libc::S_IFREG {
             return self.complain("is no regular file any more", context);
         }
+        // Made anew for each instance by its init, of whoever is where by then.
+        if context.cluster && self.path == HOSTS {
+            return Ok(());
+        }
         let size = found.st_size.max(0) as u64;
         if size < self.size {
             let what = format!("has {size} bytes, {} at the checkpoint", self.size);
@@ -85,7 +94,8 @@ impl ByPath {
             let what = format!("has {size} bytes, {} at the checkpoint", self.size);
             return self.complain(&what, context);
         }
-        if modified_ns(&found) != self.modified_ns {
+        let on_each_machine = context.cluster && self.path.starts_with(OF_THE_MACHINE);
+        if modified_ns(&found) != self.modified_ns && !on_each_machine {
             return self.complain("was modified since the checkpoint", context);
         }
         Ok(())
@@ -182,4 +192,48 @@ fn copy_range(
 
 fn modified_ns(stat: &FileStat) -> i64 {
     stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::graph::Graph;
+    use super::super::testing::{Kept, dump};
+    use super::*;
+
+    fn opened(
+        graph: &Graph,
+        cluster: bool,
+        path: &str,
+        longer: u64,
+        later: i64,
+    ) -> Result<OwnedFd> {
+        let stat = nix::sys::stat::stat(path).unwrap();
+        let file = ByPath {
+            path: path.to_owned(),
+            offset: 0,
+            size: stat.st_size as u64 + longer,
+            modified_ns: modified_ns(&stat) - later,
+        };
+        let kept = Kept(Vec::new());
+        let mut context = RestoreContext::new(graph, &kept, false, 512);
+        context.cluster = cluster;
+        file.restore(libc::O_RDONLY, false, &mut context)
+    }
+
+    #[test]
+    fn names_of_hosts_are_each_instances_own() {
+        let graph = dump(&[]).graph();
+        assert!(opened(&graph, true, HOSTS, 99, 1).is_ok());
+        assert!(opened(&graph, false, HOSTS, 0, 1).is_err());
+    }
+
+    #[test]
+    fn configuration_is_as_old_as_its_machine_likes() {
+        let graph = dump(&[]).graph();
+        let passwd = "/etc/passwd";
+        assert!(opened(&graph, true, passwd, 0, 1).is_ok());
+        assert!(opened(&graph, true, passwd, 99, 0).is_err());
+        assert!(opened(&graph, false, passwd, 0, 1).is_err());
+        assert!(opened(&graph, false, passwd, 0, 0).is_ok());
+    }
 }

@@ -22,6 +22,7 @@ mod socket_options;
 #[cfg(test)]
 mod testing;
 
+pub use by_path::HOSTS;
 pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
     StdioRole,
