@@ -32,6 +32,9 @@ const LISTENING: &str = "0A";
 const FIRST_FREE_PORT: u16 = 1024;
 /// How long a call waits for news that must be on their way.
 const NEWS: Duration = Duration::from_millis(500);
+/// How long a port is waited for that others of the logical node may have asked for in the same moment. Who does not
+/// hear by then takes it: without a coordinator nobody else hears either.
+const CLAIM: Duration = Duration::from_secs(3);
 
 /// What becomes of a call.
 #[derive(Debug)]
@@ -83,6 +86,10 @@ pub struct Answerer {
     next_port: u16,
     /// The ports that sockets were bound to, by the family (IPv6 or not) and the port that they are known by.
     given: HashMap<(bool, u16), u16>,
+    /// What sockets are to be known by once it is sure that nobody else is, by their cookies.
+    claims: HashMap<u64, MovedListener>,
+    /// Sockets that are bound for the kernel, although the port by which they were to be known was another's.
+    unnamed: HashSet<u64>,
     /// Where the stacks begin of processes that were restored: their children have the same until they execute
     /// another program.
     stacks: HashSet<u64>,
@@ -103,6 +110,8 @@ impl Answerer {
             unheard_connections: Vec::new(),
             next_port: 0,
             given: HashMap::new(),
+            claims: HashMap::new(),
+            unnamed: HashSet::new(),
             stacks,
         }
     }
@@ -122,7 +131,7 @@ impl Answerer {
             return Verdict::Done(Ok(result));
         }
         let verdict = match call.number {
-            libc::SYS_bind => self.bind(call, &target, &book),
+            libc::SYS_bind => self.bind(call, &target, &book, waited),
             libc::SYS_connect => self.connect(call, &target, &book, waited),
             libc::SYS_listen => self.listen(call, &target, &book, waited),
             libc::SYS_getsockname => self.tell(call, &target, true),
@@ -156,12 +165,34 @@ impl Answerer {
 
     // --- bind ---
 
-    fn bind(&mut self, call: &Notification, target: &Target, book: &Book) -> Option<Verdict> {
+    fn bind(
+        &mut self,
+        call: &Notification,
+        target: &Target,
+        book: &Book,
+        waited: bool,
+    ) -> Option<Verdict> {
         let raw = sockaddr::with_family(read_address(call)?, target.v6);
         let asked = sockaddr::parse(&raw)?;
         let (fd, port) = (target.copy.as_fd(), asked.port());
         if port != 0 && port < FIRST_FREE_PORT {
             return None;
+        }
+        if let Some(claim) = self.claims.remove(&target.cookie) {
+            if claim.logical == asked {
+                return Some(self.settle(claim, target, book, waited));
+            }
+            self.give_up(claim, target);
+        }
+        if port == 0 && self.unnamed.remove(&target.cookie) {
+            return Some(Verdict::Done(Ok(0)));
+        }
+        // The call is made again by a thread that was stopped, and maybe restored, in the middle of it.
+        if port != 0 && self.is_bound_as(target, asked) {
+            return match book.is_split() {
+                true => self.claim(asked, target),
+                false => Some(Verdict::Done(Ok(0))),
+            };
         }
         let is_held = |here: Option<u16>| here.is_none_or(is_listening);
         if port != 0 && book.holders(asked).any(is_held) {
@@ -188,16 +219,71 @@ impl Answerer {
         // Any port of the logical node's may be somebody else's on this machine, or become so: it is only a name.
         let ip = here.unwrap_or(asked.ip());
         let at = |port| sockaddr::rewrite(&raw, SocketAddr::new(ip, port));
-        let bound = self.pass.bind_in(fd, away.source, &mut self.next_port, at);
+        let bound = match self.unnamed.remove(&target.cookie) {
+            true => Ok(()),
+            false => self.pass.bind_in(fd, away.source, &mut self.next_port, at),
+        };
         if bound.is_ok() && (port != 0 || here.is_some()) {
             let got = self.pass.local(fd).map_or(0, |local| local.port());
             let local = SocketAddr::new(asked.ip(), if port == 0 { got } else { port });
             self.shared.rename(target.cookie, |name| name.local = Some(local));
             if port != 0 {
                 self.given.insert((target.v6, port), got);
+                if book.is_split() {
+                    return self.claim(asked, target);
+                }
             }
         }
         Some(Verdict::Done(bound.map(|()| 0)))
+    }
+
+    fn is_bound_as(&self, target: &Target, asked: SocketAddr) -> bool {
+        let fd = target.copy.as_fd();
+        let local = self.pass.local(fd).ok().filter(|local| local.port() != 0);
+        let known = local
+            .map(|local| self.shared.name(target.cookie, Some(local), None).local.unwrap_or(local));
+        known == Some(asked) && tcp_state(fd) == Some(CLOSED)
+    }
+
+    /// Processes of one logical node on several machines may ask for the same port at the same time. Each says so to all; the
+    /// coordinator puts what they say in an order, and the first one has it.
+    fn claim(&mut self, asked: SocketAddr, target: &Target) -> Option<Verdict> {
+        let fd = target.copy.as_fd();
+        let v6_only = target.v6 && is_v6_only(fd);
+        let actual = self.pass.local(fd).ok()?;
+        let claim = MovedListener { logical: asked, actual, v6_only, plain: false };
+        self.shared.announce(claim);
+        self.claims.insert(target.cookie, claim);
+        Some(Verdict::Later(Later::News(CLAIM)))
+    }
+
+    fn settle(
+        &mut self,
+        claim: MovedListener,
+        target: &Target,
+        book: &Book,
+        waited: bool,
+    ) -> Verdict {
+        match book.is_first(claim, |port| self.is_bound(target.v6, port)) {
+            Some(true) => Verdict::Done(Ok(0)),
+            Some(false) => {
+                self.give_up(claim, target);
+                Verdict::Done(Err(Errno::EADDRINUSE))
+            }
+            None if waited => Verdict::Done(Ok(0)),
+            None => {
+                self.claims.insert(target.cookie, claim);
+                Verdict::Later(Later::News(CLAIM))
+            }
+        }
+    }
+
+    /// A socket cannot be bound again: for the kernel it keeps its port, by which nobody knows it.
+    fn give_up(&mut self, claim: MovedListener, target: &Target) {
+        self.shared.withdraw(claim);
+        self.shared.rename(target.cookie, |name| name.local = None);
+        self.given.remove(&(target.v6, claim.logical.port()));
+        self.unnamed.insert(target.cookie);
     }
 
     /// Whether a port by which a socket would be known is that of another one, as the kernel sees it (SO_REUSEADDR,
@@ -225,23 +311,29 @@ impl Answerer {
 
     /// A port that a logical node has which was brought here is free for the one whose machine this is.
     fn bind_at_home(
-        &self,
+        &mut self,
         raw: &[u8],
         asked: SocketAddr,
         target: &Target,
         book: &Book,
     ) -> Option<Verdict> {
-        if asked.port() == 0 || !book.is_guests_port(asked.port()) {
+        let (split, guests) = (book.is_split(), book.is_guests_port(asked.port()));
+        if asked.port() == 0 || !(split || guests) {
             return None;
         }
         let fd = target.copy.as_fd();
-        let mut bound = self.pass.bind(fd, raw);
-        if bound == Err(Errno::EADDRINUSE) && !is_own_port(asked.port()) {
+        let mut renamed = self.unnamed.remove(&target.cookie);
+        let mut bound = if renamed { Ok(()) } else { self.pass.bind(fd, raw) };
+        if bound == Err(Errno::EADDRINUSE) && guests && !is_own_port(asked.port()) {
             let any = sockaddr::rewrite(raw, SocketAddr::new(asked.ip(), 0))?;
             bound = self.pass.bind(fd, &any);
-            if bound.is_ok() {
-                self.shared.rename(target.cookie, |name| name.local = Some(asked));
-            }
+            renamed = bound.is_ok();
+        }
+        if renamed {
+            self.shared.rename(target.cookie, |name| name.local = Some(asked));
+        }
+        if bound.is_ok() && split {
+            return self.claim(asked, target);
         }
         Some(Verdict::Done(bound.map(|()| 0)))
     }

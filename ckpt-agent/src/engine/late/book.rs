@@ -185,6 +185,22 @@ impl Book {
         })
     }
 
+    /// Whether nobody of the own logical node has said before this socket's owner that a port is its. Of those on this machine
+    /// `is_bound` tells by their ports who still has it. `None`: it is not known yet.
+    pub fn is_first(&self, claim: MovedListener, is_bound: impl Fn(u16) -> bool) -> Option<bool> {
+        let all = self.own().map_or(&[][..], |node| node.listeners.as_slice());
+        let at = all.iter().position(|known| self.is_own(known, claim))?;
+        let before = Self {
+            nodes: vec![LogicalAddresses {
+                listeners: all.get(..at)?.to_vec(),
+                ..self.own()?.clone()
+            }],
+            ..self.clone()
+        };
+        let mut holders = before.holders(claim.logical);
+        Some(!holders.any(|here| here.is_none_or(&is_bound)))
+    }
+
     /// Whether a port of this machine is held by a logical node that has come here, or that has given way to one,
     /// and that is known by another address.
     pub fn is_guests_port(&self, port: u16) -> bool {
@@ -210,13 +226,14 @@ impl Book {
 
     /// Whether others know of a listener of the own logical node on this machine.
     pub fn has(&self, listener: MovedListener) -> bool {
-        self.own().is_some_and(|node| {
-            node.listeners.iter().any(|known| {
-                known.machine.as_str() == self.machine
-                    && known.logical == listener.logical
-                    && known.actual == listener.actual
-            })
-        })
+        self.own()
+            .is_some_and(|node| node.listeners.iter().any(|known| self.is_own(known, listener)))
+    }
+
+    fn is_own(&self, known: &KnownListener, listener: MovedListener) -> bool {
+        known.machine.as_str() == self.machine
+            && known.logical == listener.logical
+            && known.actual == listener.actual
     }
 }
 
@@ -443,5 +460,38 @@ mod tests {
         let book = book(&nodes);
         assert!(book.is_name_of_home(1025) && !book.is_name_of_home(36031));
         assert!(!book.is_name_of_home(8000));
+    }
+
+    #[test]
+    fn who_asks_first_has_a_port() {
+        let claim = |actual: &str| MovedListener {
+            logical: at("0.0.0.0:1024"),
+            actual: at(actual),
+            v6_only: false,
+            plain: false,
+        };
+        let (one, other) = (claim("0.0.0.0:21001"), claim("0.0.0.0:22001"));
+        let seen_by = |machine: &str, claims: &[(&str, MovedListener)]| {
+            let mut book = book("node3", machine);
+            let node = book.nodes.iter_mut().find(|node| node.name.as_str() == "node3").unwrap();
+            node.listeners.extend(claims.iter().map(|(machine, claim)| KnownListener {
+                logical: claim.logical,
+                machine: name(machine),
+                actual: claim.actual,
+                v6_only: false,
+                plain: false,
+            }));
+            book
+        };
+        let is_bound = |_| true;
+        assert_eq!(seen_by("node1", &[]).is_first(one, is_bound), None);
+        assert_eq!(seen_by("node1", &[("node1", one)]).is_first(one, is_bound), Some(true));
+        let both = [("node1", one), ("node2", other)];
+        assert_eq!(seen_by("node1", &both).is_first(one, is_bound), Some(true));
+        assert_eq!(seen_by("node2", &both).is_first(other, is_bound), Some(false));
+        // Two instances on one machine; the first one's socket is closed by then.
+        let here = [("node1", one), ("node1", other)];
+        assert_eq!(seen_by("node1", &here).is_first(other, is_bound), Some(false));
+        assert_eq!(seen_by("node1", &here).is_first(other, |_| false), Some(true));
     }
 }

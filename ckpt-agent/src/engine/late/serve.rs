@@ -87,6 +87,13 @@ impl Shared {
         }
     }
 
+    pub(super) fn withdraw(&self, listener: MovedListener) {
+        let mut state = self.state();
+        state.listeners.retain(|known| *known != listener);
+        drop(state);
+        let _ = self.news.write(1);
+    }
+
     pub(super) fn set_unheard(&self, count: usize) {
         self.state().unheard = count;
     }

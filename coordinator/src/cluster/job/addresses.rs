@@ -160,7 +160,7 @@ impl Job {
         }
     }
 
-    /// An instance's listening sockets.
+    /// An instance's sockets that listen, or have the port at which they will.
     pub(in crate::cluster) fn listens(
         &mut self,
         shared: &mut Shared,
@@ -178,9 +178,18 @@ impl Job {
         instance: AgentId,
         listeners: Vec<MovedListener>,
     ) {
-        self.live.listeners.retain(|(of, _)| *of != instance);
-        let new = listeners.into_iter().take(MOST_LISTENERS);
-        self.live.listeners.extend(new.map(|listener| (instance, listener)));
+        note(&mut self.live.listeners, instance, listeners);
+    }
+}
+
+/// All of an instance's listeners, in the place of those that it had. Those that it keeps stay where they are: who came first
+/// has a port.
+fn note(all: &mut Vec<(AgentId, MovedListener)>, instance: AgentId, listeners: Vec<MovedListener>) {
+    all.retain(|(of, known)| *of != instance || listeners.contains(known));
+    for listener in listeners.into_iter().take(MOST_LISTENERS) {
+        if !all.contains(&(instance, listener)) {
+            all.push((instance, listener));
+        }
     }
 }
 
@@ -231,6 +240,21 @@ mod tests {
         assert_eq!(book.nodes.len(), 1);
         assert_eq!(book.nodes[0].listeners.len(), 1);
         assert_eq!(book.nodes[0].places[0].source, None);
+    }
+
+    #[test]
+    fn listeners_keep_the_order_of_their_coming() {
+        let (one, other) = (AgentId(1), AgentId(2));
+        let first = listener("0.0.0.0:1024", "0.0.0.0:40001");
+        let later = listener("0.0.0.0:1024", "0.0.0.0:40002");
+        let more = listener("0.0.0.0:1025", "0.0.0.0:40003");
+        let mut all = Vec::new();
+        note(&mut all, one, vec![first]);
+        note(&mut all, other, vec![later]);
+        note(&mut all, one, vec![more, first]);
+        assert_eq!(all, [(one, first), (other, later), (one, more)]);
+        note(&mut all, other, Vec::new());
+        assert_eq!(all, [(one, first), (one, more)]);
     }
 
     #[test]

@@ -193,9 +193,13 @@ fn name(saved: &TcpSocket, fd: &OwnedFd, context: &mut RestoreContext) {
     if let Some(cookie) = cookie_of(fd.as_fd()).filter(|_| name != Name::default()) {
         context.names.push(NamedSocket { cookie, name });
     }
-    if let (TcpState::Listening { .. }, Some(logical), Some(actual)) =
-        (&saved.state, known_local, local)
-    {
+    // Who has a port listens there sooner or later: no sibling elsewhere may take it meanwhile.
+    let has_port = match saved.state {
+        TcpState::Listening { .. } => true,
+        TcpState::Idle => known_local.is_some_and(|at| at.port() != 0),
+        _ => false,
+    };
+    if let (true, Some(logical), Some(actual)) = (has_port, known_local, local) {
         let v6_only = saved.v6 && is_v6_only(fd.as_fd());
         context.moved.push(MovedListener { logical, actual, v6_only, plain: name.plain });
     }
