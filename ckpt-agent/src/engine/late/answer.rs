@@ -189,7 +189,8 @@ impl Answerer {
         }
         // The call is made again by a thread that was stopped, and maybe restored, in the middle of it.
         if port != 0 && self.is_bound_as(target, asked) {
-            return match book.is_split() {
+            let renamed = self.pass.local(fd).is_ok_and(|local| local.port() != port);
+            return match renamed || book.away().is_some() || book.is_split() {
                 true => self.claim(asked, target),
                 false => Some(Verdict::Done(Ok(0))),
             };
@@ -229,9 +230,7 @@ impl Answerer {
             self.shared.rename(target.cookie, |name| name.local = Some(local));
             if port != 0 {
                 self.given.insert((target.v6, port), got);
-                if book.is_split() {
-                    return self.claim(asked, target);
-                }
+                return self.claim(asked, target);
             }
         }
         Some(Verdict::Done(bound.map(|()| 0)))
@@ -321,6 +320,9 @@ impl Answerer {
         if asked.port() == 0 || !(split || guests) {
             return None;
         }
+        if self.is_given(target, asked.port()) {
+            return Some(Verdict::Done(Err(Errno::EADDRINUSE)));
+        }
         let fd = target.copy.as_fd();
         let mut renamed = self.unnamed.remove(&target.cookie);
         let mut bound = if renamed { Ok(()) } else { self.pass.bind(fd, raw) };
@@ -331,8 +333,10 @@ impl Answerer {
         }
         if renamed {
             self.shared.rename(target.cookie, |name| name.local = Some(asked));
+            let got = self.pass.local(fd).map_or(0, |local| local.port());
+            self.given.insert((target.v6, asked.port()), got);
         }
-        if bound.is_ok() && split {
+        if bound.is_ok() && (split || renamed) {
             return self.claim(asked, target);
         }
         Some(Verdict::Done(bound.map(|()| 0)))
