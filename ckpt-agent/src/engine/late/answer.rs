@@ -251,7 +251,7 @@ impl Answerer {
         let v6_only = target.v6 && is_v6_only(fd);
         let actual = self.pass.local(fd).ok()?;
         let claim = MovedListener { logical: asked, actual, v6_only, plain: false };
-        self.shared.announce(claim);
+        self.shared.claim(claim, |port| self.is_bound(target.v6, port));
         self.claims.insert(target.cookie, claim);
         Some(Verdict::Later(Later::News(CLAIM)))
     }
@@ -290,7 +290,12 @@ impl Answerer {
     fn is_given(&self, target: &Target, port: u16) -> bool {
         let Some(actual) = self.given.get(&(target.v6, port)) else { return false };
         let reuses = sockopt::get_int(&target.copy, libc::SOL_SOCKET, libc::SO_REUSEADDR);
-        let shares = reuses.is_ok_and(|reuses| reuses != 0) && !is_listening(*actual);
+        // What is left of it are connections.
+        let is_rest = || {
+            let sockets = sockets_at(*actual);
+            !sockets.is_empty() && sockets.iter().all(|(state, _)| state != LISTENING)
+        };
+        let shares = reuses.is_ok_and(|reuses| reuses != 0) && is_rest();
         !shares && self.is_bound(target.v6, *actual)
     }
 

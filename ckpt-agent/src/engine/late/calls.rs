@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use protocol::cluster::addresses::PortRange;
 
+use super::super::sys::sockopt;
 use super::filter::Pass;
 use super::sockaddr;
 
@@ -23,6 +24,27 @@ impl Pass {
     /// Binds to a port that tells whose connections come from there; where none is left, to any. `next`: where the
     /// search begins.
     pub fn bind_in(
+        self,
+        fd: BorrowedFd<'_>,
+        source: PortRange,
+        next: &mut u16,
+        at: impl Fn(u16) -> Option<Vec<u8>>,
+    ) -> Result<(), Errno> {
+        // Two sockets with SO_REUSEADDR get the same port as long as neither listens (socket(7)): each is to have its own.
+        let option = (libc::SOL_SOCKET, libc::SO_REUSEADDR);
+        let reuses = sockopt::get_int(fd, option.0, option.1).is_ok_and(|reuses| reuses != 0);
+        let reuse = |on: i32| sockopt::set_int(fd, option.0, option.1, on);
+        if reuses {
+            let _ = reuse(0);
+        }
+        let bound = self.bind_first_free(fd, source, next, at);
+        if reuses {
+            let _ = reuse(1);
+        }
+        bound
+    }
+
+    fn bind_first_free(
         self,
         fd: BorrowedFd<'_>,
         source: PortRange,

@@ -87,6 +87,19 @@ impl Shared {
         }
     }
 
+    /// Adds a socket that has a port and does not listen yet. Others that are known by that port stay as long as they have theirs.
+    pub(super) fn claim(&self, claim: MovedListener, is_bound: impl Fn(u16) -> bool) {
+        let mut state = self.state();
+        state
+            .listeners
+            .retain(|known| known.logical != claim.logical || is_bound(known.actual.port()));
+        if !state.listeners.contains(&claim) {
+            state.listeners.push(claim);
+        }
+        drop(state);
+        let _ = self.news.write(1);
+    }
+
     pub(super) fn withdraw(&self, listener: MovedListener) {
         let mut state = self.state();
         state.listeners.retain(|known| *known != listener);
