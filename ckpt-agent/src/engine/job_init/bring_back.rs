@@ -51,8 +51,6 @@ pub struct Among {
     pub cluster: bool,
     /// Late connections are to be watched.
     pub watch: bool,
-    /// It is not on its logical node's own machine.
-    pub guest: bool,
 }
 
 /// Rebuilds it up to the moment before it runs.
@@ -83,7 +81,6 @@ pub fn bring_back(
     context.user = user.cloned();
     context.cluster = among.cluster;
     context.watch = among.watch;
-    context.guest = among.guest;
     for (file, connection) in connections.made {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);

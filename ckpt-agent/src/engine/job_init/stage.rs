@@ -260,11 +260,7 @@ fn begin(
             })
         }
         Task::Restore { job_dir, spec, part } => {
-            let guest = cluster.is_some_and(|cluster| {
-                let machine = cluster.watch.as_ref().map(|watch| watch.machine.as_str());
-                machine.is_some_and(|machine| machine != cluster.host_name)
-            });
-            let among = Among { cluster: cluster.is_some(), watch, guest };
+            let among = Among { cluster: cluster.is_some(), watch };
             bring_back(&job_dir, &spec, part.as_ref(), connections, among, user, warnings)
         }
     }

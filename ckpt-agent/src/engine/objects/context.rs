@@ -246,8 +246,6 @@ pub struct RestoreContext<'a> {
     pub first_free: i32,
     /// The job has other instances.
     pub cluster: bool,
-    /// This is not the machine of the logical node.
-    pub guest: bool,
     /// The user with whose rights files are opened and made; `None`: this process's own.
     pub user: Option<UserOrder>,
     /// Connected sockets for [`super::outer_sockets`], made and filled by the agents.
@@ -280,7 +278,6 @@ impl<'a> RestoreContext<'a> {
             force,
             first_free,
             cluster: false,
-            guest: false,
             user: None,
             connections: BTreeMap::new(),
             moved: Vec::new(),

@@ -139,8 +139,8 @@ pub(super) fn bound(
         return Ok(socket);
     };
     let of_job = purpose != Purpose::Temporary;
-    // A guest that is to listen soon would find its port taken then by those whose machine this is.
-    let own = context.guest
+    // What is to listen soon would find its port taken then by those of another logical node on this machine.
+    let own = context.cluster
         && purpose == Purpose::Idle
         && address.options.number("reuse_address") == 0;
     let mut candidates = VecDeque::from([at]);

@@ -79,3 +79,20 @@ fn a_port_that_is_lost_before_it_listens_is_left_for_one_that_nobody_can_take() 
     }
     assert!(context.warnings.is_empty(), "{:?}", context.warnings);
 }
+
+#[test]
+fn what_will_listen_shares_its_port_with_nobody() {
+    let graph = dump(&[]).graph();
+    let kept = Kept(Vec::new());
+    let mut context = RestoreContext::new(&graph, &kept, false, 512);
+    context.cluster = true;
+    let at = Some("127.0.0.1:0".parse().unwrap());
+    let address = |at| Address { v6: false, at, options: SocketOptions::default() };
+    let mut idle = |at| bound(&address(at), Purpose::Idle, &mut context, |_| Ok(())).unwrap();
+    let one = idle(at);
+    let own = |socket: &Socket| socket.local_addr().unwrap().as_socket().unwrap();
+    let other = idle(Some(own(&one)));
+    assert_ne!(own(&one), own(&other));
+    one.listen(1).unwrap();
+    other.listen(1).unwrap();
+}
