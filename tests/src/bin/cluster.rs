@@ -124,8 +124,7 @@ fn side_by_side<T: Send>(
             });
         }
     });
-    let failed = *held(&failed);
-    failed
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs histories from a seed on. One that fails does not keep the others from being run.
