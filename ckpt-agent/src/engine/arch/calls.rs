@@ -1,5 +1,6 @@
 //! System calls that have another number or another form in some tables.
 
+use super::super::trace::ProcessMemory;
 use super::Call;
 
 /// getgroups(2) and its kin with 32-bit users, which have names of their own in 32-bit tables.
@@ -84,4 +85,28 @@ pub fn map(address: u64, length: u64, protection: u64, flags: u64, fd: u64, offs
 /// (ipc/util.h, ipc_parse_version).
 pub const fn ipc_command(command: i32) -> i32 {
     if cfg!(target_arch = "arm") { command | 0x100 } else { command }
+}
+
+/// The socket of a call that is connect(2), if it is one.
+pub fn connects(call: &Call, memory: &mut ProcessMemory) -> Option<i32> {
+    if call.number == i64::from(libc::SYS_connect) {
+        return Some(call.arguments[0] as i32);
+    }
+    connects_as_a_part(call, memory)
+}
+
+#[cfg(not(target_arch = "x86"))]
+fn connects_as_a_part(_call: &Call, _memory: &mut ProcessMemory) -> Option<i32> {
+    None
+}
+
+/// socketcall(2): which call, and where its arguments are.
+#[cfg(target_arch = "x86")]
+fn connects_as_a_part(call: &Call, memory: &mut ProcessMemory) -> Option<i32> {
+    /// SYS_CONNECT (include/uapi/linux/net.h)
+    const CONNECT: u64 = 3;
+    let is_one = call.number == i64::from(libc::SYS_socketcall) && call.arguments[0] == CONNECT;
+    let mut socket = [0; 4];
+    (is_one && memory.read(call.arguments[1], &mut socket).is_ok())
+        .then(|| i32::from_ne_bytes(socket))
 }

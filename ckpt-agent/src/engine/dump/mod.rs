@@ -4,6 +4,7 @@
 mod areas;
 pub mod clocks;
 mod collect;
+mod connects;
 mod ghost;
 mod ghosts;
 pub(super) mod pages;

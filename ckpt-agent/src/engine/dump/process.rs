@@ -7,8 +7,8 @@ use super::super::arch::{Architecture, Current, Interrupted};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{
-    Credentials, IntervalTimer, PendingSignal, Pid, ProcessNode, ProcessState, ResourceLimit,
-    RobustList, Rseq, SignalAction, SignalStack, ThreadImage, to_hex,
+    Credentials, Descriptor, IntervalTimer, OpenFile, PendingSignal, Pid, ProcessNode,
+    ProcessState, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, ThreadImage, to_hex,
 };
 use super::super::late;
 use super::super::proc::{must_be_own, read_text};
@@ -16,6 +16,7 @@ use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
 use super::super::sys::schedule;
 use super::super::trace::{Batch, Remote, Scratch, Ticket};
+use super::connects;
 use super::sleep::Sleeps;
 
 /// Highest signal number.
@@ -199,8 +200,21 @@ fn read_longs(remote: &mut Remote<'_>, at: u64, count: usize) -> Result<Vec<u64>
         .collect())
 }
 
-/// What a thread tells when asked from inside, and its registers. `depth`: how many PID namespaces deep it is;
-/// `filters`: how many seccomp filters the init is under.
+/// What is known of a process before its threads are asked.
+pub struct Known<'a> {
+    /// How many PID namespaces deep it is.
+    pub depth: usize,
+    /// How many seccomp filters the init is under.
+    pub filters: u32,
+    /// Who sleeps.
+    pub sleeps: &'a Sleeps,
+    /// Its descriptors.
+    pub descriptors: &'a [Descriptor],
+    /// What they are of.
+    pub files: &'a mut [OpenFile],
+}
+
+/// What a thread tells when asked from inside, and its registers.
 ///
 /// # Errors
 /// A seccomp filter is refused; failed calls.
@@ -208,9 +222,9 @@ pub fn ask_thread(
     remote: &mut Remote<'_>,
     scratch: Scratch,
     host_pid: i32,
-    (depth, filters): (usize, u32),
-    sleeps: &Sleeps,
+    known: &mut Known<'_>,
 ) -> Result<ThreadImage> {
+    let (depth, filters) = (known.depth, known.filters);
     let host_tid = remote.thread().tid();
     let path = format!("/proc/{host_pid}/task/{host_tid}");
     let status = Process::new(host_pid)
@@ -236,7 +250,7 @@ pub fn ask_thread(
     let (rseq_address, rseq_size, rseq_signature) = remote.thread().rseq()?;
     let mut entry = *remote.thread().entry();
     leave_critical_section(remote, rseq_address, &mut entry)?;
-    let (registers, rest) = image_registers(remote, &entry, sleeps)?;
+    let (registers, rest) = image_registers(remote, &entry, known)?;
     let (head, length) = robust_list(host_tid)?;
 
     let at = scratch.data();
@@ -327,7 +341,7 @@ type Rest = Option<(u64, [u64; 2])>;
 fn image_registers(
     remote: &mut Remote<'_>,
     entry: &super::super::arch::Registers,
-    sleeps: &Sleeps,
+    known: &mut Known<'_>,
 ) -> Result<(super::super::arch::Registers, Rest)> {
     // Where the kernel does not keep the time, or would forget what call it was, a live thread makes it
     // again, too.
@@ -336,8 +350,12 @@ fn image_registers(
         Interrupted::Again(call) => (call, true),
         Interrupted::RestartBlock(call) => (call, false),
     };
+    let files = &mut *known.files;
+    if let Some(call) = connects::instead(&call, known.descriptors, files, remote.memory()) {
+        return Ok((Current::reissue(entry, call), None));
+    }
     let (host_tid, stack) = (remote.thread().tid(), Current::stack_pointer(entry));
-    let on = sleeps.going_on(host_tid, call, stack, remote.memory())?;
+    let on = known.sleeps.going_on(host_tid, call, stack, remote.memory())?;
     let registers = Current::reissue(entry, on.call);
     if live && on.call != call || on.knows_rest {
         if let Some((place, [seconds, nanoseconds])) = on.rest {

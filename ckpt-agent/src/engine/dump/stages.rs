@@ -491,13 +491,20 @@ impl Quiesced {
         let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
         let mut inside = process::ask_process(&mut remote)?;
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
-        let (depth, sleeps) = ((self.frozen.depth, self.frozen.filters), &self.frozen.sleeps);
-        let leader = process::ask_thread(&mut remote, scratch, host_pid, depth, sleeps)?;
+        let Collected { files, descriptors, .. } = &mut self.collected;
+        let mut known = process::Known {
+            depth: self.frozen.depth,
+            filters: self.frozen.filters,
+            sleeps: &self.frozen.sleeps,
+            descriptors: descriptors.get(&host_pid).map_or(&[], Vec::as_slice),
+            files,
+        };
+        let leader = process::ask_thread(&mut remote, scratch, host_pid, &mut known)?;
         inside.threads.push(leader);
         drop(remote);
         for thread in process.threads.iter_mut().skip(1) {
             let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
-            let image = process::ask_thread(&mut remote, scratch, host_pid, depth, sleeps)?;
+            let image = process::ask_thread(&mut remote, scratch, host_pid, &mut known)?;
             inside.threads.push(image);
         }
         if let Some(node) = self.nodes.get_mut(&host_pid) {

@@ -203,6 +203,21 @@ impl TcpSocket {
         self.local = None;
         self.state = TcpState::Idle;
     }
+
+    /// A thread is in connect(2) with this socket and has not heard the result: whether that is success. After a refusal
+    /// it is as if nobody had been asked yet.
+    pub fn hear_of_connect(&mut self) -> bool {
+        match self.state {
+            TcpState::Connected(_) | TcpState::Closed { reset: false, .. } => true,
+            TcpState::Closed { reset: true, received } => {
+                if received.is_none() {
+                    self.state = TcpState::Idle;
+                }
+                received.is_some()
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Room for TcpSocket {

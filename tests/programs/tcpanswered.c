@@ -1,0 +1,137 @@
+/*
+ * Processes were stopped in connect(2), and their connections were made, refused, or made and ended before they could hear
+ * of it: they do when they go on.
+ */
+#include "tcp.h"
+#include <poll.h>
+
+enum { MOST = 8, PATIENCE_MS = 60000, EACH_MS = 1000 };
+
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+
+struct server {
+	const char *name;
+	int listener;
+	int port;
+	int fillers[MOST];
+	pid_t process;
+};
+
+static int begin(int port, int flags)
+{
+	struct sockaddr_storage address;
+	socklen_t length = tcp_loopback(AF_INET, port, &address);
+	int fd = BUILD(socket(AF_INET, SOCK_STREAM | flags, 0)), each = EACH_MS;
+	/* Kernels before 6.15 don't have it and ask less often from time to time. */
+	(void)!setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &each, sizeof each);
+	int failed = connect(fd, (struct sockaddr *)&address, length) != 0 ? errno : 0;
+	if (failed && failed != EINPROGRESS) {
+		close(fd);
+		return -failed;
+	}
+	return fd;
+}
+
+static int state_of(int fd)
+{
+	struct tcp_info info;
+	socklen_t length = sizeof info;
+	BUILD(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length));
+	return info.tcpi_state;
+}
+
+static void is_let_in(void *data)
+{
+	struct server *server = data;
+	conform_mark(server->name);
+	int fd = begin(server->port, 0);
+	if (fd < 0)
+		conform_fail("connect of the one that is let in: %s", strerror(-fd));
+	conform_write_all(fd, "hello", 5);
+	conform_expect_bytes("answer", fd, "ok");
+}
+
+static void is_refused(void *data)
+{
+	struct server *server = data;
+	close(server->listener);
+	conform_mark(server->name);
+	EXPECT("the one that is refused", begin(server->port, 0), -ECONNREFUSED);
+}
+
+static void is_told_and_left(void *data)
+{
+	struct server *server = data;
+	conform_mark(server->name);
+	int fd = begin(server->port, 0);
+	if (fd < 0)
+		conform_fail("connect of the one that is left: %s", strerror(-fd));
+	conform_expect_bytes("last word", fd, "bye");
+	conform_expect_eof("end", fd);
+}
+
+/* A server whose queue is full, and a process that is stopped in connect. */
+static void ask(struct server *server, void (*body)(void *))
+{
+	int count = 0;
+	server->listener = tcp_listen(AF_INET);
+	server->port = tcp_port(server->listener, false);
+	BUILD(listen(server->listener, 0));
+	do {
+		if (count == MOST)
+			conform_skip("this kernel's queues are not full");
+		server->fillers[count++] = begin(server->port, SOCK_NONBLOCK);
+		conform_sleep_ms(20);
+	} while (state_of(server->fillers[count - 1]) == TCP_ESTABLISHED);
+	/* The last one would take the place. */
+	close(server->fillers[count - 1]);
+	server->process = conform_spawn(body, server);
+	conform_await(server->name);
+	conform_sleep_ms(100);
+	BUILD(kill(server->process, SIGSTOP));
+	int status;
+	BUILD(waitpid(server->process, &status, WUNTRACED));
+	/* Who fills the queue leaves it. */
+	for (int left = count - 1; left > 0; left--)
+		close(BUILD(accept(server->listener, NULL, NULL)));
+}
+
+static int let_in(struct server *server)
+{
+	struct pollfd waits = { .fd = server->listener, .events = POLLIN };
+	EXPECT("a connection", poll(&waits, 1, PATIENCE_MS), 1);
+	return BUILD(accept(server->listener, NULL, NULL));
+}
+
+static void go_on(struct server *server)
+{
+	BUILD(kill(server->process, SIGCONT));
+	conform_join(server->process);
+}
+
+int main(int argc, char **argv)
+{
+	conform_start(argc, argv);
+	struct server stays = { .name = "stays" }, refuses = { .name = "refuses" }, leaves = { .name = "leaves" };
+	ask(&stays, is_let_in);
+	ask(&leaves, is_told_and_left);
+	ask(&refuses, is_refused);
+	int stayed = let_in(&stays);
+	close(refuses.listener);
+	int left = let_in(&leaves);
+	conform_write_all(left, "bye", 3);
+	close(left);
+	/* The kernel asks once a second. */
+	conform_sleep_ms(2500);
+	conform_ready();
+	conform_wait();
+	BUILD(kill(stays.process, SIGCONT));
+	conform_expect_bytes("bytes of the one that was let in", stayed, "hello");
+	conform_write_all(stayed, "ok", 2);
+	conform_join(stays.process);
+	go_on(&refuses);
+	go_on(&leaves);
+	conform_pass();
+}
