@@ -18,6 +18,7 @@ use std::io::{self, Read, Write};
 use std::marker::PhantomData;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The largest log that is read, in bytes.
 const MAX_LOG: u64 = 256 * 1024 * 1024;
@@ -79,7 +80,7 @@ pub(crate) fn content(file: &mut File, path: &Path) -> Result<Vec<u8>, LogError>
 /// A log that is open for appending, by its one writer.
 #[derive(Debug)]
 pub struct Journal<E> {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     /// Length of what is durable.
     length: u64,
@@ -110,6 +111,7 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
             file.set_len(length).map_err(io("repair"))?;
         }
         let path = path.to_owned();
+        let file = Arc::new(file);
         let log = Self { file, path, length, unsynced: 0, poisoned: false, entries: PhantomData };
         Ok((log, replayed))
     }
@@ -172,7 +174,7 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
             return Err(LogError::Poisoned);
         }
         let line = line_of(entry).map_err(|error| self.undo(error.into()))?;
-        self.file.write_all(line.as_bytes()).map_err(|error| self.undo(error))?;
+        (&*self.file).write_all(line.as_bytes()).map_err(|error| self.undo(error))?;
         self.unsynced += line.len() as u64;
         Ok(())
     }
@@ -182,7 +184,23 @@ impl<E: Serialize + DeserializeOwned> Journal<E> {
     /// # Errors
     /// As [`Journal::append`], for all entries since the last sync.
     pub fn sync(&mut self) -> Result<(), LogError> {
-        self.file.sync_data().map_err(|error| self.undo(error))?;
+        let result = self.file.sync_data();
+        self.synced(result)
+    }
+
+    /// The file, for somebody else to make durable what was written. Nothing must be written until
+    /// [`Journal::synced`] is told how that went.
+    #[must_use]
+    pub(crate) fn file(&self) -> Arc<File> {
+        Arc::clone(&self.file)
+    }
+
+    /// What was written is durable, or is not.
+    ///
+    /// # Errors
+    /// As [`Journal::sync`].
+    pub(crate) fn synced(&mut self, result: io::Result<()>) -> Result<(), LogError> {
+        result.map_err(|error| self.undo(error))?;
         self.length += std::mem::take(&mut self.unsynced);
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Logs that are held open at one time.
 const MAX_OPEN: usize = 64;
@@ -14,7 +15,7 @@ const MAX_OPEN: usize = 64;
 #[derive(Debug)]
 pub struct JobLogs {
     folder: PathBuf,
-    open: BTreeMap<String, File>,
+    open: BTreeMap<String, Arc<File>>,
     unsynced: BTreeSet<String>,
     lengths: BTreeMap<String, u64>,
 }
@@ -46,7 +47,7 @@ impl JobLogs {
         if plain { Ok(path) } else { Err(io::Error::other(format!("{job:?} is no job's id"))) }
     }
 
-    fn file(&mut self, job: &str) -> io::Result<&mut File> {
+    fn file(&mut self, job: &str) -> io::Result<&File> {
         if !self.open.contains_key(job) {
             if self.open.len() >= MAX_OPEN {
                 self.sync();
@@ -56,9 +57,10 @@ impl JobLogs {
             DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
             let mut options = OpenOptions::new();
             options.read(true).append(true).create(true).mode(0o600);
-            self.open.insert(job.to_owned(), options.open(folder.join("log"))?);
+            let file = options.open(folder.join("log"))?;
+            self.open.insert(job.to_owned(), Arc::new(file));
         }
-        self.open.get_mut(job).ok_or_else(|| io::Error::other("log is not open"))
+        self.open.get(job).map(|file| &**file).ok_or_else(|| io::Error::other("log is not open"))
     }
 
     /// Appends.
@@ -66,7 +68,8 @@ impl JobLogs {
     /// # Errors
     /// Where it can't.
     pub fn append(&mut self, job: &str, bytes: &[u8]) -> io::Result<()> {
-        self.file(job)?.write_all(bytes)?;
+        let mut file = self.file(job)?;
+        file.write_all(bytes)?;
         *self.lengths.entry(job.to_owned()).or_default() += bytes.len() as u64;
         self.unsynced.insert(job.to_owned());
         Ok(())
@@ -82,10 +85,16 @@ impl JobLogs {
         Ok(bytes)
     }
 
-    /// Makes durable what was appended.
-    pub fn sync(&mut self) {
-        for job in std::mem::take(&mut self.unsynced) {
-            if let Some(Err(error)) = self.open.get(&job).map(File::sync_data) {
+    /// What was appended and is not durable yet, for somebody else to make it so.
+    pub fn take_unsynced(&mut self) -> Vec<(String, Arc<File>)> {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        let file = |job: String| self.open.get(&job).cloned().map(|file| (job, file));
+        unsynced.into_iter().filter_map(file).collect()
+    }
+
+    fn sync(&mut self) {
+        for (job, file) in self.take_unsynced() {
+            if let Err(error) = file.sync_data() {
                 tracing::warn!("failed to sync the log of {job}: {error}");
             }
         }
@@ -97,14 +106,14 @@ impl JobLogs {
     /// Where it can't.
     pub fn cut(&mut self, job: &str, length: u64, checkpoint: u64) -> io::Result<()> {
         let kept = self.folder_of(job)?.join(format!("log.before-{checkpoint}"));
-        let file = self.file(job)?;
+        let mut file = self.file(job)?;
         if file.metadata()?.len() <= length {
             return Ok(());
         }
         let mut tail =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(kept)?;
         file.seek(SeekFrom::Start(length))?;
-        io::copy(file, &mut tail)?;
+        io::copy(&mut file, &mut tail)?;
         tail.sync_data()?;
         file.set_len(length)?;
         let done = file.sync_data();

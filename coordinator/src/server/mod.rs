@@ -289,7 +289,8 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let operator = Operator { uid: operator, addresses: addresses.clone() };
     let register = Arc::clone(&admission);
     let driver =
-        Driver::new(machine, journal, logs, register, operator, clock, replication, absent);
+        Driver::new(machine, journal, logs, register, operator, clock, replication, absent)
+            .map_err(io_error("start the thread of the log"))?;
     let mut driver = driver.sealing(TreeSealer::new(Sealer::new(&credentials)?));
     let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);
     if let Some((port, recorder)) = &dmtcp {

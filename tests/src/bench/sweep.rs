@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::figure::{Figure, Sense, Series, median};
 use super::host::{Origin, Ticks, now};
 use super::kept::Kept;
-use super::splits::{GRACE, HEAD, answer, calibrate, open_gate, solution, start, told, unix_ms};
+use super::splits::{
+    GRACE, HEAD, answer, calibrate, open_gate, shares, solution, start, told, unix_ms,
+};
 use super::svg::{Anchor, Picture, Tone, step};
 use crate::cluster::ckptd::Setup;
 use crate::cluster::suite::Stage;
@@ -138,7 +140,7 @@ pub fn measure(stage: &Stage, quick: bool, kept: &mut Kept<Measured>) -> Result<
     let whole = if quick { WHOLE.1 } else { WHOLE.0 };
     if kept.part(NAME, origin).rounds == 0 {
         let queens = QUEENS.parse().unwrap_or_default();
-        let speeds = calibrate(stage, [CORES; 6], queens)?;
+        let speeds: [f64; 6] = calibrate(stage, shares(&[CORES; 6]), queens)?;
         let part = kept.part(NAME, origin);
         part.speed = speeds.iter().sum::<f64>() / 2.0;
         let turns = whole * part.speed / f64::from(RANKS);

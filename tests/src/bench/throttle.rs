@@ -151,7 +151,7 @@ pub fn measure(stage: &Stage, quick: bool, kept: &mut Kept<Measured>) -> Result<
     for round in 0..(if quick { ROUNDS.1 } else { ROUNDS.0 }) {
         if kept.part(NAME, origin).speeds.len() <= round {
             let queens = QUEENS.parse().unwrap_or_default();
-            let speeds = calibrate(stage, CORES, queens)?;
+            let speeds = calibrate(stage, shares(&CORES), queens)?;
             let part = kept.part(NAME, origin);
             if round == 0 {
                 let turns = times.whole * speeds.iter().sum::<f64>() / f64::from(RANKS);

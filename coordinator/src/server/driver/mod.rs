@@ -1,10 +1,12 @@
 //! The event loop around the cluster's state machine: it does what that says.
 //!
 //! - `order`: in which order, and what waits until an entry is in the log and in a copy of it.
+//! - `disk`: makes the log durable.
 //! - `clients`: commands on the coordinator's own socket.
 //! - `dmtcp`: what agents do about images of DMTCP's processes.
 
 mod clients;
+mod disk;
 mod dmtcp;
 mod order;
 
@@ -18,6 +20,7 @@ use super::sealing::TreeSealer;
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::{ClusterAction, ClusterEvent, ClusterMachine};
 use crate::journal::Journal;
+use disk::Disk;
 use dmtcp::Calls;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::succession::Followed;
@@ -25,6 +28,7 @@ use protocol::cluster::{NodeName, Term};
 use protocol::service::Service;
 use protocol::transport::{Fingerprint, Outbox, OutboxError};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -172,10 +176,14 @@ pub struct Driver {
     absent: watch::Sender<Vec<(NodeName, SocketAddr)>>,
     ending: Option<Ending>,
     dmtcp: Calls,
+    disk: Disk,
 }
 
 impl Driver {
     /// A loop around that machine, whose log `journal` is.
+    ///
+    /// # Errors
+    /// No threads left.
     #[allow(clippy::too_many_arguments)] // What it is made of.
     pub fn new(
         machine: ClusterMachine,
@@ -186,8 +194,8 @@ impl Driver {
         clock: Clock,
         replication: Replication,
         absent: watch::Sender<Vec<(NodeName, SocketAddr)>>,
-    ) -> Self {
-        Self {
+    ) -> io::Result<Self> {
+        Ok(Self {
             machine,
             journal,
             logs,
@@ -205,7 +213,8 @@ impl Driver {
             absent,
             ending: None,
             dmtcp: Calls::default(),
-        }
+            disk: Disk::start()?,
+        })
     }
 
     /// One that seals what goes by the command tree.
@@ -232,10 +241,13 @@ impl Driver {
                 Duration::from_nanos(nanos).min(longest_sleep)
             });
             service.alive();
-            let came = tokio::time::timeout(wait, incoming.recv()).await;
+            let came = tokio::select! {
+                came = tokio::time::timeout(wait, incoming.recv()) => Some(came),
+                () = self.disk.ready() => None,
+            };
             self.clock.round(wait);
             match came {
-                Ok(Some(event)) => {
+                Some(Ok(Some(event))) => {
                     self.take(event);
                     self.settle();
                     // All that has come is heard before anybody is found silent.
@@ -244,8 +256,8 @@ impl Driver {
                         self.settle();
                     }
                 }
-                Ok(None) => return None,
-                Err(_) => {}
+                Some(Ok(None)) => return None,
+                Some(Err(_)) | None => {}
             }
             if self.machine.deadline().is_some_and(|due| due <= self.clock.now().nanos) {
                 self.feed(ClusterEvent::Clock);
@@ -327,6 +339,7 @@ impl Driver {
     /// Does what the machine says, until nothing is left to be done.
     fn settle(&mut self) {
         while self.ending.is_none() {
+            self.hear_of_disk();
             if let Some(event) = self.pending.pop_front() {
                 let actions = self.machine.step(self.clock.now(), event);
                 self.put(actions);

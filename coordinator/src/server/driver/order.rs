@@ -1,7 +1,7 @@
 //! What follows an entry of the log is done once that is durable; what is vital, once an agent has a
 //! copy of it, too.
 
-use super::{Driver, Ending};
+use super::{Driver, Ending, disk};
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::{ClusterAction, ClusterEvent};
 use crate::server::replication::{Extent, Need, Replication, Send};
@@ -21,6 +21,13 @@ const PATIENCE: u64 = 3_000_000_000;
 pub enum Queued {
     /// This.
     Act(ClusterAction),
+    /// Nothing that follows before the disk has these entries.
+    Durable {
+        /// The entries.
+        written: Written,
+        /// What a copy must have then.
+        need: Need,
+    },
     /// Nothing that follows before a copy has the entries with these numbers.
     Copied {
         /// What a copy must have.
@@ -51,7 +58,7 @@ impl Kept {
 
 /// Entries that are in the log, but not durable yet.
 #[derive(Debug, Default)]
-struct Written {
+pub struct Written {
     numbers: Vec<u64>,
     vital: bool,
     waits: bool,
@@ -82,6 +89,7 @@ impl Driver {
                         self.act(action);
                     }
                 }
+                Some(Queued::Durable { .. }) => return,
                 Some(Queued::Copied { .. }) => {
                     if !self.is_copied() {
                         return;
@@ -122,20 +130,27 @@ impl Driver {
         if written.numbers.is_empty() {
             return;
         }
-        // A record may speak of what is in a job's log.
-        self.logs.sync();
-        if let Err(error) = self.journal.sync() {
-            return self.not_recorded(written, &error.to_string());
-        }
         let mut need = Need::default();
         if written.waits {
             let lengths = self.logs.lengths();
             let length = |job: String| lengths.get(&job).map(|length| (job, *length));
-            need = Need {
-                log: self.journal.length(),
-                register: self.admission().changes(),
-                jobs: written.jobs.into_iter().filter_map(length).collect(),
-            };
+            need.register = self.admission().changes();
+            need.jobs = std::mem::take(&mut written.jobs).into_iter().filter_map(length).collect();
+        }
+        let order = disk::Order { outputs: self.logs.take_unsynced(), log: self.journal.file() };
+        self.disk.begin(order);
+        self.queue.push_front(Queued::Durable { written, need });
+    }
+
+    /// What the disk was asked for may be done.
+    pub(super) fn hear_of_disk(&mut self) {
+        let Some(result) = self.disk.take() else { return };
+        let Some(Queued::Durable { written, mut need }) = self.queue.pop_front() else { return };
+        if let Err(error) = self.journal.synced(result) {
+            return self.not_recorded(written, &error.to_string());
+        }
+        if written.waits {
+            need.log = self.journal.length();
         }
         let numbers = written.numbers;
         self.queue.push_front(Queued::Copied { need, numbers, until: None });

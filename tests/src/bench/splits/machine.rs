@@ -37,12 +37,29 @@ pub const HEAD: Share = Share { cores: 0.5, core: None, first: true };
 /// and comes before everybody else there. Where they do not fit, nodes take time from each other, and no speed is true.
 #[must_use]
 pub fn shares(cores: &[f64]) -> BTreeMap<usize, Share> {
+    spread(cores, 0)
+}
+
+/// The same, but that node1 and node2, which remain when others are lost, have the last core for themselves. What is done on one
+/// core is slowed down by what is done on the next one at the same moment, as they share caches and maybe a core of the
+/// real machine; and how much of both nodes' quotas falls into the same moments is a matter of chance, which would decide how long
+/// a run takes.
+#[must_use]
+pub fn shares_of_remaining(cores: &[f64]) -> BTreeMap<usize, Share> {
+    spread(cores, 2)
+}
+
+/// `apart`: so many of the first nodes have the last core for themselves.
+fn spread(cores: &[f64], apart: usize) -> BTreeMap<usize, Share> {
     let mut taken = vec![0.0; crate::bench::host::cores().max(1) as usize];
-    let mut shares = BTreeMap::from([(0, HEAD)]);
+    let last = taken.len() - 1;
+    let open = if apart > 0 && last > 0 { last } else { last + 1 };
+    let head = (apart > 0).then_some(0);
+    let mut shares = BTreeMap::from([(0, Share { core: head, ..HEAD })]);
     for (index, wanted) in cores.iter().enumerate() {
-        let mut core = 0;
-        for other in 1..taken.len() {
-            if taken[other] < taken[core] - 1e-9 {
+        let mut core = if index < apart { last } else { 0 };
+        for other in 1..open {
+            if index >= apart && taken[other] < taken[core] - 1e-9 {
                 core = other;
             }
         }
@@ -53,16 +70,16 @@ pub fn shares(cores: &[f64]) -> BTreeMap<usize, Share> {
     shares
 }
 
-/// Rounds of N-Queens that each of some nodes does in a second while all of them are at work.
+/// Rounds of N-Queens that each of some nodes with these `shares` does in a second while all of them are at work.
 ///
 /// # Errors
 /// When mpirun fails, or gives a wrong answer.
 pub fn calibrate<const NODES: usize>(
     stage: &Stage,
-    cores: [f64; NODES],
+    shares: BTreeMap<usize, Share>,
     queens: u32,
 ) -> Result<[f64; NODES], Failure> {
-    let spec = Spec { head: false, shares: shares(&cores), ..Spec::new(NODES) };
+    let spec = Spec { head: false, shares, ..Spec::new(NODES) };
     let cluster = Cluster::start(&spec)?;
     cluster.share(stage.program("nqueens")?)?;
     let first = at_once(&cluster, queens, [RANKS; NODES])?;
@@ -93,4 +110,19 @@ fn at_once<const NODES: usize>(
         *speed = rounds / seconds.max(1e-3);
     }
     Ok(speeds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_remains_has_a_core_apart() {
+        let last = crate::bench::host::cores().max(1) - 1;
+        let shares = shares_of_remaining(&[0.45, 0.45, 0.45]);
+        let core = |node: usize| shares[&node].core;
+        assert_eq!((core(1), core(2)), (Some(last), Some(last)));
+        assert_eq!((core(0), core(3)), (Some(0), Some(0)));
+        assert_eq!(super::shares(&[0.4, 0.4])[&0].core, None);
+    }
 }

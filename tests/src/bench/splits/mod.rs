@@ -4,7 +4,7 @@
 //! Each run is a real loss with the plan pinned (`--place`), or left to ckptd. What remains to be done is the same in all runs of a
 //! scenario, to the last board: the ranks stand at a gate when the only checkpoint is taken, the work is dealt statically and
 //! equally, and they meet once, at the end. So a rank that is done waits, spinning, on its own node's quota and core; the other
-//! node's ranks lose nothing by it, and on one core all ranks are done together. That is why the ideal needs no
+//! node's ranks lose nothing by it, and those of one node are all done together. That is why the ideal needs no
 //! allowance for them: all the work that remains, over the sum of what the remaining nodes do in a second, measured
 //! with plain mpirun under the same quotas, both nodes at work.
 
@@ -23,7 +23,7 @@ use super::kept::Kept;
 use crate::cluster::suite::Stage;
 use crate::job::Failure;
 
-pub use machine::{HEAD, calibrate, shares};
+pub use machine::{HEAD, calibrate, shares, shares_of_remaining};
 pub use picture::draw;
 pub(crate) use run::{GRACE, open_gate, solution, start, told, unix_ms};
 pub use run::{Run, answer};
@@ -55,7 +55,7 @@ pub struct Scenario {
     pub seconds: (f64, f64),
 }
 
-/// All of them. Before the loss two nodes are on one core of a machine with two; a tenth of each is left for what is no node's.
+/// All of them. The nodes that remain have one core for both, of which a tenth is left for what is no node's.
 pub const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "equal",
@@ -66,7 +66,7 @@ pub const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "unequal",
         title: "the second node is twice as fast; a slow one is lost",
-        cores: [0.4, 0.8, 0.4],
+        cores: [0.3, 0.6, 0.3],
         seconds: (14.0, 3.5),
     },
     Scenario {
@@ -190,7 +190,7 @@ pub fn measure(
     let all: Vec<_> = pinned.chain([(OWN.to_owned(), None)]).collect();
     for round in 0..rounds {
         if kept.part(scenario.name, origin).speeds.len() <= round {
-            let speeds = calibrate(stage, [scenario.cores[0], scenario.cores[1]], queens)?;
+            let speeds = calibrate::<2>(stage, shares_of_remaining(&scenario.cores[..2]), queens)?;
             let total: f64 = speeds.iter().sum();
             eprintln!("{}: {:.2} + {:.2} rounds a second", scenario.name, speeds[0], speeds[1]);
             let part = kept.part(scenario.name, origin);

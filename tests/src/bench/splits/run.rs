@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::shares;
+use super::machine::shares_of_remaining;
 use super::{OWN, RANKS, name};
 use crate::bench::host::{Ticks, now};
 use crate::cluster::Spec;
@@ -127,7 +127,7 @@ pub(super) fn lose(
     queens: u32,
     rounds: u64,
 ) -> Result<Run, Failure> {
-    let spec = Spec { shares: shares(&cores), ..Spec::new(3) };
+    let spec = Spec { shares: shares_of_remaining(&cores), ..Spec::new(3) };
     let setup = Setup { spec, grace: GRACE, slots: RANKS / 3, speed: None, ..Setup::new(3) };
     let work = (queens.to_string(), rounds.to_string());
     for attempt in 1.. {

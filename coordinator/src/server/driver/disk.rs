@@ -1,0 +1,126 @@
+//! A thread of its own makes the log durable. On a slow disk, or a busy one, that takes seconds, in which agents must hear that the
+//! coordinator is there: who hears nothing for the time of grace holds its part of the job.
+
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, mpsc};
+use tokio::sync::mpsc as news;
+
+/// What is to be durable together.
+#[derive(Debug)]
+pub struct Order {
+    /// Jobs' output, by the jobs' names: an entry may speak of it.
+    pub outputs: Vec<(String, Arc<File>)>,
+    /// The log.
+    pub log: Arc<File>,
+}
+
+impl Order {
+    fn sync(self) -> io::Result<()> {
+        for (job, output) in self.outputs {
+            if let Err(error) = output.sync_data() {
+                tracing::warn!("failed to sync the log of {job}: {error}");
+            }
+        }
+        self.log.sync_data()
+    }
+}
+
+/// The thread, as the loop sees it. It does one thing at a time.
+#[derive(Debug)]
+pub struct Disk {
+    orders: mpsc::Sender<Order>,
+    done: news::UnboundedReceiver<io::Result<()>>,
+    finished: Option<io::Result<()>>,
+    is_busy: bool,
+}
+
+impl Disk {
+    /// Starts it. It ends with this value, or once the disk has answered.
+    ///
+    /// # Errors
+    /// No threads left.
+    pub fn start() -> io::Result<Self> {
+        let (orders, ordered) = mpsc::channel::<Order>();
+        let (tell, done) = news::unbounded_channel();
+        std::thread::Builder::new().name("log".into()).spawn(move || {
+            while let Ok(order) = ordered.recv() {
+                if tell.send(order.sync()).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { orders, done, finished: None, is_busy: false })
+    }
+
+    /// Begins.
+    pub fn begin(&mut self, order: Order) {
+        self.is_busy = true;
+        if let Err(mpsc::SendError(order)) = self.orders.send(order) {
+            // The thread is gone, whatever befell it: what it would have done is done here.
+            self.finished = Some(order.sync());
+        }
+    }
+
+    /// Waits until what was begun is done. Never ends if nothing was.
+    pub async fn ready(&mut self) {
+        if !self.is_busy {
+            std::future::pending::<()>().await;
+        }
+        if self.finished.is_none() {
+            self.finished = Some(self.done.recv().await.unwrap_or_else(ended));
+        }
+    }
+
+    /// How it went, once it is done.
+    pub fn take(&mut self) -> Option<io::Result<()>> {
+        if !self.is_busy {
+            return None;
+        }
+        let finished = self.finished.take().or_else(|| match self.done.try_recv() {
+            Ok(result) => Some(result),
+            Err(news::error::TryRecvError::Empty) => None,
+            Err(news::error::TryRecvError::Disconnected) => Some(ended()),
+        });
+        self.is_busy = finished.is_none();
+        finished
+    }
+}
+
+fn ended() -> io::Result<()> {
+    Err(io::Error::other("the thread that makes the log durable has ended"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn tells_once_when_it_is_done() {
+        let mut disk = Disk::start().unwrap();
+        assert!(disk.take().is_none());
+        let log = Arc::new(tempfile::tempfile().unwrap());
+        disk.begin(Order { outputs: vec![("job".into(), log.clone())], log: log.clone() });
+        disk.ready().await;
+        assert!(disk.take().unwrap().is_ok());
+        assert!(disk.take().is_none());
+        disk.begin(Order { outputs: Vec::new(), log });
+        loop {
+            if let Some(result) = disk.take() {
+                return result.unwrap();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[tokio::test]
+    async fn tells_of_a_failure() {
+        let mut disk = Disk::start().unwrap();
+        // What can't be made durable: a pipe (fsync(2), EINVAL).
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let log = Arc::new(File::from(std::os::fd::OwnedFd::from(writer)));
+        disk.begin(Order { outputs: Vec::new(), log });
+        disk.ready().await;
+        assert!(disk.take().unwrap().is_err());
+    }
+}
