@@ -123,6 +123,7 @@ impl Image {
             page_size: 4096,
             clocks: Clocks { monotonic_ns: 0, boottime_ns: 0, realtime_ns: 0 },
             vdso: String::new(),
+            layout: Vec::new(),
             root: 42,
             processes: Vec::new(),
             files: self.files,

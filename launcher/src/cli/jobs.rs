@@ -1,8 +1,9 @@
 //! What run and restart take, and the settings of jobs.
 
-use super::values::pinned;
+use super::values::{baseline, pinned};
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
+use protocol::cluster::baseline::Baseline;
 use protocol::launch::External;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -18,6 +19,12 @@ pub struct RunArguments {
     /// On a cluster: return once the job runs, and print its name.
     #[arg(long)]
     pub detach: bool,
+    /// Hold the C library to what x86-64, x86-64-v2, -v3 or -v4 means, so that the job's processes can move between
+    /// machines of different age.
+    ///
+    /// Programs that look at the processor by themselves are not held by it.
+    #[arg(long, value_name = "NAME", value_parser = baseline)]
+    pub cpu_baseline: Option<Baseline>,
     /// How the job is kept.
     #[command(flatten)]
     pub options: JobOptions,

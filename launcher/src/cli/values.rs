@@ -1,6 +1,7 @@
 //! Addresses, times and the like, as people write them.
 
 use protocol::cluster::NodeName;
+use protocol::cluster::baseline::Baseline;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -45,6 +46,12 @@ pub(super) fn percent(text: &str) -> Result<u8, String> {
         Ok(percent @ 1..=99) => Ok(percent),
         _ => Err("not a number from 1 to 99, as in 15%".to_owned()),
     }
+}
+
+/// A set of processor features.
+pub(super) fn baseline(text: &str) -> Result<Baseline, String> {
+    Baseline::of(text)
+        .ok_or_else(|| format!("must be one of {}", Baseline::ALL.map(Baseline::name).join(", ")))
 }
 
 /// A node and a number.

@@ -36,6 +36,7 @@ pub fn run(
     let program = arguments.command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());
     let settings = changed(JobSettings::default(), &arguments.options)?;
+    let settings = JobSettings { cpu_baseline: arguments.cpu_baseline, ..settings };
     let nodes = cluster.listing(&what, &Ask::Nodes)?;
     cluster::mpi::prepare(&mut arguments.command, &found, &directory, &nodes, &mut environment);
     let (launch, input) = launch(arguments.command, environment, directory, arguments.detach);
@@ -182,6 +183,7 @@ fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, F
         },
         max_restarts: options.max_restarts.unwrap_or(settings.max_restarts),
         rewire_connect: settings.rewire_connect && !options.no_rewire_connect,
+        cpu_baseline: settings.cpu_baseline,
         place: if options.place.is_empty() {
             settings.place
         } else {

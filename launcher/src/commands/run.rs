@@ -6,8 +6,9 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::session::{self, Begin, Session, mpi};
+use protocol::cluster::baseline::TUNABLES;
 use protocol::launch::LaunchSpec;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
     perform_in(context, arguments, context.cluster()?, |_| {})
@@ -43,6 +44,18 @@ fn perform_in(
         };
         Failure::of(&what, cause)
     })?;
+    if let Some(baseline) = arguments.cpu_baseline {
+        if arguments.options.engine == EngineSetting::Dmtcp {
+            return Err(Failure::Usage(
+                "wrong usage: --cpu-baseline is for the native engine: leave it or --engine dmtcp out".into(),
+            ));
+        }
+        let is = |(name, _): &(OsString, OsString)| name == TUNABLES;
+        let set = environment.iter().find(|one| is(one)).map(|(_, value)| value.as_os_str());
+        let tunables = baseline.tunables(set);
+        environment.retain(|one| !is(one));
+        environment.push((TUNABLES.into(), tunables));
+    }
     if arguments.options.engine == EngineSetting::Dmtcp {
         if cluster.is_some() {
             eprintln!(

@@ -2,6 +2,7 @@
 //! these, as JSON) and a body of raw bytes, empty unless the message says what it is.
 
 use super::addresses::AddressBook;
+use super::baseline::Baseline;
 use super::dmtcp::{DmtcpOrder, DmtcpReport};
 use super::image::ImageFacts;
 use super::replica::{ReplicaOrder, ReplicaReport};
@@ -227,6 +228,9 @@ pub struct InstanceSettings {
     /// Whether the daemons of a lost node are left out: then nobody is kept with them who may yet need them.
     #[serde(default)]
     pub fallback: bool,
+    /// What the C library is held to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_baseline: Option<Baseline>,
 }
 
 /// An instance to be started.

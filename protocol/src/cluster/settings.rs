@@ -1,6 +1,7 @@
 //! How a job on a cluster is kept.
 
 use super::NodeName;
+use super::baseline::Baseline;
 use crate::launch::External;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -57,6 +58,9 @@ pub struct JobSettings {
     /// Whether connections that are made after a move find their peers.
     #[serde(default = "yes")]
     pub rewire_connect: bool,
+    /// What the C library is held to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_baseline: Option<Baseline>,
     /// Numbers of processes pinned to nodes, for measuring.
     #[serde(default)]
     pub place: BTreeMap<NodeName, u32>,
@@ -77,6 +81,7 @@ impl Default for JobSettings {
             daemons: Daemons::Restore,
             max_restarts: 10,
             rewire_connect: true,
+            cpu_baseline: None,
             place: BTreeMap::new(),
         }
     }

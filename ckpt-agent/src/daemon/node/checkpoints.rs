@@ -8,6 +8,7 @@ use protocol::agent::{
     AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ImageSummary, Step,
 };
 use protocol::cluster::agent::{FromAgent, RelaySide};
+use protocol::cluster::baseline::Baseline;
 use protocol::cluster::{InstanceKey, NodeName};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -114,7 +115,13 @@ impl Node {
         let user = self.instances.get(key).map(|instance| self.user_for(&instance.record.user));
         let Some(instance) = self.instances.get_mut(key) else { return };
         let wanted = instance.record.settings.copies.saturating_sub(1) as usize;
-        let (own, features) = (self.parts.name.clone(), self.parts.profile.features.clone());
+        let own = self.parts.name.clone();
+        // What the processes were offered.
+        let features = instance
+            .record
+            .settings
+            .cpu_baseline
+            .map_or_else(|| self.parts.profile.features.clone(), Baseline::features);
         let (peers, events) = (self.parts.peers.clone(), self.parts.events.clone());
         let (folder, partners) = (instance.folder.clone(), instance.record.partners.clone());
         let (of, callers) = (key.clone(), !instance.record.settings.fallback);

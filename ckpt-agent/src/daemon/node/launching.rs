@@ -1,10 +1,12 @@
 //! Instances that are started, and what is tied to their streams.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use nix::unistd::Uid;
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{FromAgent, InstanceSettings, JobUser, LaunchOrder, RelayLink};
+use protocol::cluster::baseline::{self, Baseline};
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
 
@@ -26,7 +28,8 @@ impl Node {
             tracing::warn!(%key, state = ?known.state, "the instance is here already");
             return;
         }
-        let made = self.user_for(&order.user).and_then(|user| {
+        let suits = self.holds(order.settings.cpu_baseline);
+        let made = suits.and_then(|()| self.user_for(&order.user)).and_then(|user| {
             let control = self.new_instance(Record::of_launch(&order), State::Starting)?;
             Ok((user, control))
         });
@@ -41,6 +44,13 @@ impl Node {
         set(&mut order.launch, shell_call::VARIABLE, socket.into_os_string());
         if order.shell.is_some() {
             self.at_home(&mut order.launch, user.as_ref());
+            // The job's first process has it from the command that runs the job.
+            if let Some(baseline) = order.settings.cpu_baseline {
+                let known = |(name, _): &&(OsString, OsString)| name == baseline::TUNABLES;
+                let before = order.launch.environment.iter().find(known);
+                let tunables = baseline.tunables(before.map(|(_, value)| value.as_os_str()));
+                set(&mut order.launch, baseline::TUNABLES, tunables);
+            }
         }
         let setup = Setup {
             key: key.clone(),
@@ -59,6 +69,16 @@ impl Node {
             let result = control.launch(launch, setup);
             events.tell(Event::Made(key, result.map_err(Lacking::from)));
         });
+    }
+
+    /// Whether this machine has what the job's processes are promised.
+    fn holds(&self, wanted: Option<Baseline>) -> Result<(), String> {
+        let lacking = wanted.and_then(|wanted| {
+            wanted.lacking(&self.parts.profile.features).map(|feature| (wanted, feature))
+        });
+        lacking.map_or(Ok(()), |(wanted, feature)| {
+            Err(format!("its CPU lacks {feature}, which is part of {wanted} (--cpu-baseline)"))
+        })
     }
 
     /// What an init is told of late connections.
@@ -215,7 +235,7 @@ impl Node {
 }
 
 /// Sets a variable.
-fn set(launch: &mut LaunchSpec, name: &str, value: std::ffi::OsString) {
+fn set(launch: &mut LaunchSpec, name: &str, value: OsString) {
     launch.environment.retain(|(known, _)| known != name);
     launch.environment.push((name.into(), value));
 }

@@ -13,6 +13,8 @@ pub mod words;
 mod x86;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
+#[cfg(any(target_arch = "x86_64", target_arch = "x86", test))]
+mod xstate;
 
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::Aarch64 as Current;
@@ -24,8 +26,28 @@ pub use x86::X86 as Current;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::X86_64 as Current;
 
+use serde::{Deserialize, Serialize};
+
 /// General registers of the architecture that this program was built for.
 pub type Registers = <Current as Architecture>::Registers;
+
+/// A part of an extended register set that not all machines keep at the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Which, by the architecture's own numbers.
+    pub number: u32,
+    /// Where it begins, in bytes.
+    pub offset: u32,
+    /// Its bytes.
+    pub size: u32,
+}
+
+impl Part {
+    fn range(&self) -> std::ops::Range<usize> {
+        let (offset, size) = (self.offset as usize, self.size as usize);
+        offset..offset.saturating_add(size)
+    }
+}
 
 /// A system call found in a thread's registers: the number and its six arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,6 +224,24 @@ pub trait Architecture {
     fn restart_block(registers: &Self::Registers) -> Self::Registers;
     /// Registers that let the kernel forget that a system call was in progress.
     fn settled(registers: &Self::Registers) -> Self::Registers;
+
+    /// Where this machine keeps the parts of extended register sets, if machines differ in that.
+    fn layout() -> Vec<Part> {
+        Vec::new()
+    }
+    /// Fits an extended register set, with its parts where they were on the machine that it was taken on, to this machine. `here`: what
+    /// a thread has here.
+    ///
+    /// # Errors
+    /// A feature of processors that this one lacks and that was in use.
+    fn fit_set(
+        _note: u32,
+        saved: Vec<u8>,
+        _parts: &[Part],
+        _here: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        Ok(saved)
+    }
 
     /// Whether an extended register set holds a state that has to be set again.
     fn worth_keeping(_note: u32, _bytes: &[u8]) -> bool {

@@ -427,6 +427,7 @@ impl Quiesced {
             page_size: page,
             clocks: self.frozen.clocks,
             vdso,
+            layout: Current::layout(),
             root: self.frozen.settings.root,
             processes: parents_first(&self.nodes, &dumps),
             files: std::mem::take(&mut self.collected.files),

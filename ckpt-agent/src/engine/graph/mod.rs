@@ -23,6 +23,7 @@ pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell, stream_r
 
 use serde::{Deserialize, Serialize};
 
+use super::arch::Part;
 use super::objects::Object;
 
 /// A process or thread number as the job sees it, in the job's PID namespace.
@@ -44,6 +45,9 @@ pub struct Graph {
     pub clocks: Clocks,
     /// BLAKE3 of the vdso's bytes: another kernel has another one.
     pub vdso: String,
+    /// Where the machine keeps the parts of extended register sets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layout: Vec<Part>,
     /// The process whose end is the job's end; 0: it is not of this instance.
     #[serde(default)]
     pub root: Pid,

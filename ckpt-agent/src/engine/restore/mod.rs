@@ -250,10 +250,7 @@ fn rebuild(
         helpers.iter().map(|helper| (helper.leader.tid(), helper.image)).collect();
     memory::fill(&work, &image.reader, page)?;
     let own = own_credentials()?;
-    helpers
-        .into_iter()
-        .map(|helper| complete(helper, files, page, context.first_free, &own))
-        .collect()
+    helpers.into_iter().map(|helper| complete(helper, files, page, context, &own)).collect()
 }
 
 fn lay_out<'i>(image: &'i ProcessImage, files: &MappedFiles, page: u64) -> Result<Helper<'i>> {
@@ -273,14 +270,14 @@ fn complete(
     mut helper: Helper<'_>,
     files: &MappedFiles,
     page: u64,
-    first_parked: i32,
+    context: &RestoreContext<'_>,
     own: &Credentials,
 ) -> Result<Complete> {
     let image = helper.image;
     let (scratch, entry) = (helper.scratch, helper.entry_point);
     let mut remote = Remote::take(&mut helper.leader, entry)?.with_scratch(scratch);
     memory::finish(&mut remote, image, files, page)?;
-    let parked = [first_parked as u64, u64::from(u32::MAX), 0];
+    let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
     remote.call("close_range", libc::SYS_close_range, &parked)?;
     if image.thp_disable {
         let arguments = [libc::PR_SET_THP_DISABLE as u64, 1, 0, 0, 0];
@@ -292,7 +289,7 @@ fn complete(
     all.extend(others);
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
-        threads::furnish(&mut remote, saved, scratch)?;
+        threads::furnish(&mut remote, saved, &context.graph.layout, scratch)?;
         threads::queue_signals(&mut remote, scratch, image.pid, Some(saved.tid), &saved.pending)?;
     }
     {

@@ -1,7 +1,7 @@
 //! Makes the threads of a process and gives each its state.
 
 use super::super::arch::words::{from_words, to_words};
-use super::super::arch::{Architecture, Current, calls};
+use super::super::arch::{Architecture, Current, Part, calls};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
     Credentials, IntervalTimer, PendingSignal, ProcessImage, ThreadImage, from_hex,
@@ -61,7 +61,12 @@ pub fn make_others(
 ///
 /// # Errors
 /// Failed calls.
-pub fn furnish(remote: &mut Remote<'_>, thread: &ThreadImage, scratch: Scratch) -> Result<()> {
+pub fn furnish(
+    remote: &mut Remote<'_>,
+    thread: &ThreadImage,
+    layout: &[Part],
+    scratch: Scratch,
+) -> Result<()> {
     let at = scratch.data();
     let mut batch = Batch::new();
     let mut checked = Vec::new();
@@ -107,7 +112,10 @@ pub fn furnish(remote: &mut Remote<'_>, thread: &ThreadImage, scratch: Scratch) 
                 let pointer = from_words(&bytes).first().copied().unwrap_or_default();
                 remote.call("set_tls", call, &[pointer])?;
             }
-            _ => remote.thread().set_register_set(*note, &bytes)?,
+            _ => {
+                let bytes = fitted(remote, *note, bytes, layout)?;
+                remote.thread().set_register_set(*note, &bytes)?;
+            }
         }
     }
     let host_tid = remote.thread().tid();
@@ -119,6 +127,15 @@ pub fn furnish(remote: &mut Remote<'_>, thread: &ThreadImage, scratch: Scratch) 
         schedule::set_affinity(host_tid, cpus)?;
     }
     Ok(())
+}
+
+/// An extended register set as this machine has it.
+fn fitted(remote: &mut Remote<'_>, note: u32, saved: Vec<u8>, layout: &[Part]) -> Result<Vec<u8>> {
+    let here = remote.thread().register_set(note)?;
+    Current::fit_set(note, saved, layout, &here).map_err(|lacking| EngineError::Unfit {
+        what: format!("the job's processes use {lacking}, which this machine's processor lacks"),
+        way_out: "restart it on a machine that has it, or run it with --cpu-baseline".into(),
+    })
 }
 
 /// Queues signals that were pending: for the thread alone, or for its process.

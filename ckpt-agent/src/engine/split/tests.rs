@@ -67,6 +67,7 @@ impl World {
             page_size: 4096,
             clocks: Clocks { monotonic_ns: 0, boottime_ns: 0, realtime_ns: 0 },
             vdso: String::new(),
+            layout: Vec::new(),
             root: 2,
             processes: vec![node(2, 1, 2, 2)],
             files: Vec::new(),

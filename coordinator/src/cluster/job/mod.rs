@@ -127,6 +127,7 @@ impl Job {
             copies: settings.copies,
             rewire_connect: settings.rewire_connect,
             fallback: settings.daemons == Daemons::Fallback,
+            cpu_baseline: settings.cpu_baseline,
         }
     }
 

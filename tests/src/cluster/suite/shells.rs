@@ -1,10 +1,14 @@
 //! Remote shells: jobs that count on nodes on which nothing of them runs yet, and parts of a job in which nobody lives
 //! but a remote shell.
 
+use std::path::Path;
+
 use super::Case;
 use super::open_mpi::end;
 use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
 use crate::job::Failure;
+
+const LOADERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-x86-64.so.2"];
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -17,6 +21,11 @@ pub(super) const CASES: &[Case] = &[
         about: "remote shells are spread over nodes, alone, and end; one more node is lost",
         run: spread,
     },
+    Case {
+        name: "cpu-baseline",
+        about: "the C library is held to a common set of processor features, on all nodes; a node is lost",
+        run: baseline,
+    },
 ];
 
 fn to_lost(stage: &Stage) -> Result<(), Failure> {
@@ -28,6 +37,30 @@ fn to_lost(stage: &Stage) -> Result<(), Failure> {
     // It is not declared gone yet.
     end(&ckptd)?;
     job.must_end_with("it began", JOB_LIMIT)
+}
+
+fn baseline(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    // The GNU C library tells for which levels it has found the processor good (ld.so(8)); others know no tunables.
+    let Some(loader) = LOADERS.iter().find(|path| Path::new(path).exists()) else {
+        eprintln!("    skipped: no GNU C library for x86-64");
+        return Ok(());
+    };
+    let levels = format!("{loader} --help | grep -c 'x86-64-v.*searched'");
+    let script = format!(
+        "echo here $({levels}); echo there $(ckptd rsh node2 {levels}); \
+         until [ -e /mnt/shared/end ]; do sleep 0.1; done; echo still $({levels})"
+    );
+    let options = ["--interval", "1", "--cpu-baseline", "x86-64-v2"];
+    let mut job = ckptd.run(1, "held", &options, &["bash", "-c", &script])?;
+    job.wait_for_output("here 1", LIMIT)?;
+    job.wait_for_output("there 1", LIMIT)?;
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    ckptd.kill_node(1)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    end(&ckptd)?;
+    job.must_end_with("still 1", JOB_LIMIT)
 }
 
 fn spread(stage: &Stage) -> Result<(), Failure> {

@@ -7,7 +7,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Architecture, Call, Interrupted, Numbers, WIDE, interrupted, narrow_answer};
+use super::{
+    Architecture, Call, Interrupted, Numbers, Part, WIDE, interrupted, narrow_answer, xstate,
+};
 
 /// The architecture of old PCs, and of old programs on new ones.
 #[derive(Debug, Clone, Copy)]
@@ -208,6 +210,20 @@ impl Architecture for X86 {
 
     fn stored_result(stored: u64) -> i64 {
         narrow_answer(stored)
+    }
+
+    fn layout() -> Vec<Part> {
+        xstate::layout()
+    }
+
+    fn fit_set(note: u32, saved: Vec<u8>, parts: &[Part], here: &[u8]) -> Result<Vec<u8>, String> {
+        let own = Self::layout();
+        // Without a layout the image is older than layouts are told, and of a machine like this one.
+        if note != NT_X86_XSTATE || parts.is_empty() || (parts == own && saved.len() == here.len())
+        {
+            return Ok(saved);
+        }
+        xstate::fit(&saved, parts, here, &own)
     }
 
     fn interrupted(registers: &Registers) -> Interrupted {

@@ -1,6 +1,6 @@
 //! x86-64.
 
-use super::{Architecture, Call, Interrupted, Numbers, interrupted};
+use super::{Architecture, Call, Interrupted, Numbers, Part, interrupted, xstate};
 
 /// The architecture of PCs.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +20,8 @@ const SIZE: usize = size_of::<libc::user_regs_struct>();
 /// orig_rax that says "not in a system call" (arch/x86/kernel/signal.c).
 const NO_CALL: u64 = u64::MAX;
 const ENTER_LENGTH: u64 = 2;
+/// NT_X86_XSTATE
+const XSTATE: u32 = 0x202;
 
 impl Architecture for X86_64 {
     type Registers = Registers;
@@ -44,8 +46,7 @@ impl Architecture for X86_64 {
         0x75, 0xd6, // jnz again
         0xcc, // int3
     ];
-    /// NT_X86_XSTATE
-    const EXTENDED_SETS: &'static [u32] = &[0x202];
+    const EXTENDED_SETS: &'static [u32] = &[XSTATE];
     const NUMBERS: Numbers = Numbers {
         restart_syscall: 219,
         nanosleep: 35,
@@ -115,6 +116,19 @@ impl Architecture for X86_64 {
 
     fn result(registers: &Registers) -> i64 {
         registers.0.rax as i64
+    }
+
+    fn layout() -> Vec<Part> {
+        xstate::layout()
+    }
+
+    fn fit_set(note: u32, saved: Vec<u8>, parts: &[Part], here: &[u8]) -> Result<Vec<u8>, String> {
+        let own = Self::layout();
+        // Without a layout the image is older than layouts are told, and of a machine like this one.
+        if note != XSTATE || parts.is_empty() || (parts == own && saved.len() == here.len()) {
+            return Ok(saved);
+        }
+        xstate::fit(&saved, parts, here, &own)
     }
 
     fn interrupted(registers: &Registers) -> Interrupted {

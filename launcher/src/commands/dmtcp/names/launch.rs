@@ -95,8 +95,13 @@ fn launch(context: &Context, options: Options) -> Result<u8, String> {
     tell_port(&options, port)?;
     let worker = Worker::launch(stream, &program, options.interval)?;
     let told = Arc::new(Told::default());
-    let arguments =
-        RunArguments { name: None, detach: false, options: job_options(), command: options.rest };
+    let arguments = RunArguments {
+        name: None,
+        detach: false,
+        cpu_baseline: None,
+        options: job_options(),
+        command: options.rest,
+    };
     let status = run::perform_alone(context, arguments, |job| {
         worker.serve(job.path(), Kind::AfterExec, images, &told);
     });
