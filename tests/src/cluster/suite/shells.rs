@@ -52,7 +52,7 @@ fn baseline(stage: &Stage) -> Result<(), Failure> {
          until [ -e /mnt/shared/end ]; do sleep 0.1; done; echo still $({levels})"
     );
     let options = ["--interval", "1", "--cpu-baseline", "x86-64-v2"];
-    let mut job = ckptd.run(1, "held", &options, &["bash", "-c", &script])?;
+    let mut job = ckptd.run(0, "held", &options, &["bash", "-c", &script])?;
     job.wait_for_output("here 1", LIMIT)?;
     job.wait_for_output("there 1", LIMIT)?;
     let newest = job.status()?.newest_checkpoint().unwrap_or(0);
