@@ -511,8 +511,9 @@ impl Worker {
     fn reported(&mut self, report: Report) {
         let over = matches!(report, Report::Ended(_) | Report::Empty);
         if over {
-            // Nothing is left that could be let go.
-            self.flight = None;
+            // Nothing is left that could be let go. An image that only has to be written is written to its end: the
+            // checkpoint is one of all instances.
+            self.flight.take_if(|(_, stage)| stage.stands());
             self.held = None;
         }
         let Some(job) = &mut self.job else { return };

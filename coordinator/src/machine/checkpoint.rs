@@ -79,6 +79,10 @@ impl Phase {
         matches!(self, Phase::Taking(taking) if taking.step < Step::Write || taking.parks)
     }
 
+    pub(super) fn takes_from(&self, agent: AgentId) -> bool {
+        matches!(self, Phase::Taking(taking) if taking.agents.contains(&agent))
+    }
+
     pub(super) fn is_parking(&self) -> bool {
         matches!(self, Phase::Taking(Taking { parks: true, .. }))
     }

@@ -38,6 +38,12 @@ impl JobMachine {
         out
     }
 
+    /// Whether the checkpoint in flight still needs what this agent has in hand.
+    #[must_use]
+    pub fn has_in_hand(&self, agent: AgentId) -> bool {
+        self.phase.takes_from(agent)
+    }
+
     /// As [`crate::Event::Park`], at the next checkpoint whose time comes or that is asked for; false: not
     /// any more.
     pub fn park_next(&mut self, wanted: bool) {

@@ -264,7 +264,8 @@ impl JobMachine {
     }
 
     fn agent_event(&mut self, now: Time, agent: AgentId, event: AgentEvent, out: &mut Vec<Action>) {
-        if !self.agents.contains(&agent) {
+        // One that has left may have an image in hand.
+        if !self.agents.contains(&agent) && !self.phase.takes_from(agent) {
             return;
         }
         match event {

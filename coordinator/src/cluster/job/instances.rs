@@ -65,6 +65,8 @@ pub(in crate::cluster) struct Live {
     pub(in crate::cluster) root_end: Option<ExitKind>,
     /// Of a job that does without some of its daemons.
     pub(in crate::cluster) rest: Rest,
+    /// Those that have ended, and whose machines still have an image of the checkpoint in flight in hand.
+    pub(in crate::cluster) unburied: BTreeSet<AgentId>,
 }
 
 impl Live {

@@ -172,6 +172,7 @@ impl Job {
                 }
             }
         }
+        self.bury_all(shared);
         self.start_delayed(now, shared);
     }
 
@@ -362,19 +363,33 @@ impl Job {
         }
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });
-        self.bury(shared, instance);
+        self.live.unburied.insert(instance);
         self.note_listeners(instance, Vec::new());
         self.tell_addresses(shared);
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.remove_agent(now, instance);
             self.obey(now, shared, actions);
         }
+        self.bury_all(shared);
+    }
+
+    /// Lets go of all that have ended and of which nothing is needed any more.
+    fn bury_all(&mut self, shared: &mut Shared) {
+        for instance in std::mem::take(&mut self.live.unburied) {
+            self.bury(shared, instance);
+        }
     }
 
     /// Lets an instance go whose end is in the log: until then its machine holds it, and tells of it to any
     /// coordinator that does not know.
-    fn bury(&self, shared: &mut Shared, instance: AgentId) {
+    fn bury(&mut self, shared: &mut Shared, instance: AgentId) {
         if self.ledger.instances.contains_key(&instance) {
+            return;
+        }
+        // Its machine would throw away the image that it writes, and the checkpoint would wait for that in vain.
+        let needed = |running: &Running| running.machine.has_in_hand(instance);
+        if matches!(&self.state, State::Running(running) if needed(running)) {
+            self.live.unburied.insert(instance);
             return;
         }
         if let Some(node) = self.live.node(instance).cloned() {

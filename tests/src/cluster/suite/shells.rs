@@ -22,6 +22,11 @@ pub(super) const CASES: &[Case] = &[
         run: spread,
     },
     Case {
+        name: "shells-end",
+        about: "remote programs end while images are written: no checkpoint waits for them in vain",
+        run: ends,
+    },
+    Case {
         name: "cpu-baseline",
         about: "the C library is held to a common set of processor features, on all nodes; a node is lost",
         run: baseline,
@@ -37,6 +42,19 @@ fn to_lost(stage: &Stage) -> Result<(), Failure> {
     // It is not declared gone yet.
     end(&ckptd)?;
     job.must_end_with("it began", JOB_LIMIT)
+}
+
+fn ends(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(2)?;
+    let script = "for ms in 00 05 10 15 20 25 30 35 40 45 50 55 60 65 70 75 80 85 90 95; do \
+                  ckptd rsh node2 sleep 0.1$ms; done; echo all have ended; \
+                  until [ -e /mnt/shared/end ]; do sleep 0.1; done";
+    let mut job = ckptd.run(0, "ends", &["--interval", "0.1"], &["bash", "-c", script])?;
+    job.wait_for_output("all have ended", JOB_LIMIT)?;
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    end(&ckptd)?;
+    job.must_end_with("all have ended", JOB_LIMIT)
 }
 
 fn baseline(stage: &Stage) -> Result<(), Failure> {
