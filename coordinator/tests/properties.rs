@@ -468,3 +468,38 @@ proptest! {
         prop_assert_eq!(world.log.newest().map(|record| record.checkpoint), Some(1));
     }
 }
+
+#[test]
+fn who_leaves_while_it_writes_is_waited_for() {
+    let agents = [AgentId(1), AgentId(2)];
+    let settings = Settings { interval: Interval::OnDemand, ..Settings::default() };
+    let mut machine = JobMachine::new("job-1".into(), settings, History::default(), agents);
+    let now = Time::default();
+    machine.step(now, Event::Started { restored_from: None });
+    machine.step(now, Event::Request { ticket: 1 });
+    let checkpoint = 1;
+    let all = |machine: &mut JobMachine, event: &dyn Fn() -> AgentEvent| {
+        let say = |agent| machine.step(now, Event::Agent { agent, event: event() });
+        agents.into_iter().flat_map(say).collect::<Vec<_>>()
+    };
+    all(&mut machine, &|| AgentEvent::Frozen { checkpoint, processes: 1, threads: 1 });
+    machine.step(now, Event::ConsoleDrained { checkpoint, log_length: 0 });
+    all(&mut machine, &|| AgentEvent::Quiesced { checkpoint });
+    all(&mut machine, &|| AgentEvent::SnapshotTaken { checkpoint });
+    all(&mut machine, &|| AgentEvent::Resumed { checkpoint, pause_us: 1 });
+    machine.remove_agent(now, AgentId(2));
+    assert!(machine.has_in_hand(AgentId(2)));
+    let told = all(&mut machine, &|| AgentEvent::Written {
+        checkpoint,
+        summary: ImageSummary::default(),
+    });
+    let committed = |action: &Action| matches!(action, Action::Append(Entry::Committed(record)) if record.agents == agents);
+    assert!(told.iter().any(committed), "{told:?}");
+    let told = machine.step(now, Event::Recorded { checkpoint });
+    let marks = |action: &&Action| {
+        matches!(action, Action::Tell { command: AgentCommand::Commit { .. }, .. })
+    };
+    assert_eq!(told.iter().filter(marks).count(), 2);
+    all(&mut machine, &|| AgentEvent::Committed { checkpoint });
+    assert!(!machine.has_in_hand(AgentId(2)));
+}
