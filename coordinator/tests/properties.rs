@@ -489,11 +489,9 @@ fn who_leaves_while_it_writes_is_waited_for() {
     all(&mut machine, &|| AgentEvent::Resumed { checkpoint, pause_us: 1 });
     machine.remove_agent(now, AgentId(2));
     assert!(machine.has_in_hand(AgentId(2)));
-    let told = all(&mut machine, &|| AgentEvent::Written {
-        checkpoint,
-        summary: ImageSummary::default(),
-    });
-    let committed = |action: &Action| matches!(action, Action::Append(Entry::Committed(record)) if record.agents == agents);
+    let told =
+        all(&mut machine, &|| AgentEvent::Written { checkpoint, summary: ImageSummary::default() });
+    let committed = |action: &Action| matches!(action, Action::Append(Entry::Committed(record)) if record.agents.iter().eq(&agents));
     assert!(told.iter().any(committed), "{told:?}");
     let told = machine.step(now, Event::Recorded { checkpoint });
     let marks = |action: &&Action| {

@@ -144,7 +144,12 @@ pub fn run(stage: &Stage, fault: Fault) -> Result<(), Failure> {
     let point = Point::arm(&ckptd, fault.step)?;
     match fault.phase {
         Phase::Checkpoint => {}
-        Phase::Move => ckptd.kill_node(FIRST)?,
+        Phase::Move => {
+            // As a machine without power, that tells nobody: else its neighbour's program ends at once, and nothing is
+            // left there to be killed.
+            ckptd.node(FIRST).cut()?;
+            ckptd.kill_node(FIRST)?;
+        }
         Phase::Restart => job = ckptd.restart(1, "ring")?,
     }
     point.wait_until_reached().map_err(|failure| job.explain(&failure))?;
