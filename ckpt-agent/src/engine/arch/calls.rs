@@ -89,7 +89,7 @@ pub const fn ipc_command(command: i32) -> i32 {
 
 /// The socket of a call that is connect(2), if it is one.
 pub fn connects(call: &Call, memory: &mut ProcessMemory) -> Option<i32> {
-    if call.number == i64::from(libc::SYS_connect) {
+    if *call == Call::of(libc::SYS_connect, call.arguments) {
         return Some(call.arguments[0] as i32);
     }
     connects_as_a_part(call, memory)
@@ -105,7 +105,8 @@ fn connects_as_a_part(_call: &Call, _memory: &mut ProcessMemory) -> Option<i32> 
 fn connects_as_a_part(call: &Call, memory: &mut ProcessMemory) -> Option<i32> {
     /// SYS_CONNECT (include/uapi/linux/net.h)
     const CONNECT: u64 = 3;
-    let is_one = call.number == i64::from(libc::SYS_socketcall) && call.arguments[0] == CONNECT;
+    let is_one =
+        *call == Call::of(libc::SYS_socketcall, call.arguments) && call.arguments[0] == CONNECT;
     let mut socket = [0; 4];
     (is_one && memory.read(call.arguments[1], &mut socket).is_ok())
         .then(|| i32::from_ne_bytes(socket))
