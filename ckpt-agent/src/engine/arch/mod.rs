@@ -42,13 +42,6 @@ pub struct Part {
     pub size: u32,
 }
 
-impl Part {
-    fn range(&self) -> std::ops::Range<usize> {
-        let (offset, size) = (self.offset as usize, self.size as usize);
-        offset..offset.saturating_add(size)
-    }
-}
-
 /// A system call found in a thread's registers: the number and its six arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {

@@ -96,6 +96,13 @@ pub fn fit(saved: &[u8], parts: &[Part], here: &[u8], own: &[Part]) -> Result<Ve
     Ok(set)
 }
 
+impl Part {
+    fn range(&self) -> std::ops::Range<usize> {
+        let (offset, size) = (self.offset as usize, self.size as usize);
+        offset..offset.saturating_add(size)
+    }
+}
+
 fn word(set: &[u8], at: usize) -> Option<u64> {
     set.get(HEADER_END - 1)?;
     Some(u64::from_le_bytes(set.get(at..at + 8)?.try_into().ok()?))
