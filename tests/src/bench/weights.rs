@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::figure::{Figure, Sense, Series, median};
 use super::host::{Origin, Ticks, now};
 use super::kept::Kept;
-use super::splits::{GRACE, RANKS, answer, calibrate, open_gate, shares_of_remaining, start, told};
+use super::splits::{GRACE, RANKS, answer, calibrate, open_gate, shares, start, told};
 use super::svg::{Anchor, Picture, Tone};
 use crate::cluster::ckptd::Setup;
 use crate::cluster::job::ClusterJob;
@@ -111,7 +111,7 @@ pub fn measure(stage: &Stage, quick: bool, kept: &mut Kept<Measured>) -> Result<
     for round in 0..(if quick { ROUNDS.1 } else { ROUNDS.0 }) {
         if kept.part(NAME, origin).speeds.len() <= round {
             let queens = QUEENS.parse().unwrap_or_default();
-            let speeds = calibrate(stage, shares_of_remaining(&CORES[..2]), queens)?;
+            let speeds = calibrate(stage, shares(&CORES[..2]), queens)?;
             kept.part(NAME, origin).speeds.push(speeds);
             kept.save()?;
         }
@@ -127,7 +127,7 @@ pub fn measure(stage: &Stage, quick: bool, kept: &mut Kept<Measured>) -> Result<
 }
 
 fn lose(stage: &Stage, watched: f64) -> Result<Run, Failure> {
-    let spec = Spec { shares: shares_of_remaining(&CORES), ..Spec::new(3) };
+    let spec = Spec { shares: shares(&CORES), ..Spec::new(3) };
     let setup = Setup { spec, grace: GRACE, slots: RANKS / 3, speed: None, ..Setup::new(3) };
     let ckptd = stage.cluster_of(setup)?;
     let (end, meet) = (format!("{SHARED}/end"), MEET.to_string());

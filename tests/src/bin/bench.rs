@@ -275,6 +275,13 @@ fn write_report(save: bool) -> Result<bool, Box<dyn std::error::Error>> {
     };
     let path = target.join("report.html");
     std::fs::write(&path, page)?;
+    // Of benchmarks that were cut off there are none yet.
+    let results = Results::read(&target);
+    splits::write_pictures(&results.splits, &target)?;
+    if let Some(part) = results.throttle.parts().get(throttle::NAME) {
+        let svg = throttle::draw(&part.data, &part.origin);
+        std::fs::write(target.join("nqueens-throttled.svg"), svg)?;
+    }
     println!("written to {}", path.display());
     if save {
         let folder = repository.join("tests/bench-results");
