@@ -67,4 +67,36 @@ static inline void tcp_pair(int family, int pair[2])
 	pair[1] = BUILD(accept(listener, NULL, NULL));
 	close(listener);
 }
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+
+/*
+ * Connects to a port of the IPv4 loopback; where nobody answers, the kernel asks about once a second. `flags`:
+ * SOCK_NONBLOCK. Gives a descriptor, which may still be asking, or -errno.
+ */
+static inline int tcp_ask(int port, int flags)
+{
+	struct sockaddr_storage address;
+	socklen_t length = tcp_loopback(AF_INET, port, &address);
+	int fd = (int)BUILD(socket(AF_INET, SOCK_STREAM | flags, 0)), each = 1000;
+	/* Kernels before 6.15 don't have it and ask less often from time to time. */
+	(void)!setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &each, sizeof each);
+	int failed = connect(fd, (struct sockaddr *)&address, length) != 0 ? errno : 0;
+	if (failed && failed != EINPROGRESS) {
+		close(fd);
+		return -failed;
+	}
+	return fd;
+}
+
+/* Whether a connection is still being asked for. */
+static inline bool tcp_is_asking(int fd)
+{
+	struct tcp_info info;
+	socklen_t length = sizeof info;
+	BUILD(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length));
+	return info.tcpi_state == TCP_SYN_SENT;
+}
+
 #endif

@@ -5,11 +5,7 @@
 #include "tcp.h"
 #include <poll.h>
 
-enum { MOST = 8, PATIENCE_MS = 60000, EACH_MS = 1000 };
-
-#ifndef TCP_RTO_MAX_MS
-#define TCP_RTO_MAX_MS 44
-#endif
+enum { MOST = 8, PATIENCE_MS = 60000 };
 
 struct server {
 	const char *name;
@@ -19,34 +15,11 @@ struct server {
 	pid_t process;
 };
 
-static int begin(int port, int flags)
-{
-	struct sockaddr_storage address;
-	socklen_t length = tcp_loopback(AF_INET, port, &address);
-	int fd = BUILD(socket(AF_INET, SOCK_STREAM | flags, 0)), each = EACH_MS;
-	/* Kernels before 6.15 don't have it and ask less often from time to time. */
-	(void)!setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &each, sizeof each);
-	int failed = connect(fd, (struct sockaddr *)&address, length) != 0 ? errno : 0;
-	if (failed && failed != EINPROGRESS) {
-		close(fd);
-		return -failed;
-	}
-	return fd;
-}
-
-static int state_of(int fd)
-{
-	struct tcp_info info;
-	socklen_t length = sizeof info;
-	BUILD(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length));
-	return info.tcpi_state;
-}
-
 static void is_let_in(void *data)
 {
 	struct server *server = data;
 	conform_mark(server->name);
-	int fd = begin(server->port, 0);
+	int fd = tcp_ask(server->port, 0);
 	if (fd < 0)
 		conform_fail("connect of the one that is let in: %s", strerror(-fd));
 	conform_write_all(fd, "hello", 5);
@@ -58,14 +31,14 @@ static void is_refused(void *data)
 	struct server *server = data;
 	close(server->listener);
 	conform_mark(server->name);
-	EXPECT("the one that is refused", begin(server->port, 0), -ECONNREFUSED);
+	EXPECT("the one that is refused", tcp_ask(server->port, 0), -ECONNREFUSED);
 }
 
 static void is_told_and_left(void *data)
 {
 	struct server *server = data;
 	conform_mark(server->name);
-	int fd = begin(server->port, 0);
+	int fd = tcp_ask(server->port, 0);
 	if (fd < 0)
 		conform_fail("connect of the one that is left: %s", strerror(-fd));
 	conform_expect_bytes("last word", fd, "bye");
@@ -82,9 +55,9 @@ static void ask(struct server *server, void (*body)(void *))
 	do {
 		if (count == MOST)
 			conform_skip("this kernel's queues are not full");
-		server->fillers[count++] = begin(server->port, SOCK_NONBLOCK);
+		server->fillers[count++] = tcp_ask(server->port, SOCK_NONBLOCK);
 		conform_sleep_ms(20);
-	} while (state_of(server->fillers[count - 1]) == TCP_ESTABLISHED);
+	} while (!tcp_is_asking(server->fillers[count - 1]));
 	/* The last one would take the place. */
 	close(server->fillers[count - 1]);
 	server->process = conform_spawn(body, server);

@@ -5,32 +5,16 @@
 #include "tcp.h"
 #include <poll.h>
 
-enum { MOST = 8, PATIENCE_MS = 60000, EACH_MS = 1000 };
-
-#ifndef TCP_RTO_MAX_MS
-#define TCP_RTO_MAX_MS 44
-#endif
+enum { MOST = 8, PATIENCE_MS = 60000 };
 
 static int port;
 
 static int begin(int flags)
 {
-	struct sockaddr_storage address;
-	socklen_t length = tcp_loopback(AF_INET, port, &address);
-	int fd = BUILD(socket(AF_INET, SOCK_STREAM | flags, 0)), each = EACH_MS;
-	/* Kernels before 6.15 don't have it and ask less often from time to time. */
-	(void)!setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &each, sizeof each);
-	if (connect(fd, (struct sockaddr *)&address, length) != 0 && errno != EINPROGRESS)
-		conform_fail("connect: %s", strerror(errno));
+	int fd = tcp_ask(port, flags);
+	if (fd < 0)
+		conform_fail("connect: %s", strerror(-fd));
 	return fd;
-}
-
-static bool is_asking(int fd)
-{
-	struct tcp_info info;
-	socklen_t length = sizeof info;
-	BUILD(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length));
-	return info.tcpi_state == TCP_SYN_SENT;
 }
 
 static void blocks(void *unused)
@@ -53,7 +37,7 @@ int main(int argc, char **argv)
 			conform_skip("this kernel's queues are not full");
 		clients[count++] = begin(SOCK_NONBLOCK);
 		conform_sleep_ms(20);
-	} while (!is_asking(clients[count - 1]));
+	} while (!tcp_is_asking(clients[count - 1]));
 	int asking = clients[count - 1], own = tcp_port(asking, false);
 	pid_t process = conform_spawn(blocks, NULL);
 	conform_await("connecting");

@@ -50,7 +50,7 @@ impl JobLogs {
     fn file(&mut self, job: &str) -> io::Result<&File> {
         if !self.open.contains_key(job) {
             if self.open.len() >= MAX_OPEN {
-                self.sync();
+                sync(self.take_unsynced());
                 self.open.clear();
             }
             let folder = self.folder_of(job)?;
@@ -92,14 +92,6 @@ impl JobLogs {
         unsynced.into_iter().filter_map(file).collect()
     }
 
-    fn sync(&mut self) {
-        for (job, file) in self.take_unsynced() {
-            if let Err(error) = file.sync_data() {
-                tracing::warn!("failed to sync the log of {job}: {error}");
-            }
-        }
-    }
-
     /// Cuts a log to a length; what is behind goes to `log.before-CHECKPOINT` beside it.
     ///
     /// # Errors
@@ -136,6 +128,15 @@ impl JobLogs {
     }
 }
 
+/// Makes what was appended durable. A failure is told, and keeps nobody from going on.
+pub fn sync(unsynced: Vec<(String, Arc<File>)>) {
+    for (job, file) in unsynced {
+        if let Err(error) = file.sync_data() {
+            tracing::warn!("failed to sync the log of {job}: {error}");
+        }
+    }
+}
+
 fn lengths(folder: &Path) -> io::Result<BTreeMap<String, u64>> {
     let mut lengths = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
@@ -168,7 +169,7 @@ mod tests {
         logs.cut("a-1", 100, 1).unwrap();
         logs.cut("a-1", 3, 2).unwrap();
         logs.append("a-1", b"!").unwrap();
-        logs.sync();
+        sync(logs.take_unsynced());
         let read = |name: &str| fs::read_to_string(dir.path().join("a-1").join(name)).unwrap();
         assert_eq!((read("log"), read("log.before-2")), ("one!".to_owned(), " two".to_owned()));
         assert_eq!(*logs.lengths(), BTreeMap::from([("a-1".to_owned(), 4)]));

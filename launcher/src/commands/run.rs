@@ -6,9 +6,8 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::session::{self, Begin, Session, mpi};
-use protocol::cluster::baseline::TUNABLES;
 use protocol::launch::LaunchSpec;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 
 pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
     perform_in(context, arguments, context.cluster()?, |_| {})
@@ -50,11 +49,7 @@ fn perform_in(
                 "wrong usage: --cpu-baseline is for the native engine: leave it or --engine dmtcp out".into(),
             ));
         }
-        let is = |(name, _): &(OsString, OsString)| name == TUNABLES;
-        let set = environment.iter().find(|one| is(one)).map(|(_, value)| value.as_os_str());
-        let tunables = baseline.tunables(set);
-        environment.retain(|one| !is(one));
-        environment.push((TUNABLES.into(), tunables));
+        baseline.hold(&mut environment);
     }
     if arguments.options.engine == EngineSetting::Dmtcp {
         if cluster.is_some() {

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use serde::{Deserialize, Serialize};
 
 /// Tunables of the GNU C library (its manual, chapter Tunables).
-pub const TUNABLES: &str = "GLIBC_TUNABLES";
+const TUNABLES: &str = "GLIBC_TUNABLES";
 const HWCAPS: &str = "glibc.cpu.hwcaps=";
 
 /// A set by the name that the psABI of x86-64 has for it.
@@ -113,10 +113,16 @@ impl Baseline {
         self.features().into_iter().find(|wanted| !features.contains(wanted))
     }
 
-    /// The tunables by which the C library is held to it, from those that the user has set. What the user says about the
-    /// processor is replaced.
-    #[must_use]
-    pub fn tunables(self, set: Option<&OsStr>) -> OsString {
+    /// Holds the C library of programs with this environment to it. What the user says there about the processor is replaced.
+    pub fn hold(self, environment: &mut Vec<(OsString, OsString)>) {
+        let known = environment.iter().find(|(name, _)| name == TUNABLES);
+        let tunables = self.tunables(known.map(|(_, value)| value.as_os_str()));
+        environment.retain(|(name, _)| name != TUNABLES);
+        environment.push((TUNABLES.into(), tunables));
+    }
+
+    /// The tunables for it, from those that the user has set.
+    fn tunables(self, set: Option<&OsStr>) -> OsString {
         let above = LEVELS.iter().skip(self as usize + 1).flat_map(|level| level.library);
         let names: Vec<String> = above.chain(&BEYOND).map(|name| format!("-{name}")).collect();
         let own = format!("{HWCAPS}{}", names.join(","));

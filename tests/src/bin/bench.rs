@@ -233,24 +233,30 @@ fn run_nqueens(
         println!("{}", splits::table(name, &part.data));
         figures.extend(part.data.figures(name));
     }
-    splits::write_pictures(&kept, &target)?;
-    if let Some(part) = throttled.parts().get(throttle::NAME) {
-        let svg = throttle::draw(&part.data, &part.origin);
-        std::fs::write(target.join("nqueens-throttled.svg"), svg)?;
-        if wanted(throttle::NAME) {
-            figures.extend(part.data.figures());
-        }
+    if let Some(part) = throttled.parts().get(throttle::NAME).filter(|_| wanted(throttle::NAME)) {
+        figures.extend(part.data.figures());
     }
-    if let Some(part) = weighted.parts().get(weights::NAME) {
-        let svg = weights::draw(&part.data, &part.origin);
-        std::fs::write(target.join("nqueens-weights.svg"), svg)?;
-        if wanted(weights::NAME) {
-            figures.extend(part.data.figures());
-        }
+    if let Some(part) = weighted.parts().get(weights::NAME).filter(|_| wanted(weights::NAME)) {
+        figures.extend(part.data.figures());
     }
+    draw_queens(&Results::read(&target), &target)?;
     verdicts(&figures);
     println!("\nwritten to {}", target.join("nqueens*.{json,svg}").display());
     Ok(true)
+}
+
+/// The pictures of what there is of N-Queens.
+fn draw_queens(results: &Results, target: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    splits::write_pictures(&results.splits, target)?;
+    if let Some(part) = results.throttle.parts().get(throttle::NAME) {
+        let svg = throttle::draw(&part.data, &part.origin);
+        std::fs::write(target.join("nqueens-throttled.svg"), svg)?;
+    }
+    if let Some(part) = results.weights.parts().get(weights::NAME) {
+        let svg = weights::draw(&part.data, &part.origin);
+        std::fs::write(target.join("nqueens-weights.svg"), svg)?;
+    }
+    Ok(())
 }
 
 fn run_intervals(quick: bool, fresh: bool) -> Result<bool, Box<dyn std::error::Error>> {
@@ -276,12 +282,7 @@ fn write_report(save: bool) -> Result<bool, Box<dyn std::error::Error>> {
     let path = target.join("report.html");
     std::fs::write(&path, page)?;
     // Of benchmarks that were cut off there are none yet.
-    let results = Results::read(&target);
-    splits::write_pictures(&results.splits, &target)?;
-    if let Some(part) = results.throttle.parts().get(throttle::NAME) {
-        let svg = throttle::draw(&part.data, &part.origin);
-        std::fs::write(target.join("nqueens-throttled.svg"), svg)?;
-    }
+    draw_queens(&Results::read(&target), &target)?;
     println!("written to {}", path.display());
     if save {
         let folder = repository.join("tests/bench-results");

@@ -1,12 +1,11 @@
 //! Instances that are started, and what is tied to their streams.
 
-use std::ffi::OsString;
 use std::sync::Arc;
 
 use nix::unistd::Uid;
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{FromAgent, InstanceSettings, JobUser, LaunchOrder, RelayLink};
-use protocol::cluster::baseline::{self, Baseline};
+use protocol::cluster::baseline::Baseline;
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
 
@@ -46,10 +45,7 @@ impl Node {
             self.at_home(&mut order.launch, user.as_ref());
             // The job's first process has it from the command that runs the job.
             if let Some(baseline) = order.settings.cpu_baseline {
-                let known = |(name, _): &&(OsString, OsString)| name == baseline::TUNABLES;
-                let before = order.launch.environment.iter().find(known);
-                let tunables = baseline.tunables(before.map(|(_, value)| value.as_os_str()));
-                set(&mut order.launch, baseline::TUNABLES, tunables);
+                baseline.hold(&mut order.launch.environment);
             }
         }
         let setup = Setup {
@@ -235,7 +231,7 @@ impl Node {
 }
 
 /// Sets a variable.
-fn set(launch: &mut LaunchSpec, name: &str, value: OsString) {
+fn set(launch: &mut LaunchSpec, name: &str, value: std::ffi::OsString) {
     launch.environment.retain(|(known, _)| known != name);
     launch.environment.push((name.into(), value));
 }

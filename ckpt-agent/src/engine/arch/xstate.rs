@@ -2,6 +2,8 @@
 //! a header with a bit for each component in use, and the components. Where a component lies differs between makes of processors, and
 //! machines that have more of them tell more bytes: so a set that was taken on one machine is laid out anew on another one.
 
+use std::sync::OnceLock;
+
 use super::Part;
 
 /// Legacy registers; the last 48 bytes tell what the machine has (struct _fpx_sw_bytes).
@@ -63,12 +65,30 @@ pub fn layout() -> Vec<Part> {
     Vec::new()
 }
 
+/// Lays a set out as this machine has it.
+///
+/// # Errors
+/// As [`fit`].
+pub fn fit_here(saved: Vec<u8>, parts: &[Part], here: &[u8]) -> Result<Vec<u8>, String> {
+    // CPUID is slow where a hypervisor answers it, and threads are many.
+    static OWN: OnceLock<Vec<Part>> = OnceLock::new();
+    // Without a layout the image is older than layouts are told, and of a machine like this one.
+    if parts.is_empty() {
+        return Ok(saved);
+    }
+    let own = OWN.get_or_init(layout);
+    if parts == own && saved.len() == here.len() {
+        return Ok(saved);
+    }
+    fit(&saved, parts, here, own)
+}
+
 /// Lays a set out as this machine has it: `saved` with the components of `parts`; `here`: the set of any thread here, with components of
 /// `own`.
 ///
 /// # Errors
 /// The name of a component that is in use and that this machine lacks.
-pub fn fit(saved: &[u8], parts: &[Part], here: &[u8], own: &[Part]) -> Result<Vec<u8>, String> {
+fn fit(saved: &[u8], parts: &[Part], here: &[u8], own: &[Part]) -> Result<Vec<u8>, String> {
     let Some(in_use) = word(saved, LEGACY) else { return Err("XSAVE".to_owned()) };
     let (Some(there), true) = (word(here, SOFTWARE), here.len() >= HEADER_END) else {
         return Err("XSAVE".to_owned());

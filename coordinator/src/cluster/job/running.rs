@@ -363,14 +363,13 @@ impl Job {
         }
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });
-        self.live.unburied.insert(instance);
         self.note_listeners(instance, Vec::new());
         self.tell_addresses(shared);
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.remove_agent(now, instance);
             self.obey(now, shared, actions);
         }
-        self.bury_all(shared);
+        self.bury(shared, instance);
     }
 
     /// Lets go of all that have ended and of which nothing is needed any more.

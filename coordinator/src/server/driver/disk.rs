@@ -1,6 +1,7 @@
 //! A thread of its own makes the log durable. On a slow disk, or a busy one, that takes seconds, in which agents must hear that the
 //! coordinator is there: who hears nothing for the time of grace holds its part of the job.
 
+use crate::server::job_logs;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -17,11 +18,7 @@ pub struct Order {
 
 impl Order {
     fn sync(self) -> io::Result<()> {
-        for (job, output) in self.outputs {
-            if let Err(error) = output.sync_data() {
-                tracing::warn!("failed to sync the log of {job}: {error}");
-            }
-        }
+        job_logs::sync(self.outputs);
         self.log.sync_data()
     }
 }
