@@ -81,6 +81,8 @@ struct Worker {
     events: Arc<Events>,
     // Before the job: what is traced is let go before the init is told that this agent leaves.
     flight: Option<(u64, Stage)>,
+    /// The first checkpoint that this agent has written of the instance.
+    first_written: Option<u64>,
     held: Option<FrozenJob>,
     job: Option<Job>,
     said: BTreeSet<String>,
@@ -108,6 +110,7 @@ pub fn run(
         events: Arc::from(events),
         job: None,
         flight: None,
+        first_written: None,
         held: None,
         said: BTreeSet::new(),
         relay_states: Vec::new(),
@@ -223,6 +226,7 @@ impl Worker {
         let warn = move |text| events(AgentEvent::Warning { text }.into());
         let (job, begun) = start(self.requests.clone(), &warn)?;
         self.job = Some(job);
+        self.first_written = None;
         Ok(begun)
     }
 
@@ -407,7 +411,9 @@ impl Worker {
         };
         let data = snapshot.take_data().ok_or_else(|| out_of_order("read"))?;
         let (job_dir, requests) = (self.job_dir.clone(), self.requests.clone());
-        writer::start(data, job_dir, number, requests, self.events.clone())
+        // Older ones may be damaged, which is perhaps why the job was restored from another.
+        let own = *self.first_written.get_or_insert(number);
+        writer::start(data, job_dir, number, own, requests, self.events.clone())
             .map_err(|error| EngineError::system("start", "the writer", error))?;
         self.flight = Some((number, Stage::Writing(snapshot)));
         Ok(())

@@ -31,7 +31,8 @@ const IDLE: Duration = Duration::from_millis(100);
 /// the job spins on all of them, since what is not written yet holds the job's old pages in memory.
 const NICE: i32 = 5;
 
-/// Starts to write; the outcome comes back as a request.
+/// Starts to write; the outcome comes back as a request. What checkpoints from `reuse_from` on have stored is not
+/// stored again.
 ///
 /// # Errors
 /// No threads.
@@ -39,6 +40,7 @@ pub fn start(
     data: SnapshotData,
     job_dir: PathBuf,
     number: u64,
+    reuse_from: u64,
     requests: Sender<Request>,
     events: Arc<Events>,
 ) -> std::io::Result<()> {
@@ -53,6 +55,7 @@ pub fn start(
         crate::fault::point("write");
         let options = WriterOptions {
             on_thread_start: Some(Arc::new(|| be_nice(NICE))),
+            reuse_from: Some(reuse_from),
             ..WriterOptions::default()
         };
         let outcome = write_image(data, &job_dir, number, &options, &counter);

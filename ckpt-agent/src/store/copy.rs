@@ -32,18 +32,37 @@ pub fn survey(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
     }
 }
 
-/// Checks every byte of a checkpoint, committed or not.
+/// The packs that lie in a job's folder.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn packs(job_dir: &Path) -> Result<Vec<PackId>, Damage> {
+    let layout = Layout::new(job_dir);
+    layout.pack_ids().map_err(|error| Damage::io(&layout.packs(), &error))
+}
+
+/// Checks every byte of a checkpoint, committed or not. Of packs that are `trusted`, because they were here
+/// before, only those chunks are read that no committed checkpoint refers to: the others were checked when they came.
 ///
 /// # Errors
 /// The first damage found.
-pub fn verify_copy(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
+pub fn verify_copy(
+    job_dir: &Path,
+    number: u64,
+    trusted: &HashSet<PackId>,
+) -> Result<CommitMark, Damage> {
     if read_mark(&Layout::new(job_dir), number).is_ok() {
         super::verify(job_dir, number, |_| {})?;
         return read_mark(&Layout::new(job_dir), number);
     }
     let layout = Layout::new(job_dir);
-    let (mark, chunks) = look(&layout, number)?;
+    let (mark, mut chunks) = look(&layout, number)?;
     let reader = ChunkReader::open(&layout, &mark)?;
+    let shared = |chunk: &ChunkRef| trusted.contains(&chunk.pack);
+    if chunks.iter().any(shared) {
+        let committed = committed_chunks(&layout, trusted)?;
+        chunks.retain(|chunk| !(shared(chunk) && committed.contains(chunk)));
+    }
     let mut chunks: Vec<ChunkRef> = chunks.into_iter().collect();
     chunks.sort_unstable_by_key(|chunk| (chunk.pack, chunk.offset));
     let mut buffer = Vec::new();
@@ -51,6 +70,33 @@ pub fn verify_copy(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
         reader.read(chunk, &mut buffer)?;
     }
     Ok(mark)
+}
+
+/// The chunks of some packs that committed checkpoints refer to. A checkpoint that can't be read vouches for nothing.
+fn committed_chunks(layout: &Layout, of: &HashSet<PackId>) -> Result<HashSet<ChunkRef>, Damage> {
+    let folder = layout.checkpoints();
+    let mut chunks = HashSet::new();
+    for number in layout.numbers().map_err(|error| Damage::io(&folder, &error))? {
+        let Ok(mark) = read_mark(layout, number) else { continue };
+        if !mark.packs.iter().any(|pack| of.contains(&pack.id)) {
+            continue;
+        }
+        let Ok(checkpoint) = Checkpoint::open(layout.job(), number) else { continue };
+        for file in &mark.files {
+            let keep = |chunk: ChunkRef| {
+                if of.contains(&chunk.pack) {
+                    chunks.insert(chunk);
+                }
+            };
+            let damaged = |error: serde_json::Error| Damage::Index {
+                number,
+                name: file.name.clone(),
+                reason: error.to_string(),
+            };
+            references(&checkpoint.read_index(file)?, keep).map_err(damaged)?;
+        }
+    }
+    Ok(chunks)
 }
 
 /// Puts the commit mark beside a copy. One that has it already is left as it is.
@@ -130,6 +176,7 @@ fn look(layout: &Layout, number: u64) -> Result<(CommitMark, HashSet<ChunkRef>),
         bytes: chunks.iter().map(|chunk| u64::from(chunk.length)).sum(),
         chunks: chunks.len() as u64,
         stored: chunks.iter().map(|chunk| u64::from(chunk.stored)).sum(),
+        reused: 0,
         index: files.values().map(|(length, _)| length).sum(),
     };
     let files = files.into_iter();

@@ -55,6 +55,13 @@ impl Draft {
         Ok(file)
     }
 
+    /// Removes a file of the draft that is not needed after all.
+    pub(super) fn remove(&mut self, path: &Path) -> Result<(), StoreError> {
+        self.disk.remove_file(path).map_err(|error| StoreError::io("remove", path, &error))?;
+        self.files.retain(|file| file != path);
+        Ok(())
+    }
+
     /// Writes a whole file into the checkpoint's folder, durably.
     pub(super) fn write(&mut self, name: &str, text: &[u8]) -> Result<(), StoreError> {
         let path = self.folder().join(name);

@@ -67,8 +67,11 @@ pub struct Totals {
     pub bytes: u64,
     /// How many different chunks that left.
     pub chunks: u64,
-    /// The bytes that those take in the pack, compressed, without headers and padding.
+    /// The bytes that those take in packs, compressed, without headers and padding.
     pub stored: u64,
+    /// Those of them that lay there before, in packs of older checkpoints.
+    #[serde(default)]
+    pub reused: u64,
     /// The bytes of all index files.
     pub index: u64,
 }

@@ -4,17 +4,19 @@
 //! two groups of a pack wait for more chunks, so a budget of at least two groups and a few chunks
 //! never comes to a standstill.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::budget::{Budget, EndsEarly};
-use super::chunk::{ChunkRef, Encoding, MAX_CHUNK};
+use super::chunk::{ChunkRef, Encoding, MAX_CHUNK, PackId};
 use super::encode::Encoder;
 use super::error::{StoreError, errno_of};
 use super::hash::ChunkHash;
+use super::known::Known;
+use super::mark::PackFile;
 use super::pack::{FinishedPack, MAX_GROUP, PackWriter};
 use super::writer::WriterOptions;
 
@@ -40,6 +42,10 @@ struct Shared {
     /// Chunks that some worker has taken on: an equal one is not stored again.
     seen: Mutex<HashSet<ChunkHash>>,
     hashes: Mutex<HashMap<u64, ChunkHash>>,
+    /// Chunks of an older checkpoint.
+    known: Known,
+    /// Those of them that were submitted.
+    reused: Mutex<HashMap<ChunkHash, ChunkRef>>,
 }
 
 struct Submission {
@@ -57,17 +63,27 @@ struct Encoded {
 /// What has become of everything submitted.
 pub(super) struct Drained {
     pub(super) pack: FinishedPack,
+    /// Chunks that older packs hold.
+    pub(super) reused: HashMap<ChunkHash, ChunkRef>,
+    /// Those packs.
+    pub(super) older: Vec<PackFile>,
     /// Where the bytes of each submission are, by its sequence number.
     pub(super) places: Vec<ChunkRef>,
 }
 
 impl Pipeline {
-    pub(super) fn start(options: &WriterOptions, pack: PackWriter) -> Result<Self, StoreError> {
+    pub(super) fn start(
+        options: &WriterOptions,
+        pack: PackWriter,
+        known: Known,
+    ) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared {
             budget: Budget::new(options.budget.max(MIN_BUDGET)),
             spare: Mutex::default(),
             seen: Mutex::default(),
             hashes: Mutex::default(),
+            known,
+            reused: Mutex::default(),
         });
         let (submissions, inbox) = channel();
         let (encoded, to_pack) = channel();
@@ -129,12 +145,17 @@ impl Pipeline {
         }
         let pack = pack.ok_or(StoreError::ThreadLost)?;
         let hashes = lock(&self.shared.hashes);
-        let place = |sequence| hashes.get(&sequence).and_then(|hash| pack.refs.get(hash)).copied();
+        let reused = std::mem::take(&mut *lock(&self.shared.reused));
+        let find = |hash| reused.get(hash).or_else(|| pack.refs.get(hash));
+        let place = |sequence| hashes.get(&sequence).and_then(find).copied();
         let count = self.next_sequence.load(Ordering::Relaxed);
         let places: Option<Vec<ChunkRef>> = (0..count).map(place).collect();
         let places = places.ok_or(StoreError::ThreadLost)?;
         drop(hashes);
-        Ok(Drained { pack, places })
+        let used: BTreeSet<PackId> = reused.values().map(|chunk| chunk.pack).collect();
+        let older = used.into_iter().map(|id| self.shared.known.pack(id)).collect::<Option<_>>();
+        let older = older.ok_or(StoreError::ThreadLost)?;
+        Ok(Drained { pack, reused, older, places })
     }
 }
 
@@ -164,7 +185,11 @@ impl Shared {
             }
             let hash = ChunkHash::of(&bytes);
             lock(&self.hashes).insert(sequence, hash);
-            if !lock(&self.seen).insert(hash) {
+            let known = self.known.place(&hash, bytes.len());
+            if let Some(place) = known {
+                lock(&self.reused).insert(hash, place);
+            }
+            if known.is_some() || !lock(&self.seen).insert(hash) {
                 let length = bytes.len();
                 self.recycle(bytes);
                 self.budget.give_back(length);

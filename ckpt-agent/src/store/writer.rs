@@ -1,7 +1,7 @@
 //! Writing a checkpoint, in three steps that are types: chunks ([`CheckpointWriter`]), then the
 //! index that refers to them ([`IndexWriter`]), then the commit ([`SealedCheckpoint`]).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,7 @@ use super::disk::{Disk, RealDisk};
 use super::draft::Draft;
 use super::error::StoreError;
 use super::hash::ChunkHash;
+use super::known::Known;
 use super::layout::{MARK, MARK_DRAFT, is_index_name};
 use super::mark::{CommitMark, IndexFile, MAX_FILES, MAX_INDEX, PackFile, Totals};
 use super::pack::{FinishedPack, PackWriter};
@@ -31,6 +32,9 @@ pub struct WriterOptions {
     pub on_thread_start: Option<ThreadHook>,
     /// Where to write.
     pub disk: Arc<dyn Disk>,
+    /// Chunks of committed checkpoints from this number on are referred to where they lie, and not stored again.
+    /// `None`: everything is stored.
+    pub reuse_from: Option<u64>,
 }
 
 impl Default for WriterOptions {
@@ -40,6 +44,7 @@ impl Default for WriterOptions {
             budget: 64 << 20,
             on_thread_start: None,
             disk: Arc::new(RealDisk),
+            reuse_from: None,
         }
     }
 }
@@ -82,7 +87,10 @@ impl CheckpointWriter {
                 Err(error) => return Err(StoreError::io("create", &path, &error)),
             }
         };
-        let pipeline = Pipeline::start(options, PackWriter::new(id, &path, file))?;
+        // Under the draft's lock nobody removes what is referred to.
+        let known = options.reuse_from.map(|oldest| Known::before(draft.layout(), number, oldest));
+        let pack = PackWriter::new(id, &path, file);
+        let pipeline = Pipeline::start(options, pack, known.unwrap_or_default())?;
         Ok(Self { pipeline, draft, tags: Mutex::default() })
     }
 
@@ -118,17 +126,19 @@ impl CheckpointWriter {
     /// Why a chunk could not be written.
     pub fn finish_chunks(self) -> Result<(IndexWriter, Chunks), StoreError> {
         let Self { pipeline, draft, tags } = self;
-        let Drained { pack, places } = pipeline.drain()?;
+        let Drained { pack, reused, older, places } = pipeline.drain()?;
         let mut tags = tags.into_inner().unwrap_or_else(PoisonError::into_inner);
         tags.sort_unstable_by_key(|(sequence, _)| *sequence);
         let totals = Totals {
             submitted: places.len() as u64,
             bytes: places.iter().map(|chunk| u64::from(chunk.length)).sum(),
-            chunks: pack.refs.len() as u64,
-            stored: pack.refs.values().map(|chunk| u64::from(chunk.stored)).sum(),
+            chunks: (pack.refs.len() + reused.len()) as u64,
+            stored: stored(&pack.refs) + stored(&reused),
+            reused: stored(&reused),
             index: 0,
         };
-        let index = IndexWriter { draft, pack, totals, files: Vec::new(), names: HashSet::new() };
+        let (files, names) = (Vec::new(), HashSet::new());
+        let index = IndexWriter { draft, pack, older, totals, files, names };
         Ok((index, Chunks { places, tags }))
     }
 }
@@ -160,6 +170,8 @@ impl Chunks {
 pub struct IndexWriter {
     // Dropped first, so that its file is closed before the draft removes it.
     pack: FinishedPack,
+    /// Packs of older checkpoints.
+    older: Vec<PackFile>,
     draft: Draft,
     totals: Totals,
     files: Vec<IndexFile>,
@@ -193,10 +205,14 @@ impl IndexWriter {
     /// # Errors
     /// What the kernel refuses.
     pub fn seal(self) -> Result<SealedCheckpoint, StoreError> {
-        let Self { draft, mut pack, totals, files, .. } = self;
-        pack.file.sync().map_err(|error| StoreError::io("write", &pack.path, &error))?;
+        let Self { mut draft, mut pack, older: mut packs, totals, files, .. } = self;
+        if pack.refs.is_empty() {
+            draft.remove(&pack.path)?;
+        } else {
+            pack.file.sync().map_err(|error| StoreError::io("write", &pack.path, &error))?;
+            packs.push(PackFile { id: pack.id, length: pack.length });
+        }
         draft.sync_folders()?;
-        let packs = vec![PackFile { id: pack.id, length: pack.length }];
         Ok(SealedCheckpoint { draft, totals, files, packs })
     }
 }
@@ -239,6 +255,11 @@ impl SealedCheckpoint {
         draft.publish()?;
         Ok(mark)
     }
+}
+
+/// The bytes that chunks take in packs.
+fn stored(chunks: &HashMap<ChunkHash, ChunkRef>) -> u64 {
+    chunks.values().map(|chunk| u64::from(chunk.stored)).sum()
 }
 
 fn to_json(name: &str, value: &impl Serialize, limit: usize) -> Result<Vec<u8>, StoreError> {

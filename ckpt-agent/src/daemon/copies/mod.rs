@@ -31,6 +31,7 @@ use crate::store;
 
 pub use carry::unexpected;
 pub use facts::facts;
+use files::Thoroughness;
 pub use files::forget_files;
 pub use harm::{Harm, Lacking, harm};
 pub use own_files::{as_user, checkpoints, place, prune};
@@ -85,7 +86,7 @@ pub async fn take(
         let want = PeerMessage::Want { transfer, paths: fresh.clone() };
         carry::send(link, want, Vec::new()).await?;
         carry::pull(link, &folder, lacking).await?;
-        files::verify(&folder, checkpoint, fresh).await
+        files::verify(&folder, checkpoint, fresh, Thoroughness::WhatCame).await
     }
     .await;
     let answer = match &result {
@@ -185,7 +186,7 @@ async fn pull_image(mut link: PeerLink, wanted: Wanted<'_>, all: bool) -> Result
     let want = PeerMessage::Want { transfer, paths: fresh.clone() };
     carry::send(&link, want, Vec::new()).await?;
     carry::pull(&mut link, folder, lacking).await?;
-    let verified = files::verify(folder, checkpoint, fresh).await;
+    let verified = files::verify(folder, checkpoint, fresh, Thoroughness::Everything).await;
     let Err(reason) = verified else { return Ok(Pulled { harm: None, all }) };
     match harm(folder, checkpoint).await {
         Some(harm) if harm.spares_others(without) => Ok(Pulled { harm: None, all }),

@@ -188,19 +188,19 @@ async fn what_is_damaged_here_comes_again() {
 #[tokio::test]
 async fn pieces_out_of_place_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let file = |length| ImageFile { path: "packs/0a.tar".to_owned(), length };
+    let file = |length| ImageFile { path: "packs/00000000000a.tar".to_owned(), length };
     let cases: [&[(u64, usize)]; 4] = [&[(1, 4)], &[(0, 11)], &[(0, 5), (4, 5)], &[(0, 5)]];
     for case in cases {
         let (mut near, far) = Link::pair();
         let lacking = files::lacking(folder.path(), &[file(10)]).await.unwrap();
         for (offset, length) in case {
-            let path = "packs/0a.tar".to_owned();
+            let path = "packs/00000000000a.tar".to_owned();
             let piece = PeerMessage::Piece { transfer: 1, path, offset: *offset };
             far.to.send((piece, vec![1; *length])).await.unwrap();
         }
         far.to.send((PeerMessage::Sent { transfer: 1 }, vec![])).await.unwrap();
         let pulled = super::carry::pull(&mut near, folder.path(), lacking).await;
         assert!(pulled.is_err(), "{case:?}");
-        assert!(!folder.path().join("packs/0a.tar").exists());
+        assert!(!folder.path().join("packs/00000000000a.tar").exists());
     }
 }

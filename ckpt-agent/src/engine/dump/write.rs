@@ -117,7 +117,7 @@ pub fn write_image(
     let summary = ImageSummary {
         processes: u32::try_from(data.graph.processes.len()).unwrap_or(u32::MAX),
         bytes: totals.bytes,
-        stored_bytes: totals.stored + totals.index,
+        stored_bytes: totals.stored.saturating_sub(totals.reused) + totals.index,
         files: u32::try_from(data.graph.files.len()).unwrap_or(u32::MAX),
         connections: connections(&data.graph),
     };

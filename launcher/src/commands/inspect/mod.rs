@@ -89,10 +89,11 @@ pub fn perform(context: &Context, arguments: &InspectArguments) -> Result<(), Fa
     line(
         "size",
         format!(
-            "{} in {}, {} stored, {} of index",
+            "{} in {}, {} stored ({} of it by older checkpoints), {} of index",
             text::size(totals.bytes),
             text::count(totals.submitted, "chunk"),
             text::size(totals.stored),
+            text::size(totals.reused),
             text::size(totals.index)
         ),
     );
