@@ -21,13 +21,16 @@ pub struct Departures {
     pub count: u32,
     /// In how many nanoseconds.
     pub ran_ns: u64,
+    /// On how many machines it runs; 0 counts as one.
+    pub machines: u32,
 }
 
 impl Departures {
-    /// Nanoseconds from one to the next. Before anything is known, one an hour is reckoned with, which counts as if it
-    /// had been seen.
+    /// Nanoseconds from one to the next. Before anything is known, it is reckoned that each machine leaves once an hour; the first of these
+    /// departures counts as if it had been seen.
     fn apart_ns(self) -> f64 {
-        (self.ran_ns as f64 + HOUR as f64) / (f64::from(self.count) + 1.0)
+        let first = HOUR as f64 / f64::from(self.machines.max(1));
+        (self.ran_ns as f64 + first) / (f64::from(self.count) + 1.0)
     }
 }
 
@@ -181,7 +184,7 @@ mod tests {
     const MILLISECOND: u64 = SECOND / 1000;
 
     fn chosen(pause_ms: u64, lasted_ms: u64, count: u32, ran_s: u64) -> Chosen {
-        let departures = Departures { count, ran_ns: ran_s * SECOND };
+        let departures = Departures { count, ran_ns: ran_s * SECOND, machines: 1 };
         Interval::Auto.choose(pause_ms * MILLISECOND, lasted_ms * MILLISECOND, departures).unwrap()
     }
 
@@ -197,6 +200,13 @@ mod tests {
             text.starts_with("a checkpoint costs 0.20 s, and a departure every 7200 s"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn more_machines_leave_more_often() {
+        let of = |machines| Departures { machines, ..Departures::default() };
+        assert_eq!(of(0).apart_ns() as u64, HOUR);
+        assert_eq!(of(3).apart_ns() as u64, HOUR / 3);
     }
 
     #[test]

@@ -113,6 +113,7 @@ impl Job {
         Departures {
             count: u32::try_from(lost).unwrap_or(u32::MAX),
             ran_ns: ran_ms.saturating_mul(1_000_000),
+            machines: u32::try_from(self.nodes().len()).unwrap_or(u32::MAX),
         }
     }
 

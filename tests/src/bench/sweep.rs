@@ -24,9 +24,9 @@ use crate::job::Failure;
 pub const NAME: &str = "sweep";
 /// Seconds between checkpoints; 0: none.
 const INTERVALS: [&str; 7] = ["0", "2", "5", "10", "30", "60", "auto"];
-const QUICK_INTERVALS: [&str; 5] = ["0", "1", "2", "5", "auto"];
-/// What the job takes without a checkpoint, in seconds, and in the short form.
-const WHOLE: (f64, f64) = (100.0, 20.0);
+const QUICK_INTERVALS: [&str; 4] = ["0", "2", "5", "auto"];
+/// What the job takes without a checkpoint, in seconds, and in the short form: longer than `auto` waits with its first checkpoint, 30 s.
+const WHOLE: (f64, f64) = (100.0, 45.0);
 /// Cores of each node: two clusters of three leave room on two cores.
 const CORES: f64 = 0.28;
 /// Ranks of a job.

@@ -1,13 +1,9 @@
 //! From lines of maps to the areas of an image. What must be read while the job stands still
 //! (memory that processes share) is found by [`plan`]; everything else waits until it runs again.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
-
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
-    Advice, Area, Backing, BlobId, CarriedInode, InodeId, MappedFile, Origin, to_hex,
+    Advice, Area, Backing, BlobId, CarriedInode, InodeId, MappedFile, Origin,
 };
 use super::super::inodes::{self, segments};
 use super::super::objects::{BlobData, DumpContext};
@@ -148,11 +144,15 @@ pub fn has_content(context: &DumpContext, inode: InodeId) -> bool {
     context.blobs[blob as usize].length > 0
 }
 
-/// The area of an image: mapping, plan and the flags that smaps tells.
+/// The area of an image: mapping, plan and the flags that smaps tells. `identify` finds the file behind a mapping.
 ///
 /// # Errors
 /// Flags that no image can hold.
-pub fn area(ghost_pid: i32, planned: &Planned, flags: Option<&Mapping>) -> Result<(Area, bool)> {
+pub fn area(
+    planned: &Planned,
+    flags: Option<&Mapping>,
+    identify: impl FnOnce(&Mapping) -> Option<MappedFile>,
+) -> Result<(Area, bool)> {
     let mapping = &planned.mapping;
     let mut whole = planned.plan == Plan::Whole;
     let may_write = flags.map_or(mapping.protection.writable(), |smaps| smaps.has(b"mw"));
@@ -162,7 +162,7 @@ pub fn area(ghost_pid: i32, planned: &Planned, flags: Option<&Mapping>) -> Resul
         Plan::Shared(inode) => {
             Backing::Carried { inode: *inode, offset: mapping.offset, writable: may_write }
         }
-        Plan::File => match identify(ghost_pid, mapping)? {
+        Plan::File => match identify(mapping) {
             Some(file) => Backing::File {
                 file,
                 offset: mapping.offset,
@@ -188,31 +188,6 @@ pub fn area(ghost_pid: i32, planned: &Planned, flags: Option<&Mapping>) -> Resul
         advice,
     };
     Ok((area, whole))
-}
-
-/// The file behind a mapping, if its path still leads to it.
-fn identify(ghost_pid: i32, mapping: &Mapping) -> Result<Option<MappedFile>> {
-    let (path, _) = mapping.path();
-    // The ghost sees the same files, and is there for certain.
-    let reached = format!("/proc/{ghost_pid}/root{path}");
-    let Ok(metadata) = std::fs::metadata(&reached) else { return Ok(None) };
-    if metadata.ino() != mapping.inode {
-        return Ok(None);
-    }
-    Ok(Some(describe(path, &reached, &metadata)))
-}
-
-/// What a file must look like at restart.
-pub fn describe(path: &str, reached: &str, metadata: &std::fs::Metadata) -> MappedFile {
-    MappedFile {
-        path: path.to_owned(),
-        size: metadata.size(),
-        modified_ns: metadata
-            .mtime()
-            .saturating_mul(1_000_000_000)
-            .saturating_add(metadata.mtime_nsec()),
-        build_id: build_id(reached),
-    }
 }
 
 /// madvise(2) values by their letters in VmFlags (Documentation/filesystems/proc.rst).
@@ -251,56 +226,4 @@ fn advice(smaps: &Mapping) -> Result<Advice> {
             .collect(),
         guards: Vec::new(),
     })
-}
-
-/// The GNU build ID of an ELF file, hex. `None` where it is no ELF file or has none.
-pub fn build_id(path: &str) -> Option<String> {
-    /// As much as holds the headers and notes of any executable that linkers make.
-    const HEAD: u64 = 64 * 1024;
-    let mut head = Vec::new();
-    File::open(path).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
-    find_build_id(&head)
-}
-
-fn find_build_id(head: &[u8]) -> Option<String> {
-    // PT_NOTE and NT_GNU_BUILD_ID of elf(5).
-    const NOTE: u32 = 4;
-    const BUILD_ID: u32 = 3;
-    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
-    let word = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
-    let long = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-    if head.get(..5)? != b"\x7fELF\x02" {
-        return None;
-    }
-    let (table, size, count) = (long(32)? as usize, half(54)? as usize, half(56)? as usize);
-    for index in 0..count {
-        let entry = table.checked_add(index.checked_mul(size)?)?;
-        if word(entry)? != NOTE {
-            continue;
-        }
-        let (mut at, length) = (long(entry + 8)? as usize, long(entry + 32)? as usize);
-        let end = at.checked_add(length)?.min(head.len());
-        while at + 12 <= end {
-            let (name, description) = (word(at)? as usize, word(at + 4)? as usize);
-            let body = at + 12 + name.next_multiple_of(4);
-            if word(at + 8)? == BUILD_ID && head.get(at + 12..at + 16)? == b"GNU\0" {
-                return Some(to_hex(head.get(body..body.checked_add(description)?)?));
-            }
-            at = body.checked_add(description.next_multiple_of(4))?;
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_a_build_id() {
-        let id = build_id("/bin/sh").unwrap();
-        assert!(id.len() >= 32, "{id}");
-        assert_eq!(build_id("/etc/passwd"), None);
-        assert_eq!(find_build_id(b"\x7fELF\x02"), None);
-    }
 }

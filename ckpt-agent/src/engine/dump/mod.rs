@@ -5,6 +5,7 @@ mod areas;
 pub mod clocks;
 mod collect;
 mod connects;
+mod files;
 mod ghost;
 mod ghosts;
 pub(super) mod pages;
@@ -15,7 +16,7 @@ mod stages;
 mod standins;
 mod write;
 
-pub use areas::build_id;
+pub use files::build_id;
 pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size};
 pub use standins::find as find_stand_ins;
 pub use write::{ImageSummary, process_file, write_image};

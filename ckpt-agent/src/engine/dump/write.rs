@@ -12,9 +12,10 @@ use super::super::graph::{
 };
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
-use super::super::proc::read_smaps;
+use super::super::proc::{Mapping, read_smaps};
 use super::super::trace::ProcessMemory;
-use super::areas::{Plan, area, describe};
+use super::areas::{Plan, area};
+use super::files::{MappedFiles, View, describe};
 use super::ghost::is_alive;
 use super::pages::Pagemap;
 use super::stages::{ProcessDump, SnapshotData, is_not_inherited};
@@ -80,9 +81,16 @@ pub fn write_image(
     let mut writer = Writer { store, next: 0, progress };
     let blobs = std::mem::take(&mut data.context.blobs);
     let mut pending_blobs = submit_blobs(&mut writer, blobs)?;
+    let mut files = MappedFiles::default();
     let mut images = Vec::with_capacity(data.processes.len());
     for process in std::mem::take(&mut data.processes) {
-        images.push(write_process(&mut writer, process, &mut data, &mut pending_blobs)?);
+        images.push(write_process(
+            &mut writer,
+            process,
+            &mut data,
+            &mut pending_blobs,
+            &mut files,
+        )?);
     }
     let (mut index, chunks) = writer.store.finish_chunks()?;
     let places: HashMap<Tag, ChunkRef> = chunks.iter().collect();
@@ -167,6 +175,7 @@ fn write_process(
     process: ProcessDump,
     data: &mut SnapshotData,
     blobs: &mut Vec<PendingBlob>,
+    files: &mut MappedFiles,
 ) -> Result<(ProcessImage, Vec<PendingWindow>)> {
     let ProcessDump { host_pid, ghost_pid, mut image, planned, early } = process;
     let lost = || {
@@ -176,6 +185,7 @@ fn write_process(
             std::io::Error::from_raw_os_error(libc::ENOMEM),
         )
     };
+    let view = View::of(ghost_pid);
     let smaps = read_smaps(ghost_pid)?;
     let mut pagemap = Pagemap::of(ghost_pid, data.page)?;
     let mut pages = PageWriter::new(writer, ghost_pid, data.page);
@@ -194,7 +204,9 @@ fn write_process(
             ));
         }
         let special = data.as_it_ran(host_pid, mapping);
-        let (mut area, whole) = area(ghost_pid, plan, special.or(flags))?;
+        // The ghost sees the same files, and is there for certain.
+        let identify = |mapping: &Mapping| files.identify(ghost_pid, &view, mapping);
+        let (mut area, whole) = area(plan, special.or(flags), identify)?;
         if whole {
             pages.add(area.start, area.end, false)?;
         } else if !area.shared && plan.plan != Plan::Kernel && flags.is_some() {
