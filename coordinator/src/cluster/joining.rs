@@ -1,6 +1,7 @@
 //! Whether a job moves some of its processes to other machines: to nodes that have joined, or come back, since it began;
 //! or from machines that have become slower to others. Decided when a checkpoint falls due; if it pays, the job is parked
-//! at that checkpoint and goes on from it. A newcomer for which it does not pay stays one, and so does a machine that
+//! at that checkpoint and goes on from it. A machine that has been slower or faster for some seconds brings the checkpoint forward, if the move
+//! pays: with half a minute from one to the next, a rank on a throttled phone would hold all others back for so long. A newcomer for which it does not pay stays one, and so does a machine that
 //! has changed.
 
 use super::entry::{Cause, Expected};
@@ -14,10 +15,47 @@ use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How long a machine must have been slower or faster, in nanoseconds.
+const STEADY: u64 = 2_000_000_000;
+/// From one look whether a move pays to the next, at first.
+const LOOK_AGAIN: u64 = 10_000_000_000;
 /// What a restore takes besides its bytes, in seconds, while none has been measured.
 const FIRST_RESTORE: f64 = 0.5;
 /// Bytes that are fetched and restored in a second, likewise.
 const FIRST_RATE: f64 = 400e6;
+
+/// Machines that are faster or slower than when the job was placed.
+#[derive(Debug, Default)]
+pub(super) struct Altered {
+    /// Since when.
+    since: BTreeMap<NodeName, u64>,
+    /// Before that time nobody looks whether a move pays.
+    not_before: u64,
+    /// How long not, the next time.
+    wait: u64,
+}
+
+impl Altered {
+    pub(super) fn has(&self, node: &NodeName) -> bool {
+        self.since.contains_key(node)
+    }
+
+    /// Whether it is time to look if a move pays: this machine has been another one for a while.
+    fn is_steady(&mut self, node: &NodeName, changed: bool, now: u64) -> bool {
+        if !changed {
+            self.since.remove(node);
+            return false;
+        }
+        let since = *self.since.entry(node.clone()).or_insert(now);
+        now.saturating_sub(since) >= STEADY && now >= self.not_before
+    }
+
+    /// What does not pay now, or fails, may do so later; it is looked at less and less often.
+    fn look_later(&mut self, now: u64) {
+        self.wait = self.wait.saturating_mul(2).max(LOOK_AGAIN);
+        self.not_before = now.saturating_add(self.wait);
+    }
+}
 
 /// What was found about a move, for listings.
 #[derive(Debug)]
@@ -38,6 +76,26 @@ impl Job {
     /// The job is placed as it is by how fast machines are now.
     pub(super) fn note_paces(&mut self, shared: &Shared) {
         self.paces.note(&self.machines(shared));
+        self.altered = Altered::default();
+    }
+
+    /// A machine has told how fast it is now.
+    pub(super) fn note_pace(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
+        let Some(member) = shared.members.get(node) else { return };
+        let rate = plan::machine(node, member, 0).rate();
+        let changed = self.paces.has_changed(node, rate);
+        let State::Running(running) = &self.state else { return };
+        if !self.altered.is_steady(node, changed, now.nanos) || !running.machine.may_hurry() {
+            return;
+        }
+        self.altered.look_later(now.nanos);
+        self.weigh_move(now, shared);
+        if self.joins.is_some() {
+            if let State::Running(running) = &mut self.state {
+                running.machine.hurry(now);
+            }
+            self.tick(now, shared);
+        }
     }
 
     /// A checkpoint is about to be taken: is it to be the beginning of a move?
@@ -207,4 +265,26 @@ fn describe(is_of_speeds: bool, names: &str, advice: &Advice, outlook: &Outlook)
         "{subject} would make it {faster:.2} times as fast: {gain:.1} s saved if it runs as long again, for \
          {cost:.1} s of standing still; {verdict}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lasts_is_looked_at_and_ever_more_rarely() {
+        const SECOND: u64 = 1_000_000_000;
+        let node = NodeName::try_from("node1".to_owned()).unwrap();
+        let mut altered = Altered::default();
+        assert!(!altered.is_steady(&node, true, 5 * SECOND));
+        assert!(!altered.is_steady(&node, false, 6 * SECOND) && !altered.has(&node));
+        assert!(!altered.is_steady(&node, true, 7 * SECOND) && altered.has(&node));
+        assert!(altered.is_steady(&node, true, 9 * SECOND));
+        altered.look_later(9 * SECOND);
+        assert!(!altered.is_steady(&node, true, 18 * SECOND));
+        assert!(altered.is_steady(&node, true, 19 * SECOND));
+        altered.look_later(19 * SECOND);
+        assert!(!altered.is_steady(&node, true, 38 * SECOND));
+        assert!(altered.is_steady(&node, true, 39 * SECOND));
+    }
 }

@@ -171,10 +171,16 @@ impl ClusterMachine {
     pub(super) fn heartbeat(&mut self, now: Now, node: &NodeName, sequence: u64, vitals: Vitals) {
         let Some(member) = self.shared.members.get_mut(node) else { return };
         member.heard = now;
+        let (cores, speed) = (member.cores(), member.speed());
         member.vitals = vitals;
+        let as_before =
+            (member.cores() - cores).abs() + (member.speed() - speed).abs() < f64::EPSILON;
         self.shared.send(node, ToAgent::Heard { sequence });
         for job in self.jobs.values_mut() {
             job.heard(now, &mut self.shared, node);
+            if !as_before || job.altered.has(node) {
+                job.note_pace(now, &mut self.shared, node);
+            }
         }
     }
 

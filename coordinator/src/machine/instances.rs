@@ -68,6 +68,19 @@ impl JobMachine {
         self.due.is_some_and(|due| now.nanos >= due)
     }
 
+    /// Whether [`JobMachine::hurry`] would begin a checkpoint: checkpoints are taken at intervals, and none is under way.
+    #[must_use]
+    pub fn may_hurry(&self) -> bool {
+        self.due.is_some() && self.may_begin()
+    }
+
+    /// The next checkpoint falls due now.
+    pub fn hurry(&mut self, now: Time) {
+        if self.may_hurry() {
+            self.due = Some(now.nanos);
+        }
+    }
+
     /// While held, no checkpoint is begun; one that is in flight goes on.
     pub fn hold(&mut self, held: bool) {
         self.held = held;

@@ -245,7 +245,13 @@ impl Node {
     pub fn beat(&mut self, now: u64) -> FromAgent {
         self.sequence += 1;
         self.sent_at.insert(self.sequence, now);
-        FromAgent::Heartbeat { sequence: self.sequence, vitals: Vitals::default() }
+        // Now and then a machine is throttled for a while.
+        let slow = (self.sequence / 16 + u64::from(self.index)) % 7 == 0;
+        let capacity = slow.then_some(0.4);
+        FromAgent::Heartbeat {
+            sequence: self.sequence,
+            vitals: Vitals { capacity, achieved: slow, ..Vitals::default() },
+        }
     }
 
     pub fn crash(&mut self) {

@@ -30,8 +30,10 @@ const RANKS: u32 = 15;
 const CORES: [f64; 3] = [0.45, 0.45, 0.45];
 /// The node that is throttled, and what it has then.
 const THROTTLED: (usize, f64) = (2, 0.225);
-/// Board. The ranks meet about twice a second: a slow one holds the others back, as in most programs.
+/// Board.
 const QUEENS: &str = "13";
+/// Rounds from one meeting of the ranks to the next, about a second and a half: a slow one holds the others back, as in most programs.
+const MEET: u32 = 4 * RANKS;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long, in seconds.
@@ -44,10 +46,10 @@ struct Times {
     interval: &'static str,
 }
 
-/// Three minutes stand for the hours of a real job, and ten seconds for the half minute between its checkpoints: what is lost until the
-/// next one, and by the move, is lost once.
-const FULL: Times = Times { whole: 180.0, before: 45.0, interval: "10" };
-const QUICK: Times = Times { whole: 60.0, before: 15.0, interval: "5" };
+/// Three minutes stand for the hours of a real job: what is lost until the move, and by it, is lost once. Checkpoints are as far apart as they are
+/// where nobody says otherwise.
+const FULL: Times = Times { whole: 180.0, before: 45.0, interval: "30" };
+const QUICK: Times = Times { whole: 60.0, before: 15.0, interval: "10" };
 
 /// What was measured.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -157,8 +159,8 @@ pub fn measure(stage: &Stage, quick: bool, kept: &mut Kept<Measured>) -> Result<
             let speeds = calibrate(stage, shares(&CORES), queens)?;
             let part = kept.part(NAME, origin);
             if round == 0 {
-                let turns = times.whole * speeds.iter().sum::<f64>() / f64::from(RANKS);
-                part.rounds = turns.round().max(1.0) as u64 * u64::from(RANKS);
+                let turns = times.whole * speeds.iter().sum::<f64>() / f64::from(MEET);
+                part.rounds = turns.round().max(1.0) as u64 * u64::from(MEET);
                 (part.cores, part.throttled) = (CORES.to_vec(), THROTTLED.1);
                 part.interval = times.interval.to_owned();
             }
@@ -180,7 +182,7 @@ fn throttle(stage: &Stage, times: &Times, rounds: u64) -> Result<Run, Failure> {
     let spec = Spec { shares: shares(&CORES), ..Spec::new(3) };
     let setup = Setup { spec, grace: GRACE, slots: RANKS / 3, speed: None, ..Setup::new(3) };
     let ckptd = stage.cluster_of(setup)?;
-    let (rounds, meet) = (rounds.to_string(), RANKS.to_string());
+    let (rounds, meet) = (rounds.to_string(), MEET.to_string());
     let program = ["nqueens", QUEENS, "--rounds", &rounds, "--meet", &meet];
     let mut job = start(&ckptd, &["--interval", times.interval], RANKS, &program)?;
     let ticks = Ticks::now();

@@ -15,7 +15,7 @@ pub(super) mod shell;
 
 use super::entry::{Cause, ClusterEntry, InstanceRecord};
 use super::event::ClientId;
-use super::joining::Verdict;
+use super::joining::{Altered, Verdict};
 use super::placement::Paces;
 use super::rollback::Making;
 use super::shared::Shared;
@@ -60,6 +60,8 @@ pub(super) struct Job {
     pub(super) verdict: Option<Verdict>,
     /// How fast machines were when it was last placed.
     pub(super) paces: Paces,
+    /// Machines that are faster or slower than they were then.
+    pub(super) altered: Altered,
     /// When it may be parked once more, after an attempt that may have failed.
     pub(super) park_again: Option<u64>,
     /// Why it could not be made without nodes that are about to go.
@@ -81,6 +83,7 @@ impl Job {
             joins: None,
             verdict: None,
             paces: Paces::default(),
+            altered: Altered::default(),
             park_again: None,
             stuck: None,
             tickets: BTreeMap::new(),

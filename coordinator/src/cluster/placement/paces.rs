@@ -30,10 +30,20 @@ impl Paces {
             let now = machine.rate();
             let then = *self.then.entry(machine.name.clone()).or_insert(now);
             let ratio = now / then;
-            if ratio < CHANGED || ratio * CHANGED > 1.0 {
+            if is_change(ratio) {
                 changed.insert(machine.name.clone(), ratio);
             }
         }
         changed
     }
+
+    /// Whether one that was there then has become slower or faster.
+    #[must_use]
+    pub fn has_changed(&self, name: &NodeName, rate: f64) -> bool {
+        self.then.get(name).is_some_and(|then| is_change(rate / then))
+    }
+}
+
+fn is_change(ratio: f64) -> bool {
+    ratio < CHANGED || ratio * CHANGED > 1.0
 }

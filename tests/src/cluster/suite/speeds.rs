@@ -23,6 +23,11 @@ pub(super) const CASES: &[Case] = &[
         run: speeds_slower,
     },
     Case {
+        name: "speeds-at-once",
+        about: "with an hour from one checkpoint to the next, a node whose quota falls loses a rank within seconds",
+        run: speeds_at_once,
+    },
+    Case {
         name: "weights",
         about: "ranks of weights 1, 1, 2, 4 on two nodes, of which one is lost: the heavy ones do not come together",
         run: weights,
@@ -83,6 +88,23 @@ fn speeds_slower(stage: &Stage) -> Result<(), Failure> {
     let newest = status.newest_checkpoint().unwrap_or(0);
     job.wait_for_checkpoint(newest + 2, LIMIT)?;
     // Nor does it go to and fro.
+    moves(&job, "speed", 1)?;
+    finish(&ckptd, &mut job)?;
+    in_order(&job)?;
+    check(job.output().contains(ANSWER), || job.output())
+}
+
+/// Half a minute from one checkpoint to the next, or here an hour, is not what a slow machine holds all others back for.
+fn speeds_at_once(stage: &Stage) -> Result<(), Failure> {
+    let spec = Spec { cores: Some(1.0), ..Spec::new(3) };
+    let ckptd = stage.cluster_of(Setup { spec, ..Setup::new(3) })?;
+    let mut job = start(&ckptd, &["--interval", "3600"])?;
+    job.checkpoint()?;
+    ckptd.node(2).set_cores(0.4)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    let status = job.status()?;
+    let spread = status.spread_of("nqueens");
+    check(spread.get("node2") == Some(&1), || format!("{spread:?}\n{}", status.text()))?;
     moves(&job, "speed", 1)?;
     finish(&ckptd, &mut job)?;
     in_order(&job)?;
