@@ -1,5 +1,5 @@
-//! Ranks that are not alike: of twelve ranks on three nodes those of the third have weights 1, 1, 2 and 4, all others 2, and that node is
-//! lost once ckptd has seen who waits for whom. What the job does in a second from then on, beside what the two remaining nodes
+//! Ranks that are not alike: of twelve ranks on three nodes those of the third have weights 1, 1, 2 and 4, all others 1, and that node is
+//! lost once ckptd has seen who waits for whom. (With as much to do for each node nobody would wait, and nothing could be seen.) What the job does in a second from then on, beside what the two remaining nodes
 //! can do. Their parts are equal if the heavy rank comes alone to one of them, and the three others to the other one.
 
 use std::collections::BTreeMap;
@@ -23,15 +23,15 @@ use crate::job::Failure;
 pub const NAME: &str = "weights";
 /// The time of a round, in times of the ideal: the best split may take 1.05 of it, and ckptd's plan 1.03 of that.
 const GOAL: f64 = 1.08;
-/// With 6 + 6 ranks and the two heavy ones together: 14 parts of the work on one node, of 24 on both.
-const ALIKE: f64 = 14.0 / 12.0;
+/// With 6 + 6 ranks and the two heavy ones together: 10 parts of the work on one node, of 16 on both.
+const ALIKE: f64 = 10.0 / 8.0;
 /// Runs, and in the short form.
 const ROUNDS: (usize, usize) = (3, 1);
 /// For how long the job is watched after the loss, in seconds, and in the short form.
 const WATCHED: (f64, f64) = (25.0, 12.0);
 const CORES: [f64; 3] = [0.45, 0.45, 0.45];
 const QUEENS: &str = "14";
-const WEIGHTS: &str = "2,2,2,2,2,2,2,2,1,1,2,4";
+const WEIGHTS: &str = "1,1,1,1,1,1,1,1,1,1,2,4";
 /// The ranks meet after so many rounds: about once a second.
 const MEET: u64 = 2;
 const LIMIT: Duration = Duration::from_secs(60);
