@@ -50,15 +50,16 @@ pub fn set_affinity(tid: i32, cpus: &[u32]) -> Result<bool> {
 /// # Errors
 /// [`EngineError::Gone`].
 pub fn policy(tid: i32) -> Result<(i32, i32)> {
+    // The kernel's own calls: musl has functions of these names that do nothing and say ENOSYS.
     let call = "sched_getscheduler";
     // SAFETY: takes a number only.
-    let policy =
-        Errno::result(unsafe { libc::sched_getscheduler(tid) }).map_err(failed(call, tid))?;
-    let mut parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: `parameters` lives across the call.
-    Errno::result(unsafe { libc::sched_getparam(tid, &mut parameters) })
-        .map_err(failed("sched_getparam", tid))?;
-    Ok((policy, parameters.sched_priority))
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
+    let policy = Errno::result(policy).map_err(failed(call, tid))?;
+    let mut priority: libc::c_int = 0;
+    // SAFETY: struct sched_param of the kernel is one int, which lives across the call.
+    let asked = unsafe { libc::syscall(libc::SYS_sched_getparam, tid, &raw mut priority) };
+    Errno::result(asked).map_err(failed("sched_getparam", tid))?;
+    Ok((policy as i32, priority))
 }
 
 /// Sets policy and priority of a thread.
@@ -66,9 +67,11 @@ pub fn policy(tid: i32) -> Result<(i32, i32)> {
 /// # Errors
 /// EPERM for real-time policies without privilege.
 pub fn set_policy(tid: i32, policy: i32, priority: i32) -> nix::Result<()> {
-    let parameters = libc::sched_param { sched_priority: priority };
-    // SAFETY: `parameters` lives across the call.
-    Errno::result(unsafe { libc::sched_setscheduler(tid, policy, &parameters) }).map(drop)
+    let priority: libc::c_int = priority;
+    // SAFETY: as in `policy`.
+    let set =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, policy, &raw const priority) };
+    Errno::result(set).map(drop)
 }
 
 /// Gives the calling thread this nice value.

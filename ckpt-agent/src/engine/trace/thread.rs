@@ -14,6 +14,9 @@ const NT_PRSTATUS: usize = 1;
 const LARGEST_SET: usize = 64 * 1024;
 /// PTRACE_GET_THREAD_AREA (arch/arm/include/uapi/asm/ptrace.h)
 const GET_THREAD_AREA: Request = 22;
+/// PTRACE_GETSIGMASK and PTRACE_SETSIGMASK (include/uapi/linux/ptrace.h), which the libc crate has in another type for musl.
+const GET_SIGNAL_MASK: Request = 0x420a;
+const SET_SIGNAL_MASK: Request = 0x420b;
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 
 /// Makes a type stay on the thread that seized.
@@ -342,7 +345,7 @@ impl StoppedThread {
     /// [`EngineError::Gone`].
     pub fn blocked(&self) -> Result<u64> {
         let mut mask = 0u64;
-        ptrace(libc::PTRACE_GETSIGMASK, self.tid, size_of::<u64>(), &raw mut mask as usize)
+        ptrace(GET_SIGNAL_MASK, self.tid, size_of::<u64>(), &raw mut mask as usize)
             .map_err(|errno| failed("PTRACE_GETSIGMASK", self.tid, errno))?;
         Ok(mask)
     }
@@ -352,7 +355,7 @@ impl StoppedThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn set_blocked(&self, mask: u64) -> Result<()> {
-        ptrace(libc::PTRACE_SETSIGMASK, self.tid, size_of::<u64>(), &raw const mask as usize)
+        ptrace(SET_SIGNAL_MASK, self.tid, size_of::<u64>(), &raw const mask as usize)
             .map(drop)
             .map_err(|errno| failed("PTRACE_SETSIGMASK", self.tid, errno))
     }

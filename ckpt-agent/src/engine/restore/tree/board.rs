@@ -140,17 +140,12 @@ impl Board {
 
     /// Writes down why a helper failed, if it is the first.
     pub(super) fn fail(&self, text: &str) {
-        let head = self.head();
-        if head.failed.swap(1, SeqCst) != 0 {
-            return;
-        }
-        for (place, byte) in head.text.iter().zip(text.bytes().chain([0])) {
-            place.store(byte, SeqCst);
-        }
-        head.written.store(1, SeqCst);
-        // Init sleeps on `done`, whose value has to change for a sleeper about to fall asleep.
-        head.done.fetch_add(1, SeqCst);
-        futex::wake_all(&head.done);
+        self.head().fail(text);
+    }
+
+    /// For a helper, which keeps the board to its end, to tell of its failure from anywhere.
+    pub(super) fn witness(&self) -> Witness {
+        Witness(self.head)
     }
 
     /// The first failure's text.
@@ -169,6 +164,37 @@ impl Board {
         let bytes: Vec<u8> =
             head.text.iter().map(|byte| byte.load(SeqCst)).take_while(|byte| *byte != 0).collect();
         Some(String::from_utf8_lossy(&bytes).replace('\n', " "))
+    }
+}
+
+impl Head {
+    fn fail(&self, text: &str) {
+        if self.failed.swap(1, SeqCst) != 0 {
+            return;
+        }
+        for (place, byte) in self.text.iter().zip(text.bytes().chain([0])) {
+            place.store(byte, SeqCst);
+        }
+        self.written.store(1, SeqCst);
+        // Init sleeps on `done`, whose value has to change for a sleeper about to fall asleep.
+        self.done.fetch_add(1, SeqCst);
+        futex::wake_all(&self.done);
+    }
+}
+
+/// A board, in the hands of a helper.
+pub(super) struct Witness(NonNull<Head>);
+
+// SAFETY: helpers never unmap the board, and all access is through atomics.
+unsafe impl Send for Witness {}
+// SAFETY: as above.
+unsafe impl Sync for Witness {}
+
+impl Witness {
+    /// Writes down why it failed, if it is the first.
+    pub(super) fn fail(&self, text: &str) {
+        // SAFETY: mapped until the helper ends, zeroed by the kernel, and only ever accessed through atomics.
+        unsafe { self.0.as_ref() }.fail(text);
     }
 }
 

@@ -1,7 +1,5 @@
 //! The life of a helper, from its birth to the moment when it can be seized.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use nix::errno::Errno;
 use nix::unistd::{getpgrp, getpid, getppid, getsid, setpgid, setsid};
 
@@ -26,23 +24,22 @@ type Step<T = ()> = Result<T, String>;
 
 impl<H: Hooks> Heritage<'_, H> {
     /// Lives as helper `index`, just forked. Nothing of the caller's code may run in the child, so
-    /// even a panic ends here.
+    /// even a panic ends here, and is told through the board.
     pub(super) fn live(&self, index: Index) -> ! {
-        let life = catch_unwind(AssertUnwindSafe(|| {
-            // Panics end here too, and are told through the board.
-            std::panic::set_hook(Box::new(|_| {}));
-            let mut me = index;
-            let end = self.be_born(&mut me).and_then(|()| self.go_through(me));
-            let Err(text) = end;
-            {
-                self.board.fail(&format!("process {}: {text}", self.plan.births[me].pid));
-            }
+        let witness = self.board.witness();
+        // Before any unwinding, of which there is none where panics abort.
+        std::panic::set_hook(Box::new(move |panic| {
+            let payload = panic.payload();
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+            let text = text.unwrap_or("unknown");
+            witness.fail(&format!("process {}: internal error: {text}", getpid()));
+            leave(125)
         }));
-        if let Err(panic) = life {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
-            self.board.fail(&format!("process {}: internal error: {text}", getpid()));
-        }
+        let mut me = index;
+        let end = self.be_born(&mut me).and_then(|()| self.go_through(me));
+        let Err(text) = end;
+        self.board.fail(&format!("process {}: {text}", self.plan.births[me].pid));
         leave(125)
     }
 
