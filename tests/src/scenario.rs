@@ -57,6 +57,8 @@ pub struct Case<'a> {
     pub mode: Mode,
     /// Whose job it is.
     pub account: Account,
+    /// The words that ckptd is started with, if any.
+    pub wrapper: &'a [String],
 }
 
 impl Case<'_> {
@@ -78,6 +80,7 @@ impl Case<'_> {
         let folder = self.name().replace(' ', ".");
         let home = root.join(&folder);
         let mut job = Job::new(ckptd, self.account, &home, &folder)?;
+        job.wrap(&self.wrapper.iter().map(String::as_str).collect::<Vec<_>>());
         let work = Work::new(self, &home, &folder)?;
         let path = work.path.display().to_string();
         let executable = self.executable.display().to_string();

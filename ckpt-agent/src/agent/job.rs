@@ -28,6 +28,8 @@ use crate::engine::job_init::{
 };
 use crate::engine::objects::{External, HeldRelay, StdioRole};
 use crate::engine::restore::clock_offsets;
+use crate::engine::sys::memory_map::{self, Means};
+use crate::engine::sys::spawn;
 
 /// How long stopping all threads of a job may take.
 pub const FREEZE_LIMIT: Duration = Duration::from_secs(2);
@@ -78,7 +80,8 @@ impl Job {
             ..Keepsake::default()
         };
         let task = Task::Launch(spec);
-        let order = Order { clocks: None, task, keepsake, cluster: None, connections: 0 };
+        let order =
+            Order { clocks: None, task, keepsake, cluster: None, connections: 0, low_heap: false };
         let (job, started) = Self::start(order, Vec::new(), requests)?;
         started.warnings.into_iter().for_each(warn);
         Ok((job, console(started.console)))
@@ -117,7 +120,8 @@ impl Job {
         };
         let task = Task::Launch(spec);
         let cluster = Some(cluster);
-        let order = Order { clocks: None, task, keepsake, cluster, connections: 0 };
+        let order =
+            Order { clocks: None, task, keepsake, cluster, connections: 0, low_heap: false };
         let (job, started) = Self::start(order, Vec::new(), requests)?;
         started.warnings.into_iter().for_each(warn);
         let root = started.root.ok_or(AgentError::OutOfOrder("was started without a process"))?;
@@ -188,12 +192,16 @@ impl Job {
     }
 
     fn start(
-        order: Order,
+        mut order: Order,
         connections: Vec<(Connection, OwnedFd)>,
         requests: Sender<Request>,
     ) -> Result<(Self, Started), AgentError> {
         let (ours, theirs) = UnixStream::pair().map_err(AgentError::Spawn)?;
-        let mut monitor = spawn_init(theirs)?;
+        let restores = matches!(order.task, Task::Restore { .. });
+        // Where the heap of a restored process ends must then be reached from where the init's begins.
+        order.low_heap =
+            restores && memory_map::means() == Means::Nothing && spawn::randomizing_lifts_heap();
+        let mut monitor = spawn_init(theirs, order.low_heap)?;
         let channel = Channel::new(ours);
         let begun = Self::introduce(&channel, &order, connections)
             .and_then(|started| Self::settle(&channel, &order, started, &requests));
@@ -429,7 +437,7 @@ fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError>
     };
     let clocks = Some(clock_offsets(job_dir, spec.checkpoint)?);
     let task = Task::Restore { job_dir: job_dir.to_owned(), spec, part: None };
-    Ok(Order { clocks, task, keepsake, cluster: None, connections: 0 })
+    Ok(Order { clocks, task, keepsake, cluster: None, connections: 0, low_heap: false })
 }
 
 fn watched(cluster: &ClusterOrder) -> Option<(String, NodeName)> {
@@ -503,7 +511,7 @@ fn identity(end: &OwnedFd) -> Result<OwnedFd, AgentError> {
 
 /// A fresh execution of this program that becomes the job's init; its socket is descriptor 3, its
 /// standard streams are ours, for those that a job inherits.
-fn spawn_init(socket: UnixStream) -> Result<Child, AgentError> {
+fn spawn_init(socket: UnixStream, low_heap: bool) -> Result<Child, AgentError> {
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0(INIT_NAME)
@@ -516,8 +524,10 @@ fn spawn_init(socket: UnixStream) -> Result<Child, AgentError> {
             command.env(name, value);
         }
     }
-    crate::engine::sys::spawn::with_descriptor(&mut command, socket.into(), 3)
-        .map_err(AgentError::Spawn)
+    if low_heap {
+        spawn::with_low_heap(&mut command);
+    }
+    spawn::with_descriptor(&mut command, socket.into(), 3).map_err(AgentError::Spawn)
 }
 
 /// Reads what the init reports while the job runs.

@@ -33,12 +33,42 @@ struct Options {
     /// another architecture `CC="... -static"`
     #[arg(long)]
     build: Option<PathBuf>,
+    /// On a kernel without PR_SET_MM_MAP, or without PR_SET_MM at all. Needs root; programs that look at what only these set
+    /// run if they are named
+    #[arg(long, value_enum)]
+    without: Option<Without>,
     /// List the programs and what each is about
     #[arg(long)]
     list: bool,
     /// Leave the folder of the run in place
     #[arg(long)]
     keep: bool,
+}
+
+/// Programs that look at what only PR_SET_MM can set.
+const OF_PR_SET_MM: &[&str] = &["cmdline"];
+
+/// What the kernel lacks.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Without {
+    /// PR_SET_MM_MAP
+    Map,
+    /// PR_SET_MM
+    All,
+}
+
+impl Without {
+    /// The words that ckptd is started with.
+    fn words(self, workspace: &Workspace) -> Result<Vec<String>, build::BuildError> {
+        let source = workspace.repository.join("tests/without/mm.c");
+        let program = workspace.programs.join("mm");
+        build::compile("cc", &["-O1", "-Wall", "-Werror"], &[&source], &program)?;
+        let lacking = match self {
+            Self::Map => "map",
+            Self::All => "all",
+        };
+        Ok(vec![program.display().to_string(), lacking.to_owned()])
+    }
 }
 
 fn main() -> ExitCode {
@@ -58,6 +88,9 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let mut programs = programs::list(&folder)?;
     if !options.names.is_empty() {
         programs.retain(|p| options.names.iter().any(|name| p.name.contains(name)));
+    }
+    if options.without.is_some() && options.names.is_empty() {
+        programs.retain(|program| !OF_PR_SET_MM.contains(&program.name.as_str()));
     }
     if options.list {
         for program in &programs {
@@ -84,7 +117,9 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
             Ok((p.source.clone(), program))
         })
         .collect::<Result<_, build::BuildError>>()?;
-    let cases = cases(options, &programs, &executables)?;
+    let without = options.without.map(|without| without.words(&workspace)).transpose()?;
+    let wrapper = without.unwrap_or_default();
+    let cases = cases(options, &programs, &executables, &wrapper)?;
     let started = Instant::now();
     let failed = run_all(options, &cases, &workspace);
     println!("conformance took {:.1} s", started.elapsed().as_secs_f64());
@@ -119,6 +154,7 @@ fn cases<'a>(
     options: &Options,
     programs: &'a [Program],
     executables: &'a BTreeMap<PathBuf, PathBuf>,
+    wrapper: &'a [String],
 ) -> Result<Vec<Case<'a>>, String> {
     let accounts: Vec<Account> = match options.account.as_deref() {
         None => Account::available(),
@@ -140,7 +176,7 @@ fn cases<'a>(
             for (number, &mode) in modes.iter().enumerate() {
                 let once = program.refused && number > 0 && mode != Mode::Plain;
                 if !once && (!program.root_only || account == Account::Root) {
-                    cases.push(Case { program, executable, mode, account });
+                    cases.push(Case { program, executable, mode, account, wrapper });
                 }
             }
         }

@@ -271,7 +271,8 @@ fn static_binaries(
             build::compile(compiler, &flags, &inputs, &executable)?;
             let mode = if options.plain { Mode::Plain } else { Mode::Three };
             let named = programs::Program { name: name.clone(), ..program.clone() };
-            let case = Case { program: &named, executable: &executable, mode, account };
+            let case =
+                Case { program: &named, executable: &executable, mode, account, wrapper: &[] };
             outcomes.push((case.name(), case.run(&workspace.ckptd, workspace.root.path())));
         }
     }

@@ -2,6 +2,7 @@
 
 use super::super::error::Result;
 use super::super::freeze::StoppedProcess;
+use super::super::restore::Identity;
 use super::super::trace::Batch;
 use super::areas::Planned;
 use super::ghost::Ghost;
@@ -15,6 +16,8 @@ pub(super) struct Reading {
     pub(super) inside: process::Inside,
     pub(super) entry_point: u64,
     pub(super) vdso: String,
+    /// What it is, where the kernel does not know it.
+    pub(super) identity: Option<Identity>,
 }
 
 /// Makes all ghosts while no process of the job is a subreaper, or it would adopt them.

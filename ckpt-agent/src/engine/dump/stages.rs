@@ -18,6 +18,7 @@ use super::super::inodes::segments;
 use super::super::late::{Names, filters_of};
 use super::super::objects::{DumpContext, External, HeldRelay, Object, StdioRole};
 use super::super::proc::{Mapping, descendants, must_be_own, read_maps, read_smaps, read_text};
+use super::super::restore::Identity;
 use super::super::sys::kcmp::{Resource, share};
 use super::super::trace::{ProcessMemory, Remote, Vdso};
 use super::areas::{Planned, Window, plan};
@@ -476,7 +477,7 @@ impl Quiesced {
         let (pid, comm) = (node.pid, node.comm.clone());
         process::check_supported(process, pid, &comm)?;
         let (stat, status) = process::stat_and_status(host_pid)?;
-        let mappings = read_maps(host_pid)?;
+        let mut mappings = read_maps(host_pid)?;
         let vdso = Vdso::of(host_pid, &mappings)?;
         let (entry_point, vdso) = (vdso.kernel_entry()?, vdso.hash());
         let name = |error| match error {
@@ -489,6 +490,7 @@ impl Quiesced {
         if first {
             segments::survey(&mut remote, &mut self.context).map_err(name)?;
         }
+        let identity = take_identity(host_pid, &mut mappings)?;
         let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
         let mut inside = process::ask_process(&mut remote)?;
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
@@ -511,7 +513,7 @@ impl Quiesced {
         if let Some(node) = self.nodes.get_mut(&host_pid) {
             node.subreaper = inside.subreaper;
         }
-        Ok(Reading { stat, status, planned, inside, entry_point, vdso })
+        Ok(Reading { stat, status, planned, inside, entry_point, vdso, identity })
     }
 
     /// Segments that nobody has attached as a whole are attached for a moment.
@@ -594,13 +596,24 @@ impl Quiesced {
         let oom_path = format!("/proc/{host_pid}/oom_score_adj");
         let oom_score_adj =
             read_text(&oom_path)?.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-        let auxv_path = format!("/proc/{host_pid}/auxv");
-        let auxv = std::fs::read(&auxv_path)
-            .map_err(|error| EngineError::system("read", auxv_path, error))?;
+        let break_address = reading.inside.break_address;
+        let (executable, memory_map, auxv) = match reading.identity {
+            Some(own) => {
+                let memory_map = own.memory_map(break_address);
+                (own.executable, memory_map, own.auxv)
+            }
+            None => {
+                let path = format!("/proc/{host_pid}/auxv");
+                let auxv = std::fs::read(&path)
+                    .map_err(|error| EngineError::system("read", path, error))?;
+                let memory_map = process::memory_map(&reading.stat, break_address);
+                (link("exe")?, memory_map, super::super::graph::to_hex(&auxv))
+            }
+        };
         let image = ProcessImage {
             version: GRAPH_VERSION,
             pid: self.nodes[&host_pid].pid,
-            executable: MappedFile { path: link("exe")?, size: 0, modified_ns: 0, build_id: None },
+            executable: MappedFile { path: executable, size: 0, modified_ns: 0, build_id: None },
             working_directory: link("cwd")?,
             root_directory: None,
             umask: reading.status.umask.unwrap_or(0o022),
@@ -615,8 +628,8 @@ impl Quiesced {
             pending: process::pending(first, true)?,
             interval_timers: reading.inside.interval_timers,
             limits: process::limits(host_pid)?,
-            memory_map: process::memory_map(&reading.stat, reading.inside.break_address),
-            auxv: super::super::graph::to_hex(&auxv),
+            memory_map,
+            auxv,
             areas: Vec::new(),
             pages: Vec::new(),
             threads,
@@ -759,4 +772,15 @@ impl Snapshot {
     pub fn is_whole(&self) -> bool {
         self.ghosts.iter().all(Ghost::is_alive)
     }
+}
+
+/// What a restore has left in a process that could not be told what it is. The mapping is no part of the image.
+fn take_identity(host_pid: i32, mappings: &mut Vec<Mapping>) -> Result<Option<Identity>> {
+    for (at, mapping) in mappings.iter().enumerate() {
+        if let Some(identity) = Identity::read(host_pid, mapping)? {
+            mappings.remove(at);
+            return Ok(Some(identity));
+        }
+    }
+    Ok(None)
 }

@@ -11,7 +11,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{OuterEnd, Pid};
 use super::super::late::{Connecting, Installed, NamedSocket};
 use super::super::objects::{RestoreContext, StdioRole};
-use super::super::restore::{Image, Standing, restore};
+use super::super::restore::{Image, Standing, own_stack, restore};
 use super::super::split::PartOrder;
 use super::super::sys::tty;
 use super::UserOrder;
@@ -103,6 +103,10 @@ pub fn bring_back(
         (StdioRole::Stdout, console.stdout),
         (StdioRole::Stderr, console.stderr),
     ];
+    let mut stacks: HashSet<u64> =
+        image.processes.values().map(|process| process.memory_map[START_STACK]).collect();
+    // Where the kernel can't be told, it shows this process's for each of them.
+    stacks.insert(own_stack()?);
     Ok(Begun {
         root: image.processes.contains_key(&image.graph.root).then_some(image.graph.root),
         console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
@@ -110,7 +114,7 @@ pub fn bring_back(
         moved: std::mem::take(&mut context.moved),
         names: std::mem::take(&mut context.names),
         connecting: std::mem::take(&mut context.connecting),
-        stacks: image.processes.values().map(|process| process.memory_map[START_STACK]).collect(),
+        stacks,
         watched: context.watched.take(),
         standing: Some(standing),
     })

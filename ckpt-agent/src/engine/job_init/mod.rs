@@ -46,6 +46,9 @@ pub struct Order {
     /// How many [`Connection`]s follow, each with its descriptor.
     #[serde(default)]
     pub connections: u32,
+    /// The init was executed without randomised addresses; what it executes is to have them.
+    #[serde(default)]
+    pub low_heap: bool,
 }
 
 /// What an init is for.

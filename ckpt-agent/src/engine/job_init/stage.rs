@@ -13,6 +13,7 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, OuterEnd, RelayEnd, RelayKind, stream_relay};
 use super::super::late::{self, Installed, Late};
 use super::super::objects::StdioRole;
+use super::super::sys::spawn;
 use super::bring_back::{Among, Begun, bring_back};
 use super::channel::Channel;
 use super::cluster::{ClusterOrder, Connection};
@@ -73,6 +74,9 @@ fn prepare(channel: &Channel) -> Result<(Order, Option<Outside>)> {
     die_with_parent()?;
     let (mut order, _): (Order, _) =
         channel.receive().map_err(|error| EngineError::odd("order", error.to_string()))?;
+    if order.low_heap {
+        spawn::randomize_again();
+    }
     let outside = match order.cluster.take() {
         Some(cluster) => Some(stay_behind(channel, cluster, order.connections)?),
         None => None,

@@ -8,8 +8,6 @@ use super::child::{in_child, text};
 
 /// MADV_GUARD_INSTALL (include/uapi/asm-generic/mman-common.h), since Linux 6.13.
 const MADV_GUARD_INSTALL: i32 = 102;
-/// PR_SET_MM_MAP_SIZE (prctl(2)): answers only where PR_SET_MM_MAP is there.
-const SET_MM_MAP_SIZE: u64 = 15;
 /// UFFD_USER_MODE_ONLY (include/uapi/linux/userfaultfd.h)
 const USER_MODE_ONLY: i32 = 1;
 
@@ -49,20 +47,6 @@ pub fn guard_regions() -> Result<(), String> {
         // SAFETY: the page made above, which nothing else knows.
         let advised = unsafe { libc::madvise(page, length, MADV_GUARD_INSTALL) };
         Errno::result(advised).map(drop).map_err(text)
-    })
-}
-
-/// PR_SET_MM_MAP.
-///
-/// # Errors
-/// Why not.
-pub fn memory_map() -> Result<(), String> {
-    in_child(|| {
-        let mut size: libc::c_uint = 0;
-        // SAFETY: the kernel writes one unsigned int to `size`, which lives across the call.
-        let asked =
-            unsafe { libc::prctl(libc::PR_SET_MM, SET_MM_MAP_SIZE, &raw mut size, 0u64, 0u64) };
-        Errno::result(asked).map(drop).map_err(text)
     })
 }
 

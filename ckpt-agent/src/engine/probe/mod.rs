@@ -7,7 +7,7 @@ mod namespaces;
 mod tracing;
 
 pub use memory::{
-    executable_memory, guard_regions, memory_map, pagemap_scan, privileged_userfaultfd, userfaultfd,
+    executable_memory, guard_regions, pagemap_scan, privileged_userfaultfd, userfaultfd,
 };
 pub use namespaces::{Inside, inside_namespaces, time_namespace};
 pub use tracing::{compare, descriptor, map_files, memory as other_memory, trace_child};

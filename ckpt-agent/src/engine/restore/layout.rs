@@ -13,6 +13,8 @@ const LOWEST: u64 = 256 * 1024 * 1024;
 #[derive(Debug, Clone, Default)]
 pub struct Occupied {
     ranges: Vec<(u64, u64)>,
+    /// Holes are looked for above first.
+    preferred: u64,
 }
 
 impl Occupied {
@@ -21,13 +23,23 @@ impl Occupied {
         self.ranges.push((start, end));
     }
 
+    /// Holes are looked for above this address from now on, as long as there are any.
+    pub fn prefer_above(&mut self, address: u64) {
+        self.preferred = address;
+    }
+
     /// Takes the lowest hole of this length.
     ///
     /// # Errors
     /// Where the address space is full.
     pub fn take(&mut self, length: u64) -> Result<u64> {
+        let above = (self.preferred + GAP).next_multiple_of(1 << 16).max(LOWEST);
+        self.take_above(above, length).or_else(|_| self.take_above(LOWEST, length))
+    }
+
+    fn take_above(&mut self, lowest: u64, length: u64) -> Result<u64> {
         self.ranges.sort_unstable();
-        let mut at = LOWEST;
+        let mut at = lowest;
         for &(start, end) in &self.ranges {
             if start >= at + length + GAP {
                 break;
@@ -62,6 +74,16 @@ pub fn gaps(mut keep: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn holes_are_above_where_they_can_be() {
+        let mut occupied = Occupied::default();
+        let heap = Current::user_top() / 2;
+        occupied.prefer_above(heap);
+        assert!(occupied.take(1 << 20).unwrap() > heap);
+        occupied.prefer_above(Current::user_top() - 4096);
+        assert!(occupied.take(1 << 20).unwrap() < heap);
+    }
 
     #[test]
     fn holes_do_not_touch_anything() {

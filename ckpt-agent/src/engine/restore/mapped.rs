@@ -6,9 +6,11 @@ use std::os::unix::fs::MetadataExt;
 
 use super::super::dump::build_id;
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Area, Backing, InodeId, MappedFile, Origin};
+use super::super::graph::{Area, Backing, InodeId, MappedFile, Origin, Pid};
 use super::super::inodes::segments;
 use super::super::objects::{RestoreContext, reopen};
+use super::super::sys::memory_map::{self, Means};
+use super::identity::Identity;
 use super::image::Image;
 
 /// What is mapped, and whether from a description that can be written through.
@@ -19,12 +21,16 @@ enum Key {
 }
 
 /// Descriptors to map from.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MappedFiles {
     files: BTreeMap<Key, OwnedFd>,
     executables: BTreeMap<String, OwnedFd>,
     /// SysV segments, which are attached by number: number and size in bytes.
     segments: BTreeMap<InodeId, (i32, u64)>,
+    /// How processes can be told what they are.
+    means: Means,
+    /// Where they can't: what each of them keeps of itself, and its length.
+    identities: BTreeMap<Pid, (OwnedFd, u64)>,
 }
 
 fn key(backing: &Backing) -> Option<Key> {
@@ -45,8 +51,13 @@ impl MappedFiles {
     /// # Errors
     /// [`EngineError::Unfit`] where a file is missing or another one.
     pub fn open(image: &Image, context: &mut RestoreContext) -> Result<Self> {
-        let segments = segments::known(&image.graph.inodes);
-        let mut found = Self { segments, ..Self::default() };
+        let mut found = Self {
+            files: BTreeMap::new(),
+            executables: BTreeMap::new(),
+            segments: segments::known(&image.graph.inodes),
+            means: memory_map::means(),
+            identities: BTreeMap::new(),
+        };
         for process in image.processes.values() {
             for area in &process.areas {
                 let Some(key) = key(&area.backing) else { continue };
@@ -65,6 +76,12 @@ impl MappedFiles {
             }
         }
         found.open_executables(image, context)?;
+        if found.means == Means::Nothing {
+            for (pid, process) in &image.processes {
+                let (fd, length) = Identity::of(process).file()?;
+                found.identities.insert(*pid, (context.lift(fd)?, length));
+            }
+        }
         Ok(found)
     }
 
@@ -108,6 +125,17 @@ impl MappedFiles {
             Some(fd) => Ok(Some(fd.as_fd())),
             None => Err(EngineError::Damaged(format!("nothing to map at {:#x}", area.start))),
         }
+    }
+
+    /// How processes can be told what they are.
+    pub fn means(&self) -> Means {
+        self.means
+    }
+
+    /// What a process keeps of itself, to be mapped from there, and its length; `None`: the kernel keeps it.
+    pub fn identity(&self, pid: Pid) -> Option<(BorrowedFd<'_>, u64)> {
+        use std::os::fd::AsFd;
+        self.identities.get(&pid).map(|(fd, length)| (fd.as_fd(), *length))
     }
 
     /// The descriptor of an executable, -1 where its file is gone.

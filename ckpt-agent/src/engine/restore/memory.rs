@@ -1,29 +1,29 @@
 //! Replaces a helper's memory by that of the image.
 
-use super::super::arch::words::{WORD, to_words};
+use super::super::arch::words::WORD;
 use super::super::arch::{Architecture, Call, Current, calls as numbers};
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Area, Backing, ProcessImage, Protection, from_hex};
+use super::super::graph::{Area, Backing, ProcessImage, Protection};
 use super::super::inodes::segments;
 use super::super::proc::{Mapping, read_maps};
+use super::super::sys::memory_map::Means;
 use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
 };
 use super::layout::{Occupied, gaps};
 use super::mapped::MappedFiles;
+use super::memory_map::{self, move_break};
 
 /// MADV_GUARD_INSTALL (include/uapi/asm-generic/mman-common.h), since Linux 6.13.
 const MADV_GUARD_INSTALL: u64 = 102;
-/// PR_SET_MM_MAP
-const SET_MM_MAP: u64 = 14;
-/// How 64-bit integers lie in a structure.
-const MAP_ALIGNMENT: usize = if cfg!(target_arch = "x86") { 4 } else { 8 };
 
 /// A helper whose memory has the image's layout; its pages are not filled yet.
 #[derive(Debug)]
 pub struct Laid {
     /// Where calls enter the kernel: in the vdso at its final place.
     pub entry_point: u64,
+    /// Whether its heap ends where the image has it, or will when it is complete.
+    pub break_moved: bool,
 }
 
 /// A named call of a batch whose failure matters.
@@ -78,6 +78,11 @@ pub fn lay_out(
     for area in &image.areas {
         occupied.add(area.start, area.end);
     }
+    let by_hand = files.means() == Means::Nothing;
+    if by_hand {
+        // The heap's end goes there through all that is below.
+        occupied.prefer_above(memory_map::end_of_heap(image));
+    }
     let scratch = remote.make_scratch(Some(occupied.take(SCRATCH_SIZE)?))?;
     if !scratch.executable {
         return Err(EngineError::Unfit {
@@ -88,6 +93,9 @@ pub fn lay_out(
     let kernel = KernelAreas::new(&current, image)?;
     let parking = occupied.take(kernel.length())?;
 
+    if by_hand {
+        memory_map::empty_heap(remote, image)?;
+    }
     let mut calls = Calls::new(image);
     forget_registrations(remote.thread(), &mut calls)?;
     kernel.park(parking, &mut calls);
@@ -105,7 +113,25 @@ pub fn lay_out(
     let entry_point = find_kernel_entry(entry.then, &code)?;
     remote.set_entry_point(entry_point);
 
+    let break_moved = if by_hand {
+        let mut in_the_way = kernel.places();
+        in_the_way.push((scratch.base, scratch.base + SCRATCH_SIZE));
+        move_break(remote, image, &in_the_way, page)?
+    } else {
+        true
+    };
+
     let mut calls = Calls::new(image);
+    if let Some((fd, length)) = files.identity(image.pid) {
+        use std::os::fd::AsRawFd;
+        // Far from heaps, which it would keep from growing, and from where the kernel puts mappings.
+        occupied.prefer_above(Current::user_top() / 2);
+        let (at, fd) = (occupied.take(length)?, fd.as_raw_fd() as u64);
+        let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE) as u64;
+        let read = u64::from(Protection::READ);
+        let Call { number, arguments } = numbers::map(at, length, read, flags, fd, 0);
+        calls.add("mmap", "its identity".into(), number, &arguments);
+    }
     for area in image.areas.iter().filter(|area| !files.is_segment(area)) {
         map(area, image, files, page, &mut calls)?;
     }
@@ -113,7 +139,7 @@ pub fn lay_out(
         attach(&attachment, &mut occupied, &mut calls)?;
     }
     calls.run(remote)?;
-    Ok(Laid { entry_point })
+    Ok(Laid { entry_point, break_moved })
 }
 
 /// What the C library of the helper has registered with the kernel and that must not be written
@@ -201,6 +227,11 @@ impl KernelAreas {
 
     fn length(&self) -> u64 {
         self.parked().iter().zip(&self.parts).map(|(at, part)| at + part.length).max().unwrap_or(0)
+    }
+
+    /// Where they are in the end.
+    fn places(&self) -> Vec<(u64, u64)> {
+        self.parts.iter().map(|part| (part.then, part.then + part.length)).collect()
     }
 
     /// To the parking place.
@@ -350,38 +381,7 @@ pub fn finish(
     calls.run(remote)?;
     // Advice that this kernel does not know changes no content.
     remote.run(&advice)?;
-    set_memory_map(remote, image, files, scratch.data())
-}
-
-fn set_memory_map(
-    remote: &mut Remote<'_>,
-    image: &ProcessImage,
-    files: &MappedFiles,
-    at: u64,
-) -> Result<()> {
-    let auxv = from_hex(&image.auxv)?;
-    let executable = files.executable(&image.executable.path);
-    let auxv_at = at + 4096;
-    remote.memory().write(auxv_at, &auxv)?;
-    // struct prctl_mm_map. Its pointer is the kernel's: 64 bits for a 32-bit process of a 64-bit kernel, too.
-    let map = |pointer: &[u8]| -> Vec<u8> {
-        let mut map: Vec<u8> =
-            image.memory_map.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        map.extend(pointer);
-        map.extend((auxv.len() as u32).to_ne_bytes());
-        map.extend(executable.to_ne_bytes());
-        map.resize(map.len().next_multiple_of(MAP_ALIGNMENT), 0);
-        map
-    };
-    let mut set = |map: &[u8]| {
-        remote.memory().write(at, map)?;
-        let arguments = [libc::PR_SET_MM as u64, SET_MM_MAP, at, map.len() as u64, 0];
-        remote.call("PR_SET_MM_MAP", libc::SYS_prctl, &arguments)
-    };
-    match set(&map(&auxv_at.to_ne_bytes())) {
-        Err(_) if WORD < size_of::<u64>() => set(&map(&to_words(&[auxv_at]))).map(drop),
-        other => other.map(drop),
-    }
+    memory_map::set(remote, image, files, scratch.data())
 }
 
 /// Whether any of these pages can be executed.

@@ -3,14 +3,18 @@
 //! before everybody is complete.
 
 mod helper;
+mod identity;
 mod image;
 mod layout;
 mod mapped;
 mod memory;
+mod memory_map;
 mod threads;
 pub mod tree;
 
+pub use identity::Identity;
 pub use image::Image;
+pub use memory_map::own_stack;
 
 use super::error::{EngineError, Result};
 use super::graph::{Credentials, Pid, ProcessImage, RelayEnd, RelayKind, stream_relay};
@@ -22,6 +26,7 @@ use super::proc::read_maps;
 use super::split::standin::Link;
 use super::sys::file_user::FileUser;
 use super::sys::limits::{resource_limits, set_resource_limit};
+use super::sys::memory_map::Means;
 use super::sys::owner::{FileOwner, set_file_owner};
 use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use helper::Preparation;
@@ -111,6 +116,11 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     };
     put_owners(image, context)?;
     let processes = rebuild(&pids, image, &files, context)?;
+    if files.means() == Means::Nothing {
+        context.warn(
+            "this kernel has no PR_SET_MM_MAP: /proc shows ckptd's program for the job's, and no arguments",
+        );
+    }
     inodes::seal_all(context)?;
     for process in &processes {
         limit(&image.processes[&process.pid], context);
@@ -238,13 +248,20 @@ fn rebuild(
     pids: &[Pid],
     image: &Image,
     files: &MappedFiles,
-    context: &RestoreContext<'_>,
+    context: &mut RestoreContext<'_>,
 ) -> Result<Vec<Complete>> {
     let page = image.graph.page_size;
     let mut helpers = Vec::with_capacity(pids.len());
     for pid in pids {
         let Some(process) = image.processes.get(pid) else { continue };
-        helpers.push(lay_out(process, files, page)?);
+        let (helper, break_moved) = lay_out(process, files, page)?;
+        if !break_moved {
+            context.warn(format!(
+                "the heap of process {pid} cannot grow by brk(2) any more: this kernel has no PR_SET_MM_MAP, and \
+                 other memory is in the way"
+            ));
+        }
+        helpers.push(helper);
     }
     let work: Vec<(i32, &ProcessImage)> =
         helpers.iter().map(|helper| (helper.leader.tid(), helper.image)).collect();
@@ -253,7 +270,12 @@ fn rebuild(
     helpers.into_iter().map(|helper| complete(helper, files, page, context, &own)).collect()
 }
 
-fn lay_out<'i>(image: &'i ProcessImage, files: &MappedFiles, page: u64) -> Result<Helper<'i>> {
+/// The second: whether its heap ends where it should.
+fn lay_out<'i>(
+    image: &'i ProcessImage,
+    files: &MappedFiles,
+    page: u64,
+) -> Result<(Helper<'i>, bool)> {
     let thread = RunningThread::seize(image.pid)?.ok_or(EngineError::Gone(image.pid))?;
     thread.interrupt()?;
     let mut leader = thread.wait_stopped()?.ok_or(EngineError::Gone(image.pid))?;
@@ -263,7 +285,8 @@ fn lay_out<'i>(image: &'i ProcessImage, files: &MappedFiles, page: u64) -> Resul
     let laid = memory::lay_out(&mut remote, image, files, page)?;
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     drop(remote);
-    Ok(Helper { image, leader, entry_point: laid.entry_point, scratch })
+    let helper = Helper { image, leader, entry_point: laid.entry_point, scratch };
+    Ok((helper, laid.break_moved))
 }
 
 fn complete(

@@ -8,6 +8,7 @@ pub mod file_user;
 pub mod futex;
 pub mod kcmp;
 pub mod limits;
+pub mod memory_map;
 pub mod message;
 pub mod owner;
 pub mod pidfd;

@@ -5,6 +5,45 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
+use super::super::arch::{Architecture, Current};
+
+/// Changes nothing (personality(2)).
+const ASK: libc::c_ulong = 0xffff_ffff;
+
+/// Whether the heap of this program begins lower without randomised addresses. A static position-independent one lies among
+/// libraries then, and before Linux 6.15 its heap with it; randomised it is where other programs lie.
+pub fn randomizing_lifts_heap() -> bool {
+    // SAFETY: takes numbers only.
+    let (interpreter, entry) =
+        unsafe { (libc::getauxval(libc::AT_BASE), libc::getauxval(libc::AT_ENTRY)) };
+    interpreter != 0 || (entry as u64) < Current::user_top() / 4
+}
+
+/// Has a command executed without randomised addresses, so that its heap begins right behind it: as low as can be.
+pub fn with_low_heap(command: &mut Command) {
+    // SAFETY: between fork and exec only personality(2) is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            let now = libc::personality(ASK);
+            if now >= 0 {
+                libc::personality((now | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Has what this process executes from now on get randomised addresses again, after [`with_low_heap`].
+pub fn randomize_again() {
+    // SAFETY: takes a number only.
+    unsafe {
+        let now = libc::personality(ASK);
+        if now >= 0 {
+            libc::personality((now & !libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
+        }
+    }
+}
+
 /// Starts the command with `fd` as descriptor `number`; all others are closed on exec.
 ///
 /// # Errors
