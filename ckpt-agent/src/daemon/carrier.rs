@@ -1,5 +1,6 @@
 //! Carries links over the cluster's encrypted connections.
 
+use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::channel;
 
 use super::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal, WAITING};
+use super::peers::Validity;
 
 /// Makes connections as the member that an identity names.
 #[derive(Debug)]
@@ -39,10 +41,20 @@ impl Dial for Carrier {
         })
     }
 
-    fn peer(&self, node: NodeName, address: SocketAddr) -> Promise<'_, Result<PeerLink, String>> {
+    fn peer(
+        &self,
+        node: NodeName,
+        address: SocketAddr,
+        validity: Validity,
+    ) -> Promise<'_, Result<PeerLink, String>> {
         Box::pin(async move {
-            let connection = self.identity.connect_peer(&node, address).await;
-            connection.map(carry).map_err(|error| error.to_string())
+            let mut over = Box::pin(validity.over());
+            let connection = tokio::select! {
+                connection = self.identity.connect_peer(&node, address) => connection,
+                () = &mut over => return Err(format!("{node} has another address now")),
+            };
+            let until = |connection| carry_until(connection, over);
+            connection.map(until).map_err(|error| error.to_string())
         })
     }
 }
@@ -53,11 +65,23 @@ where
     Out: Serialize + Send + Sync + 'static,
     In: DeserializeOwned + Send + 'static,
 {
+    carry_until(connection, std::future::pending())
+}
+
+/// The same; but it is broken off as soon as the future is ready.
+fn carry_until<Out, In>(
+    connection: Connection<Out, In>,
+    until: impl Future<Output = ()> + Send + 'static,
+) -> Link<Out, In>
+where
+    Out: Serialize + Send + Sync + 'static,
+    In: DeserializeOwned + Send + 'static,
+{
     let remote = connection.remote;
     let (mut sender, mut receiver) = connection.split();
     let (to, mut outgoing) = channel::<(Out, Vec<u8>)>(WAITING);
     let (incoming, from) = channel(WAITING);
-    tokio::spawn(async move {
+    let sending = tokio::spawn(async move {
         while let Some((message, body)) = outgoing.recv().await {
             if let Err(error) = sender.send(&message, &body).await {
                 tracing::debug!(%remote, %error, "send");
@@ -66,7 +90,7 @@ where
         }
         sender.close().await;
     });
-    tokio::spawn(async move {
+    let mut receiving = tokio::spawn(async move {
         loop {
             let received = tokio::select! {
                 received = receiver.receive() => received,
@@ -83,6 +107,16 @@ where
                     tracing::warn!(%remote, %error, "a connection is broken");
                     return;
                 }
+            }
+        }
+    });
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = &mut receiving => {}
+            () = until => {
+                tracing::debug!(%remote, "broken off: an address has changed");
+                sending.abort();
+                receiving.abort();
             }
         }
     });

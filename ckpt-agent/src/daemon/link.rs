@@ -13,6 +13,8 @@ use protocol::cluster::peer::PeerMessage;
 use tokio::sync::mpsc::channel;
 use tokio::sync::mpsc::{Receiver, Sender};
 
+use super::peers::Validity;
+
 /// Messages that may wait in a channel. A peer's pieces are at most [`PIECE`] long, so that this bounds
 /// memory, too.
 pub const WAITING: usize = 16;
@@ -59,8 +61,14 @@ pub trait Dial: Send + Sync {
     /// The error is one line. [`Refusal::Final`] ends the agent.
     fn coordinator(&self) -> Promise<'_, Result<(CoordinatorLink, IpAddr), Refusal>>;
 
-    /// Connects to another agent, whose certificate must name that node. The error is one line.
-    fn peer(&self, node: NodeName, address: SocketAddr) -> Promise<'_, Result<PeerLink, String>>;
+    /// Connects to another agent, whose certificate must name that node. The link ends when its validity is over. The
+    /// error is one line.
+    fn peer(
+        &self,
+        node: NodeName,
+        address: SocketAddr,
+        validity: Validity,
+    ) -> Promise<'_, Result<PeerLink, String>>;
 }
 
 /// Why there is no connection.

@@ -308,6 +308,13 @@ pub enum Cause {
         /// What is expected of it.
         expected: Expected,
     },
+    /// A machine has another address: connections over the one that it had carry nothing any more.
+    Address {
+        /// Which.
+        node: NodeName,
+        /// The one that it has now.
+        address: IpAddr,
+    },
     /// An instance, or a relay of it, ended in a way that the job cannot survive.
     Broken {
         /// Where.
@@ -335,6 +342,7 @@ impl Cause {
             Cause::Leave { .. } => "leave",
             Cause::Join { .. } => "join",
             Cause::Speed { .. } => "speed",
+            Cause::Address { .. } => "address",
             Cause::Broken { .. } => "broken",
             Cause::Again { .. } => "again",
             Cause::Recovered => "recovered",
@@ -349,6 +357,7 @@ impl Cause {
             | Cause::Leave { node, .. }
             | Cause::Join { node, .. }
             | Cause::Speed { node, .. }
+            | Cause::Address { node, .. }
             | Cause::Broken { node, .. } => Some(node),
             _ => None,
         }

@@ -8,11 +8,12 @@ use super::job::{Job, State};
 use super::leave::has_gone;
 use super::members::Presence;
 use super::shared::Shared;
-use protocol::agent::{AgentCommand, AgentId};
+use protocol::agent::{AgentCommand, AgentId, ExitKind};
 use protocol::cluster::agent::{HeldInstance, Holding, NodeProfile, Peer, ToAgent, Vitals};
 use protocol::cluster::client::Answer;
 use protocol::cluster::replica::ReplicaOrder;
 use protocol::cluster::{NodeName, VERSION};
+use std::net::IpAddr;
 
 /// Nodes that a cluster may have.
 const MOST_MEMBERS: usize = 16_384;
@@ -61,10 +62,15 @@ impl ClusterMachine {
         let leaver = known
             .filter(|member| member.dismissed || member.presence == Presence::Leaving)
             .map(|member| member.profile.started_ms == profile.started_ms);
-        if self.shared.members.know(node, profile.clone(), now) {
+        let lost = self.lost_address(node, &profile);
+        let news = self.shared.members.know(node, profile.clone(), now).then(|| {
             let profile = Box::new(profile);
-            self.shared.append(ClusterEntry::NodeKnown { node: node.clone(), profile });
-        }
+            ClusterEntry::NodeKnown { node: node.clone(), profile }
+        });
+        // Who reads that a machine has another address must find what follows from it in front of that: else a coordinator
+        // that is killed in between would leave it undone.
+        let (at_once, at_last) = if lost.is_some() { (None, news) } else { (news, None) };
+        at_once.into_iter().for_each(|entry| self.shared.append(entry));
         if let Some(member) = self.shared.members.get_mut(node) {
             member.connection = Some(connection);
             member.heard = now;
@@ -93,12 +99,24 @@ impl ClusterMachine {
         let ids: Vec<String> = self.jobs.keys().cloned().collect();
         for id in ids {
             if let Some(job) = self.jobs.get_mut(&id) {
+                if let Some(address) = lost {
+                    job.address_changed(now, &mut self.shared, node, address, &instances);
+                }
                 job.node_back(now, &mut self.shared, node, &instances);
             }
         }
+        at_last.into_iter().for_each(|entry| self.shared.append(entry));
         self.mark_holdings(node);
         self.sweep_holdings(node);
         self.members_changed(now);
+    }
+
+    /// Whether a node comes back without the address by which it was known; then the one that it has now.
+    fn lost_address(&self, node: &NodeName, profile: &NodeProfile) -> Option<IpAddr> {
+        let before = self.shared.members.get(node)?.profile.address.ip().to_canonical();
+        let now = profile.address.ip().to_canonical();
+        let kept = before == now || profile.addresses.iter().any(|ip| ip.to_canonical() == before);
+        (!kept).then_some(now)
     }
 
     /// Images that are committed, while their node does not know it: the coordinator was lost, or an agent,
@@ -304,6 +322,38 @@ impl Job {
                 let actions = running.machine.agent_unheard(now, number, &reason);
                 self.obey(now, shared, actions);
             }
+        }
+    }
+
+    /// A machine has another address. Connections with others over the one that it had carry nothing any more, and what was
+    /// on its way over them can't be had back: the job goes back to where it has all of it. Everybody keeps his part.
+    fn address_changed(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        node: &NodeName,
+        address: IpAddr,
+        held: &[HeldInstance],
+    ) {
+        if !self.is_running() {
+            // What is being made is made again when a connection was lost meanwhile.
+            return;
+        }
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            self.live.present().partition(|(_, instance)| instance.record.node == *node);
+        if here.is_empty() {
+            return;
+        }
+        let ended_well = held.iter().any(|held| {
+            held.key.job == self.ledger.id
+                && held.key.epoch == self.ledger.epoch
+                && Some(held.key.instance) == self.ledger.root()
+                && held.ended == Some(ExitKind::Exited(0))
+        });
+        if elsewhere.is_empty() || ended_well {
+            self.tell_addresses(shared);
+        } else {
+            self.roll_back(now, shared, Cause::Address { node: node.clone(), address });
         }
     }
 

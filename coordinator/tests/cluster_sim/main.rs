@@ -73,11 +73,12 @@ fn every_history_ends_well() {
         outcomes.iter().filter_map(|(_, run)| run.as_ref()).map(|run| u64::from(field(run))).sum()
     };
     eprintln!(
-        "{seeds} histories: {} commits, {} rollbacks, {} moves for leavers and {} for newcomers, \
+        "{seeds} histories: {} commits, {} rollbacks, {} of them for new addresses, {} moves for leavers and {} for newcomers, \
          {} farewells, {} restarts, {} recoveries, {} machines of a coordinator lost, {} lacking \
          output, {} given up, {} came to rest, {} steps by the tree, {} of them failed",
         sum(|run| run.commits),
         sum(|run| run.rollbacks),
+        sum(|run| run.addresses),
         sum(|run| run.leaves),
         sum(|run| run.joins),
         sum(|run| run.farewells),
@@ -98,6 +99,7 @@ fn every_history_ends_well() {
     );
     // A simulation in which nothing happens proves nothing.
     assert!(sum(|run| run.rollbacks) > seeds / 2);
+    assert!(sum(|run| run.addresses) > seeds / 20);
     assert!(sum(|run| run.commits) > seeds);
     assert!(sum(|run| run.by_tree) > seeds);
     assert!(sum(|run| run.tree_failed) > seeds / 20);

@@ -78,6 +78,8 @@ pub struct Instance {
     pub silent: BTreeSet<RelaySide>,
     /// It has come to its end, and only waits.
     pub rests: bool,
+    /// How often its machine's address had changed when its connections were made.
+    pub connected: u8,
 }
 
 impl Instance {
@@ -113,6 +115,8 @@ impl Copy {
 pub struct Node {
     pub name: NodeName,
     pub index: u8,
+    /// How often its address has changed.
+    pub moves: u8,
     /// The machine has power.
     pub up: bool,
     /// The agent runs.
@@ -174,6 +178,7 @@ impl Node {
             given_up: BTreeMap::new(),
             name,
             index,
+            moves: 0,
             up: true,
             agent: true,
             connection: None,
@@ -199,8 +204,8 @@ impl Node {
 
     pub fn profile(&self) -> NodeProfile {
         NodeProfile {
-            address: format!("10.0.0.{}:7000", self.index).parse().unwrap(),
-            wire: format!("10.0.0.{}:7001", self.index).parse().unwrap(),
+            address: format!("10.0.{}.{}:7000", self.moves, self.index).parse().unwrap(),
+            wire: format!("10.0.{}.{}:7001", self.moves, self.index).parse().unwrap(),
             addresses: Vec::new(),
             slots: 2,
             cores: 2,
@@ -407,6 +412,7 @@ impl Node {
                     ended: None,
                     silent: BTreeSet::new(),
                     rests: false,
+                    connected: self.moves,
                 };
                 out.push(Out::Send(
                     FromAgent::Launched { key: order.key.clone(), root: 2 },
@@ -516,6 +522,7 @@ impl Node {
                         ended: None,
                         silent: BTreeSet::new(),
                         rests: false,
+                        connected: self.moves,
                     },
                 );
                 out.push(Out::Send(FromAgent::Prepared { key, sockets }, Vec::new()));
@@ -529,6 +536,7 @@ impl Node {
                     return out;
                 }
                 instance.rewired = connections;
+                instance.connected = self.moves;
                 instance.life = Life::Restored;
                 let relays = instance.app.relays.clone();
                 let mut outputs = relays.clone();

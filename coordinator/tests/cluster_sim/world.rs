@@ -107,6 +107,8 @@ pub struct Outcome {
     pub farewells: u32,
     pub leaves: u32,
     pub joins: u32,
+    /// Rollbacks for a machine's new address.
+    pub addresses: u32,
     /// Whether it came to where it could only wait.
     pub rests: u32,
     pub ended_at_ms: u64,
@@ -114,6 +116,8 @@ pub struct Outcome {
 
 pub struct World {
     random: Random,
+    /// Whether addresses change: numbers of their own, so that the rest of a history is the same with and without.
+    addresses: Random,
     seed: u64,
     now: u64,
     heap: BinaryHeap<Reverse<(u64, u64)>>,
@@ -205,6 +209,7 @@ impl World {
         let copies = u32::try_from(1 + random.below(3)).unwrap();
         let mut world = Self {
             random,
+            addresses: Random::new(seed ^ 0xadd7e55),
             seed,
             now: 0,
             heap: BinaryHeap::new(),
@@ -485,6 +490,9 @@ impl World {
                 }
             }
             self.hang_up(node);
+            if self.addresses.chance(200) {
+                self.change_address(node);
+            }
             self.later(1, 100, Happening::Reconnect { node });
         } else {
             let mut waiting = waiting;
@@ -683,7 +691,7 @@ impl World {
             counters.len() == 1,
             "instances of one epoch differ in their progress: {counters:?}"
         );
-        if !self.is_wired(&members) {
+        if !self.is_wired(&members) || !self.is_connected(&members) {
             return;
         }
         let departed = members.iter().any(|(index, key)| {
@@ -1236,9 +1244,20 @@ impl World {
             _ => {
                 if self.nodes[node].connection.is_some() {
                     self.hang_up(node);
+                    if self.addresses.chance(500) {
+                        self.change_address(node);
+                    }
                     self.later(1, 200, Happening::Reconnect { node });
                 }
             }
+        }
+    }
+
+    /// The network gives a machine another address.
+    fn change_address(&mut self, node: usize) {
+        self.nodes[node].moves += 1;
+        if self.trace {
+            eprintln!("{:>7} {} has another address", self.now / MILLI, self.nodes[node].name);
         }
     }
 
@@ -1296,6 +1315,10 @@ impl World {
                     Cause::Run | Cause::Restart => {}
                     Cause::Leave { .. } => self.outcome.leaves += 1,
                     Cause::Join { .. } => self.outcome.joins += 1,
+                    Cause::Address { .. } => {
+                        self.outcome.rollbacks += 1;
+                        self.outcome.addresses += 1;
+                    }
                     _ => self.outcome.rollbacks += 1,
                 }
                 if let (true, Some(number)) = (cause.is_move(), checkpoint) {
@@ -1472,6 +1495,19 @@ impl World {
             }
         }
         sides.values().all(|ends| *ends == 2)
+    }
+
+    /// Whether all have the addresses over which they are connected. Who is alone has no connections.
+    fn is_connected(&mut self, members: &[(usize, protocol::cluster::InstanceKey)]) -> bool {
+        let alone = members.iter().all(|(index, _)| *index == members[0].0);
+        members.iter().all(|(index, key)| {
+            let node = &mut self.nodes[*index];
+            let instance = node.instances.get_mut(key).unwrap();
+            if alone {
+                instance.connected = node.moves;
+            }
+            instance.connected == node.moves
+        })
     }
 
     fn judge_end(&mut self) {

@@ -44,11 +44,21 @@ struct State {
     up: Option<(Child, i32)>,
     commands: usize,
     starts: usize,
+    /// How often its address has changed.
+    moves: usize,
 }
 
 /// Address of a node.
 pub(super) fn address(number: usize) -> String {
     format!("10.77.{}.{}", number / 200, 10 + number % 200)
+}
+
+/// The address that it has once it has changed so often.
+fn moved_address(number: usize, moves: usize) -> String {
+    match moves {
+        0 => address(number),
+        moves => format!("10.77.{}.{}", 100 + moves, 10 + number % 200),
+    }
 }
 
 /// Name of a node.
@@ -116,6 +126,7 @@ impl Node {
         }
         std::fs::create_dir_all(self.disk()).map_err(failure("make a node's disk"))?;
         state.starts += 1;
+        state.moves = 0;
         // Each life has a cable of its own.
         let port = format!("{}-{}", self.name(), state.starts);
         let mut command = hub::role("node")?;
@@ -172,6 +183,26 @@ impl Node {
     /// When it is not up.
     pub fn heal(&self) -> Result<(), Failure> {
         Hub::network(self.hub, &["ip", "link", "set", &self.port()?, "master", BRIDGE])
+    }
+
+    /// Gives the node another address, as another network does: what it had is nobody's from then on, and nobody is
+    /// told. [`Node::address`] stays the first.
+    ///
+    /// # Errors
+    /// When it is not up, or has had all.
+    pub fn change_address(&self) -> Result<String, Failure> {
+        let (before, now) = {
+            let mut state = self.state();
+            state.moves += 1;
+            (moved_address(self.number, state.moves - 1), moved_address(self.number, state.moves))
+        };
+        let six = [&before, &now].map(|ip| format!("fd00:c::{ip}/64"));
+        self.must_run(&["ip", "address", "delete", &format!("{before}/16"), "dev", "eth0"])?;
+        // A kernel without IPv6 has none.
+        let _ = self.run(&["ip", "address", "delete", &six[0], "dev", "eth0"], &[])?;
+        let _ = self.run(&["ip", "address", "add", &six[1], "dev", "eth0", "nodad"], &[])?;
+        self.must_run(&["ip", "address", "add", &format!("{now}/16"), "dev", "eth0"])?;
+        Ok(now)
     }
 
     /// Delays what the node sends.

@@ -9,7 +9,8 @@ mod gauge;
 mod speed;
 mod vitals;
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use protocol::cluster::agent::NodeProfile;
@@ -85,6 +86,13 @@ pub fn addresses(own: IpAddr) -> Vec<IpAddr> {
     found
 }
 
+/// Whether an address is this machine's. Asked by taking a port there: Android does not show its apps the interfaces.
+#[must_use]
+pub fn has_address(ip: IpAddr) -> bool {
+    let taken = UdpSocket::bind((ip.to_canonical(), 0));
+    !matches!(taken, Err(error) if error.kind() == ErrorKind::AddrNotAvailable)
+}
+
 /// The vdso's hash, as a graph records it: the whole mapping's.
 fn vdso() -> Option<String> {
     let own = std::process::id() as i32;
@@ -111,6 +119,13 @@ fn features(cpuinfo: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_known_for_ones_own() {
+        assert!(has_address("127.0.0.1".parse().unwrap()));
+        // Of documentation (RFC 5737).
+        assert!(!has_address("192.0.2.1".parse().unwrap()));
+    }
 
     #[test]
     fn features_are_found_by_either_name() {

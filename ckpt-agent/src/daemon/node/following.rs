@@ -38,7 +38,7 @@ impl Node {
     }
 
     /// Ends the connection; another is made at once.
-    fn leave_coordinator(&mut self) {
+    pub(super) fn leave_coordinator(&mut self) {
         if let Some(number) = self.coordinator.as_ref().map(|known| known.number) {
             self.disconnected(number);
             self.parts.give_up.send_replace(number);

@@ -91,6 +91,8 @@ pub struct Parts {
 /// The connection to the coordinator.
 struct Coordinator {
     number: u64,
+    /// This machine's address on it.
+    local: IpAddr,
     queue: UnboundedSender<Message<FromAgent>>,
     hello_sent: BootTime,
     welcome: bool,
@@ -240,11 +242,17 @@ impl Node {
             }
         });
         let host = self.parts.host.unwrap_or(local);
+        let before = self.parts.profile.address.ip().to_canonical();
+        if !before.is_unspecified() && before != host.to_canonical() {
+            tracing::info!(%before, now = %host, "this machine's address has changed");
+            self.parts.peers.own_address_changed();
+        }
         self.parts.profile.address = SocketAddr::new(host, self.parts.profile.address.port());
         self.parts.profile.wire = SocketAddr::new(host, self.parts.profile.wire.port());
         self.parts.profile.addresses = super::machine::addresses(host);
         let coordinator = Coordinator {
             number,
+            local,
             queue,
             hello_sent: 0,
             welcome: false,
@@ -279,6 +287,11 @@ impl Node {
                 // Packets are lost, or the coordinator's machine is gone without a word.
                 self.parts.give_up.send_replace(coordinator.number);
             }
+        }
+        let local = self.coordinator.as_ref().map(|known| known.local);
+        if local.is_some_and(|local| !super::machine::has_address(local)) {
+            // Nothing comes over the connection any more, and nobody would say so.
+            self.leave_coordinator();
         }
         if self.lease.is_over(now) {
             self.hold_all();

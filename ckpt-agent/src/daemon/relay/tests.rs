@@ -18,7 +18,7 @@ use crate::daemon::control::{RelayEndKind, RelayState};
 use crate::daemon::event::RelayEvent;
 use crate::daemon::folders::Folders;
 use crate::daemon::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal};
-use crate::daemon::peers::Peers;
+use crate::daemon::peers::{Peers, Validity};
 use crate::daemon::serving::Server;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -40,7 +40,12 @@ impl Dial for Wired {
         Box::pin(async { Err(Refusal::Passing("there is none".to_owned())) })
     }
 
-    fn peer(&self, node: NodeName, _: SocketAddr) -> Promise<'_, Result<PeerLink, String>> {
+    fn peer(
+        &self,
+        node: NodeName,
+        _: SocketAddr,
+        _: Validity,
+    ) -> Promise<'_, Result<PeerLink, String>> {
         Box::pin(async move {
             let servers = self.wires.servers.lock().unwrap();
             let found = servers.iter().find(|(name, _)| *name == node);

@@ -474,6 +474,9 @@ impl Job {
             ("lost", Some(node), _) => format!(": {node} is gone"),
             ("leave" | "join" | "speed", Some(_), _) => format!(": {}", moved_for(record)),
             (_, _, Cause::Broken { node, reason }) => format!(": {node}: {reason}"),
+            (_, _, Cause::Address { node, address }) => {
+                format!(": {node} has another address, {address}")
+            }
             _ => String::new(),
         };
         let moved = plan::describe(&record.moves);

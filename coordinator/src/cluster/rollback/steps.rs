@@ -448,11 +448,10 @@ impl Job {
         if self.ledger.departed.is_empty() {
             return skipped;
         }
-        let addresses: BTreeSet<IpAddr> = shared
-            .members
-            .iter()
-            .map(|(_, member)| member.profile.address.ip().to_canonical())
-            .collect();
+        // Machines may have other addresses by now than those over which the job was connected.
+        let known = self.ledger.addresses.values().flatten().copied();
+        let now = shared.members.iter().map(|(_, member)| member.profile.address.ip());
+        let addresses: BTreeSet<IpAddr> = known.chain(now).map(|ip| ip.to_canonical()).collect();
         let paired: BTreeSet<usize> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
         for (_, end) in ends.iter().enumerate().filter(|(index, _)| !paired.contains(index)) {
             let peer = end.socket.peer.ip().to_canonical();

@@ -1,9 +1,9 @@
 //! What phones do: their batteries run low, and they sleep.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
-use super::{Case, check};
+use super::{Case, check, open_mpi};
 use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::job::ClusterJob;
 use crate::cluster::until;
@@ -20,14 +20,25 @@ pub(super) const CASES: &[Case] = &[
         about: "a node whose processes all stand still for less than the grace is not gone",
         run: short_sleep,
     },
+    Case {
+        name: "new-address",
+        about: "the address of a machine changes in the middle, then another's: the job goes back and on, on all of them",
+        run: new_address,
+    },
+    Case {
+        name: "new-address-of-the-first",
+        about: "the address of the machine changes that the job was started on",
+        run: new_address_of_the_first,
+    },
 ];
 
 /// Three processes in a ring of TCP connections, one a node, for some 10 s.
+const RING: &str = "pids=; for n in 0 1 2; do \
+     ckptd rsh node$((n + 1)) ring $n 7500 700 10000 node1 node2 node3 & pids=\"$pids $!\"; done; \
+     for pid in $pids; do wait $pid || exit 1; done; echo the ring: right";
+
 fn ring(ckptd: &Ckptd) -> Result<ClusterJob<'_>, Failure> {
-    let script = "pids=; for n in 0 1 2; do \
-         ckptd rsh node$((n + 1)) ring $n 7500 700 10000 node1 node2 node3 & pids=\"$pids $!\"; done; \
-         for pid in $pids; do wait $pid || exit 1; done; echo the ring: right";
-    start(ckptd, "ring", &[], &["bash", "-c", script])
+    start(ckptd, "ring", &[], &["bash", "-c", RING])
 }
 
 /// Why the job was made anew, each time.
@@ -62,4 +73,54 @@ fn short_sleep(stage: &Stage) -> Result<(), Failure> {
     job.must_end_with("the ring: right", JOB_LIMIT)?;
     let reasons = reasons(&job)?;
     check(reasons.is_empty(), || format!("made anew for {reasons:?}"))
+}
+
+/// Gives a node another address, and waits until the job runs again, for the `nth` time.
+fn move_address(
+    ckptd: &Ckptd,
+    job: &mut ClusterJob<'_>,
+    node: usize,
+    nth: usize,
+) -> Result<(), Failure> {
+    let began = Instant::now();
+    let address = ckptd.node(node).change_address()?;
+    job.wait_for_rollback(nth, LIMIT)?;
+    println!("  goes on {:.1} s after the change", began.elapsed().as_secs_f64());
+    let status = job.status()?;
+    let rollbacks = status.rollbacks()?;
+    let last = rollbacks.last().map(|rollback| rollback.reason.as_str());
+    check(rollbacks.len() == nth && last == Some("address"), || {
+        format!("made anew for {rollbacks:?}")
+    })?;
+    // Everybody is where he was.
+    let moved = status.places().into_iter().find(|place| place.node != place.logical_node);
+    check(moved.is_none(), || format!("{moved:?} is not at home\n{}", status.text()))?;
+    let nodes = ckptd.coordinator_node().must_run(&["ckptd", "nodes", "--json"])?;
+    check(nodes.contains(&address), || format!("no {address}:\n{nodes}"))
+}
+
+fn new_address(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = open_mpi::start(&ckptd, &[], "nqueens")?;
+    for (nth, node) in [(1, 2), (2, 3), (3, 2)] {
+        move_address(&ckptd, &mut job, node, nth)?;
+        let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+        // The connections that were made again are checkpointed like any others.
+        job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    }
+    // And a machine may be lost whose address is another one than the job knows.
+    ckptd.kill_node(2)?;
+    job.wait_for_rollback(4, LIMIT)?;
+    open_mpi::spread(&mut job, "node2", 2)?;
+    open_mpi::finish(&ckptd, &mut job)
+}
+
+fn new_address_of_the_first(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = ckptd.run(2, "ring", &["--interval", "1"], &["bash", "-c", RING])?;
+    job.wait_for_output("started", LIMIT)?;
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    move_address(&ckptd, &mut job, 2, 1)?;
+    job.must_end_with("the ring: right", JOB_LIMIT)
 }
