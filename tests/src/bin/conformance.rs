@@ -9,7 +9,7 @@ use std::time::Instant;
 use ckptd_tests::account::{Account, running_as_root};
 use ckptd_tests::programs::{self, Program};
 use ckptd_tests::scenario::{Case, Mode, Outcome};
-use ckptd_tests::{build, workspace::Workspace};
+use ckptd_tests::{build, job, workspace::Workspace};
 use clap::Parser;
 
 /// Runs the conformance programs under ckptd: checkpoint and go on, kill and restart, three generations.
@@ -26,6 +26,9 @@ struct Options {
     /// Programs side by side
     #[arg(long, default_value_t = 4)]
     jobs: usize,
+    /// By what all limits are multiplied, for a machine that is emulated
+    #[arg(long, default_value_t = 1)]
+    patience: u32,
     /// Programs that are built already, for a machine without a compiler; their sources are beside them
     #[arg(long, conflicts_with = "build")]
     programs: Option<PathBuf>,
@@ -73,6 +76,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if let Some(target) = &options.build {
         return build_for_later(&programs, &folder, target).map(|()| true);
     }
+    job::be_patient(options.patience);
     let mut workspace = Workspace::new()?;
     let executables: BTreeMap<PathBuf, PathBuf> = programs
         .iter()
