@@ -48,7 +48,7 @@ inside_two_machines() {
     done
     # The job runs, and has been checkpointed since both ranks began: then one is switched off.
     local told=
-    until_true "$limit" committed 2 || told="no checkpoint"
+    { until_true "$limit" started && until_true 120 committed 2; } || told="no checkpoint"
     local lost=$SECONDS
     if [[ -z $told ]]; then
         kill -9 "$(pgrep -P "${machines[2]}" || echo "${machines[2]}")"
@@ -76,7 +76,8 @@ until_true() {
         sleep 0.2
     done
 }
-committed() { (($("$ckptd" status queens --json | grep -c '"committed"') >= $1)); }
+started() { grep -q '^queens: started' "$work/console.1"; }
+committed() { (($("$ckptd" status queens --json | grep -oE '"pause_us": ?[0-9]+' | wc -l) >= $1)); }
 ended() { grep -q '^== status' "$work/console.1"; }
 answered() {
     local text

@@ -35,7 +35,9 @@ impl Workspace {
     /// # Errors
     /// When the command is not there, or a folder cannot be made.
     pub fn new() -> Result<Workspace, WorkspaceError> {
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+        // On another machine than the one that built this there is none, and programs come built.
+        let written = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let repository = written.canonicalize().unwrap_or(written);
         let beside = std::env::current_exe()?.with_file_name("ckptd");
         let built = std::env::var_os("CKPTD").map_or(beside, PathBuf::from);
         if !built.is_file() {

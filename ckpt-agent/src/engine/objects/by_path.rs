@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
-use nix::sys::stat::FileStat;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
