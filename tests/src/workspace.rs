@@ -52,6 +52,16 @@ impl Workspace {
         Ok(Workspace { repository, ckptd, programs, root })
     }
 
+    /// Copies a program to where every account may execute it.
+    ///
+    /// # Errors
+    /// When it is not there, or there is no room.
+    pub fn keep(&self, program: &Path) -> std::io::Result<PathBuf> {
+        let copy = self.programs.join(program.file_name().unwrap_or_default());
+        std::fs::copy(program, &copy)?;
+        Ok(copy)
+    }
+
     /// The folder of the C sources.
     pub fn sources(&self) -> PathBuf {
         self.repository.join("tests/programs")

@@ -82,12 +82,13 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         .iter()
         .map(|p| {
             let program = match &options.programs {
-                Some(_) => p.source.with_extension(""),
+                // Where every account may execute it.
+                Some(_) => workspace.keep(&p.source.with_extension(""))?,
                 None => build::conformance(&p.source, &folder, &workspace.programs)?,
             };
             Ok((p.source.clone(), program))
         })
-        .collect::<Result<_, build::BuildError>>()?;
+        .collect::<Result<_, Box<dyn std::error::Error>>>()?;
     let cases = cases(options, &programs, &executables)?;
     let started = Instant::now();
     let failed = run_all(options, &cases, &workspace);
@@ -105,13 +106,11 @@ fn build_for_later(
     folder: &Path,
     target: &Path,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    let refused = target.join("refused");
+    std::fs::create_dir_all(&refused)?;
     for program in programs {
-        let place = match program.refused {
-            true => target.join("refused"),
-            false => target.to_owned(),
-        };
-        std::fs::create_dir_all(&place)?;
-        build::conformance(&program.source, folder, &place)?;
+        let place = if program.refused { &refused } else { target };
+        build::conformance(&program.source, folder, place)?;
         if let Some(name) = program.source.file_name() {
             std::fs::copy(&program.source, place.join(name))?;
         }
