@@ -65,9 +65,9 @@ struct Arguments {
 /// number is over /proc/sys/kernel/pid_max).
 pub fn fork_exact(_proof: &SingleThreaded, pid: Pid, exit_signal: i32) -> io::Result<Side> {
     let numbers = [pid];
-    let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
     let arguments = Arguments {
-        exit_signal: u64::try_from(exit_signal).map_err(|_| invalid())?,
+        exit_signal: u64::try_from(exit_signal)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
         set_tid: numbers.as_ptr() as u64,
         set_tid_size: 1,
         ..Arguments::default()
@@ -77,11 +77,9 @@ pub fn fork_exact(_proof: &SingleThreaded, pid: Pid, exit_signal: i32) -> io::Re
     // proof says that no other thread can have held a lock, so the copy is consistent.
     let result =
         unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<Arguments>()) };
-    match result {
-        0 => Ok(Side::Child),
-        child if child > 0 => {
-            Ok(Side::Parent(Pid::try_from(i64::from(child)).map_err(|_| invalid())?))
-        }
+    match Pid::try_from(result) {
+        Ok(0) => Ok(Side::Child),
+        Ok(child @ 1..) => Ok(Side::Parent(child)),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -27,6 +27,7 @@ pub fn own(resource: Resource) -> nix::Result<(u64, u64)> {
 ///
 /// # Errors
 /// EPERM where the hard limit would rise.
+#[allow(clippy::useless_conversion, reason = "limits have 32 bits for some machines")]
 pub fn set_own(resource: Resource, soft: u64, hard: u64) -> nix::Result<()> {
     let narrow = |limit: u64| limit.try_into().unwrap_or(libc::RLIM_INFINITY);
     setrlimit(resource, narrow(soft), narrow(hard))
