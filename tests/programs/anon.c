@@ -1,7 +1,7 @@
 /* Anonymous memory: dense, sparse, read-only, executable, fresh zeros, huge; and one byte patterns that compress to nothing. */
 #include "conform.h"
 
-enum { MIB = 1 << 20, PAGE = 4096, SPARSE_STEP = 37 * PAGE, SPARSE = 64 * MIB };
+enum { MIB = 1 << 20, PAGE = CONFORM_PAGE, SPARSE_STEP = 37 * PAGE, SPARSE = 64 * MIB };
 
 /* A function that returns 42. */
 #if defined __x86_64__ || defined __i386__

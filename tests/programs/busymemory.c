@@ -2,7 +2,7 @@
 #include "conform.h"
 #include <pthread.h>
 
-enum { THREADS = 3, PAGE = 4096, SIZE = 64 * PAGE };
+enum { THREADS = 3, PAGE = CONFORM_PAGE, SIZE = 64 * PAGE };
 static volatile int stop;
 
 static void *worker(void *argument)

@@ -32,6 +32,11 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The size of a page; programs for machines with larger ones are built with another. conform_start looks. */
+#ifndef CONFORM_PAGE
+#define CONFORM_PAGE 4096
+#endif
+
 /* Takes DIR from the command line; called first. */
 void conform_start(int argc, char **argv);
 

@@ -1,7 +1,7 @@
 /* Deleted files: one open, one mapped private, one mapped shared by two processes, one never named. */
 #include "conform.h"
 
-enum { PAGE = 4096, SIZE = 16 * PAGE };
+enum { PAGE = CONFORM_PAGE, SIZE = 16 * PAGE };
 static char *shared;
 
 static int make(const char *name, unsigned seed)

@@ -1,7 +1,7 @@
 /* POSIX shared memory under /dev/shm: open, mapped by two processes, and found again by its name. */
 #include "conform.h"
 
-enum { PAGE = 4096, SIZE = 16 * PAGE };
+enum { PAGE = CONFORM_PAGE, SIZE = 16 * PAGE };
 static const char *name;
 
 static void other(void *unused)

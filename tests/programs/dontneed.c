@@ -1,7 +1,7 @@
 /* Memory given back is zero afterwards, before and after a restart alike; MADV_FREE and mincore work on it. */
 #include "conform.h"
 
-enum { PAGE = 4096, PAGES = 256, SIZE = PAGE * PAGES };
+enum { PAGE = CONFORM_PAGE, PAGES = 256, SIZE = PAGE * PAGES };
 
 static void expect_zero(const char *what, const char *memory, size_t size)
 {

@@ -2,7 +2,7 @@
 #include "conform.h"
 #include <alloca.h>
 
-enum { PAGE = 4096, ROOM = 16 << 20, START = 16 * PAGE, GROWTH = 200 * PAGE };
+enum { PAGE = CONFORM_PAGE, ROOM = 16 << 20, START = 16 * PAGE, GROWTH = 200 * PAGE };
 
 static void __attribute__((noinline)) use_stack(size_t size)
 {

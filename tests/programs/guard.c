@@ -5,7 +5,7 @@
 #define MADV_GUARD_INSTALL 102
 #define MADV_GUARD_REMOVE 103
 #endif
-enum { PAGE = 4096, SIZE = 16 * PAGE };
+enum { PAGE = CONFORM_PAGE, SIZE = 16 * PAGE };
 
 int main(int argc, char **argv)
 {

@@ -1,7 +1,7 @@
 /* memfd: contents, size, offset, seals, and a mapping of it in another process. */
 #include "conform.h"
 
-enum { PAGE = 4096, SIZE = 32 * PAGE };
+enum { PAGE = CONFORM_PAGE, SIZE = 32 * PAGE };
 static int fd;
 
 static void other(void *unused)

@@ -1,7 +1,7 @@
 /* A private mapping of a file: pages that were written are the process's own, the others are the file's. */
 #include "conform.h"
 
-enum { PAGE = 4096, PAGES = 64, SIZE = PAGE * PAGES };
+enum { PAGE = CONFORM_PAGE, PAGES = 64, SIZE = PAGE * PAGES };
 
 int main(int argc, char **argv)
 {

@@ -1,7 +1,7 @@
 /* Shared anonymous memory stays shared, between parent, child and two mappings of one piece. */
 #include "conform.h"
 
-enum { PAGE = 4096, SIZE = 2 << 20 };
+enum { PAGE = CONFORM_PAGE, SIZE = 2 << 20 };
 static char *memory;
 
 static void other(void *unused)

@@ -1,7 +1,7 @@
 /* A file mapped shared by two processes: what one writes the other sees, and the file has it. */
 #include "conform.h"
 
-enum { PAGE = 4096, SIZE = 64 * PAGE };
+enum { PAGE = CONFORM_PAGE, SIZE = 64 * PAGE };
 
 static void other(void *unused)
 {

@@ -6,7 +6,7 @@
 #include <sys/ipc.h>
 #include <sys/shm.h>
 
-enum { PAGE = 4096, SIZE = 40 * PAGE + 100, SPARE = 3 * PAGE };
+enum { PAGE = CONFORM_PAGE, SIZE = 40 * PAGE + 100, SPARE = 3 * PAGE };
 static int keyed, marked;
 /* The key is this run's alone: without an IPC namespace, two that run at once meet in the machine's table. */
 static key_t key;

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <sys/syscall.h>
 
-enum { THREADS = 220, STACK = 64 * 1024, DEPTH = 2048 };
+enum { THREADS = 220, STACK = 256 * 1024, DEPTH = 2048 };
 
 static __thread int local;
 static __thread char local_bytes[256];

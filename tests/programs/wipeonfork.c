@@ -1,7 +1,7 @@
 /* WIPEONFORK and DONTFORK areas keep their content over a checkpoint, and their meaning at a fork. */
 #include "conform.h"
 
-enum { PAGE = 4096, SIZE = 8 * PAGE };
+enum { PAGE = CONFORM_PAGE, SIZE = 8 * PAGE };
 static char *wiped, *absent;
 
 static void child(void *unused)

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::account::Account;
@@ -17,6 +18,19 @@ const COME_UP_LIMIT: Duration = Duration::from_secs(15);
 const GONE_LIMIT: Duration = Duration::from_secs(3);
 /// Lines of a log that a failure shows.
 const SHOWN_LINES: usize = 25;
+
+/// By what all limits are multiplied.
+static PATIENCE: AtomicU32 = AtomicU32::new(1);
+
+/// Multiplies all limits from now on, for a machine that is emulated.
+pub fn be_patient(factor: u32) {
+    PATIENCE.store(factor.max(1), Ordering::Relaxed);
+}
+
+/// A limit on this machine.
+pub fn patiently(limit: Duration) -> Duration {
+    limit * PATIENCE.load(Ordering::Relaxed)
+}
 
 /// What went wrong, told so that the cause can be found from it.
 #[derive(Debug, thiserror::Error)]
@@ -187,7 +201,7 @@ impl Job {
         command.env_remove(processes::MARK).stdin(Stdio::null());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(|e| Failure(format!("failed to run ckptd: {e}")))?;
-        let deadline = Instant::now() + CHECKPOINT_LIMIT;
+        let deadline = Instant::now() + patiently(CHECKPOINT_LIMIT);
         while !matches!(child.try_wait(), Ok(Some(_))) {
             if Instant::now() >= deadline {
                 let state = self.dump();
@@ -238,7 +252,7 @@ impl Job {
     /// # Errors
     /// When the launcher ends, or the job is never reached.
     pub fn wait_until_up(&mut self) -> Result<(), Failure> {
-        let deadline = Instant::now() + COME_UP_LIMIT;
+        let deadline = Instant::now() + patiently(COME_UP_LIMIT);
         loop {
             let (_, listing, _) = self.ckptd(&["status", &self.name, "--json"])?;
             if reports_running(&listing) {
@@ -268,7 +282,7 @@ impl Job {
     }
 
     fn expect_gone(&self) -> Result<(), Failure> {
-        let left = processes::wait_until_gone(&self.mark, GONE_LIMIT);
+        let left = processes::wait_until_gone(&self.mark, patiently(GONE_LIMIT));
         if left.is_empty() {
             return Ok(());
         }

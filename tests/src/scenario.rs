@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::account::Account;
-use crate::job::{Checkpoint, Failure, Job};
+use crate::job::{Checkpoint, Failure, Job, patiently};
 use crate::programs::Program;
 
 /// How long a program may take to build its state, and to check it afterwards.
@@ -161,7 +161,7 @@ impl Case<'_> {
         let mut command = self.account.command(Path::new(executable), home);
         let error = |e| Failure(format!("failed to run {executable}: {e}"));
         let mut child = command.arg(&work.path).spawn().map_err(error)?;
-        let deadline = Instant::now() + PROGRAM_LIMIT;
+        let deadline = Instant::now() + patiently(PROGRAM_LIMIT);
         let status = loop {
             if work.has("ready") && !work.has("go") {
                 work.say_go()?;
@@ -222,7 +222,7 @@ impl Work {
 
     /// Waits for "ready"; a reason when the program has skipped itself.
     fn wait_until_ready(&self, job: &mut Job) -> Result<Option<String>, Failure> {
-        let deadline = Instant::now() + PROGRAM_LIMIT;
+        let deadline = Instant::now() + patiently(PROGRAM_LIMIT);
         loop {
             if self.has("ready") {
                 return Ok(None);
@@ -242,7 +242,7 @@ impl Work {
     /// Says go, and expects the program's own verdict and exit status 0.
     fn finish(&self, job: &mut Job) -> Result<(), Failure> {
         self.say_go()?;
-        let ended = job.must_succeed(PROGRAM_LIMIT);
+        let ended = job.must_succeed(patiently(PROGRAM_LIMIT));
         if let Some(said) = self.text("failed") {
             return Err(Failure(format!("{said}\n{}", job.dump())));
         }

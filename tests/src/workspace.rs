@@ -35,7 +35,9 @@ impl Workspace {
     /// # Errors
     /// When the command is not there, or a folder cannot be made.
     pub fn new() -> Result<Workspace, WorkspaceError> {
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+        // On another machine than the one that built this there is none, and programs come built.
+        let written = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let repository = written.canonicalize().unwrap_or(written);
         let beside = std::env::current_exe()?.with_file_name("ckptd");
         let built = std::env::var_os("CKPTD").map_or(beside, PathBuf::from);
         if !built.is_file() {
@@ -48,6 +50,16 @@ impl Workspace {
         let ckptd = programs.join("ckptd");
         std::fs::copy(built, &ckptd)?;
         Ok(Workspace { repository, ckptd, programs, root })
+    }
+
+    /// Copies a program to where every account may execute it.
+    ///
+    /// # Errors
+    /// When it is not there, or there is no room.
+    pub fn keep(&self, program: &Path) -> std::io::Result<PathBuf> {
+        let copy = self.programs.join(program.file_name().unwrap_or_default());
+        std::fs::copy(program, &copy)?;
+        Ok(copy)
     }
 
     /// The folder of the C sources.

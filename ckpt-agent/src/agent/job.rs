@@ -354,7 +354,7 @@ impl Job {
             } else {
                 let stat = nix::sys::stat::fstat(end)
                     .map_err(|errno| EngineError::system("fstat", "a stream", errno))?;
-                stdio.insert((stat.st_dev, stat.st_ino), *role);
+                stdio.insert(crate::engine::sys::stat::identity(&stat), *role);
             }
         }
         let mut relays = Vec::new();

@@ -67,8 +67,12 @@ fn room(jobs: &Path) -> Check {
     let Some(existing) = jobs.ancestors().find(|path| path.exists()) else {
         return Check::limited(name, "unknown", "the folder of jobs has no place");
     };
+    #[allow(clippy::useless_conversion, reason = "these have 32 bits for some machines")]
+    let room = |found: &nix::sys::statvfs::Statvfs| {
+        u64::from(found.blocks_available()).saturating_mul(found.fragment_size().into())
+    };
     let free = match nix::sys::statvfs::statvfs(existing) {
-        Ok(found) => found.blocks_available().saturating_mul(found.fragment_size()),
+        Ok(found) => room(&found),
         Err(errno) => {
             return Check::limited(name, errno.desc(), "it is not known how much is free");
         }

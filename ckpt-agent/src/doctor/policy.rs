@@ -1,6 +1,8 @@
 //! Who this user is here, and what the machine's settings allow.
 
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::Resource;
+
+use crate::engine::sys::limits;
 
 use super::Check;
 use crate::engine::sys::trial::{Call, Trial};
@@ -128,7 +130,7 @@ fn user_namespaces() -> Vec<Check> {
 
 fn open_files() -> Check {
     let name = "limit of open files";
-    match getrlimit(Resource::RLIMIT_NOFILE) {
+    match limits::own(Resource::RLIMIT_NOFILE) {
         Ok((_, hard)) if hard < FEW_FILES => Check::limited(
             name,
             hard.to_string(),

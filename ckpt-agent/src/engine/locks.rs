@@ -60,7 +60,7 @@ pub fn restore_of_process(fd: BorrowedFd<'_>, lock: &Lock) -> Result<()> {
 
 fn set(fd: BorrowedFd<'_>, command: libc::c_int, lock: &Lock) -> Result<()> {
     let offset = |value: u64| {
-        i64::try_from(value).map_err(|_| EngineError::Damaged(format!("a lock at {value}")))
+        libc::off_t::try_from(value).map_err(|_| EngineError::Damaged(format!("a lock at {value}")))
     };
     let wanted = libc::flock {
         l_type: if lock.exclusive { libc::F_WRLCK } else { libc::F_RDLCK } as _,

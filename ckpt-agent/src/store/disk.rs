@@ -8,7 +8,9 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::Resource;
+
+use crate::engine::sys::limits;
 
 /// Bytes written before the kernel is asked to begin writing them back.
 const WRITE_BACK_EVERY: u64 = 8 << 20;
@@ -79,8 +81,7 @@ impl RealFile {
     /// A write beyond RLIMIT_FSIZE raises SIGXFSZ, which ends the process unless it is ignored
     /// (setrlimit(2)); so the limit is asked for before each write.
     fn check_limit(&self, length: u64) -> io::Result<()> {
-        let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE)?;
-        if self.written.saturating_add(length) > limit {
+        if self.written.saturating_add(length) > limits::own(Resource::RLIMIT_FSIZE)?.0 {
             return Err(Errno::EFBIG.into());
         }
         Ok(())
@@ -94,7 +95,9 @@ impl RealFile {
         if length < WRITE_BACK_EVERY {
             return;
         }
-        let (from, length) = (self.handed_over as i64, length as i64);
+        let (Ok(from), Ok(length)) = (self.handed_over.try_into(), length.try_into()) else {
+            return;
+        };
         let advice = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
         if let Err(errno) = posix_fadvise(&self.file, from, length, advice) {
             tracing::trace!(%errno, "early write-back is not available");

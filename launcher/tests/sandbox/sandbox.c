@@ -1,5 +1,5 @@
 // Runs a program as Android's app sandbox does: as an app's user, without new privileges, under a filter that kills for
-// what Android forbids. x86-64.
+// what Android forbids.
 //
 //     sandbox VERSION LIBC COMMAND...
 //
@@ -17,6 +17,16 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#if defined __x86_64__
+#define ARCHITECTURE AUDIT_ARCH_X86_64
+#elif defined __i386__
+#define ARCHITECTURE AUDIT_ARCH_I386
+#elif defined __aarch64__
+#define ARCHITECTURE AUDIT_ARCH_AARCH64
+#elif defined __arm__
+#define ARCHITECTURE AUDIT_ARCH_ARM
+#endif
 
 // The first app of the first user.
 #define APP 10000
@@ -40,7 +50,7 @@ int main(int argc, char **argv) {
     unsigned allow = SECCOMP_RET_ALLOW;
     struct sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, trap),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         ANSWER(SYS_kcmp, trap),

@@ -9,7 +9,7 @@ use std::time::Instant;
 use ckptd_tests::account::{Account, running_as_root};
 use ckptd_tests::programs::{self, Program};
 use ckptd_tests::scenario::{Case, Mode, Outcome};
-use ckptd_tests::{build, workspace::Workspace};
+use ckptd_tests::{build, job, workspace::Workspace};
 use clap::Parser;
 
 /// Runs the conformance programs under ckptd: checkpoint and go on, kill and restart, three generations.
@@ -26,6 +26,9 @@ struct Options {
     /// Programs side by side
     #[arg(long, default_value_t = 4)]
     jobs: usize,
+    /// By what all limits are multiplied, for a machine that is emulated
+    #[arg(long, default_value_t = 1)]
+    patience: u32,
     /// Programs that are built already, for a machine without a compiler; their sources are beside them
     #[arg(long, conflicts_with = "build")]
     programs: Option<PathBuf>,
@@ -106,17 +109,19 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if let Some(target) = &options.build {
         return build_for_later(&programs, &folder, target).map(|()| true);
     }
+    job::be_patient(options.patience);
     let mut workspace = Workspace::new()?;
     let executables: BTreeMap<PathBuf, PathBuf> = programs
         .iter()
         .map(|p| {
             let program = match &options.programs {
-                Some(_) => p.source.with_extension(""),
+                // Where every account may execute it.
+                Some(_) => workspace.keep(&p.source.with_extension(""))?,
                 None => build::conformance(&p.source, &folder, &workspace.programs)?,
             };
             Ok((p.source.clone(), program))
         })
-        .collect::<Result<_, build::BuildError>>()?;
+        .collect::<Result<_, Box<dyn std::error::Error>>>()?;
     let without = options.without.map(|without| without.words(&workspace)).transpose()?;
     let wrapper = without.unwrap_or_default();
     let cases = cases(options, &programs, &executables, &wrapper)?;
@@ -136,13 +141,11 @@ fn build_for_later(
     folder: &Path,
     target: &Path,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    let refused = target.join("refused");
+    std::fs::create_dir_all(&refused)?;
     for program in programs {
-        let place = match program.refused {
-            true => target.join("refused"),
-            false => target.to_owned(),
-        };
-        std::fs::create_dir_all(&place)?;
-        build::conformance(&program.source, folder, &place)?;
+        let place = if program.refused { &refused } else { target };
+        build::conformance(&program.source, folder, place)?;
         if let Some(name) = program.source.file_name() {
             std::fs::copy(&program.source, place.join(name))?;
         }

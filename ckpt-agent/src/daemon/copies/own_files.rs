@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fchmod, futimens};
-use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, fchown, linkat, setfsgid, setfsuid};
 use protocol::agent::CheckpointNumber;
 use serde::{Deserialize, Serialize};
@@ -371,8 +370,7 @@ fn put(content: File, file: &OwnFile) -> io::Result<()> {
     }
     // Without the bits that would lend its owner's rights.
     fchmod(&made, Mode::from_bits_truncate(file.mode & 0o1777))?;
-    let seconds = file.modified_ns.div_euclid(1_000_000_000);
-    let time = TimeSpec::new(seconds, file.modified_ns.rem_euclid(1_000_000_000));
+    let time = crate::engine::sys::stat::time(file.modified_ns);
     futimens(&made, &time, &time)?;
     made.sync_all()?;
     let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&made));

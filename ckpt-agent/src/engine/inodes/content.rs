@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek64};
 
+use super::super::dump::page_size;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::objects::{BlobData, Extent, reopen};
 
@@ -115,9 +116,9 @@ fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64) -> Result<Vec<u8>> {
 }
 
 fn advise_huge(start: usize, length: usize) {
-    const PAGE: usize = 4096;
-    let first = start.next_multiple_of(PAGE);
-    let last = (start + length) / PAGE * PAGE;
+    let page = page_size() as usize;
+    let first = start.next_multiple_of(page);
+    let last = (start + length) / page * page;
     if last > first {
         // SAFETY: whole pages within one live allocation; the advice changes no content. A
         // kernel that does not take it is only slower.

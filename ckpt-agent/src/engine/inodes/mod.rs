@@ -15,6 +15,7 @@ use nix::sys::stat::FileStat;
 use super::error::Result;
 use super::graph::{CarriedInode, InodeId, Origin};
 use super::objects::{BlobData, DumpContext, Probe};
+use super::sys::stat::{identity, modified_ns};
 
 /// The name that a restore gives to a memfd which stands for shared anonymous memory: the next
 /// dump knows it by this name.
@@ -31,7 +32,7 @@ pub fn take(
     stat: &FileStat,
     origin: Origin,
 ) -> Result<InodeId> {
-    let key = (stat.st_dev, stat.st_ino);
+    let key = identity(stat);
     if let Some(known) = context.inode_index.get(&key) {
         return Ok(*known);
     }
@@ -47,17 +48,16 @@ pub fn add(
     origin: Origin,
     content: BlobData,
 ) -> InodeId {
-    let key = (stat.st_dev, stat.st_ino);
+    let key = identity(stat);
     if let Some(known) = context.inode_index.get(&key) {
         return *known;
     }
-    let modified = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec);
     let inode = CarriedInode {
         origin,
         size: content.length,
         mode: stat.st_mode & 0o7777,
         owner: Some((stat.st_uid, stat.st_gid)),
-        modified_ns: Some(modified),
+        modified_ns: Some(modified_ns(stat)),
         read_only: false,
         content: context.keep_blob(content),
     };

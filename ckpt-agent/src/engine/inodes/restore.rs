@@ -11,6 +11,7 @@ use nix::sys::stat::Mode;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{CarriedInode, InodeId, Origin};
 use super::super::objects::{RestoreContext, paths};
+use super::super::sys::stat::{modified_ns, time};
 use super::{ANONYMOUS_NAME, segments};
 
 /// include/uapi/linux/memfd.h, since Linux 6.3.
@@ -77,10 +78,7 @@ pub fn seal_all(context: &RestoreContext) -> Result<()> {
                 .map_err(|errno| EngineError::system("fchmod", name(inode), errno))?;
         }
         if let (Some(ns), Origin::Named { .. }) = (inode.modified_ns, &inode.origin) {
-            let time = nix::sys::time::TimeSpec::new(
-                ns.div_euclid(1_000_000_000),
-                ns.rem_euclid(1_000_000_000),
-            );
+            let time = time(ns);
             nix::sys::stat::futimens(fd, &time, &time)
                 .map_err(|errno| EngineError::system("futimens", name(inode), errno))?;
         }
@@ -164,9 +162,8 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
 /// Whether a file has the size and time of the recorded one.
 fn is_unchanged(fd: BorrowedFd<'_>, inode: &CarriedInode) -> bool {
     nix::sys::stat::fstat(fd).is_ok_and(|stat| {
-        let second = stat.st_mtime.saturating_mul(1_000_000_000);
         stat.st_size as u64 == inode.size
-            && Some(second.saturating_add(stat.st_mtime_nsec)) == inode.modified_ns
+            && Some(modified_ns(&stat)) == inode.modified_ns
             && stat.st_mode & 0o7777 == inode.mode
     })
 }

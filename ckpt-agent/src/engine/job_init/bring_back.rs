@@ -13,7 +13,7 @@ use super::super::late::{Connecting, Installed, NamedSocket};
 use super::super::objects::{RestoreContext, StdioRole};
 use super::super::restore::{Image, Standing, own_stack, restore};
 use super::super::split::PartOrder;
-use super::super::sys::tty;
+use super::super::sys::{limits, tty};
 use super::UserOrder;
 use super::stage::Connections;
 
@@ -145,12 +145,12 @@ fn check_user(image: &Image, user: &UserOrder) -> Result<()> {
 
 /// Descriptors of the job below, parked ones above: the soft limit must allow both.
 fn raise_descriptor_limit(needed: u64) -> Result<()> {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    use nix::sys::resource::Resource;
     let failed = |errno| EngineError::system("setrlimit", "open files", errno);
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
+    let (soft, hard) = limits::own(Resource::RLIMIT_NOFILE).map_err(failed)?;
     let wanted = needed + OWN_DESCRIPTORS;
     if wanted > hard {
-        if setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted).is_ok() {
+        if limits::set_own(Resource::RLIMIT_NOFILE, wanted, wanted).is_ok() {
             return Ok(());
         }
         return Err(EngineError::Unfit {
@@ -158,5 +158,5 @@ fn raise_descriptor_limit(needed: u64) -> Result<()> {
             way_out: "raise it (ulimit -Hn)".into(),
         });
     }
-    setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard), hard).map_err(failed)
+    limits::set_own(Resource::RLIMIT_NOFILE, soft.max(hard), hard).map_err(failed)
 }

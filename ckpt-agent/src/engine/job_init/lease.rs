@@ -2,13 +2,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
-
-const SECOND: u64 = 1_000_000_000;
+use super::super::sys::stat::time;
 
 /// A timer on CLOCK_BOOTTIME, which goes on while the machine sleeps.
 #[derive(Debug)]
@@ -40,8 +38,7 @@ impl Lease {
     pub fn renew(&mut self, until_ns: u64) -> Result<()> {
         // One nanosecond at least: zero disarms.
         self.until_ns = until_ns.saturating_add_signed(self.shift).max(1);
-        let seconds = i64::try_from(self.until_ns / SECOND).unwrap_or(i64::MAX);
-        let time = TimeSpec::new(seconds, (self.until_ns % SECOND) as _);
+        let time = time(i64::try_from(self.until_ns).unwrap_or(i64::MAX));
         self.timer
             .set(Expiration::OneShot(time), TimerSetTimeFlags::TFD_TIMER_ABSTIME)
             .map_err(|errno| EngineError::system("timerfd_settime", "the lease", errno))

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
-use nix::sys::stat::FileStat;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::sys::stat::modified_ns;
 use super::{DumpContext, Probe, RestoreContext, paths, reopen};
 
 /// Where names are looked up (hosts(5)): in a cluster each instance has one of its own.
@@ -188,10 +188,6 @@ fn copy_range(
         at += count as u64;
     }
     Ok(())
-}
-
-fn modified_ns(stat: &FileStat) -> i64 {
-    stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec)
 }
 
 #[cfg(test)]

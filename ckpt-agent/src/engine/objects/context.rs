@@ -14,6 +14,7 @@ use super::super::graph::{
 use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
 use super::super::split::{Part, Realisation};
+use super::super::sys::stat::identity;
 use super::super::sys::tty;
 use super::tcp::{Asking, Widened};
 
@@ -135,7 +136,7 @@ impl HeldRelay {
             }
             _ => None,
         };
-        Ok(Self { end, inode: (stat.st_dev, stat.st_ino), terminal })
+        Ok(Self { end, inode: identity(&stat), terminal })
     }
 
     /// N of /dev/pts/N.

@@ -7,6 +7,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::Pid;
 use super::super::sys::pidfd::PidFd;
+use super::super::sys::stat::identity;
 
 /// An open file description as found under the first descriptor that refers to it.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ impl Probe {
 
     /// The same inode of the same file system: two ends of one pipe, two opens of one file.
     pub fn inode(&self) -> (u64, u64) {
-        (self.stat.st_dev, self.stat.st_ino)
+        identity(&self.stat)
     }
 }
 

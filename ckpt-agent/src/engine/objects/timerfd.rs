@@ -73,10 +73,24 @@ impl Timer {
             libc::ioctl(timer.as_raw_fd(), TFD_IOC_SET_TICKS as _, &raw const self.ticks)
         };
         if told < 0 {
-            // Without the ioctl: one expiration at once, its period from now on.
-            set(timer, 1, self.interval_ns, 0)?;
+            self.let_expire(timer)?;
         }
         Ok(())
+    }
+
+    /// Brings the expirations about by a first one that lies so far back: without the ioctl, as in a 32-bit process of a 64-bit
+    /// kernel (fs/timerfd.c has none for those).
+    fn let_expire(&self, timer: BorrowedFd<'_>) -> Result<()> {
+        let running = self.interval_ns.saturating_sub(self.remaining_ns);
+        let back = (self.ticks - 1).saturating_mul(self.interval_ns).saturating_add(running);
+        let now = clocks::now(nix::time::ClockId::from_raw(self.clock))?;
+        match u64::try_from(now).unwrap_or(0).saturating_sub(back) {
+            first @ 1.. if self.interval_ns > 0 => {
+                set(timer, first, self.interval_ns, libc::TFD_TIMER_ABSTIME)
+            }
+            // One, at once.
+            _ => set(timer, 1, self.interval_ns, 0),
+        }
     }
 }
 

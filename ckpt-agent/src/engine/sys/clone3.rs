@@ -35,6 +35,23 @@ pub enum Side {
     Child,
 }
 
+/// struct clone_args (include/uapi/linux/sched.h), which the libc crate does not have for all targets.
+#[repr(C)]
+#[derive(Default)]
+struct Arguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
 /// Forks a child with this number in the innermost PID namespace, whose end is told by `exit_signal`
 /// (0: by none). Needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN over that namespace.
 ///
@@ -48,21 +65,21 @@ pub enum Side {
 /// number is over /proc/sys/kernel/pid_max).
 pub fn fork_exact(_proof: &SingleThreaded, pid: Pid, exit_signal: i32) -> io::Result<Side> {
     let numbers = [pid];
-    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
-    // SAFETY: all fields of clone_args are integers, for which zero is valid and means "not wanted".
-    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.exit_signal = u64::try_from(exit_signal).map_err(invalid)?;
-    arguments.set_tid = numbers.as_ptr() as u64;
-    arguments.set_tid_size = 1;
+    let arguments = Arguments {
+        exit_signal: u64::try_from(exit_signal)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+        set_tid: numbers.as_ptr() as u64,
+        set_tid_size: 1,
+        ..Arguments::default()
+    };
     // SAFETY: without CLONE_VM and CLONE_THREAD this is a fork: the child has a copy of all memory and
     // goes on here, on its copy of this stack. `arguments` and `numbers` outlive the call. The
     // proof says that no other thread can have held a lock, so the copy is consistent.
-    let result = unsafe {
-        libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>())
-    };
-    match result {
-        0 => Ok(Side::Child),
-        child if child > 0 => Ok(Side::Parent(Pid::try_from(child).map_err(invalid)?)),
+    let result =
+        unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<Arguments>()) };
+    match Pid::try_from(result) {
+        Ok(0) => Ok(Side::Child),
+        Ok(child @ 1..) => Ok(Side::Parent(child)),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -1,6 +1,7 @@
 //! prlimit(2) of another process.
 
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::ResourceLimit;
@@ -8,6 +9,29 @@ use super::super::proc::read_text;
 
 /// RLIM_NLIMITS of Linux.
 const LIMITS: u32 = 16;
+
+/// The soft and the hard limit of this process; `u64::MAX`: none.
+///
+/// # Errors
+/// None are known.
+#[allow(clippy::useless_conversion, reason = "limits have 32 bits for some machines")]
+pub fn own(resource: Resource) -> nix::Result<(u64, u64)> {
+    let wide = |limit: libc::rlim_t| match limit {
+        libc::RLIM_INFINITY => u64::MAX,
+        other => u64::from(other),
+    };
+    getrlimit(resource).map(|(soft, hard)| (wide(soft), wide(hard)))
+}
+
+/// Sets both limits of this process.
+///
+/// # Errors
+/// EPERM where the hard limit would rise.
+#[allow(clippy::useless_conversion, reason = "limits have 32 bits for some machines")]
+pub fn set_own(resource: Resource, soft: u64, hard: u64) -> nix::Result<()> {
+    let narrow = |limit: u64| limit.try_into().unwrap_or(libc::RLIM_INFINITY);
+    setrlimit(resource, narrow(soft), narrow(hard))
+}
 
 /// All limits of a process.
 ///

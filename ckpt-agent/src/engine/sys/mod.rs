@@ -20,5 +20,6 @@ pub mod signals;
 pub mod sock_diag;
 pub mod sockopt;
 pub mod spawn;
+pub mod stat;
 pub mod trial;
 pub mod tty;

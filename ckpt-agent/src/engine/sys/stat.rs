@@ -1,0 +1,46 @@
+//! What stat(2) tells and futimens(2) takes, in integers of the same width on every machine.
+#![allow(
+    clippy::unnecessary_cast,
+    clippy::useless_conversion,
+    reason = "these types have 32 bits for some machines"
+)]
+
+use nix::sys::stat::FileStat;
+use nix::sys::time::TimeSpec;
+
+const SECOND: i64 = 1_000_000_000;
+
+/// Device and number of an inode.
+pub fn identity(stat: &FileStat) -> (u64, u64) {
+    (stat.st_dev as u64, stat.st_ino as u64)
+}
+
+/// When the content was changed, in nanoseconds since 1970.
+pub fn modified_ns(stat: &FileStat) -> i64 {
+    let second = i64::from(stat.st_mtime).saturating_mul(SECOND);
+    second.saturating_add(i64::from(stat.st_mtime_nsec as i32))
+}
+
+/// That many nanoseconds; what this machine's type cannot hold becomes the last that it can.
+pub fn time(nanoseconds: i64) -> TimeSpec {
+    let seconds = nanoseconds.div_euclid(SECOND);
+    TimeSpec::new(
+        seconds.try_into().unwrap_or(libc::time_t::MAX),
+        (nanoseconds.rem_euclid(SECOND) as i32).into(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_come_back() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for wanted in [1_700_000_000_123_456_789, 1, 0] {
+            nix::sys::stat::futimens(&file, &time(wanted), &time(wanted)).unwrap();
+            let stat = nix::sys::stat::fstat(&file).unwrap();
+            assert_eq!(modified_ns(&stat), wanted);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+# shellcheck shell=bash
+# Emulated machines; for tests/arm. Wants $cache and $limit.
+
+# Prepares what a machine begins with in a folder. $1: the kernel; $2: the folder; the rest goes to /work there.
+laid_out() {
+    local kernel=$1 root=$2
+    shift 2
+    mkdir -p "$root"/{bin,work,dev,modules}
+    cp "$cache/busybox/busybox" "$root/bin/"
+    cp "$cache/$kernel"/modules/*.ko "$root/modules/"
+    cp -r "$@" "$root/work/"
+    cp tests/emulated/init "$root/init"
+    chmod +x "$root/init"
+}
+
+# Packs such a folder. $1: the folder, which is removed; $2: the file.
+packed() {
+    (cd "$1" && find . | cpio -o -H newc --quiet | gzip -1) >"$2"
+    rm -rf "$1"
+}
+
+# Starts a machine in the place of this shell. $1: the kernel; $2: what packed has made; $3: what comes with the kernel's
+# command line; the rest: options.
+machine() {
+    local kernel=$1 initial=$2 words=$3
+    shift 3
+    exec timeout "$limit" qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on -smp 2 -m 2G -nographic -no-reboot \
+        -kernel "$cache/$kernel/vmlinuz" -initrd "$initial" -append "console=ttyAMA0 panic=-1 quiet $words" "$@" </dev/null
+}
+
+# Runs a machine to its end. What it says between "== begin" and "== status" goes into a file and, but for the lines of
+# what passed, here. $1: kernel; $2: what packed has made, which is removed; $3: the file. Gives the status it said.
+emulated() {
+    (machine "$1" "$2" '' -nic none) 2>&1 | tr -d '\r' | tee "$3.console" | sed -un '/^== begin/,$p' |
+        tee "$3" | sed -u '/^pass /d; /^== status/d' || true
+    rm -f "$2"
+    local status
+    status=$(sed -n 's/^== status //p' "$3" | tail -n 1)
+    [[ -n $status ]] || tail -n 20 "$3.console"
+    [[ $status == 0 ]]
+}
