@@ -104,7 +104,10 @@ pub fn bring_back(
         (StdioRole::Stderr, console.stderr),
     ];
     Ok(Begun {
-        root: image.processes.contains_key(&image.graph.root).then_some(image.graph.root),
+        root: match image.processes.contains_key(&image.graph.root) {
+            true => standing.here(image.graph.root),
+            false => None,
+        },
         console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),

@@ -16,6 +16,8 @@ use super::mapped::MappedFiles;
 const MADV_GUARD_INSTALL: u64 = 102;
 /// PR_SET_MM_MAP
 const SET_MM_MAP: u64 = 14;
+/// In place of a descriptor: the program stays as it is.
+const NO_FILE: i32 = -1;
 /// How 64-bit integers lie in a structure.
 const MAP_ALIGNMENT: usize = if cfg!(target_arch = "x86") { 4 } else { 8 };
 
@@ -364,7 +366,7 @@ fn set_memory_map(
     let auxv_at = at + 4096;
     remote.memory().write(auxv_at, &auxv)?;
     // struct prctl_mm_map. Its pointer is the kernel's: 64 bits for a 32-bit process of a 64-bit kernel, too.
-    let map = |pointer: &[u8]| -> Vec<u8> {
+    let map = |pointer: &[u8], executable: i32| -> Vec<u8> {
         let mut map: Vec<u8> =
             image.memory_map.iter().flat_map(|word| word.to_ne_bytes()).collect();
         map.extend(pointer);
@@ -378,8 +380,15 @@ fn set_memory_map(
         let arguments = [libc::PR_SET_MM as u64, SET_MM_MAP, at, map.len() as u64, 0];
         remote.call("PR_SET_MM_MAP", libc::SYS_prctl, &arguments)
     };
-    match set(&map(&auxv_at.to_ne_bytes())) {
-        Err(_) if WORD < size_of::<u64>() => set(&map(&to_words(&[auxv_at]))).map(drop),
+    match set(&map(&auxv_at.to_ne_bytes(), executable)) {
+        // Naming another program takes CAP_CHECKPOINT_RESTORE over the user namespace; the rest does not.
+        Err(EngineError::System { source, .. })
+            if source.raw_os_error() == Some(libc::EPERM)
+                && set(&map(&auxv_at.to_ne_bytes(), NO_FILE)).is_ok() =>
+        {
+            Ok(())
+        }
+        Err(_) if WORD < size_of::<u64>() => set(&map(&to_words(&[auxv_at]), executable)).map(drop),
         other => other.map(drop),
     }
 }
