@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use ckpt_agent::engine::graph::{Pid, ProcessNode, ProcessState};
-use ckpt_agent::engine::restore::tree::{Hooks, grow, plan};
+use ckpt_agent::engine::restore::tree::{Here, Hooks, grow, plan};
 
 const CASE: &str = "--grow";
 
@@ -31,6 +31,13 @@ const CASES: &[Case] = &[
     ("number_taken", number_taken),
 ];
 
+/// In the machine's own namespaces.
+const AMONG_OTHERS: &[Case] = &[
+    ("others_around", others_around),
+    ("new_numbers", new_numbers),
+    ("failure_among_others", failure_among_others),
+];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [flag, name] = arguments.as_slice() {
@@ -39,7 +46,7 @@ fn main() -> ExitCode {
         }
     }
     if arguments.iter().any(|argument| argument == "--list") {
-        CASES.iter().for_each(|(name, _)| println!("{name}: test"));
+        all_cases().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
@@ -72,7 +79,7 @@ fn run_all(filter: &str) -> Result<usize, String> {
             continue;
         }
         let user = if ordinary || !root { "ordinary user" } else { "root" };
-        for (name, _) in CASES.iter().filter(|(name, _)| name.contains(filter)) {
+        for (name, _) in all_cases().filter(|(name, _)| name.contains(filter)) {
             let passed = spawn(&program, name, ordinary)?;
             println!("test {name} ({user}) ... {}", if passed { "ok" } else { "FAILED" });
             failed += usize::from(!passed);
@@ -81,12 +88,22 @@ fn run_all(filter: &str) -> Result<usize, String> {
     Ok(failed)
 }
 
+/// Into namespaces of its own, as their process 1.
+const UNSHARE: &[&str] =
+    &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+
+fn all_cases() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().chain(AMONG_OTHERS)
+}
+
 fn spawn(program: &Path, name: &str, ordinary: bool) -> Result<bool, String> {
     let mut words = vec!["timeout", "-k", "1", "60"];
     if ordinary {
         words.extend(["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups"]);
     }
-    words.extend(["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
+    if CASES.iter().any(|(known, _)| *known == name) {
+        words.extend(UNSHARE);
+    }
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(program).args([CASE, name]).current_dir("/");
     let status = command.status().map_err(|error| format!("{}: {error}", words[0]))?;
@@ -94,7 +111,7 @@ fn spawn(program: &Path, name: &str, ordinary: bool) -> Result<bool, String> {
 }
 
 fn run_case(name: &str) -> ExitCode {
-    let Some((_, case)) = CASES.iter().find(|(known, _)| *known == name) else {
+    let Some((_, case)) = all_cases().find(|(known, _)| *known == name) else {
         println!("no case is named {name}");
         return ExitCode::FAILURE;
     };
@@ -131,12 +148,13 @@ fn told_by(mut node: ProcessNode, exit_signal: i32) -> ProcessNode {
 struct Inspect<'a>(&'a [ProcessNode]);
 
 impl Hooks for Inspect<'_> {
-    fn terminal(&self, pid: Pid) -> Outcome {
+    fn terminal(&self, _: Pid) -> Outcome {
         let session = nix::unistd::getsid(None).map_err(|error| error.to_string())?;
-        if session.as_raw() == pid { Ok(()) } else { Err(format!("{session} is not its session")) }
+        let own = nix::unistd::getpid();
+        if session == own { Ok(()) } else { Err(format!("{session} is not its session")) }
     }
 
-    fn prepare(&self, pid: Pid) -> Outcome {
+    fn prepare(&self, pid: Pid, _: Here<'_>) -> Outcome {
         let node = self.0.iter().find(|node| node.pid == pid).ok_or("is not in the record")?;
         let found = nix::sys::prctl::get_child_subreaper().map_err(|error| error.to_string())?;
         if found == node.subreaper { Ok(()) } else { Err(format!("subreaper: {found}")) }
@@ -145,7 +163,7 @@ impl Hooks for Inspect<'_> {
 
 fn check(nodes: &[ProcessNode]) -> Outcome {
     let plan = plan(nodes).map_err(|error| error.to_string())?;
-    let mut grown = grow(&plan, &Inspect(nodes)).map_err(|error| error.to_string())?;
+    let mut grown = grow(&plan, &Inspect(nodes)).map_err(|error| error.to_string())?.kept;
     grown.sort_unstable();
     let mut alive: Vec<Pid> = nodes
         .iter()
@@ -381,7 +399,7 @@ impl Hooks for Fails {
     fn terminal(&self, _: Pid) -> Outcome {
         Ok(())
     }
-    fn prepare(&self, pid: Pid) -> Outcome {
+    fn prepare(&self, pid: Pid, _: Here<'_>) -> Outcome {
         (self.0)(pid)
     }
 }
@@ -438,4 +456,66 @@ fn number_taken() -> Outcome {
     }
     stranger.kill().map_err(|error| error.to_string())?;
     stranger.wait().map(drop).map_err(|error| error.to_string())
+}
+
+/// A tree with everything that refers to numbers: groups, sessions, orphans, a leader that has ended, a zombie.
+fn one_of_everything() -> Vec<ProcessNode> {
+    vec![
+        node(9000, 1, 9000, 9000),
+        node(9001, 9000, 9001, 9000),
+        node(9002, 9000, 9001, 9000),
+        subreaper(node(9003, 1, 9003, 9003)),
+        node(9004, 9003, 9010, 9010),
+        node(9005, 1, 9011, 9000),
+        zombie(node(9006, 9001, 9001, 9000), 3 << 8),
+    ]
+}
+
+/// Grows a tree below this process, which is process 1 of nothing, and compares it by the numbers that it got.
+fn check_among_others(nodes: &[ProcessNode]) -> Outcome {
+    let own = std::process::id() as Pid;
+    let text = |error: nix::errno::Errno| error.to_string();
+    nix::sys::prctl::set_child_subreaper(true).map_err(text)?;
+    let plan = plan(nodes).map_err(|error| error.to_string())?;
+    let grown = grow(&plan, &Inspect(nodes)).map_err(|error| error.to_string())?;
+    let here = |pid: Pid| grown.numbers.get(&pid).copied().ok_or(format!("{pid} is nowhere"));
+    if here(1)? != own {
+        return Err(format!("init is {} instead of {own}", here(1)?));
+    }
+    for node in nodes {
+        let pid = here(node.pid)?;
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| e.to_string())?;
+        let words: Vec<&str> =
+            text.rsplit_once(") ").map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<Pid>().ok());
+        let found = [number(1), number(2), number(3)];
+        let wanted = [here(node.ppid)?, here(node.pgid)?, here(node.sid)?].map(Some);
+        if found != wanted {
+            return Err(format!("process {}: {found:?} instead of {wanted:?}", node.pid));
+        }
+    }
+    for pid in &grown.kept {
+        let pid = nix::unistd::Pid::from_raw(here(*pid)?);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).map_err(text)?;
+    }
+    Ok(())
+}
+
+fn others_around() -> Outcome {
+    check_among_others(&one_of_everything())
+}
+
+/// Nobody's own number can be had: it is this process's.
+fn new_numbers() -> Outcome {
+    let own = std::process::id() as Pid;
+    check_among_others(&[node(own, 1, own, own), node(own + 1, own, own, own)])
+}
+
+fn failure_among_others() -> Outcome {
+    nix::sys::prctl::set_child_subreaper(true).map_err(|error| error.to_string())?;
+    let hook = |pid| if pid == 9002 { Err("no".to_owned()) } else { Ok(()) };
+    fails_with(hook, &one_of_everything(), "process 9002: no")?;
+    let path = format!("/proc/self/task/{}/children", std::process::id());
+    let left = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    if left.trim().is_empty() { Ok(()) } else { Err(format!("left over: {left}")) }
 }

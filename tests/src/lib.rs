@@ -9,4 +9,5 @@ pub mod job;
 pub mod processes;
 pub mod programs;
 pub mod scenario;
+pub mod unnamespaced;
 pub mod workspace;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::account::Account;
 use crate::job::{Checkpoint, Failure, Job, patiently};
 use crate::programs::Program;
+use crate::unnamespaced::Numbers;
 
 /// How long a program may take to build its state, and to check it afterwards.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
@@ -59,13 +60,15 @@ pub struct Case<'a> {
     pub account: Account,
     /// The words that ckptd is started with, if any.
     pub wrapper: &'a [String],
+    /// Where its processes get their numbers.
+    pub numbers: Numbers,
 }
 
 impl Case<'_> {
     /// The name that the report shows.
     pub fn name(&self) -> String {
         let mode = if self.program.refused { "refused" } else { self.mode.name() };
-        format!("{} {} {}", self.program.name, mode, self.account.name())
+        format!("{} {} {}{}", self.program.name, mode, self.account.name(), self.numbers.name())
     }
 
     /// Runs it below `root`, with `ckptd`.
@@ -77,10 +80,14 @@ impl Case<'_> {
     }
 
     fn attempt(&self, ckptd: &Path, root: &Path) -> Result<Outcome, Failure> {
+        if let Some(why) = self.numbers.excuse(&self.program.name, self.mode) {
+            return Ok(Outcome::Skipped(why.to_owned()));
+        }
         let folder = self.name().replace(' ', ".");
         let home = root.join(&folder);
         let mut job = Job::new(ckptd, self.account, &home, &folder)?;
         job.wrap(&self.wrapper.iter().map(String::as_str).collect::<Vec<_>>());
+        self.numbers.environment().iter().for_each(|(name, value)| job.set(name, value));
         let work = Work::new(self, &home, &folder)?;
         let path = work.path.display().to_string();
         let executable = self.executable.display().to_string();

@@ -1,6 +1,7 @@
 //! An instance's init, as its agent holds it: the way to it, its end, and taking it over.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use crate::engine::freeze::settle_lingering;
 use crate::engine::graph::OuterEnd;
 use crate::engine::job_init::{Channel, Instruction, Introduction, Report, door};
 use crate::engine::late::NamedSocket;
-use crate::engine::proc::{descendants, read_text};
+use crate::engine::proc::{descendants, parent, read_text};
 use crate::engine::sys::pidfd::PidFd;
 use crate::engine::trace::wait_any;
 
@@ -30,6 +31,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Instance {
     process: PidFd,
+    /// Its parent, which without namespaces ends what an init that was killed leaves behind.
+    link: Option<PidFd>,
     channel: Channel,
     /// Where the next agent would find it.
     socket: PathBuf,
@@ -59,10 +62,10 @@ impl Instance {
         requests: Sender<Request>,
     ) -> Result<Self, AgentError> {
         let copy = || channel.socket().try_clone().map(Channel::new).map_err(AgentError::Spawn);
-        let process = PidFd::open(init)?;
+        let (process, link) = (PidFd::open(init)?, link_of(init));
         let (channel, socket) = (copy()?, socket.to_owned());
         let (named, names) = std::sync::mpsc::channel();
-        let instance = Self { process, channel, socket, touching: false, names, over: false };
+        let instance = Self { process, link, channel, socket, touching: false, names, over: false };
         watch(copy()?, requests, named)?;
         Ok(instance)
     }
@@ -108,9 +111,25 @@ impl Instance {
             while let Ok(Some(_)) = wait_any() {}
             std::thread::sleep(LOOK_AGAIN);
         }
+        let begun = Instant::now();
+        while self.link.as_ref().is_some_and(|link| !link.has_ended()) && begun.elapsed() < PATIENCE
+        {
+            std::thread::sleep(LOOK_AGAIN);
+        }
         // An init that was killed has left it.
         let _ = std::fs::remove_file(&self.socket);
     }
+}
+
+/// The link between an init and whoever started it: the init's parent, if that still is this program.
+fn link_of(init: i32) -> Option<PidFd> {
+    let program = |pid: i32| {
+        let found = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    let parent = parent(init).filter(|parent| *parent != std::process::id() as i32)?;
+    let link = PidFd::open(parent).ok()?;
+    (program(parent)? == program(init)?).then_some(link)
 }
 
 /// Reads what the init reports.

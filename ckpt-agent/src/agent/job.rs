@@ -23,11 +23,11 @@ use crate::engine::EngineError;
 use crate::engine::dump::DumpSettings;
 use crate::engine::graph::{FileId, OuterEnd, Pid, RelayKind};
 use crate::engine::job_init::{
-    Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, Order, Report,
-    Task,
+    Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, NUMBERS_VARIABLE,
+    Order, Report, Task,
 };
 use crate::engine::objects::{External, HeldRelay, StdioRole};
-use crate::engine::restore::clock_offsets;
+use crate::engine::restore::Past;
 use crate::engine::sys::memory_map::{self, Means};
 use crate::engine::sys::spawn;
 
@@ -80,8 +80,7 @@ impl Job {
             ..Keepsake::default()
         };
         let task = Task::Launch(spec);
-        let order =
-            Order { clocks: None, task, keepsake, cluster: None, connections: 0, low_heap: false };
+        let order = Order::of(task, keepsake);
         let (job, started) = Self::start(order, Vec::new(), requests)?;
         started.warnings.into_iter().for_each(warn);
         Ok((job, console(started.console)))
@@ -120,8 +119,7 @@ impl Job {
         };
         let task = Task::Launch(spec);
         let cluster = Some(cluster);
-        let order =
-            Order { clocks: None, task, keepsake, cluster, connections: 0, low_heap: false };
+        let order = Order { cluster, ..Order::of(task, keepsake) };
         let (job, started) = Self::start(order, Vec::new(), requests)?;
         started.warnings.into_iter().for_each(warn);
         let root = started.root.ok_or(AgentError::OutOfOrder("was started without a process"))?;
@@ -402,8 +400,8 @@ impl Job {
             procfs::process::Process::new(*pid)
                 .and_then(|process| process.status())
                 .ok()
-                .and_then(|status| status.nspid)
-                .is_some_and(|numbers| numbers.last() == Some(&root))
+                .map(|status| status.nspid.and_then(|all| all.last().copied()).unwrap_or(*pid))
+                == Some(root)
         })
     }
 
@@ -435,9 +433,9 @@ fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError>
         external: spec.external,
         watched: None,
     };
-    let clocks = Some(clock_offsets(job_dir, spec.checkpoint)?);
+    let Past { clocks, number } = Past::of(job_dir, spec.checkpoint)?;
     let task = Task::Restore { job_dir: job_dir.to_owned(), spec, part: None };
-    Ok(Order { clocks, task, keepsake, cluster: None, connections: 0, low_heap: false })
+    Ok(Order { clocks: Some(clocks), number, ..Order::of(task, keepsake) })
 }
 
 fn watched(cluster: &ClusterOrder) -> Option<(String, NodeName)> {
@@ -519,7 +517,7 @@ fn spawn_init(socket: UnixStream, low_heap: bool) -> Result<Child, AgentError> {
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
         .stderr(Stdio::inherit());
-    for name in ["CKPTD_FAULT", "RUST_BACKTRACE"] {
+    for name in ["CKPTD_FAULT", "RUST_BACKTRACE", NUMBERS_VARIABLE] {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
         }

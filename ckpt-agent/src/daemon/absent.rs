@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::engine::proc::{descendants, read_text};
+use crate::engine::proc::{children, descendants, read_text};
 use crate::engine::split::standin;
 use crate::engine::sys::sock_diag::{TcpEntry, tcp_sockets};
 
@@ -138,8 +138,8 @@ fn find(name: &str, loopback: bool, inits: &[i32]) -> Option<std::net::SocketAdd
         for pid in descendants(*init).ok()? {
             let comm = read_text(&format!("/proc/{pid}/comm")).ok()?.unwrap_or_default();
             let comm = comm.trim_end();
-            let has_children = read_text(&format!("/proc/{pid}/task/{pid}/children"));
-            let has_children = has_children.ok()?.is_some_and(|text| !text.trim().is_empty());
+            let has_children =
+                children(pid, pid).ok()?.is_some_and(|children| !children.is_empty());
             if comm != standin::NAME && has_children {
                 candidates.push((comm != name, pid));
             }

@@ -192,7 +192,7 @@ impl Control for Hand {
         let has_root = restored.root.is_some() && is_root;
         let relays = relay_ends(outer, saved.as_ref()).and_then(|mut relays| {
             let link = saved.as_ref().zip(restored.root).map(|(saved, root)| {
-                let Some(end) = saved.shell_of(root) else { return Ok(None) };
+                let Some(end) = saved.shell_of_root() else { return Ok(None) };
                 let prefix = saved.state(end)?;
                 self.shell_link(end.id.clone(), root, prefix, &mut relays).map(Some)
             });
@@ -361,7 +361,9 @@ impl Saved {
     }
 
     /// The link of the first process to the remote shell that has started it.
-    fn shell_of(&self, root: i32) -> Option<&NativeEnd> {
+    fn shell_of_root(&self) -> Option<&NativeEnd> {
+        // As the image numbers it: it may have another number now.
+        let root = self.graph.root;
         let ends = self.graph.relays.iter().map(|saved| &saved.end);
         ends.into_iter().find(|end| end.side == 1 && end.kind == shell_kind(root))
     }

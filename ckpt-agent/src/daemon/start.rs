@@ -30,6 +30,7 @@ use super::tree::{Door, Tree};
 use super::{
     DaemonError, DaemonOptions, clients, coordinator, discover, engine, machine, shells, succession,
 };
+use crate::engine::job_init::World;
 use crate::engine::probe;
 use crate::rewire::WirePort;
 
@@ -52,7 +53,10 @@ pub fn run(options: &DaemonOptions) -> Result<(), DaemonError> {
     make_dir(&options.dir)?;
     let _alone = lock(&options.dir)?;
     // While there is one thread.
-    let takes_jobs = probe::inside_namespaces().made;
+    let takes_jobs = match World::chosen() {
+        World::Own => probe::inside_namespaces().made,
+        World::Machine => probe::trace_child(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -148,7 +152,7 @@ async fn listen(
     Err(failure.unwrap_or_else(|| DaemonError::Unfit("listen: no address".to_owned())))
 }
 
-/// `takes_jobs`: whether namespaces can be made, or why not.
+/// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not.
 async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Result<(), DaemonError> {
     let (sender, mut inbox) = unbounded_channel();
     let events = Events::new(sender);
@@ -176,6 +180,8 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
             "no job can run on this machine: {reason}; it keeps copies of images; see ckptd doctor"
         );
         profile.slots = 0;
+    } else if World::chosen() == World::Machine {
+        tracing::info!("jobs run without namespaces on this machine; see ckptd doctor");
     }
     let sockets = |error: io::Error| DaemonError::System {
         what: format!("listen in {}", options.dir.display()),

@@ -1,7 +1,8 @@
 //! Interfaces of the kernel.
 
 use super::Check;
-use crate::engine::probe;
+use crate::engine::job_init::{World, lacking};
+use crate::engine::probe::{self, Numbers};
 use crate::engine::sys::memory_map::{Means, means};
 use crate::engine::sys::sock_diag;
 
@@ -14,13 +15,49 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 fn namespaces() -> Vec<Check> {
+    match World::chosen() {
+        World::Own => own_namespaces(),
+        World::Machine => no_namespaces(),
+    }
+}
+
+/// Jobs live among the machine's other processes.
+fn no_namespaces() -> Vec<Check> {
+    let why = lacking().unwrap_or("CKPTD_NAMESPACES=none");
+    let without = Check::limited(
+        "namespaces",
+        format!("jobs run without, among the machine's other processes ({why})"),
+        "host name, /etc/hosts, terminals and clocks are the machine's: CLOCK_MONOTONIC goes on while a job is not \
+         there, absolute timers are off; SysV shared memory is refused; a kernel with CONFIG_PID_NS and \
+         CONFIG_USER_NS has them",
+    );
+    let numbers = match probe::numbers() {
+        Numbers::AskedFor => Check::ok("numbers of processes", "asked for (clone3 set_tid)"),
+        Numbers::WaitedFor(count) => Check::limited(
+            "numbers of processes",
+            format!("waited for: the kernel hands out {count} in turn"),
+            "a restart takes up to some seconds longer, and a number that another process has meanwhile is replaced \
+             by a new one",
+        ),
+        Numbers::New(why) => Check::limited(
+            "numbers of processes",
+            format!("new ones at each restart ({why})"),
+            "programs that wait for or signal other processes by remembered numbers, Open MPI's among them, do not \
+             find these; as root, or with CAP_CHECKPOINT_RESTORE, numbers can be asked for",
+        ),
+    };
+    vec![without, numbers]
+}
+
+fn own_namespaces() -> Vec<Check> {
     let inside = probe::inside_namespaces();
     vec![
         Check::required(
             "namespaces",
             inside.made,
             "no job can be run; as an ordinary user see the line on user namespaces, in a container allow \
-             unshare(2) (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN), or run as root",
+             unshare(2) (docker: --security-opt seccomp=unconfined --cap-add SYS_ADMIN), run as root, or do \
+             without them: CKPTD_NAMESPACES=none",
         ),
         Check::required(
             "mount /proc",

@@ -5,6 +5,7 @@ use nix::sys::resource::Resource;
 use crate::engine::sys::limits;
 
 use super::Check;
+use crate::engine::job_init::World;
 use crate::engine::sys::trial::{Call, Trial};
 
 /// Descriptors that a restart needs for itself beside the job's.
@@ -29,6 +30,13 @@ fn privilege() -> Check {
     let user = nix::unistd::geteuid();
     if user.is_root() {
         return Check::ok("privilege", "root");
+    }
+    if World::chosen() == World::Machine {
+        return Check::limited(
+            "privilege",
+            format!("user {user}"),
+            "limits and priorities of a job that only root may raise are not put back",
+        );
     }
     Check::limited(
         "privilege",

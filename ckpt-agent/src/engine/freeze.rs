@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::error::{EngineError, Refusal, Result};
-use super::proc::{descendants, read_text, thread_numbers};
+use super::proc::{children, descendants, read_text, thread_numbers};
 use super::sys::schedule::Hurry;
 use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any};
 
@@ -294,11 +294,8 @@ impl Freezer {
                 // Only slow: it has not been on a CPU yet.
                 continue;
             }
-            let Some(children) = read_text(&format!("/proc/{pid}/task/{tid}/children"))? else {
-                continue;
-            };
-            let children: BTreeSet<i32> =
-                children.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+            let Some(children) = children(pid, tid)? else { continue };
+            let children: BTreeSet<i32> = children.into_iter().collect();
             let held: Vec<i32> = self
                 .known
                 .iter()

@@ -125,6 +125,7 @@ impl Image {
             vdso: String::new(),
             layout: Vec::new(),
             root: 42,
+            init: 0,
             processes: Vec::new(),
             files: self.files,
             inodes: self.inodes,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ckpt_agent::engine::dump::{DumpSettings, Frozen, freeze_job, write_image};
 use ckpt_agent::engine::graph::{OuterEnd, Pid, RelayEnd, RelayKind};
-use ckpt_agent::engine::job_init::{Channel, Order, Report, Task};
+use ckpt_agent::engine::job_init::{Channel, Order, Report, Task, World};
 use ckpt_agent::engine::objects::{External, HeldRelay, StdioRole};
 use ckpt_agent::engine::restore::Image as Opened;
 use ckpt_agent::engine::split::standin::Message;
@@ -111,6 +111,8 @@ impl Rig {
             &Order {
                 task: Task::Launch(spec),
                 clocks: None,
+                world: World::Own,
+                number: None,
                 keepsake: Default::default(),
                 cluster: None,
                 connections: 0,
@@ -205,6 +207,8 @@ impl Rig {
         self.start(
             &Order {
                 clocks: None,
+                world: World::Own,
+                number: None,
                 task,
                 keepsake: Default::default(),
                 cluster: None,

@@ -9,6 +9,7 @@ use std::time::Instant;
 use ckptd_tests::account::{Account, running_as_root};
 use ckptd_tests::programs::{self, Program};
 use ckptd_tests::scenario::{Case, Mode, Outcome};
+use ckptd_tests::unnamespaced::Numbers;
 use ckptd_tests::{build, job, workspace::Workspace};
 use clap::Parser;
 
@@ -23,6 +24,9 @@ struct Options {
     /// Whose jobs: root, user (both by default, when run as root)
     #[arg(long = "as")]
     account: Option<String>,
+    /// Namespaces of the job's own, none, or none and new numbers at each restart
+    #[arg(long, value_enum, default_value_t)]
+    namespaces: Numbers,
     /// Programs side by side
     #[arg(long, default_value_t = 4)]
     jobs: usize,
@@ -179,7 +183,8 @@ fn cases<'a>(
             for (number, &mode) in modes.iter().enumerate() {
                 let once = program.refused && number > 0 && mode != Mode::Plain;
                 if !once && (!program.root_only || account == Account::Root) {
-                    cases.push(Case { program, executable, mode, account, wrapper });
+                    let numbers = options.namespaces;
+                    cases.push(Case { program, executable, mode, account, wrapper, numbers });
                 }
             }
         }

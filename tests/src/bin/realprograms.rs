@@ -8,6 +8,7 @@ use ckptd_tests::account::Account;
 use ckptd_tests::job::{Failure, Job};
 use ckptd_tests::programs;
 use ckptd_tests::scenario::{Case, Mode, Outcome};
+use ckptd_tests::unnamespaced::Numbers;
 use ckptd_tests::workspace::Workspace;
 use ckptd_tests::{build, processes};
 use clap::Parser;
@@ -34,6 +35,9 @@ struct Options {
     /// Run each by itself instead, without ckptd's checkpoints
     #[arg(long)]
     plain: bool,
+    /// Namespaces of the job's own, none, or none and new numbers at each restart
+    #[arg(long, value_enum, default_value_t)]
+    namespaces: Numbers,
     /// List them
     #[arg(long)]
     list: bool,
@@ -75,7 +79,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     for account in Account::available() {
         for real in &reals {
             let started = Instant::now();
-            let outcome = generations(real, account, &workspace, options.plain);
+            let outcome = generations(real, account, &workspace, options.plain, options.namespaces);
             let took = started.elapsed().as_secs_f64();
             let name = format!("{} {}", real.name, account.name());
             match outcome {
@@ -183,6 +187,7 @@ fn generations(
     account: Account,
     workspace: &Workspace,
     plain: bool,
+    numbers: Numbers,
 ) -> Result<(), Failure> {
     let name = format!("{}.{}", real.name, account.name());
     let home = workspace.root.path().join(&name);
@@ -195,6 +200,7 @@ fn generations(
         end(&home)?;
         return by_itself(real, account, &home, &environment);
     }
+    environment.extend_from_slice(numbers.environment());
     for (variable, value) in environment {
         job.set(variable, value);
     }
@@ -271,8 +277,9 @@ fn static_binaries(
             build::compile(compiler, &flags, &inputs, &executable)?;
             let mode = if options.plain { Mode::Plain } else { Mode::Three };
             let named = programs::Program { name: name.clone(), ..program.clone() };
-            let case =
-                Case { program: &named, executable: &executable, mode, account, wrapper: &[] };
+            let (wrapper, numbers): (&[String], _) = (&[], options.namespaces);
+            let (program, executable) = (&named, executable.as_path());
+            let case = Case { program, executable, mode, account, wrapper, numbers };
             outcomes.push((case.name(), case.run(&workspace.ckptd, workspace.root.path())));
         }
     }

@@ -13,7 +13,7 @@ use protocol::cluster::image::{Effort, Efforts};
 
 use super::gauge::parse;
 use crate::daemon::lease::boot_time;
-use crate::engine::proc::{descendants, read_text, thread_numbers};
+use crate::engine::proc::{descendants, inner_number, read_text, thread_numbers};
 
 /// Processes of an instance of which is told.
 const MOST_PROCESSES: usize = 4096;
@@ -31,18 +31,17 @@ pub fn efforts(init: i32, idle_permille: Option<u32>) -> Efforts {
     let at_ms = boot_time() / 1_000_000;
     let mut processes = BTreeMap::new();
     for pid in descendants(init).unwrap_or_default().into_iter().take(MOST_PROCESSES) {
-        let Some(inner) = inner_number(pid) else { continue };
+        let Some(inner) = job_number(pid) else { continue };
         let Some((user_ms, system_ms)) = used(pid) else { continue };
         processes.insert(inner, Effort { user_ms, system_ms, waited_ms: waited(pid) });
     }
     Efforts { at_ms, processes, idle_permille }
 }
 
-/// Its number in the innermost PID namespace that it is in.
-fn inner_number(pid: i32) -> Option<i32> {
+/// Its number for the job.
+fn job_number(pid: i32) -> Option<i32> {
     let status = read_text(&format!("/proc/{pid}/status")).ok()??;
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    line.split_ascii_whitespace().next_back()?.parse().ok()
+    Some(inner_number(&status).unwrap_or(pid))
 }
 
 /// Milliseconds of all its threads in the program and in the kernel.
@@ -164,7 +163,7 @@ mod tests {
             std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let end = Instant::now() + Duration::from_secs(20);
         let pid = child.id() as i32;
-        let number = inner_number(pid).unwrap();
+        let number = job_number(pid).unwrap();
         let done = |efforts: &Efforts| {
             let effort = efforts.processes.get(&number);
             effort.is_some_and(|effort| effort.user_ms + effort.system_ms > 50)

@@ -48,10 +48,16 @@ pub fn stat_and_status(pid: i32) -> Result<(Stat, Status)> {
 }
 
 /// A number as the job sees it: the innermost namespace's. The job's processes must all live in
-/// the same one, `depth` levels below this machine's.
-fn inner(numbers: Option<&Vec<i32>>, depth: usize) -> Option<Pid> {
-    let numbers = numbers?;
+/// the same one, `depth` levels below this machine's. A kernel without PID namespaces tells no more than the machine's
+/// number, `here`.
+fn inner(numbers: Option<&Vec<i32>>, depth: usize, here: i32) -> Option<Pid> {
+    let Some(numbers) = numbers else { return (depth == 1).then_some(here) };
     (numbers.len() == depth).then(|| numbers.last().copied()).flatten()
+}
+
+/// Whether a job lives among the machine's other processes: its init is in this process's own PID namespace.
+pub fn is_among_others(depth: usize) -> bool {
+    depth == 1
 }
 
 /// Where a process stands in the tree. `depth`: how many PID namespaces deep the job's processes are.
@@ -71,9 +77,9 @@ pub fn node(stat: &Stat, status: &Status, depth: usize, ppid: Pid) -> Result<Pro
             ),
         }
     };
-    let pid = inner(status.nspid.as_ref(), depth).ok_or_else(foreign)?;
-    let pgid = inner(status.nspgid.as_ref(), depth).ok_or_else(foreign)?;
-    let sid = inner(status.nssid.as_ref(), depth).ok_or_else(foreign)?;
+    let pid = inner(status.nspid.as_ref(), depth, stat.pid).ok_or_else(foreign)?;
+    let pgid = inner(status.nspgid.as_ref(), depth, stat.pgrp).ok_or_else(foreign)?;
+    let sid = inner(status.nssid.as_ref(), depth, stat.session).ok_or_else(foreign)?;
     let state = if stat.state == 'Z' {
         ProcessState::Zombie { status: stat.exit_code.unwrap_or(0) }
     } else {
@@ -231,7 +237,7 @@ pub fn ask_thread(
         .and_then(|process| process.task_from_tid(host_tid))
         .and_then(|task| task.status())
         .map_err(procfs_failed(host_tid))?;
-    let tid = inner(status.nspid.as_ref(), depth)
+    let tid = inner(status.nspid.as_ref(), depth, host_tid)
         .ok_or_else(|| EngineError::odd(format!("{path}/status"), "no NSpid of the job"))?;
     let refuse = |what: &str, way_out: &str| EngineError::RefusedProcess {
         pid: tid,

@@ -17,7 +17,9 @@ use super::super::graph::{
 use super::super::inodes::segments;
 use super::super::late::{Names, filters_of};
 use super::super::objects::{DumpContext, External, HeldRelay, Object, StdioRole};
-use super::super::proc::{Mapping, descendants, must_be_own, read_maps, read_smaps, read_text};
+use super::super::proc::{
+    Mapping, descendants, inner_number, must_be_own, read_maps, read_smaps, read_text,
+};
 use super::super::restore::Identity;
 use super::super::sys::kcmp::{Resource, share};
 use super::super::trace::{ProcessMemory, Remote, Vdso};
@@ -224,6 +226,12 @@ impl Frozen {
         Ok(())
     }
 
+    /// Whether the job has no IPC namespace of its own: then segments are the machine's.
+    fn shares_ipc(&self) -> bool {
+        let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
+        of("self") == of(&self.settings.init.to_string())
+    }
+
     /// SysV shared memory is looked for where the job's init is.
     fn check_namespaces(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
         let of = |host_pid: i32| std::fs::read_link(format!("/proc/{host_pid}/ns/ipc")).ok();
@@ -274,6 +282,14 @@ impl Frozen {
             let (stat, status) = process::stat_and_status(host_pid)?;
             parents.push((host_pid, stat.ppid));
             let mut node = process::node(&stat, &status, self.depth, 1)?;
+            if process::is_among_others(self.depth) {
+                // In images the init is process 1 whatever it is here.
+                for number in [&mut node.pgid, &mut node.sid] {
+                    if *number == self.settings.init {
+                        *number = 1;
+                    }
+                }
+            }
             if self.job.stand_ins.contains(&host_pid) {
                 node.state = ProcessState::StandIn;
             }
@@ -303,12 +319,7 @@ impl Frozen {
             for thread in process.threads.iter().skip(1) {
                 let path = format!("/proc/{}/task/{}/status", process.host_pid, thread.tid());
                 let text = read_text(&path)?.ok_or(EngineError::Gone(thread.tid()))?;
-                let inner = text
-                    .lines()
-                    .find_map(|line| line.strip_prefix("NSpid:"))
-                    .and_then(|rest| rest.split_ascii_whitespace().next_back()?.parse().ok())
-                    .ok_or_else(|| EngineError::odd(&path, "no NSpid"))?;
-                context.pids.insert(thread.tid(), inner);
+                context.pids.insert(thread.tid(), inner_number(&text).unwrap_or(thread.tid()));
             }
         }
         Ok(())
@@ -430,6 +441,10 @@ impl Quiesced {
             vdso,
             layout: Current::layout(),
             root: self.frozen.settings.root,
+            init: match process::is_among_others(self.frozen.depth) {
+                true => self.frozen.settings.init,
+                false => 0,
+            },
             processes: parents_first(&self.nodes, &dumps),
             files: std::mem::take(&mut self.collected.files),
             inodes: Vec::new(),
@@ -487,7 +502,9 @@ impl Quiesced {
             other => other,
         };
         let mut remote = process.lend(entry_point)?;
-        if first {
+        if self.frozen.shares_ipc() {
+            segments::refuse_attached(&mappings).map_err(name)?;
+        } else if first {
             segments::survey(&mut remote, &mut self.context).map_err(name)?;
         }
         let identity = take_identity(host_pid, &mut mappings)?;

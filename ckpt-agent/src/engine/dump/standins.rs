@@ -7,7 +7,7 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{Pid, ProcessNode, RelayKind};
 use super::super::objects::HeldRelay;
-use super::super::proc::{descendants, read_text};
+use super::super::proc::{descendants, inner_number, read_text};
 use super::super::split::standin::NAME;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::sockopt;
@@ -64,9 +64,8 @@ fn is_one_of(host_pid: i32, shells: &[Shell]) -> Result<Option<Pid>> {
         return Ok(None);
     }
     let status = read_text(&format!("/proc/{host_pid}/status"))?.unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let number = line.and_then(|line| line.split_ascii_whitespace().next_back()?.parse().ok());
-    let shell = shells.iter().find(|shell| Some(shell.pid) == number);
+    let number = inner_number(&status).unwrap_or(host_pid);
+    let shell = shells.iter().find(|shell| shell.pid == number);
     Ok(shell.filter(|shell| has_streams(host_pid, &shell.streams)).map(|shell| shell.pid))
 }
 

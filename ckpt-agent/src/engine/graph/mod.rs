@@ -51,6 +51,10 @@ pub struct Graph {
     /// The process whose end is the job's end; 0: it is not of this instance.
     #[serde(default)]
     pub root: Pid,
+    /// The init's number, where the job has no PID namespace, so that it is another than 1; 0: it has one. It is 1
+    /// everywhere else in the graph.
+    #[serde(default)]
+    pub init: Pid,
     /// All processes, parents before their children.
     pub processes: Vec<ProcessNode>,
     /// Open file descriptions; a [`FileId`] is an index here.

@@ -77,6 +77,19 @@ pub enum RelayKind {
     },
 }
 
+impl RelayKind {
+    /// The same, with the numbers that processes have now; nobody's stay as they are.
+    #[must_use]
+    pub fn renumbered(self, here: &impl Fn(Pid) -> Option<Pid>) -> Self {
+        let here = |pid| here(pid).unwrap_or(pid);
+        match self {
+            Self::Descriptor { pid, fd } => Self::Descriptor { pid: here(pid), fd },
+            Self::Link { parent, child } => Self::Link { parent: here(parent), child: here(child) },
+            other => other,
+        }
+    }
+}
+
 /// A process of the job that started a program in another instance (`ckptd rsh`), and lives as a
 /// stand-in with standard streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -108,7 +108,10 @@ pub fn bring_back(
     // Where the kernel can't be told, it shows this process's for each of them.
     stacks.insert(own_stack()?);
     Ok(Begun {
-        root: image.processes.contains_key(&image.graph.root).then_some(image.graph.root),
+        root: match image.processes.contains_key(&image.graph.root) {
+            true => standing.here(image.graph.root),
+            false => None,
+        },
         console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),

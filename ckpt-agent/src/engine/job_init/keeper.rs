@@ -24,6 +24,7 @@ use super::bring_back::Begun;
 use super::channel::Channel;
 use super::cluster::{ClusterOrder, Instruction, Introduction, Keepsake};
 use super::lease::Lease;
+use super::world::kill_all;
 use super::{Report, door};
 
 /// How long stopping all threads may take.
@@ -130,7 +131,7 @@ impl Keeper {
             self.ask();
         }
         let served = self.run();
-        // Before anything is let go by being dropped. The kernel kills the rest when this process ends.
+        // Before anything is let go by being dropped. The rest is killed when this process ends.
         kill_all();
         let _ = std::fs::remove_file(&self.order.socket);
         served
@@ -428,10 +429,4 @@ impl Keeper {
 enum Next {
     GoOn,
     End,
-}
-
-/// Kills every process of the instance but this one (kill(2): -1 leaves out process 1 and the caller).
-fn kill_all() {
-    // SAFETY: takes numbers only.
-    unsafe { libc::kill(-1, libc::SIGKILL) };
 }

@@ -1,4 +1,4 @@
-//! The job's init: process 1 of the job's namespaces. A fresh, single-threaded execution of this
+//! The job's init: process 1 of the job's namespaces, or a plain process where there are none. A fresh, single-threaded execution of this
 //! program makes the namespaces, starts or restores the job, reaps, and ends with its agent.
 
 mod bring_back;
@@ -11,10 +11,12 @@ mod lease;
 pub(super) mod namespaces;
 mod reap;
 mod stage;
+pub(super) mod world;
 
 pub use channel::{Channel, ChannelError};
 pub use cluster::{ClusterOrder, Connection, Instruction, Introduction, Keepsake, UserOrder};
 pub use stage::{INIT_NAME, run};
+pub use world::{NUMBERS_VARIABLE, World, lacking};
 
 use protocol::agent::ExitKind;
 use protocol::cluster::agent::MovedListener;
@@ -35,6 +37,12 @@ pub struct Order {
     /// CLOCK_MONOTONIC and CLOCK_BOOTTIME of the job minus those of the machine, ns; `None`: as the
     /// machine's.
     pub clocks: Option<(i64, i64)>,
+    /// Where its processes live.
+    #[serde(default)]
+    pub world: World,
+    /// The number that the init had at the checkpoint, where that was not 1.
+    #[serde(default)]
+    pub number: Option<Pid>,
     /// What to do.
     pub task: Task,
     /// What is kept for later agents.
@@ -49,6 +57,23 @@ pub struct Order {
     /// The init was executed without randomised addresses; what it executes is to have them.
     #[serde(default)]
     pub low_heap: bool,
+}
+
+impl Order {
+    /// With nothing special about it.
+    pub fn of(task: Task, keepsake: Keepsake) -> Self {
+        let world = World::chosen();
+        Self {
+            clocks: None,
+            world,
+            number: None,
+            task,
+            keepsake,
+            cluster: None,
+            connections: 0,
+            low_heap: false,
+        }
+    }
 }
 
 /// What an init is for.

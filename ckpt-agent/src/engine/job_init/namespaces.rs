@@ -28,7 +28,7 @@ pub fn enter(clocks: Option<(i64, i64)>) -> Result<()> {
     if !user.is_root() {
         unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| EngineError::Unfit {
             what: format!("a user namespace cannot be made ({})", errno.desc()),
-            way_out: "see `ckptd doctor`, or run as root".into(),
+            way_out: "see `ckptd doctor`, run as root, or do without: CKPTD_NAMESPACES=none".into(),
         })?;
         // One user, the same inside and outside. A group can be mapped only once setgroups is
         // forbidden (user_namespaces(7)).
@@ -89,6 +89,18 @@ pub fn mount_own() -> Result<Vec<String>> {
         ));
     }
     Ok(warnings)
+}
+
+/// Without namespaces the host name is the machine's: a line for the user where the job's logical node has another.
+pub fn keep_host_name(name: &str) -> Option<String> {
+    let own = nix::unistd::gethostname().ok()?;
+    let differs = own.to_str() != Some(name);
+    differs.then(|| {
+        let own = own.to_string_lossy();
+        format!(
+            "gethostname() says {own} instead of {name}: this machine runs jobs without namespaces"
+        )
+    })
 }
 
 /// Gives the logical node its host name and its own /etc/hosts, from a file in memory that only this mount

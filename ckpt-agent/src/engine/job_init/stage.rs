@@ -4,27 +4,34 @@ use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, fork};
+use nix::unistd::{ForkResult, Pid, fork};
 
 use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, OuterEnd, RelayEnd, RelayKind, stream_relay};
 use super::super::late::{self, Installed, Late};
 use super::super::objects::StdioRole;
+use super::super::sys::clone3::{Side, SingleThreaded, fork_near};
+use super::super::sys::reap::{Reaped, reap_any};
+use super::super::sys::rounds::Counter;
+use super::super::sys::signals;
 use super::super::sys::spawn;
 use super::bring_back::{Among, Begun, bring_back};
 use super::channel::Channel;
 use super::cluster::{ClusterOrder, Connection};
 use super::keeper::Keeper;
 use super::lease::Lease;
+use super::world::World;
 use super::{Order, Report, Task, UserOrder, door, launch, namespaces, reap};
 
 /// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
 pub const INIT_NAME: &str = "ckptd-init";
 /// Where the agent has put the socket.
 const SOCKET: i32 = 3;
+/// Tells a link without namespaces that the agent has ended. Nobody else sends it.
+const PARENT_ENDED: Signal = Signal::SIGUSR1;
 
 /// Connections that the agent has made.
 #[derive(Default)]
@@ -81,8 +88,45 @@ fn prepare(channel: &Channel) -> Result<(Order, Option<Outside>)> {
         Some(cluster) => Some(stay_behind(channel, cluster, order.connections)?),
         None => None,
     };
-    namespaces::enter(order.clocks)?;
+    match order.world {
+        World::Own => namespaces::enter(order.clocks)?,
+        World::Machine => outlive_launcher()?,
+    }
     Ok((order, outside))
+}
+
+/// Without namespaces nobody but the link and the init ends the job's processes, and they are not safe from signals
+/// as process 1 is: they block all, and neither is killed by its parent's end. The init sees by its socket that the
+/// agent has gone, the link by a signal.
+fn outlive_launcher() -> Result<()> {
+    signals::set_blocked(u64::MAX)
+        .map_err(|error| EngineError::system("rt_sigprocmask", "the job's init", error))?;
+    if nix::sys::prctl::get_pdeathsig().map_err(system("prctl", "PR_GET_PDEATHSIG"))?.is_some() {
+        nix::sys::prctl::set_pdeathsig(PARENT_ENDED)
+            .map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
+    }
+    World::Machine.adopt_orphans()
+}
+
+/// The link's life without namespaces: it ends the init when the agent has ended, and the job's processes when the
+/// init has.
+fn watch_over(init: Pid) -> Result<()> {
+    let awaited: SigSet = [Signal::SIGCHLD, PARENT_ENDED].into_iter().collect();
+    loop {
+        match reap_any().map_err(system("wait", "the job's init"))? {
+            Reaped::Ended(pid, _) if pid == init.as_raw() => break,
+            Reaped::Ended(..) => {}
+            Reaped::NoChildren => break,
+            Reaped::Nothing | Reaped::Stopped => {
+                if awaited.wait() == Ok(PARENT_ENDED) {
+                    // It may have ended by itself.
+                    let _ = nix::sys::signal::kill(init, Signal::SIGKILL);
+                }
+            }
+        }
+    }
+    World::Machine.end_all();
+    Ok(())
 }
 
 /// In a cluster an init outlives its agent.
@@ -118,9 +162,8 @@ fn divide(
         Ok(pipe) => pipe,
         Err(errno) => return Err((channel, system("pipe", "the job's init")(errno))),
     };
-    // SAFETY: this process is single-threaded, so the child may go on as ordinary code.
-    match unsafe { fork() } {
-        Err(errno) => Err((channel, system("fork", "the job's init")(errno))),
+    match fork_init(order.number.filter(|_| order.world == World::Machine)) {
+        Err(error) => Err((channel, EngineError::system("fork", "the job's init", error))),
         Ok(ForkResult::Parent { child }) => {
             if let Err(error) = channel.send(&Report::Init(child.as_raw()), &[]) {
                 return Err((channel, EngineError::odd("report", error.to_string())));
@@ -132,7 +175,11 @@ fn divide(
                 return Err((channel, error));
             }
             drop(channel);
-            while let Err(nix::errno::Errno::EINTR) = waitpid(child, None) {}
+            match order.world {
+                World::Own => while let Err(nix::errno::Errno::EINTR) = waitpid(child, None) {},
+                // Nobody hears of a failure any more.
+                World::Machine => drop(watch_over(child)),
+            }
             Ok(0)
         }
         Ok(ForkResult::Child) => {
@@ -140,6 +187,7 @@ fn divide(
             let mut nothing = [0];
             while nix::unistd::read(&introduced, &mut nothing) == Err(nix::errno::Errno::EINTR) {}
             drop(introduced);
+            let world = order.world;
             let lived = match outside {
                 None => live(&channel, order).map_err(|error| (Some(channel), error)),
                 Some(outside) => live_in_cluster(channel, order, outside),
@@ -153,10 +201,23 @@ fn divide(
                     1
                 }
             };
-            // The kernel kills whatever is left in the PID namespace.
+            // In a PID namespace the kernel kills whatever is left.
+            world.end_all();
             std::process::exit(status)
         }
     }
+}
+
+/// Forks the init, with the number that it had if that can be had: its children know it as their parent and session.
+fn fork_init(number: Option<i32>) -> std::io::Result<ForkResult> {
+    let Some(number) = number else {
+        // SAFETY: this process is single-threaded, so the child may go on as ordinary code.
+        return Ok(unsafe { fork() }?);
+    };
+    Ok(match fork_near(&SingleThreaded::check()?, &Counter::default(), number, libc::SIGCHLD)? {
+        Side::Parent(child) => ForkResult::Parent { child: Pid::from_raw(child) },
+        Side::Child => ForkResult::Child,
+    })
 }
 
 fn die_with_parent() -> Result<()> {
@@ -165,10 +226,16 @@ fn die_with_parent() -> Result<()> {
 
 /// Process 1 of a job with an embedded agent.
 fn live(channel: &Channel, order: Order) -> Result<()> {
-    // The namespaces have changed the credentials, which clears it (prctl(2)).
-    die_with_parent()?;
+    let mut warnings = Vec::new();
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
-    let mut warnings = namespaces::mount_own()?;
+    match order.world {
+        World::Own => {
+            // The namespaces have changed the credentials, which clears it (prctl(2)).
+            die_with_parent()?;
+            warnings.extend(namespaces::mount_own()?);
+        }
+        World::Machine => order.world.adopt_orphans()?,
+    }
     let mut begun = begin(order.task, Connections::default(), None, &mut warnings)?;
     // A part of an instance may have none: then it ends with its agent.
     let root = begun.root.unwrap_or(super::NO_ROOT);
@@ -219,8 +286,17 @@ fn settle(
     let (_, own) = clocks::offsets(std::process::id() as i32)?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     door::open(door).map_err(|error| EngineError::system("listen", "the init's socket", error))?;
-    let mut warnings = namespaces::name_host(&cluster.host_name, &cluster.hosts)?;
-    warnings.extend(namespaces::mount_own()?);
+    let mut warnings = Vec::new();
+    match order.world {
+        World::Own => {
+            warnings.extend(namespaces::name_host(&cluster.host_name, &cluster.hosts)?);
+            warnings.extend(namespaces::mount_own()?);
+        }
+        World::Machine => {
+            order.world.adopt_orphans()?;
+            warnings.extend(namespaces::keep_host_name(&cluster.host_name));
+        }
+    }
     let lease = Lease::until(cluster.lease_until_ns, own - boottime)?;
     let mut begun = begin(order.task, connections, Some(cluster), &mut warnings)?;
     if let Some(link) = &cluster.shell {

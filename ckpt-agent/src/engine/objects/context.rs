@@ -321,6 +321,15 @@ impl<'a> RestoreContext<'a> {
         Ok(())
     }
 
+    /// Ends that name processes name them as they are numbered here.
+    pub fn renumber_ends(&mut self, here: impl Fn(Pid) -> Option<Pid>) {
+        for (end, _) in &mut self.outer {
+            if let OuterEnd::Relay(end) = end {
+                end.kind = end.kind.renumbered(&here);
+            }
+        }
+    }
+
     /// All bytes of a blob.
     ///
     /// # Errors

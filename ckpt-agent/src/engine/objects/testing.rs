@@ -110,6 +110,7 @@ impl Dumped {
             vdso: String::new(),
             layout: Vec::new(),
             root: 2,
+            init: 0,
             processes: Vec::new(),
             files: self.files.clone(),
             inodes: Vec::new(),

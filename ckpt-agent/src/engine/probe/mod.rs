@@ -4,10 +4,12 @@
 mod child;
 mod memory;
 mod namespaces;
+mod numbers;
 mod tracing;
 
 pub use memory::{
     executable_memory, guard_regions, pagemap_scan, privileged_userfaultfd, userfaultfd,
 };
 pub use namespaces::{Inside, inside_namespaces, time_namespace};
+pub use numbers::{Numbers, numbers};
 pub use tracing::{compare, descriptor, map_files, memory as other_memory, trace_child};

@@ -7,4 +7,6 @@ mod walk;
 
 pub use maps::{Mapping, read_maps, read_smaps};
 pub use program::must_be_own;
-pub use walk::{Threads, descendants, read_text, thread_numbers};
+pub use walk::{
+    Threads, children, descendants, inner_number, is_ended, parent, read_text, thread_numbers,
+};

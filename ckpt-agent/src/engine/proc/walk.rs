@@ -1,12 +1,18 @@
 //! Which processes and threads there are.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
+use std::sync::OnceLock;
 
 use super::super::error::{EngineError, Result};
 
 /// Most processes that one job may have: a limit against a fork bomb under our feet.
 const MOST_PROCESSES: usize = 100_000;
+
+/// The list of this process's own children.
+const OWN_CHILDREN: &str = "/proc/thread-self/children";
 
 /// Most files of /proc are shorter, bytes.
 const ROOM: usize = 8192;
@@ -61,6 +67,15 @@ pub fn thread_numbers(pid: i32) -> Result<Threads> {
 /// # Errors
 /// Where /proc cannot be read or there are too many.
 pub fn descendants(root: i32) -> Result<Vec<i32>> {
+    static LISTED: OnceLock<bool> = OnceLock::new();
+    // CONFIG_PROC_CHILDREN
+    let listed = LISTED
+        .get_or_init(|| !Path::new("/proc/self").exists() || Path::new(OWN_CHILDREN).exists());
+    if *listed { listed_descendants(root) } else { searched_descendants(root) }
+}
+
+/// By the lists of children that /proc has of each thread.
+fn listed_descendants(root: i32) -> Result<Vec<i32>> {
     let mut found = Vec::new();
     let mut next = 0;
     let mut parents = vec![root];
@@ -84,4 +99,98 @@ pub fn descendants(root: i32) -> Result<Vec<i32>> {
         }
     }
     Ok(found)
+}
+
+/// The same where the kernel lists no children: by what every process says of its parent.
+fn searched_descendants(root: i32) -> Result<Vec<i32>> {
+    let failed = |error| EngineError::system("read", "/proc", error);
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc").map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A process of another user may hide (proc(5), hidepid): then it is none of the job's.
+        let Some(parent) = parent(pid) else { continue };
+        children.entry(parent).or_default().push(pid);
+    }
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(parent) = found.get(next) {
+        // Each has one parent, so none comes twice.
+        found.extend(children.remove(parent).unwrap_or_default());
+        next += 1;
+        if found.len() > MOST_PROCESSES {
+            let what = format!("more than {MOST_PROCESSES} processes");
+            return Err(EngineError::odd("the job", what));
+        }
+    }
+    found.remove(0);
+    Ok(found)
+}
+
+/// Children of a thread, living or dead. Where the kernel lists none (CONFIG_PROC_CHILDREN), those of all threads of its
+/// process. `None`: it has ended.
+///
+/// # Errors
+/// Where /proc cannot be read.
+pub fn children(pid: i32, tid: i32) -> Result<Option<Vec<i32>>> {
+    if !Path::new(OWN_CHILDREN).exists() {
+        let below = searched_descendants(pid)?;
+        let direct = |child: &i32| parent(*child) == Some(pid);
+        return Ok(Some(below.into_iter().filter(direct).collect()));
+    }
+    let path = format!("/proc/{pid}/task/{tid}/children");
+    let Some(text) = read_text(&path)? else { return Ok(None) };
+    let numbers = text.split_ascii_whitespace().filter_map(|word| word.parse().ok());
+    Ok(Some(numbers.collect()))
+}
+
+/// The parent of a process. `None`: it has ended, or hides.
+pub fn parent(pid: i32) -> Option<i32> {
+    stat_words(pid)?.1
+}
+
+/// State and parent of a process (proc_pid_stat(5)). `None`: it has ended, or hides.
+fn stat_words(pid: i32) -> Option<(char, Option<i32>)> {
+    let text = read_text(&format!("/proc/{pid}/stat")).ok()??;
+    // The name, in parentheses, may hold anything.
+    let mut words = text.rsplit_once(") ")?.1.split_ascii_whitespace();
+    let state = words.next()?.chars().next()?;
+    Some((state, words.next().and_then(|word| word.parse().ok())))
+}
+
+/// The number of a process or thread in the innermost PID namespace that it is in, from its file `status`. `None`: the
+/// kernel has no PID namespaces, and there is no other number than the machine's.
+pub fn inner_number(status: &str) -> Option<i32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_ascii_whitespace().next_back()?.parse().ok()
+}
+
+/// Whether nothing of a process runs any more: it has been waited for, or is about to be.
+pub fn is_ended(pid: i32) -> bool {
+    let ended = |state| matches!(state, 'Z' | 'X');
+    // The main thread of a process that goes on may have ended.
+    stat_words(pid).is_none_or(|(state, _)| {
+        ended(state) && thread_numbers(pid).map_or(true, |threads| threads.len() <= 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_find_the_same() {
+        let sleep = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = sleep();
+        let pid = child.id() as i32;
+        let own = std::process::id() as i32;
+        assert!(listed_descendants(own).unwrap().contains(&pid));
+        assert!(searched_descendants(own).unwrap().contains(&pid));
+        assert!(!searched_descendants(pid).unwrap().contains(&own));
+        assert!(!is_ended(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(is_ended(pid));
+        assert!(!searched_descendants(own).unwrap().contains(&pid));
+    }
 }

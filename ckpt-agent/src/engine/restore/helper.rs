@@ -9,7 +9,7 @@ use super::super::split::standin::{self, Link};
 use super::super::sys::signals::set_action;
 use super::super::sys::tty;
 use super::image::Image;
-use super::tree::Hooks;
+use super::tree::{Here, Hooks};
 
 /// The hooks of the process tree: descriptors, directories, limits, signal actions.
 pub struct Preparation<'a> {
@@ -39,8 +39,8 @@ impl Hooks for Preparation<'_> {
         Ok(())
     }
 
-    fn prepare(&self, pid: Pid) -> Outcome {
-        self.foreground(pid)?;
+    fn prepare(&self, pid: Pid, here: Here<'_>) -> Outcome {
+        self.foreground(pid, here)?;
         if self.stands_in(pid) {
             let mut kept: Vec<i32> = self.links_of(pid).map(Link::number).collect();
             let shells = &self.image.graph.remote_shells;
@@ -75,9 +75,9 @@ impl Hooks for Preparation<'_> {
         Ok(())
     }
 
-    fn wait(&self, pid: Pid) -> ! {
+    fn wait(&self, pid: Pid, here: Here<'_>) -> ! {
         if self.stands_in(pid) {
-            standin::live(self.links_of(pid).map(Link::in_this_process).collect());
+            standin::live(self.links_of(pid).map(|link| link.in_this_process(here)).collect());
         }
         loop {
             nix::unistd::pause();
@@ -142,14 +142,14 @@ impl Preparation<'_> {
         }
     }
 
-    fn foreground(&self, pid: Pid) -> Outcome {
+    fn foreground(&self, pid: Pid, here: Here<'_>) -> Outcome {
         for terminal in &self.terminals {
             if terminal.session != pid {
                 continue;
             }
-            let Some(group) = terminal.foreground else { continue };
-            let slave = self.slave(terminal)?;
             // A group whose last member has gone is the foreground group of nobody.
+            let Some(group) = terminal.foreground.and_then(here) else { continue };
+            let slave = self.slave(terminal)?;
             let _ = nix::unistd::tcsetpgrp(&slave, nix::unistd::Pid::from_raw(group));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Makes processes out of a checkpoint, in the init of a fresh PID namespace: kernel objects
+//! Makes processes out of a checkpoint, in the job's init: kernel objects
 //! first, then the process tree as helpers, then each helper's memory and threads. Nobody runs
 //! before everybody is complete.
 
@@ -9,6 +9,7 @@ mod layout;
 mod mapped;
 mod memory;
 mod memory_map;
+mod numbers;
 mod threads;
 pub mod tree;
 
@@ -16,9 +17,12 @@ pub use identity::Identity;
 pub use image::Image;
 pub use memory_map::own_stack;
 
+use std::collections::BTreeMap;
+
 use super::error::{EngineError, Result};
 use super::graph::{Credentials, Pid, ProcessImage, RelayEnd, RelayKind, stream_relay};
 use super::inodes;
+use super::job_init::World;
 use super::late;
 use super::locks;
 use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
@@ -28,16 +32,21 @@ use super::sys::file_user::FileUser;
 use super::sys::limits::{resource_limits, set_resource_limit};
 use super::sys::memory_map::Means;
 use super::sys::owner::{FileOwner, set_file_owner};
+use super::sys::rounds::{self, Counter};
 use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use helper::Preparation;
 use mapped::MappedFiles;
+use numbers::Numbers;
 
 /// A process that is complete and still stands. Dropping it kills it: it must not run unless all do.
 #[derive(Debug)]
 struct Complete {
     threads: Vec<StoppedThread>,
     stopped_by: Option<i32>,
-    pid: Pid,
+    /// Its number here.
+    pid: i32,
+    /// Its recorded number.
+    recorded: Pid,
 }
 
 impl Drop for Complete {
@@ -53,9 +62,15 @@ impl Drop for Complete {
 #[derive(Debug)]
 pub struct Standing {
     processes: Vec<Complete>,
+    numbers: Numbers,
 }
 
 impl Standing {
+    /// What a recorded number is here, if somebody has it.
+    pub fn here(&self, recorded: Pid) -> Option<Pid> {
+        self.numbers.here(recorded)
+    }
+
     /// Lets it run.
     ///
     /// # Errors
@@ -107,15 +122,17 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         // are.
         context.watched = late::install_or_say(&mut context.warnings);
     }
-    let pids = {
+    let grown = {
         let preparation = Preparation { image, context, terminals, links };
         tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {
             what: error.to_string(),
             way_out: "see the documentation on restarts".into(),
         })?
     };
-    put_owners(image, context)?;
-    let processes = rebuild(&pids, image, &files, context)?;
+    let mut numbers = Numbers(grown.numbers);
+    context.renumber_ends(|pid| numbers.here(pid));
+    put_owners(image, context, &numbers)?;
+    let processes = rebuild(&grown.kept, image, &files, context, &mut numbers)?;
     if files.means() == Means::Nothing {
         context.warn(
             "this kernel has no PR_SET_MM_MAP: /proc shows ckptd's program for the job's, and no arguments",
@@ -123,9 +140,10 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     }
     inodes::seal_all(context)?;
     for process in &processes {
-        limit(&image.processes[&process.pid], context);
+        limit(process.pid, &image.processes[&process.recorded], context);
     }
-    Ok(Standing { processes })
+    context.warnings.extend(numbers.warning(image));
+    Ok(Standing { processes, numbers })
 }
 
 /// Terminals that control sessions here: those whose slaves are here, or nowhere.
@@ -213,7 +231,7 @@ fn put_flags(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
 }
 
 /// Owners of descriptions, once the processes that they name are there, and O_ASYNC after them.
-fn put_owners(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
+fn put_owners(image: &Image, context: &RestoreContext<'_>, numbers: &Numbers) -> Result<()> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     for (index, file) in image.graph.files.iter().enumerate() {
         let Some(owner) = file.owner else { continue };
@@ -224,7 +242,9 @@ fn put_owners(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
         let fd = context.parked(id)?;
         let kind = owner.kind as i32;
         // An owner that has ended since gets no signal anyway.
-        let _ = set_file_owner(&fd, FileOwner { kind, pid: owner.pid }, owner.signal);
+        if let Some(pid) = numbers.here(owner.pid) {
+            let _ = set_file_owner(&fd, FileOwner { kind, pid }, owner.signal);
+        }
         if file.flags & libc::O_ASYNC != 0 {
             let flags = fcntl(fd, FcntlArg::F_GETFL)
                 .map_err(|errno| EngineError::system("fcntl", "F_GETFL", errno))?;
@@ -238,8 +258,12 @@ fn put_owners(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
 
 /// A helper on its way.
 struct Helper<'i> {
+    /// Its number here.
+    pid: i32,
     image: &'i ProcessImage,
     leader: StoppedThread,
+    /// Threads made so far, by their places in the image.
+    others: BTreeMap<usize, StoppedThread>,
     entry_point: u64,
     scratch: Scratch,
 }
@@ -249,12 +273,14 @@ fn rebuild(
     image: &Image,
     files: &MappedFiles,
     context: &mut RestoreContext<'_>,
+    numbers: &mut Numbers,
 ) -> Result<Vec<Complete>> {
     let page = image.graph.page_size;
     let mut helpers = Vec::with_capacity(pids.len());
     for pid in pids {
         let Some(process) = image.processes.get(pid) else { continue };
-        let (helper, break_moved) = lay_out(process, files, page)?;
+        let number = numbers.here(*pid).ok_or(EngineError::Gone(*pid))?;
+        let (helper, break_moved) = lay_out(number, process, files, page)?;
         if !break_moved {
             context.warn(format!(
                 "the heap of process {pid} cannot grow by brk(2) any more: this kernel has no PR_SET_MM_MAP, and \
@@ -267,35 +293,41 @@ fn rebuild(
         helpers.iter().map(|helper| (helper.leader.tid(), helper.image)).collect();
     memory::fill(&work, &image.reader, page)?;
     let own = own_credentials()?;
-    helpers.into_iter().map(|helper| complete(helper, files, page, context, &own)).collect()
+    for helper in &mut helpers {
+        complete_memory(helper, files, page, context)?;
+    }
+    make_threads(&mut helpers)?;
+    let complete = |helper| complete(helper, context, &own, numbers);
+    helpers.into_iter().map(complete).collect()
 }
 
 /// The second: whether its heap ends where it should.
 fn lay_out<'i>(
+    pid: i32,
     image: &'i ProcessImage,
     files: &MappedFiles,
     page: u64,
 ) -> Result<(Helper<'i>, bool)> {
-    let thread = RunningThread::seize(image.pid)?.ok_or(EngineError::Gone(image.pid))?;
+    let thread = RunningThread::seize(pid)?.ok_or(EngineError::Gone(pid))?;
     thread.interrupt()?;
-    let mut leader = thread.wait_stopped()?.ok_or(EngineError::Gone(image.pid))?;
+    let mut leader = thread.wait_stopped()?.ok_or(EngineError::Gone(pid))?;
     leader.set_options(libc::PTRACE_O_EXITKILL)?;
-    let entry = Vdso::of(image.pid, &read_maps(image.pid)?)?.kernel_entry()?;
+    let entry = Vdso::of(pid, &read_maps(pid)?)?.kernel_entry()?;
     let mut remote = Remote::take(&mut leader, entry)?;
     let laid = memory::lay_out(&mut remote, image, files, page)?;
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     drop(remote);
-    let helper = Helper { image, leader, entry_point: laid.entry_point, scratch };
+    let others = BTreeMap::new();
+    let helper = Helper { pid, image, leader, others, entry_point: laid.entry_point, scratch };
     Ok((helper, laid.break_moved))
 }
 
-fn complete(
-    mut helper: Helper<'_>,
+fn complete_memory(
+    helper: &mut Helper<'_>,
     files: &MappedFiles,
     page: u64,
     context: &RestoreContext<'_>,
-    own: &Credentials,
-) -> Result<Complete> {
+) -> Result<()> {
     let image = helper.image;
     let (scratch, entry) = (helper.scratch, helper.entry_point);
     let mut remote = Remote::take(&mut helper.leader, entry)?.with_scratch(scratch);
@@ -306,18 +338,89 @@ fn complete(
         let arguments = [libc::PR_SET_THP_DISABLE as u64, 1, 0, 0, 0];
         remote.call("PR_SET_THP_DISABLE", libc::SYS_prctl, &arguments)?;
     }
-    let others = threads::make_others(&mut remote, image, scratch)?;
+    Ok(())
+}
+
+/// A thread to be made: its number, whose it is, and its place among that one's threads.
+type Awaited = (Pid, usize, usize);
+
+/// Makes all threads of all processes. Where numbers can't be asked for, they are taken as the kernel hands them out; what
+/// has slipped away is tried again in its next round.
+fn make_threads(helpers: &mut [Helper<'_>]) -> Result<()> {
+    let mut all: Vec<Awaited> = Vec::new();
+    for (process, helper) in helpers.iter().enumerate() {
+        let others = helper.image.threads.iter().enumerate().skip(1);
+        all.extend(others.map(|(place, thread)| (thread.tid, process, place)));
+    }
+    if World::of_this_init() == World::Own {
+        return all.into_iter().try_for_each(|thread| {
+            make_thread(helpers, thread, threads::Asking::Plainly).map(drop)
+        });
+    }
+    let counter = Counter::default();
+    let end = rounds::end().unwrap_or(Pid::MAX);
+    for _ in 0..rounds::TRIES {
+        let last = counter.last().unwrap_or(0);
+        all.sort_by_key(|(tid, ..)| rounds::distance(last, *tid, end));
+        let mut missed = Vec::new();
+        let mut before = None;
+        for thread in all {
+            // What has gone by does not come before all others have.
+            let step = before.map_or(Pid::MAX, |before| rounds::distance(before, thread.0, end));
+            let asking = threads::Asking::Near(&counter, step);
+            match make_thread(helpers, thread, asking)? {
+                true => before = Some(thread.0),
+                false => missed.push(thread),
+            }
+        }
+        all = missed;
+    }
+    all.into_iter().try_for_each(|thread| {
+        make_thread(helpers, thread, threads::Asking::Not(&counter)).map(drop)
+    })
+}
+
+fn make_thread(
+    helpers: &mut [Helper<'_>],
+    (tid, process, place): Awaited,
+    asking: threads::Asking<'_>,
+) -> Result<bool> {
+    let helper = &mut helpers[process];
+    let scratch = helper.scratch;
+    let mut remote = Remote::take(&mut helper.leader, helper.entry_point)?.with_scratch(scratch);
+    let made = threads::make(&mut remote, tid, scratch, asking)?;
     drop(remote);
+    let done = made.is_some();
+    helper.others.extend(made.map(|made| (place, made)));
+    Ok(done)
+}
+
+fn complete(
+    helper: Helper<'_>,
+    context: &RestoreContext<'_>,
+    own: &Credentials,
+    numbers: &mut Numbers,
+) -> Result<Complete> {
+    let (pid, image) = (helper.pid, helper.image);
+    let (scratch, entry) = (helper.scratch, helper.entry_point);
     let mut all = vec![helper.leader];
-    all.extend(others);
-    for (thread, saved) in all.iter_mut().zip(&image.threads) {
+    all.extend(helper.others.into_values());
+    let tids: Vec<i32> = all.iter().map(StoppedThread::tid).collect();
+    numbers.add_threads(image, &tids);
+    {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        for (saved, tid) in image.threads.iter().zip(&tids) {
+            threads::tell_number(&mut remote, saved, *tid, (image.pid, pid))?;
+        }
+    }
+    for ((thread, saved), tid) in all.iter_mut().zip(&image.threads).zip(&tids) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
         threads::furnish(&mut remote, saved, &context.graph.layout, scratch)?;
-        threads::queue_signals(&mut remote, scratch, image.pid, Some(saved.tid), &saved.pending)?;
+        threads::queue_signals(&mut remote, scratch, pid, Some(*tid), &saved.pending)?;
     }
     {
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
-        threads::queue_signals(&mut remote, scratch, image.pid, None, &image.pending)?;
+        threads::queue_signals(&mut remote, scratch, pid, None, &image.pending)?;
         threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
     }
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
@@ -339,7 +442,7 @@ fn complete(
         thread.set_blocked(saved.blocked)?;
         thread.fix_resume(threads::registers(saved)?);
     }
-    Ok(Complete { threads: all, stopped_by: image.stopped_by, pid: image.pid })
+    Ok(Complete { threads: all, stopped_by: image.stopped_by, pid, recorded: image.pid })
 }
 
 /// The restorer's own, which its helpers have inherited.
@@ -351,10 +454,10 @@ fn own_credentials() -> Result<Credentials> {
 }
 
 /// Limits come last: they would have been in the restorer's own way.
-fn limit(image: &ProcessImage, context: &mut RestoreContext<'_>) {
-    let now = resource_limits(image.pid).unwrap_or_default();
+fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) {
+    let now = resource_limits(pid).unwrap_or_default();
     for limit in image.limits.iter().filter(|limit| !now.contains(limit)) {
-        if set_resource_limit(image.pid, limit).is_err() {
+        if set_resource_limit(pid, limit).is_err() {
             context.warn(format!(
                 "process {}: resource limit {} stays as it is here, without privilege it cannot be raised to {}",
                 image.pid, limit.resource, limit.hard
@@ -363,19 +466,32 @@ fn limit(image: &ProcessImage, context: &mut RestoreContext<'_>) {
     }
 }
 
-/// CLOCK_MONOTONIC and CLOCK_BOOTTIME that the job of a checkpoint must see minus those of the
-/// machine's first time namespace, ns.
-///
-/// # Errors
-/// Damage; a machine that the image does not fit.
-pub fn clock_offsets(job_dir: &std::path::Path, checkpoint: u64) -> Result<(i64, i64)> {
-    use super::dump::clocks;
-    let image = crate::store::Checkpoint::open(job_dir, checkpoint)?;
-    let graph: super::graph::Graph = image.read_json("graph.json")?;
-    let (own_monotonic, own_boottime) = clocks::offsets(std::process::id() as i32)?;
-    let now = clocks::of_process(std::process::id() as i32)?;
-    Ok((
-        graph.clocks.monotonic_ns - (now.monotonic_ns - own_monotonic),
-        graph.clocks.boottime_ns - (now.boottime_ns - own_boottime),
-    ))
+/// What must be known of a checkpoint before its restore begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Past {
+    /// CLOCK_MONOTONIC and CLOCK_BOOTTIME that the job must see minus those of the machine's first time namespace, ns.
+    pub clocks: (i64, i64),
+    /// The init's number, where that was not 1.
+    pub number: Option<Pid>,
+}
+
+impl Past {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Damage; a machine that the image does not fit.
+    pub fn of(job_dir: &std::path::Path, checkpoint: u64) -> Result<Self> {
+        use super::dump::clocks;
+        let image = crate::store::Checkpoint::open(job_dir, checkpoint)?;
+        let graph: super::graph::Graph = image.read_json("graph.json")?;
+        let (own_monotonic, own_boottime) = clocks::offsets(std::process::id() as i32)?;
+        let now = clocks::of_process(std::process::id() as i32)?;
+        Ok(Self {
+            clocks: (
+                graph.clocks.monotonic_ns - (now.monotonic_ns - own_monotonic),
+                graph.clocks.boottime_ns - (now.boottime_ns - own_boottime),
+            ),
+            number: (graph.init > 1).then_some(graph.init),
+        })
+    }
 }

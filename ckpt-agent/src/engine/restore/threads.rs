@@ -1,12 +1,13 @@
 //! Makes the threads of a process and gives each its state.
 
-use super::super::arch::words::{from_words, to_words};
-use super::super::arch::{Architecture, Current, Part, calls};
+use super::super::arch::words::{WORD, from_words, to_words};
+use super::super::arch::{Architecture, Call as ArchCall, Current, Part, calls};
 use super::super::error::{EngineError, Result};
-use super::super::graph::{
-    Credentials, IntervalTimer, PendingSignal, ProcessImage, ThreadImage, from_hex,
-};
+use super::super::graph::{Credentials, IntervalTimer, PendingSignal, Pid, ThreadImage, from_hex};
+use super::super::job_init::world::wants_numbers;
+use super::super::sys::rounds::Counter;
 use super::super::sys::schedule;
+use super::super::sys::trial::Call;
 use super::super::trace::{Batch, FOLLOW_CHILDREN, Remote, Scratch, StoppedThread};
 
 /// What threads of one process share.
@@ -21,39 +22,195 @@ const ON_STACK: i32 = 1;
 /// _LINUX_CAPABILITY_VERSION_3
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
-/// Makes all threads but the first, with their exact numbers.
+/// How a thread's number is to be had.
+#[derive(Debug, Clone, Copy)]
+pub enum Asking<'a> {
+    /// By asking for it.
+    Plainly,
+    /// By asking, or else by waiting until its turn comes, if no more than so many others come before.
+    Near(&'a Counter, Pid),
+    /// Not at all: it may be any.
+    Not(&'a Counter),
+}
+
+/// Makes a thread with this number. `None`: it can't be had, but another one may do.
 ///
 /// # Errors
-/// EEXIST where a number is taken.
-pub fn make_others(
+/// EEXIST where a number is taken that must be had.
+pub fn make(
     leader: &mut Remote<'_>,
-    image: &ProcessImage,
+    wanted: i32,
     scratch: Scratch,
-) -> Result<Vec<StoppedThread>> {
+    asking: Asking<'_>,
+) -> Result<Option<StoppedThread>> {
     leader.thread().set_options(FOLLOW_CHILDREN)?;
-    let made = image
-        .threads
-        .iter()
-        .skip(1)
-        .map(|thread| {
-            let at = scratch.data();
-            // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
-            // set_tid, set_tid_size, cgroup.
-            let words = [THREAD_FLAGS, 0, 0, 0, 0, 0, 0, 0, at + 128, 1, 0];
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            leader.memory().write(at + 128, &thread.tid.to_ne_bytes())?;
-            leader.memory().write(at, &bytes)?;
-            let arguments = [at, bytes.len() as u64];
-            let (tid, made) = leader.give_birth("clone3", libc::SYS_clone3, &arguments)?;
-            if tid != thread.tid as u64 {
-                return Err(EngineError::odd("clone3", format!("thread {tid}")));
-            }
-            made.set_options(0)?;
-            Ok(made)
-        })
-        .collect();
+    let made = match asking {
+        Asking::Plainly => make_exact(leader, wanted, scratch).map(Some),
+        Asking::Near(counter, limit) => make_near(leader, wanted, scratch, (counter, limit)),
+        Asking::Not(counter) => make_any(leader, counter).map(Some),
+    };
     leader.thread().set_options(0)?;
-    made
+    let made = made?;
+    if let Some(made) = &made {
+        made.set_options(0)?;
+    }
+    Ok(made)
+}
+
+fn make_near(
+    leader: &mut Remote<'_>,
+    wanted: i32,
+    scratch: Scratch,
+    (counter, limit): (&Counter, Pid),
+) -> Result<Option<StoppedThread>> {
+    if !wants_numbers() {
+        return Ok(None);
+    }
+    if Call::Clone3.may_be_made() {
+        match make_exact(leader, wanted, scratch) {
+            Err(EngineError::System { source, .. }) => {
+                if source.raw_os_error() == Some(libc::EEXIST) {
+                    return Ok(None);
+                }
+            }
+            made => return made.map(Some),
+        }
+    }
+    if !counter.approach_within(wanted, limit) {
+        return Ok(None);
+    }
+    let made = make_any(leader, counter)?;
+    if made.tid() == wanted {
+        return Ok(Some(made));
+    }
+    end(made, leader.entry_point())?;
+    Ok(None)
+}
+
+/// A thread with any number.
+fn make_any(leader: &mut Remote<'_>, counter: &Counter) -> Result<StoppedThread> {
+    // No stack, no cells to be written, no thread pointer: zeros in any order.
+    let (_, made) = leader.give_birth("clone", libc::SYS_clone, &[THREAD_FLAGS])?;
+    counter.note(made.tid());
+    Ok(made)
+}
+
+/// Ends a thread that has done nothing yet.
+fn end(mut thread: StoppedThread, entry_point: u64) -> Result<()> {
+    thread.set_options(0)?;
+    let exit = ArchCall::of(libc::SYS_exit, [0; 6]);
+    let mut loan = Remote::take(&mut thread, entry_point)?;
+    let prepared = loan.prepare(exit);
+    loan.abandon();
+    prepared?;
+    thread.release()
+}
+
+/// A thread with this number.
+fn make_exact(leader: &mut Remote<'_>, wanted: i32, scratch: Scratch) -> Result<StoppedThread> {
+    let at = scratch.data();
+    // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
+    // set_tid, set_tid_size, cgroup.
+    let words = [THREAD_FLAGS, 0, 0, 0, 0, 0, 0, 0, at + 128, 1, 0];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    leader.memory().write(at + 128, &wanted.to_ne_bytes())?;
+    leader.memory().write(at, &bytes)?;
+    let arguments = [at, bytes.len() as u64];
+    let (tid, made) = leader.give_birth("clone3", libc::SYS_clone3, &arguments)?;
+    match tid == wanted as u64 {
+        true => Ok(made),
+        false => Err(EngineError::odd("clone3", format!("thread {tid}"))),
+    }
+}
+
+/// Entries of a list of robust mutexes that the kernel looks at (include/linux/futex.h, ROBUST_LIST_LIMIT).
+const ROBUST_MOST: usize = 2048;
+/// Bits of a futex that hold its owner's number (linux/futex.h, FUTEX_TID_MASK).
+const OWNER: u32 = 0x3fff_ffff;
+
+/// Gives the robust mutexes that a thread holds its new number: the kernel looks for it at the thread's end, and so does
+/// whoever waits. glibc keeps it once more, in the mutex's owner, two words on.
+///
+/// # Errors
+/// Memory that can't be written.
+fn own_robust_mutexes(remote: &mut Remote<'_>, thread: &ThreadImage, tid: i32) -> Result<()> {
+    let head = thread.robust_list.head;
+    if head == 0 {
+        return Ok(());
+    }
+    // struct robust_list_head: the first entry, where the futex is from an entry, an entry about to be added.
+    let mut bytes = [0; 3 * WORD];
+    if remote.memory().read(head, &mut bytes).is_err() {
+        return Ok(());
+    }
+    let words = from_words(&bytes);
+    let (mut entry, distance, pending) = (words[0], words[1], words[2]);
+    let mut entries = vec![pending];
+    while entry & !1 != head && entry != 0 && entries.len() < ROBUST_MOST {
+        entries.push(entry);
+        let mut next = [0; WORD];
+        if remote.memory().read(entry & !1, &mut next).is_err() {
+            break;
+        }
+        entry = from_words(&next)[0];
+    }
+    // Bit 0 marks those with priority inheritance.
+    for entry in entries.into_iter().map(|entry| entry & !1).filter(|entry| *entry != 0) {
+        let futex = match WORD {
+            4 => u64::from((entry as u32).wrapping_add(distance as u32)),
+            _ => entry.wrapping_add(distance),
+        };
+        let mut cell = [0; 4];
+        for (at, mask) in [(futex, OWNER), (futex.wrapping_add(8), u32::MAX)] {
+            if remote.memory().read(at, &mut cell).is_err() {
+                continue;
+            }
+            let value = u32::from_ne_bytes(cell);
+            if value & mask == thread.tid.unsigned_abs() {
+                let value = (value & !mask) | tid.unsigned_abs();
+                remote.memory().write(at, &value.to_ne_bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells the C library of a thread's process the thread's new number, in the cell where it keeps it: glibc and bionic
+/// register its address by set_tid_address(2), since the kernel is to clear it at the thread's end. The process's number,
+/// where it is kept, is right behind it (glibc before 2.25; bionic, in 31 bits). `process`: its number before and now.
+///
+/// # Errors
+/// Memory that can't be written.
+pub fn tell_number(
+    remote: &mut Remote<'_>,
+    thread: &ThreadImage,
+    tid: i32,
+    process: (i32, i32),
+) -> Result<()> {
+    if tid != thread.tid {
+        own_robust_mutexes(remote, thread, tid)?;
+    }
+    if thread.clear_tid == 0 || (tid == thread.tid && process.0 == process.1) {
+        return Ok(());
+    }
+    let mut cells = [[0; 4]; 2];
+    for (index, cell) in cells.iter_mut().enumerate() {
+        let at = thread.clear_tid + index as u64 * 4;
+        if remote.memory().read(at, cell).is_err() {
+            // No cell, or the last one of its area.
+            return Ok(());
+        }
+    }
+    let [own, of_process] = cells.map(i32::from_ne_bytes);
+    // musl registers the address of a lock instead.
+    if own != thread.tid {
+        return Ok(());
+    }
+    remote.memory().write(thread.clear_tid, &tid.to_ne_bytes())?;
+    if of_process == process.0 {
+        remote.memory().write(thread.clear_tid + 4, &process.1.to_ne_bytes())?;
+    }
+    Ok(())
 }
 
 /// Gives one thread its registrations and pending signals. Registers and mask come last, when it is

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use super::super::graph::{Pid, RelayEnd, RelayKind};
-use super::super::restore::tree::end_with;
+use super::super::restore::tree::{Here, end_with};
 use super::super::sys::signals;
 
 /// Name (comm) of a stand-in.
@@ -23,6 +23,8 @@ pub const NAME: &str = "ckptd-standin";
 pub const MESSAGE: usize = 16;
 /// struct signalfd_siginfo (signalfd(2)).
 const SIGNALFD_INFO: usize = 128;
+/// A number that no process has, and that kill(2) and waitid(2) refuse.
+const NOBODY: Pid = i32::MAX;
 /// CLD_EXITED to CLD_CONTINUED: told by the kernel of a child.
 const OF_CHILD: std::ops::RangeInclusive<i32> = 1..=6;
 
@@ -102,12 +104,15 @@ impl Link {
         Some(Self { socket, side: end.side, parent, child, open: true, watched: None })
     }
 
-    /// The same link for the process that lives by it, which never returns and never drops this one.
-    pub fn in_this_process(&self) -> Self {
+    /// The same link for the process that lives by it, which never returns and never drops this one. `here` tells what
+    /// recorded numbers are on this machine.
+    pub fn in_this_process(&self, here: Here<'_>) -> Self {
         use std::os::fd::FromRawFd;
         // SAFETY: the descriptor stays open: the caller goes on to [`live`], which does not return.
         let socket = unsafe { OwnedFd::from_raw_fd(self.number()) };
         let Self { side, parent, child, .. } = *self;
+        // Whom it watches or signals is among those who are here. It must not be another's child.
+        let [parent, child] = [parent, child].map(|pid| here(pid).unwrap_or(NOBODY));
         Self { socket, side, parent, child, open: true, watched: None }
     }
 

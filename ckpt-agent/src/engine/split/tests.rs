@@ -69,6 +69,7 @@ impl World {
             vdso: String::new(),
             layout: Vec::new(),
             root: 2,
+            init: 0,
             processes: vec![node(2, 1, 2, 2)],
             files: Vec::new(),
             inodes: Vec::new(),

@@ -1,8 +1,11 @@
-//! fork(2) with an exact process number.
+//! fork(2) with an exact process number, or one that may be another.
 
 use std::io;
 
 use super::super::graph::Pid;
+use super::super::job_init::world::wants_numbers;
+use super::rounds::{Counter, TRIES};
+use super::trial::Call;
 
 /// Proof that the calling process has one thread, so that a fork leaves no lock of another thread
 /// locked for ever in the child (fork(2), NOTES).
@@ -82,6 +85,83 @@ pub fn fork_exact(_proof: &SingleThreaded, pid: Pid, exit_signal: i32) -> io::Re
         Ok(child @ 1..) => Ok(Side::Parent(child)),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Forks a child as [`fork_exact`] does, but with any number.
+///
+/// # Errors
+///
+/// clone(2)'s: EAGAIN (a limit on processes).
+pub fn fork_any(_proof: &SingleThreaded, exit_signal: i32) -> io::Result<Side> {
+    let none: libc::c_long = 0;
+    // SAFETY: without CLONE_VM and CLONE_THREAD this is a fork, as in `fork_exact`; apart from the signal in the flags
+    // all arguments are zero, whatever their order is on this architecture.
+    let result = unsafe {
+        libc::syscall(libc::SYS_clone, libc::c_long::from(exit_signal), none, none, none, none)
+    };
+    match result {
+        0 => Ok(Side::Child),
+        child if child > 0 => Ok(Side::Parent(
+            Pid::try_from(child).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+        )),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Forks a child with this number if it can be had, else with any: asked for where that is allowed, else waited for until
+/// its turn comes.
+///
+/// # Errors
+///
+/// EAGAIN (a limit on processes).
+pub fn fork_near(
+    proof: &SingleThreaded,
+    counter: &Counter,
+    pid: Pid,
+    exit_signal: i32,
+) -> io::Result<Side> {
+    let mut to_be_had = wants_numbers();
+    if to_be_had && Call::Clone3.may_be_made() {
+        match fork_exact(proof, pid, exit_signal) {
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN) => return Err(error),
+                Some(libc::EEXIST) => to_be_had = false,
+                // Not allowed, or not known to this kernel.
+                _ => {}
+            },
+            forked => return forked,
+        }
+    }
+    for _ in 0..TRIES {
+        if !(to_be_had && counter.approach(pid)) {
+            break;
+        }
+        match fork_any(proof, exit_signal)? {
+            Side::Parent(number) if number == pid => {
+                counter.note(number);
+                return Ok(Side::Parent(number));
+            }
+            Side::Parent(number) => {
+                counter.note(number);
+                // SAFETY: takes numbers and a null pointer, which waitpid(2) allows; the child is this process's.
+                unsafe { libc::waitpid(number, std::ptr::null_mut(), libc::__WALL) };
+            }
+            Side::Child if own_number() == pid => return Ok(Side::Child),
+            // SAFETY: ends the child at once, without running anything of its parent's.
+            Side::Child => unsafe { libc::_exit(0) },
+        }
+    }
+    let side = fork_any(proof, exit_signal)?;
+    if let Side::Parent(number) = side {
+        counter.note(number);
+    }
+    Ok(side)
+}
+
+/// As the kernel tells it: C libraries may remember that of the parent.
+pub fn own_number() -> Pid {
+    // SAFETY: a call without arguments.
+    unsafe { libc::syscall(libc::SYS_getpid) as Pid }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod pidfd;
 pub mod poll;
 pub mod reap;
 pub mod robust_list;
+pub mod rounds;
 pub mod schedule;
 pub mod signals;
 pub mod sock_diag;

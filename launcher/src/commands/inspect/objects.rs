@@ -119,6 +119,7 @@ mod tests {
             vdso: String::new(),
             layout: Vec::new(),
             root: 2,
+            init: 0,
             processes: vec![],
             files: vec![],
             inodes: vec![],

@@ -8,7 +8,7 @@ mod restore;
 mod survey;
 
 pub use restore::{Attachment, attachments, destroy_marked, known, make};
-pub use survey::{read_detached, survey};
+pub use survey::{read_detached, refuse_attached, survey};
 
 use std::collections::BTreeSet;
 

@@ -66,6 +66,23 @@ pub fn survey(remote: &mut Remote<'_>, context: &mut DumpContext) -> Result<()> 
     Ok(())
 }
 
+/// Without an IPC namespace of the job's own, segments belong to the whole machine: nobody can tell which are the
+/// job's, and their numbers cannot be had again.
+///
+/// # Errors
+/// The refusal of a process that has attached one.
+pub fn refuse_attached(mappings: &[Mapping]) -> Result<()> {
+    let Some(number) = mappings.iter().find_map(super::number) else { return Ok(()) };
+    Err(Refusal::new(
+        format!(
+            "has attached SysV shared memory segment {number}, which cannot be checkpointed where jobs run \
+             without namespaces"
+        ),
+        "use POSIX shared memory or files, or run the job on a machine with IPC namespaces",
+    )
+    .into())
+}
+
 fn refuse(count: u32, name: &str) -> EngineError {
     Refusal::new(
         format!("the job has {count} SysV {name}, which cannot be checkpointed"),

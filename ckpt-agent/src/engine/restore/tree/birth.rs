@@ -7,19 +7,33 @@ use std::time::{Duration, Instant};
 use nix::unistd::{getpid, getsid, setsid};
 
 use super::super::super::graph::Pid;
+use super::super::super::job_init::World;
 use super::super::super::sys::clone3::{Side, SingleThreaded};
 use super::super::super::sys::signals;
 use super::board::Board;
 use super::life::Heritage;
 use super::plan::{Plan, Role};
 use super::recorded::INIT;
+use super::turns::Turns;
 
 /// Limit on one phase, apart from what each process adds.
 const PHASE_LIMIT: Duration = Duration::from_secs(10);
 /// What each process adds to the limit on a phase.
 const LIMIT_PER_PROCESS: Duration = Duration::from_millis(10);
 
-/// What is done in the helpers beside taking their places. Runs as ordinary, single-threaded code in
+/// What a recorded number of a process, group or session is here; `None`: nobody's.
+pub type Here<'a> = &'a dyn Fn(Pid) -> Option<Pid>;
+
+/// A tree that has been built.
+#[derive(Debug, Clone, Default)]
+pub struct Grown {
+    /// Recorded numbers of those that live on, in the order of the plan.
+    pub kept: Vec<Pid>,
+    /// What recorded numbers of processes, groups and sessions are here: in a PID namespace of the tree's own the same.
+    pub numbers: BTreeMap<Pid, Pid>,
+}
+
+/// What is done in the helpers beside taking their places. Numbers are as they were recorded. Runs as ordinary, single-threaded code in
 /// the helper itself; an error is one line without the number of the process.
 pub trait Hooks {
     /// Called in each session leader that lives on, when all sessions are there and no group yet:
@@ -37,10 +51,10 @@ pub trait Hooks {
     /// # Errors
     ///
     /// Ends the whole building.
-    fn prepare(&self, pid: Pid) -> Result<(), String>;
+    fn prepare(&self, pid: Pid, here: Here<'_>) -> Result<(), String>;
 
     /// What each process that lives on does when all is done.
-    fn wait(&self, _pid: Pid) -> ! {
+    fn wait(&self, _pid: Pid, _here: Here<'_>) -> ! {
         loop {
             nix::unistd::pause();
         }
@@ -61,8 +75,10 @@ pub enum BirthError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// Not called in the init of a PID namespace.
-    #[error("a process tree can be built by the init of a PID namespace only, not by process {0}")]
+    /// Not called in the init of a PID namespace, nor by one who adopts orphans.
+    #[error(
+        "a process tree can be built by the init of a PID namespace or a subreaper only, not by process {0}"
+    )]
     NotInit(Pid),
     /// A helper did not come to the end of a phase.
     #[error("process {pid} did not finish {phase} within {limit_ms} ms")]
@@ -157,37 +173,60 @@ impl Schedule {
 }
 
 /// Builds the tree of a plan: real processes, each in its place, signals blocked, waiting in
-/// pause(2) to be seized. Returns the numbers of those that live on, in the order of the plan.
+/// pause(2) to be seized.
 ///
-/// The caller is the init of a fresh PID namespace, single-threaded and without children. During
+/// The caller is single-threaded and without children: the init of a fresh PID namespace, where everybody gets the
+/// recorded number, or any other process that is a subreaper, where they do as far as privileges and other processes
+/// allow. During
 /// the call it and the helpers ignore all signals: what ends on the way leaves no signal pending.
 /// Afterwards the caller has its own actions and mask again.
 ///
 /// # Errors
 ///
 /// The first failure of any helper, or of init. All helpers have been killed and reaped then.
-pub fn grow(plan: &Plan, hooks: &impl Hooks) -> Result<Vec<Pid>, BirthError> {
+pub fn grow(plan: &Plan, hooks: &impl Hooks) -> Result<Grown, BirthError> {
     let init = |call| move |source: io::Error| BirthError::Init { call, source };
-    if getpid().as_raw() != INIT {
-        return Err(BirthError::NotInit(getpid().as_raw()));
+    let own = getpid().as_raw();
+    if own != INIT && !nix::sys::prctl::get_child_subreaper().is_ok_and(|is_one| is_one) {
+        return Err(BirthError::NotInit(own));
     }
     let proof = SingleThreaded::check().map_err(init("unshare"))?;
     let board = Board::new(plan.births.len()).map_err(init("mmap"))?;
     let quiet = Quiet::begin().map_err(init("rt_sigaction"))?;
     let session = getsid(None).map_err(|error| init("getsid")(error.into()))?;
-    if plan.init_leads && session.as_raw() != INIT {
+    if plan.init_leads && session.as_raw() != own {
         setsid().map_err(|error| init("setsid")(error.into()))?;
     }
     let schedule = Schedule::new(plan);
-    let heritage = Heritage { plan, schedule, board: &board, hooks, proof };
+    // In a PID namespace of its own everybody's number can be asked for.
+    let (ordered, turns);
+    let (plan, turns) = if own == INIT {
+        (plan, None)
+    } else {
+        (ordered, turns) = Turns::of(plan, board.counter());
+        (&ordered, Some(turns))
+    };
+    let indices = plan.births.iter().enumerate().map(|(index, birth)| (birth.pid, index)).collect();
+    let heritage =
+        Heritage { plan, schedule, board: &board, hooks, proof, init: own, turns, indices };
     let result = conduct(&heritage);
     if result.is_err() {
-        clear(plan, &board);
+        match own {
+            INIT => clear(plan, &board),
+            _ => {
+                board.abort();
+                World::Machine.end_all();
+            }
+        }
     }
     drop(quiet);
     result?;
     let kept = plan.births.iter().filter(|birth| birth.role == Role::Kept);
-    Ok(kept.map(|birth| birth.pid).collect())
+    let all = heritage.indices.keys().copied().chain([INIT]);
+    Ok(Grown {
+        kept: kept.map(|birth| birth.pid).collect(),
+        numbers: all.filter_map(|pid| Some((pid, heritage.here(pid)?))).collect(),
+    })
 }
 
 fn conduct<H: Hooks>(heritage: &Heritage<'_, H>) -> Result<(), BirthError> {
@@ -242,7 +281,7 @@ fn finish<H: Hooks>(
     }
 }
 
-/// Kills and reaps all helpers, also those that were being forked meanwhile: these end by
+/// Kills and reaps all helpers, which have their exact numbers, also those that were being forked meanwhile: these end by
 /// themselves once the board says so, but may need a moment to show up on it.
 fn clear(plan: &Plan, board: &Board) {
     board.abort();

@@ -6,7 +6,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
+use super::super::super::graph::Pid;
 use super::super::super::sys::futex;
+use super::super::super::sys::rounds::Counter;
 
 /// Longest error text in bytes; a longer one is cut.
 const TEXT: usize = 1024;
@@ -22,6 +24,8 @@ struct Head {
     target: AtomicU32,
     failed: AtomicU32,
     written: AtomicU32,
+    turn: AtomicU32,
+    counter: Counter,
     text: [AtomicU8; TEXT],
 }
 
@@ -29,6 +33,8 @@ struct Head {
 pub(super) struct Board {
     head: NonNull<Head>,
     slots: NonNull<AtomicU32>,
+    /// The numbers that helpers have got; 0: not born yet.
+    numbers: NonNull<AtomicU32>,
     count: usize,
 }
 
@@ -53,12 +59,14 @@ impl Board {
         let head = NonNull::new(memory.cast::<Head>())
             .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // SAFETY: one Head further lies within the mapping, and is aligned for an AtomicU32.
-        let slots = unsafe { head.add(1) }.cast();
-        Ok(Self { head, slots, count })
+        let slots: NonNull<AtomicU32> = unsafe { head.add(1) }.cast();
+        // SAFETY: as many atomics further lies within the mapping, too.
+        let numbers = unsafe { slots.add(count) };
+        Ok(Self { head, slots, numbers, count })
     }
 
     fn length(count: usize) -> usize {
-        size_of::<Head>() + count * size_of::<AtomicU32>()
+        size_of::<Head>() + 2 * count * size_of::<AtomicU32>()
     }
 
     fn head(&self) -> &Head {
@@ -72,8 +80,44 @@ impl Board {
         unsafe { std::slice::from_raw_parts(self.slots.as_ptr(), self.count) }
     }
 
-    /// Notes that a helper has been born.
-    pub(super) fn born(&self, helper: usize) {
+    fn numbers(&self) -> &[AtomicU32] {
+        // SAFETY: `count` atomics behind the slots are mapped; otherwise as in `head`.
+        unsafe { std::slice::from_raw_parts(self.numbers.as_ptr(), self.count) }
+    }
+
+    /// The number that a helper has got, once it has been born.
+    pub(super) fn number(&self, helper: usize) -> Option<Pid> {
+        Pid::try_from(self.numbers()[helper].load(SeqCst)).ok().filter(|number| *number > 0)
+    }
+
+    /// How far the kernel has come with its numbers: for whoever's turn it is.
+    pub(super) fn counter(&self) -> &Counter {
+        &self.head().counter
+    }
+
+    /// Sleeps until it is this one's turn; false if everybody is to end instead.
+    pub(super) fn await_turn(&self, rank: u32) -> bool {
+        loop {
+            let turn = self.head().turn.load(SeqCst);
+            if self.is_aborted() {
+                return false;
+            }
+            if turn >= rank {
+                return true;
+            }
+            futex::wait(&self.head().turn, turn, NAP);
+        }
+    }
+
+    /// The turn after this one has come.
+    pub(super) fn end_turn(&self, rank: u32) {
+        self.head().turn.store(rank + 1, SeqCst);
+        futex::wake_all(&self.head().turn);
+    }
+
+    /// Notes that a helper has been born, and its number.
+    pub(super) fn born(&self, helper: usize, number: Pid) {
+        self.numbers()[helper].store(number.unsigned_abs(), SeqCst);
         let _ = self.slots()[helper].compare_exchange(0, 1, SeqCst, SeqCst);
     }
 

@@ -1,14 +1,18 @@
 //! The life of a helper, from its birth to the moment when it can be seized.
 
+use std::collections::BTreeMap;
+
 use nix::errno::Errno;
 use nix::unistd::{getpgrp, getpid, getppid, getsid, setpgid, setsid};
 
 use super::super::super::graph::Pid;
-use super::super::super::sys::clone3::{Side, SingleThreaded, fork_exact};
+use super::super::super::sys::clone3::{Side, SingleThreaded, fork_exact, own_number};
 use super::super::super::sys::signals;
 use super::birth::{Hooks, Phase, Schedule};
 use super::board::Board;
 use super::plan::{Birth, GroupStep, Index, Plan, Role};
+use super::recorded::INIT;
+use super::turns::Turns;
 use super::zombie::Ending;
 
 /// What init hands down to every helper.
@@ -18,11 +22,29 @@ pub(super) struct Heritage<'a, H: Hooks> {
     pub(super) board: &'a Board,
     pub(super) hooks: &'a H,
     pub(super) proof: SingleThreaded,
+    /// The caller's own number; [`INIT`] in a PID namespace of its own, which nobody else is in.
+    pub(super) init: Pid,
+    /// In which order numbers are to be had, where they can't be asked for.
+    pub(super) turns: Option<Turns>,
+    /// Births by their recorded numbers.
+    pub(super) indices: BTreeMap<Pid, Index>,
 }
 
 type Step<T = ()> = Result<T, String>;
 
 impl<H: Hooks> Heritage<'_, H> {
+    /// What a recorded number of a process, group or session is here.
+    pub(super) fn here(&self, recorded: Pid) -> Option<Pid> {
+        match recorded {
+            INIT => Some(self.init),
+            _ => self.board.number(*self.indices.get(&recorded)?),
+        }
+    }
+
+    fn must_be_here(&self, recorded: Pid) -> Step<Pid> {
+        self.here(recorded).ok_or_else(|| format!("process {recorded} is not there"))
+    }
+
     /// Lives as helper `index`, just forked. Nothing of the caller's code may run in the child, so
     /// even a panic ends here, and is told through the board.
     pub(super) fn live(&self, index: Index) -> ! {
@@ -47,7 +69,7 @@ impl<H: Hooks> Heritage<'_, H> {
     fn be_born(&self, me: &mut Index) -> Step {
         let births = &self.plan.births;
         'born: loop {
-            self.board.born(*me);
+            self.board.born(*me, own_number());
             let birth = &births[*me];
             for child in &birth.early {
                 if self.fork(*child)? == Side::Child {
@@ -75,7 +97,11 @@ impl<H: Hooks> Heritage<'_, H> {
             leave(125);
         }
         let Birth { pid, exit_signal, .. } = self.plan.births[child];
-        let side = fork_exact(&self.proof, pid, exit_signal).map_err(|error| {
+        let forked = match &self.turns {
+            None => fork_exact(&self.proof, pid, exit_signal),
+            Some(turns) => turns.fork(self.board, &self.proof, child, exit_signal),
+        };
+        let side = forked.map_err(|error| {
             let why = match error.raw_os_error() {
                 Some(libc::EEXIST) => "the number is taken".to_owned(),
                 Some(libc::EINVAL) => "the number is over /proc/sys/kernel/pid_max".to_owned(),
@@ -87,7 +113,11 @@ impl<H: Hooks> Heritage<'_, H> {
             };
             format!("fork of process {pid}: {why}")
         })?;
-        self.board.born(child);
+        let number = match side {
+            Side::Parent(number) => number,
+            Side::Child => own_number(),
+        };
+        self.board.born(child, number);
         Ok(side)
     }
 
@@ -99,7 +129,7 @@ impl<H: Hooks> Heritage<'_, H> {
             self.act(me, phase)?;
             self.board.tick(me, number);
         }
-        self.hooks.wait(self.plan.births[me].pid)
+        self.hooks.wait(self.plan.births[me].pid, &|recorded| self.here(recorded))
     }
 
     fn act(&self, me: Index, phase: Phase) -> Step {
@@ -110,9 +140,9 @@ impl<H: Hooks> Heritage<'_, H> {
                 self.hooks.terminal(birth.pid)
             }
             (Phase::Terminals, _) => Ok(()),
-            (Phase::Found, GroupStep::Found | GroupStep::FoundAndMove(_)) => enter(birth.pid),
-            (Phase::Join, GroupStep::Join(pgid)) => enter(pgid),
-            (Phase::Move, GroupStep::FoundAndMove(pgid)) => enter(pgid),
+            (Phase::Found, GroupStep::Found | GroupStep::FoundAndMove(_)) => enter(own_number()),
+            (Phase::Join, GroupStep::Join(pgid)) => enter(self.must_be_here(pgid)?),
+            (Phase::Move, GroupStep::FoundAndMove(pgid)) => enter(self.must_be_here(pgid)?),
             (Phase::Found | Phase::Join | Phase::Move, _) => Ok(()),
             (Phase::Arm(round), _) => self.arm(me, round),
             (Phase::End(round), _) => {
@@ -124,7 +154,7 @@ impl<H: Hooks> Heritage<'_, H> {
             }
             (Phase::Zombies, _) => {
                 if let Role::Zombie { status } = birth.role {
-                    verify(birth)?;
+                    self.verify(birth)?;
                     return end_with(status);
                 }
                 self.await_zombies(Some(me))
@@ -132,9 +162,9 @@ impl<H: Hooks> Heritage<'_, H> {
             (Phase::Settle, _) => {
                 set_subreaper(birth.subreaper)?;
                 silence()?;
-                verify(birth)
+                self.verify(birth)
             }
-            (Phase::Prepare, _) => self.hooks.prepare(birth.pid),
+            (Phase::Prepare, _) => self.hooks.prepare(birth.pid, &|recorded| self.here(recorded)),
         }
     }
 
@@ -163,7 +193,7 @@ impl<H: Hooks> Heritage<'_, H> {
     pub(super) fn reap(&self, me: Option<Index>, round: usize) -> Step {
         for child in self.children(me) {
             if child.role == (Role::Temporary { round }) {
-                wait_for(child.pid, libc::WEXITED)?;
+                wait_for(self.must_be_here(child.pid)?, libc::WEXITED)?;
             }
         }
         Ok(())
@@ -171,10 +201,25 @@ impl<H: Hooks> Heritage<'_, H> {
 
     /// Waits until the children of `me` that are to be zombies are that.
     pub(super) fn await_zombies(&self, me: Option<Index>) -> Step {
-        let ppid = me.map_or(1, |me| self.plan.births[me].pid);
+        let ppid = me.map_or(INIT, |me| self.plan.births[me].pid);
         let zombies = &self.schedule.zombies;
         for zombie in zombies.get(&ppid).into_iter().flatten() {
-            wait_for(*zombie, libc::WEXITED | libc::WNOWAIT)?;
+            wait_for(self.must_be_here(*zombie)?, libc::WEXITED | libc::WNOWAIT)?;
+        }
+        Ok(())
+    }
+
+    fn verify(&self, birth: &Birth) -> Step {
+        let sid = getsid(None).map_err(|error| format!("getsid: {}", error.desc()))?;
+        let found = [getppid(), getpgrp(), sid].map(nix::unistd::Pid::as_raw);
+        let wanted = [birth.ppid, birth.pgid, birth.sid];
+        for ((what, found), wanted) in
+            ["parent", "process group", "session"].iter().zip(found).zip(wanted)
+        {
+            let wanted = self.must_be_here(wanted)?;
+            if found != wanted {
+                return Err(format!("got {what} {found} instead of {wanted}"));
+            }
         }
         Ok(())
     }
@@ -204,20 +249,6 @@ fn silence() -> Step {
             // SAFETY: SIG_DFL has no handler.
             unsafe { signals::set_action(signal, signals::DEFAULT) }
                 .map_err(|error| format!("rt_sigaction of signal {signal}: {error}"))?;
-        }
-    }
-    Ok(())
-}
-
-fn verify(birth: &Birth) -> Step {
-    let sid = getsid(None).map_err(|error| format!("getsid: {}", error.desc()))?;
-    let found = [getppid(), getpgrp(), sid].map(nix::unistd::Pid::as_raw);
-    let wanted = [birth.ppid, birth.pgid, birth.sid];
-    for ((what, found), wanted) in
-        ["parent", "process group", "session"].iter().zip(found).zip(wanted)
-    {
-        if found != wanted {
-            return Err(format!("got {what} {found} instead of {wanted}"));
         }
     }
     Ok(())

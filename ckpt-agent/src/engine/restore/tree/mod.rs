@@ -12,9 +12,10 @@ mod plan;
 mod recorded;
 #[cfg(test)]
 mod simulator;
+mod turns;
 mod zombie;
 
-pub use birth::{BirthError, Hooks, grow};
+pub use birth::{BirthError, Grown, Here, Hooks, grow};
 pub(in super::super) use life::end_with;
 pub use plan::{Birth, GroupStep, Index, Plan, Role, Round, plan};
 pub use recorded::TreeError;

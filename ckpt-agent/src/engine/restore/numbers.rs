@@ -1,0 +1,38 @@
+//! What the recorded numbers of processes and threads are here. In a PID namespace of the job's own they are the same;
+//! without one another process may have a number, or the restorer may not choose.
+
+use std::collections::BTreeMap;
+
+use super::super::graph::{Pid, ProcessImage};
+use super::Image;
+
+/// Recorded numbers of processes, threads, process groups and sessions, and those that they have here.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(pub(super) BTreeMap<Pid, Pid>);
+
+impl Numbers {
+    /// What a recorded number is here, if somebody has it.
+    pub(super) fn here(&self, recorded: Pid) -> Option<Pid> {
+        self.0.get(&recorded).copied()
+    }
+
+    /// The threads of a process, which have been made.
+    pub(super) fn add_threads(&mut self, image: &ProcessImage, tids: &[i32]) {
+        self.0.extend(image.threads.iter().map(|thread| thread.tid).zip(tids.iter().copied()));
+    }
+
+    /// A line for the user where the job can see that numbers have changed.
+    pub(super) fn warning(&self, image: &Image) -> Option<String> {
+        let threads = image.processes.values().flat_map(|process| &process.threads);
+        let all: Vec<Pid> = threads.map(|thread| thread.tid).collect();
+        let changed = all.iter().filter(|tid| self.here(**tid).is_some_and(|here| here != **tid));
+        let changed = changed.count();
+        (changed > 0).then(|| {
+            format!(
+                "{changed} of the job's {} threads have other numbers than before: what its programs remember of \
+                 each other's (for kill, waitpid) is out of date",
+                all.len()
+            )
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! Jobs without namespaces: how they are asked for, and the conformance programs that can't do without.
+
+use crate::scenario::Mode;
+
+/// Where a job's processes get their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Numbers {
+    /// In namespaces of the job's own.
+    #[default]
+    Own,
+    /// Among all others of the machine, the same ones again where they can be had (`CKPTD_NAMESPACES=none`).
+    None,
+    /// Among all others, new ones at each restart (`CKPTD_NUMBERS=new`).
+    New,
+}
+
+impl Numbers {
+    /// What tells ckptd so.
+    pub fn environment(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Numbers::Own => &[],
+            Numbers::None => &[("CKPTD_NAMESPACES", "none")],
+            Numbers::New => &[("CKPTD_NAMESPACES", "none"), ("CKPTD_NUMBERS", "new")],
+        }
+    }
+
+    /// A short name, for listings and folders.
+    pub fn name(self) -> &'static str {
+        match self {
+            Numbers::Own => "",
+            Numbers::None => " without-namespaces",
+            Numbers::New => " renumbered",
+        }
+    }
+
+    /// Why a program can't pass like this.
+    pub fn excuse(self, program: &str, mode: Mode) -> Option<&'static str> {
+        let restarted = matches!(mode, Mode::Restart | Mode::Three);
+        let find = |list: &[Excuse]| {
+            list.iter().find(|(_, names)| names.contains(&program)).map(|(why, _)| *why)
+        };
+        match self {
+            Numbers::Own => None,
+            Numbers::None | Numbers::New if restarted => find(NEED_NAMESPACES)
+                .or_else(|| find(NEED_CLOCKS))
+                .or_else(|| find(NEED_NUMBERS).filter(|_| self == Numbers::New)),
+            Numbers::None | Numbers::New => find(NEED_NAMESPACES),
+        }
+    }
+}
+
+/// Why, and which.
+type Excuse = (&'static str, &'static [&'static str]);
+
+/// Programs that need a namespace of the job's own, whatever their processes' numbers are.
+const NEED_NAMESPACES: &[Excuse] = &[(
+    "SysV IPC is the machine's: shared memory is refused, nobody can tell which semaphores are the job's",
+    &["sysvshm", "sysvsem"],
+)];
+
+/// Programs that expect clocks to go on where they were, which is the time namespace's doing.
+const NEED_CLOCKS: &[Excuse] =
+    &[("CLOCK_MONOTONIC goes on with the machine while the job is not there", &["clocks"])];
+
+/// Programs that remember numbers of processes or threads over a restart.
+const NEED_NUMBERS: &[Excuse] = &[
+    (
+        "waits for a child by its number",
+        &[
+            "busystreams",
+            "deletedfile",
+            "devshm",
+            "epoll",
+            "eventfd",
+            "fifo",
+            "fileshared",
+            "memfd",
+            "pipe",
+            "pipeend",
+            "robust",
+            "semaphore",
+            "sharedanon",
+            "sharedfile",
+            "sharedmutex",
+            "tcp4",
+            "tcp6",
+            "tcpconnecting",
+            "tcppending",
+            "tcppendingbytes",
+            "unixabstract",
+            "unixpair",
+            "unixpath",
+            "vfork",
+            "zombie",
+        ],
+    ),
+    ("waits for a child by its number, which may be there at the moment", &["busyfork"]),
+    ("sends a signal to a process by its number", &["tcpanswered"]),
+    (
+        "compares its own number, or a relative's, with that of before",
+        &[
+            "controlterminal",
+            "deadleader",
+            "orphan",
+            "session",
+            "sigpending",
+            "threadleader",
+            "threads",
+            "tree",
+        ],
+    ),
+    ("reads the path of its program, which without privilege stays ckptd's", &["cmdline"]),
+];
