@@ -228,11 +228,9 @@ mod tests {
         for (start, end) in PAIRS {
             assert!(own[start] <= own[end] || end == BRK, "{own:x?}");
         }
-        let local = 0u8;
         assert!(own[START_STACK] > 0x1000 && own[0] > 0);
         // The main thread's stack, which this test need not run on.
         assert_eq!(own_stack().unwrap(), own[START_STACK]);
-        drop(local);
     }
 
     #[test]
