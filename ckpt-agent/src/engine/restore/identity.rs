@@ -112,7 +112,7 @@ mod tests {
         let maps = read_maps(pid).unwrap();
         let found: Vec<_> =
             maps.iter().filter_map(|mapping| Identity::read(pid, mapping).unwrap()).collect();
-        assert_eq!(found, [own.clone()]);
+        assert_eq!(found, std::slice::from_ref(&own));
         assert_eq!(own.memory_map(0x5000)[BRK], 0x5000);
         assert_eq!(own.memory_map(0xfff)[BRK], 0x3000);
     }

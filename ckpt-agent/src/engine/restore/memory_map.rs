@@ -24,6 +24,8 @@ const START_STACK: usize = 6;
 /// Where the heap begins, and where it ends.
 const START_BRK: usize = 4;
 const BRK: usize = 5;
+/// In place of a descriptor: the program stays as it is.
+const NO_FILE: i32 = -1;
 /// How 64-bit integers lie in a structure.
 const MAP_ALIGNMENT: usize = if cfg!(target_arch = "x86") { 4 } else { 8 };
 
@@ -158,7 +160,7 @@ fn whole(
     executable: i32,
 ) -> Result<()> {
     // struct prctl_mm_map. Its pointer is the kernel's: 64 bits for a 32-bit process of a 64-bit kernel, too.
-    let map = |pointer: &[u8]| -> Vec<u8> {
+    let map = |pointer: &[u8], executable: i32| -> Vec<u8> {
         let mut map: Vec<u8> =
             image.memory_map.iter().flat_map(|word| word.to_ne_bytes()).collect();
         map.extend(pointer);
@@ -172,8 +174,15 @@ fn whole(
         let arguments = [libc::PR_SET_MM as u64, SET_MAP, at, map.len() as u64, 0];
         remote.call("PR_SET_MM_MAP", libc::SYS_prctl, &arguments)
     };
-    match set(&map(&auxv_at.to_ne_bytes())) {
-        Err(_) if WORD < size_of::<u64>() => set(&map(&to_words(&[auxv_at]))).map(drop),
+    match set(&map(&auxv_at.to_ne_bytes(), executable)) {
+        // Naming another program takes CAP_CHECKPOINT_RESTORE over the user namespace; the rest does not.
+        Err(EngineError::System { source, .. })
+            if source.raw_os_error() == Some(libc::EPERM)
+                && set(&map(&auxv_at.to_ne_bytes(), NO_FILE)).is_ok() =>
+        {
+            Ok(())
+        }
+        Err(_) if WORD < size_of::<u64>() => set(&map(&to_words(&[auxv_at]), executable)).map(drop),
         other => other.map(drop),
     }
 }

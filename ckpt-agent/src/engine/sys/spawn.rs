@@ -16,7 +16,9 @@ pub fn randomizing_lifts_heap() -> bool {
     // SAFETY: takes numbers only.
     let (interpreter, entry) =
         unsafe { (libc::getauxval(libc::AT_BASE), libc::getauxval(libc::AT_ENTRY)) };
-    interpreter != 0 || (entry as u64) < Current::user_top() / 4
+    #[allow(clippy::unnecessary_cast, reason = "32 bits wide elsewhere")]
+    let entry = entry as u64;
+    interpreter != 0 || entry < Current::user_top() / 4
 }
 
 /// Has a command executed without randomised addresses, so that its heap begins right behind it: as low as can be.
