@@ -99,7 +99,7 @@ fn every_history_ends_well() {
     );
     // A simulation in which nothing happens proves nothing.
     assert!(sum(|run| run.rollbacks) > seeds / 2);
-    assert!(sum(|run| run.addresses) > seeds / 20);
+    assert!(!world::addresses_change() || sum(|run| run.addresses) > seeds / 20);
     assert!(sum(|run| run.commits) > seeds);
     assert!(sum(|run| run.by_tree) > seeds);
     assert!(sum(|run| run.tree_failed) > seeds / 20);
