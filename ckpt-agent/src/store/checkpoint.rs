@@ -6,12 +6,14 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
+use super::chunk::ChunkRef;
 use super::disk::open_regular;
 use super::error::Damage;
 use super::hash::ChunkHash;
 use super::layout::{Layout, MARK};
 use super::mark::{CommitMark, IndexFile, MAX_MARK};
 use super::reader::ChunkReader;
+use super::references::references;
 
 /// A committed checkpoint whose index has been checked. Its chunks are checked when they are
 /// read.
@@ -84,6 +86,16 @@ impl Checkpoint {
             return Err(self.index_damage(file, "its hash does not match"));
         }
         Ok(bytes)
+    }
+
+    /// Calls `found` for every chunk that an index file refers to.
+    pub(super) fn references(
+        &self,
+        file: &IndexFile,
+        found: impl FnMut(ChunkRef),
+    ) -> Result<(), Damage> {
+        references(&self.read_index(file)?, found)
+            .map_err(|error| self.index_damage(file, &error.to_string()))
     }
 
     pub(super) fn index_damage(&self, file: &IndexFile, reason: &str) -> Damage {

@@ -83,17 +83,11 @@ fn committed_chunks(layout: &Layout, of: &HashSet<PackId>) -> Result<HashSet<Chu
         }
         let Ok(checkpoint) = Checkpoint::open(layout.job(), number) else { continue };
         for file in &mark.files {
-            let keep = |chunk: ChunkRef| {
+            checkpoint.references(file, |chunk| {
                 if of.contains(&chunk.pack) {
                     chunks.insert(chunk);
                 }
-            };
-            let damaged = |error: serde_json::Error| Damage::Index {
-                number,
-                name: file.name.clone(),
-                reason: error.to_string(),
-            };
-            references(&checkpoint.read_index(file)?, keep).map_err(damaged)?;
+            })?;
         }
     }
     Ok(chunks)

@@ -17,7 +17,6 @@ use super::error::Damage;
 use super::hash::ChunkHash;
 use super::layout::Layout;
 use super::mark::{CommitMark, PackFile};
-use super::references::references;
 
 /// The most packs of older checkpoints that one refers to.
 const MOST_PACKS: usize = 64;
@@ -48,12 +47,9 @@ impl Known {
         let base = Checkpoint::open(layout.job(), number)?;
         let mut chunks = HashMap::new();
         for file in &base.mark().files {
-            let text = base.read_index(file)?;
-            let mut keep = |chunk: ChunkRef| {
+            base.references(file, |chunk| {
                 chunks.insert(chunk.hash, chunk);
-            };
-            references(&text, &mut keep)
-                .map_err(|error| base.index_damage(file, &error.to_string()))?;
+            })?;
         }
         let mut live: BTreeMap<PackId, u64> = BTreeMap::new();
         for chunk in chunks.values() {

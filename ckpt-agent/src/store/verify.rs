@@ -50,11 +50,9 @@ pub fn verify(
     let mark = checkpoint.mark();
     let mut chunks: HashSet<ChunkRef> = HashSet::new();
     for file in &mark.files {
-        let text = checkpoint.read_index(file)?;
-        references(&text, |chunk| {
+        checkpoint.references(file, |chunk| {
             chunks.insert(chunk);
-        })
-        .map_err(|error| checkpoint.index_damage(file, &error.to_string()))?;
+        })?;
     }
     for pack in &mark.packs {
         check_frame(&checkpoint, pack.id)?;

@@ -18,6 +18,7 @@ use protocol::agent::CheckpointNumber;
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::control::User;
+use crate::engine::sys::stat::modified_ns_of;
 
 /// Name of the list in a checkpoint's folder.
 pub const LIST: &str = "FILES";
@@ -142,8 +143,7 @@ fn keep_one(
         Err(error) => return Err(error.to_string()),
     };
     let found = file.metadata().map_err(|error| error.to_string())?;
-    let modified_ns =
-        found.mtime().saturating_mul(1_000_000_000).saturating_add(found.mtime_nsec());
+    let modified_ns = modified_ns_of(&found);
     let is_it = match named.written {
         true => found.len() >= named.size,
         false => found.len() == named.size && modified_ns == named.modified_ns,

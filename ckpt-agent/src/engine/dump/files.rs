@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::super::graph::{MappedFile, to_hex};
 use super::super::proc::Mapping;
+use super::super::sys::stat::modified_ns_of;
 
 /// Build IDs that are remembered from checkpoint to checkpoint.
 const MOST_REMEMBERED: usize = 4096;
@@ -66,8 +67,7 @@ impl MappedFiles {
 
 /// What a file must look like at restart. `reached` is the path by which it is found here.
 pub fn describe(path: &str, reached: &str, metadata: &Metadata) -> MappedFile {
-    let modified_ns =
-        metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
+    let modified_ns = modified_ns_of(metadata);
     let version = (metadata.dev(), metadata.ino(), metadata.size(), modified_ns);
     MappedFile {
         path: path.to_owned(),

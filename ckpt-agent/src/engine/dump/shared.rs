@@ -9,6 +9,7 @@ use super::super::error::Result;
 use super::super::graph::InodeId;
 use super::super::inodes::{content, segments};
 use super::super::objects::{BlobData, DumpContext, Extent};
+use super::super::sys::stat::modified_ns_of;
 use super::super::trace::{ProcessMemory, Remote};
 use super::areas::{Window, has_content};
 
@@ -52,8 +53,7 @@ pub fn read_all(
         if let Some(metadata) = metadata.filter(|_| !segment) {
             entry.mode = metadata.mode() & 0o7777;
             entry.owner = Some((metadata.uid(), metadata.gid()));
-            let second = metadata.mtime().saturating_mul(1_000_000_000);
-            entry.modified_ns = Some(second.saturating_add(metadata.mtime_nsec()));
+            entry.modified_ns = Some(modified_ns_of(&metadata));
         }
         let blob = entry.content.0 as usize;
         context.blobs[blob] = data;

@@ -13,6 +13,7 @@ use super::super::graph::{
 use super::super::inodes;
 use super::super::objects::{BlobData, DumpContext, Object};
 use super::super::proc::{Mapping, read_smaps};
+use super::super::sys::stat::modified_ns_of;
 use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area};
 use super::files::{MappedFiles, View, describe};
@@ -270,12 +271,7 @@ fn carry_if_session(
                 mode: metadata.mode() & 0o7777,
                 owner: Some((metadata.uid(), metadata.gid())),
                 read_only: true,
-                modified_ns: Some(
-                    metadata
-                        .mtime()
-                        .saturating_mul(1_000_000_000)
-                        .saturating_add(metadata.mtime_nsec()),
-                ),
+                modified_ns: Some(modified_ns_of(&metadata)),
                 content,
             });
             let inode = InodeId((context.inodes.len() - 1) as u32);

@@ -10,6 +10,7 @@ use super::super::graph::{Area, Backing, InodeId, MappedFile, Origin, Pid};
 use super::super::inodes::segments;
 use super::super::objects::{RestoreContext, reopen};
 use super::super::sys::memory_map::{self, Means};
+use super::super::sys::stat::modified_ns_of;
 use super::identity::Identity;
 use super::image::Image;
 
@@ -158,9 +159,7 @@ fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -
     let opened =
         std::fs::File::options().read(true).write(writable).open(&file.path).map_err(failed)?;
     let metadata = opened.metadata().map_err(failed)?;
-    let modified =
-        metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
-    let unchanged = metadata.size() == file.size && modified == file.modified_ns;
+    let unchanged = metadata.size() == file.size && modified_ns_of(&metadata) == file.modified_ns;
     // A file of a session directory has just been made from the image.
     let carried = context
         .graph

@@ -5,6 +5,9 @@
     reason = "these types have 32 bits for some machines"
 )]
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
 use nix::sys::stat::FileStat;
 use nix::sys::time::TimeSpec;
 
@@ -19,6 +22,11 @@ pub fn identity(stat: &FileStat) -> (u64, u64) {
 pub fn modified_ns(stat: &FileStat) -> i64 {
     let second = i64::from(stat.st_mtime).saturating_mul(SECOND);
     second.saturating_add(i64::from(stat.st_mtime_nsec as i32))
+}
+
+/// The same, as the standard library tells it.
+pub fn modified_ns_of(metadata: &Metadata) -> i64 {
+    metadata.mtime().saturating_mul(SECOND).saturating_add(metadata.mtime_nsec())
 }
 
 /// That many nanoseconds; what this machine's type cannot hold becomes the last that it can.
@@ -41,6 +49,7 @@ mod tests {
             nix::sys::stat::futimens(&file, &time(wanted), &time(wanted)).unwrap();
             let stat = nix::sys::stat::fstat(&file).unwrap();
             assert_eq!(modified_ns(&stat), wanted);
+            assert_eq!(modified_ns_of(&file.as_file().metadata().unwrap()), wanted);
         }
     }
 }
