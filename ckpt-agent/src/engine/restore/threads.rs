@@ -1,5 +1,7 @@
 //! Makes the threads of a process and gives each its state.
 
+use std::time::{Duration, Instant};
+
 use super::super::arch::words::{WORD, from_words, to_words};
 use super::super::arch::{Architecture, Call as ArchCall, Current, Part, calls};
 use super::super::error::{EngineError, Result};
@@ -17,6 +19,10 @@ const THREAD_FLAGS: u64 = (libc::CLONE_VM
     | libc::CLONE_SIGHAND
     | libc::CLONE_THREAD
     | libc::CLONE_SYSVSEM) as u64;
+/// How long the number of a thread of the restorer that has ended may stay taken, on however busy a machine.
+const LONGEST_TAKEN: Duration = Duration::from_secs(5);
+/// Pause before it is asked for again.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 /// SS_ONSTACK: told by the kernel, not accepted by it.
 const ON_STACK: i32 = 1;
 /// _LINUX_CAPABILITY_VERSION_3
@@ -45,7 +51,7 @@ pub fn make(
 ) -> Result<Option<StoppedThread>> {
     leader.thread().set_options(FOLLOW_CHILDREN)?;
     let made = match asking {
-        Asking::Plainly => make_exact(leader, wanted, scratch).map(Some),
+        Asking::Plainly => make_patiently(leader, wanted, scratch).map(Some),
         Asking::Near(counter, limit) => make_near(leader, wanted, scratch, (counter, limit)),
         Asking::Not(counter) => make_any(leader, counter).map(Some),
     };
@@ -104,6 +110,28 @@ fn end(mut thread: StoppedThread, entry_point: u64) -> Result<()> {
     loan.abandon();
     prepared?;
     thread.release()
+}
+
+/// A thread with this number, in a PID namespace of the job's own. The restorer's threads, which have filled the memory,
+/// may have had it: a thread that has been joined keeps its number until the kernel has put it away (kernel/exit.c,
+/// do_exit: the futex of the join is woken long before release_task).
+fn make_patiently(
+    leader: &mut Remote<'_>,
+    wanted: i32,
+    scratch: Scratch,
+) -> Result<StoppedThread> {
+    let begun = Instant::now();
+    loop {
+        match make_exact(leader, wanted, scratch) {
+            Err(EngineError::System { source, .. })
+                if source.raw_os_error() == Some(libc::EEXIST)
+                    && begun.elapsed() < LONGEST_TAKEN =>
+            {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            made => return made,
+        }
+    }
 }
 
 /// A thread with this number.
