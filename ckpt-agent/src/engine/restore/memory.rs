@@ -93,11 +93,14 @@ pub fn lay_out(
     let kernel = KernelAreas::new(&current, image)?;
     let parking = occupied.take(kernel.length())?;
 
+    // First of all: where the C library is linked statically, what it has registered lies in the heap.
+    let mut calls = Calls::new(image);
+    forget_registrations(remote.thread(), &mut calls)?;
+    calls.run(remote)?;
     if by_hand {
         memory_map::empty_heap(remote, image)?;
     }
     let mut calls = Calls::new(image);
-    forget_registrations(remote.thread(), &mut calls)?;
     kernel.park(parking, &mut calls);
     let keep =
         vec![(scratch.base, scratch.base + SCRATCH_SIZE), (parking, parking + kernel.length())];
