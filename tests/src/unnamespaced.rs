@@ -24,6 +24,16 @@ impl Numbers {
         }
     }
 
+    /// What this program's own environment says of the jobs of agents that it starts.
+    pub fn of_environment() -> Self {
+        let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|set| set == value);
+        match (is("CKPTD_NAMESPACES", "none"), is("CKPTD_NUMBERS", "new")) {
+            (false, _) => Numbers::Own,
+            (true, false) => Numbers::None,
+            (true, true) => Numbers::New,
+        }
+    }
+
     /// A short name, for listings and folders.
     pub fn name(self) -> &'static str {
         match self {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::job::ClusterJob;
 use super::{Background, Cluster, HOME, Node, Output, Spec, until};
 use crate::job::Failure;
+use crate::unnamespaced::Numbers;
 
 /// The coordinator's port.
 const PORT: u16 = 7070;
@@ -41,6 +42,8 @@ pub struct Setup {
     /// The speed that all agents are told; None: each measures its own. What is tested is what follows from
     /// speeds, not how busy this machine is while they are measured.
     pub speed: Option<&'static str>,
+    /// Where agents' jobs have their processes.
+    pub numbers: Numbers,
     /// Whether agents can be made to stand at numbered steps.
     pub faults: bool,
     /// Whether the coordinator serves DMTCP's programs, too, at [`DMTCP_PORT`].
@@ -62,6 +65,7 @@ impl Setup {
             leave_below: None,
             tree_above: std::env::var("CKPTD_TREE_ABOVE").ok().and_then(|text| text.parse().ok()),
             speed: Some("1"),
+            numbers: Numbers::of_environment(),
         }
     }
 }
@@ -237,6 +241,7 @@ impl Ckptd {
         words.extend(self.setup.leave_below.into_iter().flat_map(|part| ["--leave-below", part]));
         let (faults, power) = (format!("{HOME}/{FAULTS}"), format!("{HOME}/{POWER}"));
         let mut environment = vec![("CKPTD_POWER_SUPPLY", power.as_str())];
+        environment.extend(self.setup.numbers.environment());
         if self.setup.faults {
             environment.push(("CKPTD_FAULT_DIR", &faults));
         }
