@@ -21,7 +21,7 @@ use super::instance::Instance;
 use super::{AgentError, Request};
 use crate::engine::EngineError;
 use crate::engine::dump::DumpSettings;
-use crate::engine::graph::{FileId, OuterEnd, Pid, RelayKind};
+use crate::engine::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
 use crate::engine::job_init::{
     Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, NUMBERS_VARIABLE,
     Order, Report, Task,
@@ -63,6 +63,8 @@ pub struct Job {
     instance: Option<Instance>,
     /// Logical node and machine, if late connections are watched.
     watched: Option<(String, NodeName)>,
+    /// What processors its programs began on, as far as the last checkpoint knew.
+    offers: Vec<Offer>,
 }
 
 impl Job {
@@ -116,6 +118,7 @@ impl Job {
             session_directories: session_directories(&spec.environment),
             external: cluster.external,
             watched: watched(&cluster),
+            offers: Vec::new(),
         };
         let task = Task::Launch(spec);
         let cluster = Some(cluster);
@@ -186,6 +189,7 @@ impl Job {
             external: external(keepsake.external),
             instance: Some(instance),
             watched: keepsake.watched,
+            offers: keepsake.offers,
         })
     }
 
@@ -247,6 +251,7 @@ impl Job {
             external: external(order.keepsake.external),
             instance,
             watched: order.keepsake.watched.clone(),
+            offers: order.keepsake.offers.clone(),
         };
         Ok((job, started))
     }
@@ -371,6 +376,7 @@ impl Job {
             cluster: self.instance.is_some(),
             machines: BTreeSet::new(),
             relays,
+            offers: self.offers.clone(),
             freeze_limit: FREEZE_LIMIT,
         })
     }
@@ -428,12 +434,13 @@ impl Job {
 
 fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError> {
     let environment: Vec<_> = std::env::vars_os().collect();
+    let Past { clocks, number, offers } = Past::of(job_dir, spec.checkpoint)?;
     let keepsake = Keepsake {
         session_directories: session_directories(&environment),
         external: spec.external,
         watched: None,
+        offers,
     };
-    let Past { clocks, number } = Past::of(job_dir, spec.checkpoint)?;
     let task = Task::Restore { job_dir: job_dir.to_owned(), spec, part: None };
     Ok(Order { clocks: Some(clocks), number, ..Order::of(task, keepsake) })
 }

@@ -121,11 +121,25 @@ impl Baseline {
         environment.push((TUNABLES.into(), tunables));
     }
 
-    /// The tunables for it, from those that the user has set.
-    fn tunables(self, set: Option<&OsStr>) -> OsString {
+    /// The one to which a program with this variable (NAME=VALUE) in its environment is held.
+    #[must_use]
+    pub fn of_variable(variable: &[u8]) -> Option<Self> {
+        let value = std::str::from_utf8(variable.strip_prefix(TUNABLES.as_bytes())?).ok()?;
+        let value = value.strip_prefix('=')?;
+        let held = value.split(':').filter(|one| one.starts_with(HWCAPS)).collect::<Vec<_>>();
+        Self::ALL.into_iter().find(|one| held == [one.hwcaps()])
+    }
+
+    /// What the C library does without.
+    fn hwcaps(self) -> String {
         let above = LEVELS.iter().skip(self as usize + 1).flat_map(|level| level.library);
         let names: Vec<String> = above.chain(&BEYOND).map(|name| format!("-{name}")).collect();
-        let own = format!("{HWCAPS}{}", names.join(","));
+        format!("{HWCAPS}{}", names.join(","))
+    }
+
+    /// The tunables for it, from those that the user has set.
+    fn tunables(self, set: Option<&OsStr>) -> OsString {
+        let own = self.hwcaps();
         let others = set.and_then(OsStr::to_str).unwrap_or_default().split(':');
         let others = others.filter(|one| !one.is_empty() && !one.starts_with(HWCAPS));
         others.map(str::to_owned).chain([own]).collect::<Vec<_>>().join(":").into()
@@ -151,6 +165,20 @@ mod tests {
         assert_eq!(Baseline::of("x86-64-v3"), Some(Baseline::V3));
         assert_eq!(serde_json::to_string(&Baseline::V2).unwrap(), "\"x86-64-v2\"");
         assert_eq!(Baseline::of("x86-64-v5"), None);
+    }
+
+    #[test]
+    fn who_is_held_to_it_can_be_told() {
+        for baseline in Baseline::ALL {
+            let mut environment = vec![(TUNABLES.into(), "glibc.malloc.check=1".into())];
+            baseline.hold(&mut environment);
+            let (name, value) = environment[0].clone();
+            let variable = format!("{}={}", name.display(), value.display());
+            assert_eq!(Baseline::of_variable(variable.as_bytes()), Some(baseline));
+        }
+        for other in ["GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2", "GLIBC_TUNABLES=", "PATH=/bin"] {
+            assert_eq!(Baseline::of_variable(other.as_bytes()), None);
+        }
     }
 
     #[test]

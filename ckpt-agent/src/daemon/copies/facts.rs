@@ -9,7 +9,7 @@ use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 use super::own_files::{Named, stash};
 use crate::daemon::control::User;
 use crate::engine::dump::process_file;
-use crate::engine::graph::{Backing, Graph, MappedFile, ProcessImage, ProcessState};
+use crate::engine::graph::{Backing, Graph, MappedFile, ProcessImage, ProcessState, offer};
 use crate::engine::objects::{Object, Regular};
 use crate::engine::split::{Holdings, units};
 
@@ -38,7 +38,6 @@ const SYSTEM: [&str; 12] = [
 pub fn facts(
     folder: &Path,
     checkpoint: CheckpointNumber,
-    features: &[String],
     user: Option<&User>,
     callers: bool,
 ) -> Result<ImageFacts, String> {
@@ -70,7 +69,10 @@ pub fn facts(
             architecture: graph.architecture.clone(),
             page_size: graph.page_size,
             vdso: graph.vdso.clone(),
-            features: features.to_vec(),
+            features: offer::wanted(&graph.offers, images.values())
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
         },
         at_stake: stash(folder, checkpoint, &named_files(&graph, images.values()), user)?,
         efforts: None,

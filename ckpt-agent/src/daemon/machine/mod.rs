@@ -18,6 +18,7 @@ use protocol::cluster::agent::NodeProfile;
 use super::DaemonOptions;
 use crate::engine::dump::page_size;
 use crate::engine::proc::read_maps;
+use crate::engine::sys::cpu_features;
 use crate::engine::trace::ProcessMemory;
 
 pub use battery::{Battery, BatteryGuard};
@@ -33,7 +34,6 @@ const MOST_ADDRESSES: usize = 64;
 /// What is offered, but for the addresses, which depend on the connection to the coordinator.
 #[must_use]
 pub fn profile(options: &DaemonOptions, nominal: &Nominal, unset: SocketAddr) -> NodeProfile {
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     NodeProfile {
         address: unset,
         wire: unset,
@@ -47,7 +47,7 @@ pub fn profile(options: &DaemonOptions, nominal: &Nominal, unset: SocketAddr) ->
         architecture: std::env::consts::ARCH.to_owned(),
         page_size: page_size(),
         vdso: vdso().unwrap_or_default(),
-        features: features(&cpu),
+        features: cpu_features::offered().to_vec(),
         memory: vitals::meminfo("MemTotal:").unwrap_or_default(),
         kernel: nix::sys::utsname::uname()
             .map(|name| name.release().to_string_lossy().into_owned())
@@ -103,19 +103,6 @@ fn vdso() -> Option<String> {
     Some(blake3::hash(&bytes).to_hex().to_string())
 }
 
-/// Of the first CPU: "flags" on x86, "Features" on ARM (proc(5)).
-fn features(cpuinfo: &str) -> Vec<String> {
-    let line = cpuinfo.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        matches!(name.trim(), "flags" | "Features").then_some(value)
-    });
-    let mut features: Vec<String> =
-        line.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-    features.sort_unstable();
-    features.dedup();
-    features
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,13 +112,6 @@ mod tests {
         assert!(has_address("127.0.0.1".parse().unwrap()));
         // Of documentation (RFC 5737).
         assert!(!has_address("192.0.2.1".parse().unwrap()));
-    }
-
-    #[test]
-    fn features_are_found_by_either_name() {
-        assert_eq!(features("x: y\nflags\t\t: sse2 avx sse2\nflags : z\n"), ["avx", "sse2"]);
-        assert_eq!(features("Features\t: fp asimd\n"), ["asimd", "fp"]);
-        assert!(features("").is_empty());
     }
 
     #[test]

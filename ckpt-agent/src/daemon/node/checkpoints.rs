@@ -8,7 +8,6 @@ use protocol::agent::{
     AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ImageSummary, Step,
 };
 use protocol::cluster::agent::{FromAgent, RelaySide};
-use protocol::cluster::baseline::Baseline;
 use protocol::cluster::{InstanceKey, NodeName};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -116,12 +115,6 @@ impl Node {
         let Some(instance) = self.instances.get_mut(key) else { return };
         let wanted = instance.record.settings.copies.saturating_sub(1) as usize;
         let own = self.parts.name.clone();
-        // What the processes were offered.
-        let features = instance
-            .record
-            .settings
-            .cpu_baseline
-            .map_or_else(|| self.parts.profile.features.clone(), Baseline::features);
         let (peers, events) = (self.parts.peers.clone(), self.parts.events.clone());
         let (folder, partners) = (instance.folder.clone(), instance.record.partners.clone());
         let (of, callers) = (key.clone(), !instance.record.settings.fallback);
@@ -131,7 +124,7 @@ impl Node {
             fault::point("copy");
             let gather = move || {
                 let user = user.transpose()?.flatten();
-                copies::facts(&place, checkpoint, &features, user.as_ref(), callers)
+                copies::facts(&place, checkpoint, user.as_ref(), callers)
             };
             let facts = spawn_blocking(gather).await;
             let mut facts = facts.unwrap_or_else(|error| Err(error.to_string()));

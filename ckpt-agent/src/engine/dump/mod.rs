@@ -8,6 +8,7 @@ mod connects;
 mod files;
 mod ghost;
 mod ghosts;
+mod offers;
 pub(super) mod pages;
 mod process;
 mod shared;

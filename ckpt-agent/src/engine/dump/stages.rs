@@ -11,7 +11,7 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
-    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Pid, ProcessImage, ProcessNode,
+    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Offer, Pid, ProcessImage, ProcessNode,
     ProcessState, RelayEnd, RelayState, RemoteShell,
 };
 use super::super::inodes::segments;
@@ -28,6 +28,7 @@ use super::clocks;
 use super::collect::{Collected, collect};
 use super::ghost::Ghost;
 use super::ghosts::{Reading, make_ghosts};
+use super::offers;
 use super::pages::Pagemap;
 use super::process;
 use super::shared;
@@ -57,6 +58,8 @@ pub struct DumpSettings {
     /// while the job stands, and must have read what those hold for other instances before
     /// [`Frozen::quiesce`].
     pub relays: Vec<HeldRelay>,
+    /// What processors its programs began on, as far as that was at earlier checkpoints.
+    pub offers: Vec<Offer>,
     /// How long stopping all threads may take.
     pub freeze_limit: Duration,
 }
@@ -440,6 +443,7 @@ impl Quiesced {
             clocks: self.frozen.clocks,
             vdso,
             layout: Current::layout(),
+            offers: offers::of(&dumps, &self.frozen.settings.offers),
             root: self.frozen.settings.root,
             init: match process::is_among_others(self.frozen.depth) {
                 true => self.frozen.settings.init,

@@ -6,6 +6,7 @@ mod blob;
 mod file;
 mod hex;
 mod inode;
+pub mod offer;
 mod process;
 mod relay;
 
@@ -14,6 +15,7 @@ pub use blob::{Blob, BlobId, Span};
 pub use file::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind};
 pub use hex::{from_hex, to_hex};
 pub use inode::{CarriedInode, InodeId, Origin};
+pub use offer::Offer;
 pub use process::{
     Clocks, Credentials, IntervalTimer, PendingSignal, ProcessImage, ProcessNode, ProcessState,
     ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
@@ -48,6 +50,9 @@ pub struct Graph {
     /// Where the machine keeps the parts of extended register sets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layout: Vec<Part>,
+    /// What processors its programs began on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offers: Vec<Offer>,
     /// The process whose end is the job's end; 0: it is not of this instance.
     #[serde(default)]
     pub root: Pid,

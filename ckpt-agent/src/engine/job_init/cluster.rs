@@ -10,7 +10,7 @@ use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::External;
 use serde::{Deserialize, Serialize};
 
-use super::super::graph::{FileId, OuterEnd, Pid, RelayEnd};
+use super::super::graph::{FileId, Offer, OuterEnd, Pid, RelayEnd};
 use super::super::late::Watch;
 use super::super::objects::StdioRole;
 
@@ -68,6 +68,9 @@ pub struct Keepsake {
     /// Logical node and machine, if late connections are watched.
     #[serde(default)]
     pub watched: Option<(String, NodeName)>,
+    /// What processors the programs of a restored job began on.
+    #[serde(default)]
+    pub offers: Vec<Offer>,
 }
 
 /// A connection that an agent has made for a restore, sent with its descriptor.

@@ -20,7 +20,9 @@ pub use memory_map::own_stack;
 use std::collections::BTreeMap;
 
 use super::error::{EngineError, Result};
-use super::graph::{Credentials, Pid, ProcessImage, RelayEnd, RelayKind, stream_relay};
+use super::graph::{
+    Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer, stream_relay,
+};
 use super::inodes;
 use super::job_init::World;
 use super::late;
@@ -28,6 +30,7 @@ use super::locks;
 use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
 use super::proc::read_maps;
 use super::split::standin::Link;
+use super::sys::cpu_features;
 use super::sys::file_user::FileUser;
 use super::sys::limits::{resource_limits, set_resource_limit};
 use super::sys::memory_map::Means;
@@ -101,6 +104,7 @@ impl Standing {
 /// Whatever does not fit: nothing of the job has run then.
 pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standing> {
     check_vdso(image, context)?;
+    check_features(image, context)?;
     let files = {
         let user = context.user.clone();
         let _acting =
@@ -210,6 +214,28 @@ fn check_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
     }
     let way_out = "restart it under the kernel that it ran under, or use --force".into();
     Err(EngineError::Unfit { what, way_out })
+}
+
+/// Whether this machine's processor has what the job's programs were offered when they began, and may have chosen their code by.
+fn check_features(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
+    let wanted = offer::wanted(&image.graph.offers, image.processes.values());
+    let here = cpu_features::offered();
+    let lacking: Vec<&str> =
+        wanted.into_iter().filter(|name| !here.iter().any(|own| own == name)).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "the job's programs began on a processor with {}, which this machine's lacks",
+        lacking.join(", ")
+    );
+    if context.force {
+        context.warn(what);
+        return Ok(());
+    }
+    let way_out = "restart it on a machine that has it, or use --force where its programs make no use of it; \
+                   ckptd run --cpu-baseline keeps jobs to what machines have in common";
+    Err(EngineError::Unfit { what, way_out: way_out.into() })
 }
 
 /// Status flags and locks of open file descriptions.
@@ -467,12 +493,14 @@ fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) {
 }
 
 /// What must be known of a checkpoint before its restore begins.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Past {
     /// CLOCK_MONOTONIC and CLOCK_BOOTTIME that the job must see minus those of the machine's first time namespace, ns.
     pub clocks: (i64, i64),
     /// The init's number, where that was not 1.
     pub number: Option<Pid>,
+    /// What processors its programs began on.
+    pub offers: Vec<Offer>,
 }
 
 impl Past {
@@ -492,6 +520,7 @@ impl Past {
                 graph.clocks.boottime_ns - (now.boottime_ns - own_boottime),
             ),
             number: (graph.init > 1).then_some(graph.init),
+            offers: graph.offers,
         })
     }
 }

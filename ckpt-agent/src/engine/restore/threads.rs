@@ -115,11 +115,7 @@ fn end(mut thread: StoppedThread, entry_point: u64) -> Result<()> {
 /// A thread with this number, in a PID namespace of the job's own. The restorer's threads, which have filled the memory,
 /// may have had it: a thread that has been joined keeps its number until the kernel has put it away (kernel/exit.c,
 /// do_exit: the futex of the join is woken long before release_task).
-fn make_patiently(
-    leader: &mut Remote<'_>,
-    wanted: i32,
-    scratch: Scratch,
-) -> Result<StoppedThread> {
+fn make_patiently(leader: &mut Remote<'_>, wanted: i32, scratch: Scratch) -> Result<StoppedThread> {
     let begun = Instant::now();
     loop {
         match make_exact(leader, wanted, scratch) {

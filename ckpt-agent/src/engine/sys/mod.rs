@@ -3,6 +3,7 @@
 pub mod allocator;
 pub mod clone3;
 pub mod close_range;
+pub mod cpu_features;
 pub mod disconnect;
 pub mod file_user;
 pub mod futex;

@@ -8,6 +8,20 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::{InsideError, call, mounts, tell};
 
+/// Numbers of processes that a node gives out, at least: machines that have run for a while are not all at the same one, and
+/// whoever looks at a job without namespaces of its own should meet the numbers that machines give.
+const NUMBERS: u32 = 2000;
+
+/// Lets processes' numbers begin elsewhere than on other nodes.
+fn number_apart() {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    let digits: String =
+        name.to_string_lossy().chars().filter(char::is_ascii_digit).take(2).collect();
+    let last = NUMBERS * (1 + digits.parse::<u32>().unwrap_or(0));
+    // Where the kernel has no such setting (CONFIG_CHECKPOINT_RESTORE) they begin at the lowest everywhere.
+    let _ = std::fs::write("/proc/sys/kernel/ns_last_pid", last.to_string());
+}
+
 /// Buries orphans until standard input ends.
 ///
 /// # Errors
@@ -17,6 +31,7 @@ pub fn run() -> Result<(), InsideError> {
     children.add(Signal::SIGCHLD);
     call("block SIGCHLD", children.thread_block())?;
     mounts::proc()?;
+    number_apart();
     tell("ready")?;
     std::thread::spawn(|| {
         // Nothing ever comes; an error ends the node as the end does.

@@ -45,7 +45,19 @@ pub fn arrange(files: &Files<'_>) -> Result<(), InsideError> {
         let what = format!("mount {path}");
         call(what, mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(mode)))?;
     }
-    Ok(())
+    terminals()
+}
+
+/// Terminals of its own: their numbers are those of a machine.
+fn terminals() -> Result<(), InsideError> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    let options = Some("newinstance,ptmxmode=0666,mode=0620");
+    call("mount /dev/pts", mount(Some("devpts"), "/dev/pts", Some("devpts"), flags, options))?;
+    // A link where the machine has one, else a device: the path in the mount is always there.
+    match std::fs::read_link("/dev/ptmx") {
+        Ok(_) => Ok(()),
+        Err(_) => bind(Path::new("/dev/pts/ptmx"), Path::new("/dev/ptmx")),
+    }
 }
 
 fn bind(source: &Path, target: &Path) -> Result<(), InsideError> {

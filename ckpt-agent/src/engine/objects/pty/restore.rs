@@ -1,4 +1,4 @@
-//! Makes pairs with the index that they had, and opens their slaves.
+//! Makes pairs, in a devpts of the job's own with the index that they had, and opens their slaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::fcntl::OFlag;
 
 use super::super::super::error::{EngineError, Result};
+use super::super::super::job_init::World;
 use super::super::super::sys::tty;
 use super::buffered::{self, Buffered};
 use super::{Object, Pair, RelayEnd, RelayKind, RestoreContext, Saved, Side, Terminal};
@@ -23,24 +24,29 @@ pub(super) fn restore(all: &[Saved<'_, Terminal>], context: &mut RestoreContext)
         }
     }
     let mut masters = take_indices(pairs.keys().copied().collect())?;
-    for (index, sides) in pairs {
-        let Some(master) = masters.remove(&index) else {
-            return Err(EngineError::Damaged(format!("terminal {index} was not made")));
+    for (recorded, sides) in pairs {
+        let Some((index, master)) = masters.remove(&recorded) else {
+            return Err(EngineError::Damaged(format!("terminal {recorded} was not made")));
         };
-        restore_pair(index, master, &sides, context)?;
+        if index != recorded {
+            context.warn(format!(
+                "the job's terminal /dev/pts/{recorded} is /dev/pts/{index} from now on: another terminal has that number"
+            ));
+        }
+        restore_pair((recorded, index), master, &sides, context)?;
     }
     Ok(())
 }
 
-/// Sides of one pair that are made here.
+/// Sides of one pair that are made here. `index`: its recorded one, and the one here.
 fn restore_pair(
-    index: u32,
+    (recorded, index): (u32, u32),
     master: OwnedFd,
     sides: &[&Saved<'_, Terminal>],
     context: &mut RestoreContext,
 ) -> Result<()> {
     let Some(first) = sides.first() else { return Ok(()) };
-    let pair = pair_of(index, context)?;
+    let pair = pair_of(recorded, context)?;
     tty::set_locked(&master, false).map_err(|error| system("ioctl TIOCSPTLCK", index, error))?;
     let mut own_master = None;
     for side in sides {
@@ -52,9 +58,9 @@ fn restore_pair(
         let fd = open_slave(&master, index, flags)?;
         context.park(side.id, fd)?;
     }
-    let recorded: Vec<RelayEnd> = pair.relay.iter().cloned().collect();
-    let (legs, _) = context.legs(first.id, &recorded);
-    let divided = legs.iter().find(|leg| !recorded.contains(leg)).map(|leg| leg.kind);
+    let known: Vec<RelayEnd> = pair.relay.iter().cloned().collect();
+    let (legs, _) = context.legs(first.id, &known);
+    let divided = legs.iter().find(|leg| !known.contains(leg)).map(|leg| leg.kind);
     let pair = match divided {
         Some(RelayKind::TerminalSlave) => masters_half(pair),
         Some(_) => slaves_half(pair),
@@ -135,8 +141,10 @@ fn system(call: &'static str, index: u32, error: impl Into<std::io::Error>) -> E
     EngineError::system(call, format!("/dev/pts/{index}"), error)
 }
 
-/// Opens /dev/ptmx until every index has come. Those that came in between are closed at the end.
-fn take_indices(mut wanted: BTreeSet<u32>) -> Result<BTreeMap<u32, OwnedFd>> {
+/// Opens /dev/ptmx until every index has come. Those that came in between are closed at the end. Among the machine's terminals another
+/// one may have an index: then that pair gets one that nobody has. The pairs by their recorded indices, each with that which it
+/// has.
+fn take_indices(mut wanted: BTreeSet<u32>) -> Result<BTreeMap<u32, (u32, OwnedFd)>> {
     let mut masters = BTreeMap::new();
     let mut others = Vec::new();
     while let Some(&next) = wanted.first() {
@@ -144,16 +152,22 @@ fn take_indices(mut wanted: BTreeSet<u32>) -> Result<BTreeMap<u32, OwnedFd>> {
         let index =
             tty::master_index(&master).map_err(|error| system("ioctl TIOCGPTN", next, error))?;
         if wanted.remove(&index) {
-            masters.insert(index, master);
-        } else {
-            others.push(master);
+            masters.insert(index, (index, master));
+            continue;
         }
-        if others.len() > MOST_PAIRS || index > next {
+        others.push((index, master));
+        if others.len() <= MOST_PAIRS && index < next {
+            continue;
+        }
+        if World::of_this_init() == World::Own {
             return Err(EngineError::Unfit {
                 what: format!("/dev/pts/{next} is taken by another terminal"),
                 way_out: "restart the job when that terminal is closed".into(),
             });
         }
+        wanted.remove(&next);
+        // The one that has just come.
+        masters.extend(others.pop().map(|other| (next, other)));
     }
     Ok(masters)
 }
