@@ -124,6 +124,7 @@ impl Image {
             clocks: Clocks { monotonic_ns: 0, boottime_ns: 0, realtime_ns: 0 },
             vdso: String::new(),
             layout: Vec::new(),
+            offers: Vec::new(),
             root: 42,
             init: 0,
             processes: Vec::new(),

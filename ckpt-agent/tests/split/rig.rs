@@ -429,6 +429,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         stdio,
         terminal_master: None,
         relays,
+        offers: Vec::new(),
         freeze_limit: Duration::from_secs(2),
     })
 }

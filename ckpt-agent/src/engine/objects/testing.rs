@@ -109,6 +109,7 @@ impl Dumped {
             clocks: Clocks { monotonic_ns: 0, boottime_ns: 0, realtime_ns: 0 },
             vdso: String::new(),
             layout: Vec::new(),
+            offers: Vec::new(),
             root: 2,
             init: 0,
             processes: Vec::new(),

@@ -118,6 +118,7 @@ mod tests {
             clocks: Clocks { monotonic_ns: 0, boottime_ns: 0, realtime_ns: 0 },
             vdso: String::new(),
             layout: Vec::new(),
+            offers: Vec::new(),
             root: 2,
             init: 0,
             processes: vec![],
