@@ -151,6 +151,7 @@ fn facts(root: bool) -> ImageFacts {
             architecture: "x86_64".to_owned(),
             page_size: 4096,
             vdso: "0".repeat(64),
+            any_vdso: false,
             features: Vec::new(),
         },
         at_stake: Vec::new(),

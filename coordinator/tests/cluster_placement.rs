@@ -20,6 +20,7 @@ fn kind(vdso: u8) -> Requirements {
         architecture: "x86_64".to_owned(),
         page_size: 4096,
         vdso: vdso.to_string(),
+        any_vdso: false,
         features: Vec::new(),
     }
 }

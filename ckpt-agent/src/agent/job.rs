@@ -27,7 +27,7 @@ use crate::engine::job_init::{
     Order, Report, Task,
 };
 use crate::engine::objects::{External, HeldRelay, StdioRole};
-use crate::engine::restore::Past;
+use crate::engine::restore::{Past, VDSO_VARIABLE};
 use crate::engine::sys::memory_map::{self, Means};
 use crate::engine::sys::spawn;
 
@@ -524,7 +524,7 @@ fn spawn_init(socket: UnixStream, low_heap: bool) -> Result<Child, AgentError> {
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
         .stderr(Stdio::inherit());
-    for name in ["CKPTD_FAULT", "RUST_BACKTRACE", NUMBERS_VARIABLE] {
+    for name in ["CKPTD_FAULT", "RUST_BACKTRACE", NUMBERS_VARIABLE, VDSO_VARIABLE] {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
         }

@@ -52,6 +52,8 @@ pub struct Setup {
     pub shell: Option<String>,
     /// For late connections; None: they are left alone.
     pub watch: Option<Watch>,
+    /// Other parts of its logical node are on this machine as well.
+    pub crowded: bool,
 }
 
 /// A process of an instance that stands for a program on another node.

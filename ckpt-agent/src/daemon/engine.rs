@@ -335,6 +335,7 @@ fn order(setup: Setup, hold: bool) -> ClusterOrder {
         }),
         shell: setup.shell,
         watch: setup.watch,
+        crowded: setup.crowded,
     }
 }
 

@@ -127,6 +127,7 @@ pub fn order(store: &Path, lease_ms: u64) -> ClusterOrder {
         user: None,
         shell: None,
         watch: None,
+        crowded: false,
     }
 }
 

@@ -802,6 +802,7 @@ fn facts(state: &AppState) -> ImageFacts {
             architecture: "x86_64".to_owned(),
             page_size: 4096,
             vdso: "00".to_owned(),
+            any_vdso: false,
             features: Vec::new(),
         },
         at_stake: Vec::new(),

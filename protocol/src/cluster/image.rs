@@ -66,6 +66,9 @@ pub struct Requirements {
     pub page_size: u64,
     /// BLAKE3 of the kernel's vdso, hexadecimal.
     pub vdso: String,
+    /// It goes on under kernels with another one as well.
+    #[serde(default)]
+    pub any_vdso: bool,
     /// Features of the CPU that the processes were offered.
     #[serde(default)]
     pub features: Vec<String>,

@@ -69,6 +69,7 @@ pub fn facts(
             architecture: graph.architecture.clone(),
             page_size: graph.page_size,
             vdso: graph.vdso.clone(),
+            any_vdso: graph.vdso_image.is_some(),
             features: offer::wanted(&graph.offers, images.values())
                 .into_iter()
                 .map(str::to_owned)

@@ -59,6 +59,7 @@ impl Node {
             user,
             shell: order.shell.as_ref().map(|_| shell_link(&key)),
             watch: self.watch(&order.settings, order.book),
+            crowded: false,
         };
         let (events, launch) = (self.parts.events.clone(), order.launch);
         tokio::task::spawn_blocking(move || {

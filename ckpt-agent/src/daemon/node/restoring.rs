@@ -133,6 +133,11 @@ impl Node {
                 return self.tell(FromAgent::NotMade { key: key.clone(), reason });
             }
         };
+        let crowded = self.instances.iter().any(|(other, instance)| {
+            let node = |instance: &Instance| instance.record.logical_node.clone();
+            let same = || self.instances.get(key).map(node) == Some(node(instance));
+            other.job == key.job && other != key && same()
+        });
         let Some(instance) = self.instances.get_mut(key) else { return };
         let Some(order) = instance.prepare.clone().filter(|_| instance.state == State::Prepared)
         else {
@@ -155,6 +160,7 @@ impl Node {
             shell: None,
             // What has moved is told before it goes.
             watch: self.watch(&order.settings, AddressBook::default()),
+            crowded,
         };
         let image = self.parts.folders.instance(&key.job, order.image);
         let wire = self.parts.wire.clone();

@@ -236,6 +236,20 @@ pub trait Architecture {
         Ok(saved)
     }
 
+    /// Code for the beginning of a function that goes on at another address, with all registers as they are but those
+    /// that a call may change. `None`: not known for this architecture.
+    fn jump(_target: u64) -> Option<Vec<u8>> {
+        None
+    }
+    /// Code of a function that makes a system call of at most three arguments, its own, and returns the raw answer.
+    fn calling(_number: libc::c_long) -> Option<Vec<u8>> {
+        None
+    }
+    /// Code of a function that returns this number.
+    fn answering(_number: i16) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Whether an extended register set holds a state that has to be set again.
     fn worth_keeping(_note: u32, _bytes: &[u8]) -> bool {
         true

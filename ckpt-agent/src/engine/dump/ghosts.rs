@@ -3,7 +3,7 @@
 use super::super::error::Result;
 use super::super::freeze::StoppedProcess;
 use super::super::restore::Identity;
-use super::super::trace::Batch;
+use super::super::trace::{Batch, Vdso};
 use super::areas::Planned;
 use super::ghost::Ghost;
 use super::process;
@@ -15,7 +15,7 @@ pub(super) struct Reading {
     pub(super) planned: Vec<Planned>,
     pub(super) inside: process::Inside,
     pub(super) entry_point: u64,
-    pub(super) vdso: String,
+    pub(super) vdso: Vdso,
     /// What it is, where the kernel does not know it.
     pub(super) identity: Option<Identity>,
 }

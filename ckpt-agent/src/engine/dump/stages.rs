@@ -64,6 +64,10 @@ pub struct DumpSettings {
     pub freeze_limit: Duration,
 }
 
+/// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again while the kernel
+/// changes the time.
+const LONGEST_WAY: u32 = 2000;
+
 /// Mappings of a process that its children do not inherit as they are: found while it still runs.
 type NotInherited = HashMap<i32, Vec<Mapping>>;
 
@@ -433,6 +437,9 @@ impl Quiesced {
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
         let (dumps, ghosts, vdso) = result?;
+        let portable = Current::jump(0).is_some();
+        let vdso_image = vdso.as_ref().and_then(Vdso::image).filter(|_| portable);
+        let vdso_image = vdso_image.map(|bytes| self.context.keep(bytes.to_vec()));
         drop(std::mem::take(&mut self.collected.probes));
         let relays = self.relay_states();
         let remote_shells = self.remote_shells();
@@ -441,7 +448,8 @@ impl Quiesced {
             architecture: Current::NAME.to_owned(),
             page_size: page,
             clocks: self.frozen.clocks,
-            vdso,
+            vdso: vdso.map(|vdso| vdso.hash()).unwrap_or_default(),
+            vdso_image,
             layout: Current::layout(),
             offers: offers::of(&dumps, &self.frozen.settings.offers),
             root: self.frozen.settings.root,
@@ -468,13 +476,13 @@ impl Quiesced {
         &mut self,
         processes: &mut [StoppedProcess],
         page: u64,
-    ) -> Result<(Vec<ProcessDump>, Vec<Ghost>, String)> {
+    ) -> Result<(Vec<ProcessDump>, Vec<Ghost>, Option<Vdso>)> {
         let mut windows = Vec::new();
         let mut readings = Vec::with_capacity(processes.len());
         for (index, process) in processes.iter_mut().enumerate() {
             readings.push(self.read_process(process, index == 0, &mut windows)?);
         }
-        let vdso = readings.first().map(|reading| reading.vdso.clone()).unwrap_or_default();
+        let vdso = readings.first().map(|reading| reading.vdso.clone());
         self.read_segments(processes, &readings, &windows, page)?;
         self.read_shared(processes, &readings, &windows, page)?;
         let ghosts = make_ghosts(processes, &readings)?;
@@ -498,7 +506,13 @@ impl Quiesced {
         let (stat, status) = process::stat_and_status(host_pid)?;
         let mut mappings = read_maps(host_pid)?;
         let vdso = Vdso::of(host_pid, &mappings)?;
-        let (entry_point, vdso) = (vdso.kernel_entry()?, vdso.hash());
+        let entry_point = vdso.kernel_entry()?;
+        if Current::jump(0).is_some() {
+            // Under another kernel the middle of a function would not be what it is here.
+            for thread in &mut process.threads {
+                thread.leave(|address| vdso.has(address), LONGEST_WAY)?;
+            }
+        }
         let name = |error| match error {
             EngineError::Refused(refusal) => {
                 EngineError::RefusedProcess { pid, comm: comm.clone(), refusal }

@@ -22,6 +22,13 @@ pub struct Area {
     pub advice: Advice,
 }
 
+impl Area {
+    /// Whether it is a mapping of the kernel's own.
+    pub fn is_kernels(&self) -> bool {
+        matches!(self.backing, Backing::Kernel { .. })
+    }
+}
+
 /// PROT_* bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

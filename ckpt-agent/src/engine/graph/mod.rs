@@ -47,6 +47,9 @@ pub struct Graph {
     pub clocks: Clocks,
     /// BLAKE3 of the vdso's bytes: another kernel has another one.
     pub vdso: String,
+    /// These bytes, for a restart under another kernel; `None`: that is not known for this architecture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vdso_image: Option<BlobId>,
     /// Where the machine keeps the parts of extended register sets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layout: Vec<Part>,

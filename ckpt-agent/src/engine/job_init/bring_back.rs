@@ -51,6 +51,8 @@ pub struct Among {
     pub cluster: bool,
     /// Late connections are to be watched.
     pub watch: bool,
+    /// Other parts of this one are on this machine as well.
+    pub crowded: bool,
 }
 
 /// Rebuilds it up to the moment before it runs.
@@ -81,6 +83,7 @@ pub fn bring_back(
     context.user = user.cloned();
     context.cluster = among.cluster;
     context.watch = among.watch;
+    context.crowded = among.crowded;
     for (file, connection) in connections.made {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);

@@ -45,6 +45,9 @@ pub struct ClusterOrder {
     /// For connections that are made after a move; `None`: they are left alone.
     #[serde(default)]
     pub watch: Option<Watch>,
+    /// Other parts of its logical node are on this machine as well.
+    #[serde(default)]
+    pub crowded: bool,
 }
 
 /// A user, as this machine numbers it.

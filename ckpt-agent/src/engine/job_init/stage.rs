@@ -340,7 +340,8 @@ fn begin(
             })
         }
         Task::Restore { job_dir, spec, part } => {
-            let among = Among { cluster: cluster.is_some(), watch };
+            let crowded = cluster.is_some_and(|cluster| cluster.crowded);
+            let among = Among { cluster: cluster.is_some(), watch, crowded };
             bring_back(&job_dir, &spec, part.as_ref(), connections, among, user, warnings)
         }
     }

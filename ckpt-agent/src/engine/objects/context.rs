@@ -257,6 +257,8 @@ pub struct RestoreContext<'a> {
     pub names: Vec<NamedSocket>,
     /// Connections that were being made, for when all of the job is there.
     pub connecting: Vec<Connecting>,
+    /// Other parts of the instance are on this machine as well.
+    pub crowded: bool,
     /// Late connections are to be watched.
     pub watch: bool,
     /// They are.
@@ -284,6 +286,7 @@ impl<'a> RestoreContext<'a> {
             moved: Vec::new(),
             names: Vec::new(),
             connecting: Vec::new(),
+            crowded: false,
             watch: false,
             watched: None,
             warnings: Vec::new(),

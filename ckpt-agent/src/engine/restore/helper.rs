@@ -75,6 +75,10 @@ impl Hooks for Preparation<'_> {
         Ok(())
     }
 
+    fn wants_number(&self, pid: Pid) -> bool {
+        !self.context.crowded || self.is_known_by_number(pid)
+    }
+
     fn wait(&self, pid: Pid, here: Here<'_>) -> ! {
         if self.stands_in(pid) {
             standin::live(self.links_of(pid).map(|link| link.in_this_process(here)).collect());
@@ -106,6 +110,23 @@ fn own_settings(process: &ProcessImage) {
 }
 
 impl Preparation<'_> {
+    /// Whether anybody in this part waits for the process by its number. A number is here twice where a child and its parent are in
+    /// different parts on one machine: each has a stand-in beside the other. The parent's program waits for the child's
+    /// stand-in and remembers its number, so that one gets it; of its own number a program makes less use, of its parent's
+    /// hardly any.
+    fn is_known_by_number(&self, pid: Pid) -> bool {
+        let nodes = || self.context.part.iter().flat_map(|part| &part.nodes);
+        let Some(node) = nodes().find(|node| node.pid == pid) else { return true };
+        let away =
+            nodes().any(|other| other.pid == node.ppid && other.state == ProcessState::StandIn);
+        match node.state {
+            ProcessState::StandIn => {
+                nodes().any(|other| other.pid == node.ppid && other.state != ProcessState::StandIn)
+            }
+            _ => !away,
+        }
+    }
+
     fn stands_in(&self, pid: Pid) -> bool {
         let nodes = self.context.part.iter().flat_map(|part| &part.nodes);
         nodes.into_iter().any(|node| node.pid == pid && node.state == ProcessState::StandIn)

@@ -13,6 +13,7 @@ use super::super::sys::memory_map::{self, Means};
 use super::super::sys::stat::modified_ns_of;
 use super::identity::Identity;
 use super::image::Image;
+use super::vdso::ForeignVdso;
 
 /// What is mapped, and whether from a description that can be written through.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +33,8 @@ pub struct MappedFiles {
     means: Means,
     /// Where they can't: what each of them keeps of itself, and its length.
     identities: BTreeMap<Pid, (OwnedFd, u64)>,
+    /// The vdso that the job's processes know, where it is not this kernel's.
+    foreign: Option<ForeignVdso>,
 }
 
 fn key(backing: &Backing) -> Option<Key> {
@@ -51,13 +54,18 @@ impl MappedFiles {
     ///
     /// # Errors
     /// [`EngineError::Unfit`] where a file is missing or another one.
-    pub fn open(image: &Image, context: &mut RestoreContext) -> Result<Self> {
+    pub fn open(
+        image: &Image,
+        foreign: Option<ForeignVdso>,
+        context: &mut RestoreContext,
+    ) -> Result<Self> {
         let mut found = Self {
             files: BTreeMap::new(),
             executables: BTreeMap::new(),
             segments: segments::known(&image.graph.inodes),
             means: memory_map::means(),
             identities: BTreeMap::new(),
+            foreign,
         };
         for process in image.processes.values() {
             for area in &process.areas {
@@ -126,6 +134,11 @@ impl MappedFiles {
             Some(fd) => Ok(Some(fd.as_fd())),
             None => Err(EngineError::Damaged(format!("nothing to map at {:#x}", area.start))),
         }
+    }
+
+    /// The vdso that the job's processes know, where it is not this kernel's.
+    pub fn foreign_vdso(&self) -> Option<&ForeignVdso> {
+        self.foreign.as_ref()
     }
 
     /// How processes can be told what they are.

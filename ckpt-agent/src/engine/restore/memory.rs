@@ -90,7 +90,15 @@ pub fn lay_out(
             way_out: "allow execmem for ckptd".into(),
         });
     }
-    let kernel = KernelAreas::new(&current, image)?;
+    let foreign = files.foreign_vdso();
+    let mut kernel = match foreign {
+        None => KernelAreas::new(&current, image)?,
+        Some(_) => KernelAreas::apart(&current)?,
+    };
+    if foreign.is_some() {
+        // They stay there: far from heaps, which they would keep from growing, and from where the kernel puts mappings.
+        occupied.prefer_above(Current::user_top() / 2);
+    }
     let parking = occupied.take(kernel.length())?;
 
     // First of all: where the C library is linked statically, what it has registered lies in the heap.
@@ -107,7 +115,10 @@ pub fn lay_out(
     for (start, end) in gaps(keep) {
         calls.add("munmap", format!("{start:#x}"), libc::SYS_munmap, &[start, end - start]);
     }
-    kernel.put_in_place(parking, &mut calls);
+    match foreign {
+        None => kernel.put_in_place(parking, &mut calls),
+        Some(_) => kernel.stay(parking),
+    }
     calls.run(remote)?;
 
     let entry = kernel.entry()?;
@@ -142,6 +153,9 @@ pub fn lay_out(
         attach(&attachment, &mut occupied, &mut calls)?;
     }
     calls.run(remote)?;
+    if let Some(foreign) = foreign {
+        foreign.put(remote, image, kernel.vdso_at())?;
+    }
     Ok(Laid { entry_point, break_moved })
 }
 
@@ -214,6 +228,38 @@ impl KernelAreas {
         Ok(Self { parts: parts.collect() })
     }
 
+    /// Those of this kernel, whatever the image has.
+    fn apart(current: &[Mapping]) -> Result<Self> {
+        let here =
+            current.iter().filter(|mapping| mapping.is_kernel() && !mapping.is_above_user_space());
+        let mut parts: Vec<KernelArea> = here
+            .map(|mapping| KernelArea {
+                name: mapping.name.clone(),
+                now: mapping.start,
+                then: mapping.start,
+                length: mapping.length(),
+            })
+            .collect();
+        parts.sort_by_key(|part| !part.name.starts_with("[v"));
+        match parts.is_empty() {
+            true => Err(EngineError::odd("areas of the kernel", "none")),
+            false => Ok(Self { parts }),
+        }
+    }
+
+    /// They are where they were parked, for good.
+    fn stay(&mut self, parking: u64) {
+        let offsets = self.parked();
+        for (part, offset) in self.parts.iter_mut().zip(offsets) {
+            part.then = parking + offset;
+        }
+    }
+
+    /// Where the vdso is in the end.
+    fn vdso_at(&self) -> u64 {
+        self.parts.iter().find(|part| part.name == "[vdso]").map_or(0, |part| part.then)
+    }
+
     /// Offset of each part while they are parked: those that belong together touch each other, or nearly.
     fn parked(&self) -> Vec<u64> {
         let mut next = 0;
@@ -284,7 +330,7 @@ fn map(
     calls: &mut Calls<'_>,
 ) -> Result<()> {
     use std::os::fd::AsRawFd;
-    if matches!(area.backing, Backing::Kernel { .. }) {
+    if area.is_kernels() {
         return Ok(());
     }
     let mut protection = area.protection.0;
@@ -364,7 +410,7 @@ pub fn finish(
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     let mut calls = Calls::new(image);
     let mut advice = Batch::new();
-    for area in &image.areas {
+    for area in image.areas.iter().filter(|area| !area.is_kernels()) {
         let length = area.end - area.start;
         if needs_writing(area, image, page) {
             let arguments = [area.start, length, u64::from(area.protection.0)];

@@ -12,6 +12,7 @@ mod memory_map;
 mod numbers;
 mod threads;
 pub mod tree;
+mod vdso;
 
 pub use identity::Identity;
 pub use image::Image;
@@ -40,6 +41,7 @@ use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use helper::Preparation;
 use mapped::MappedFiles;
 use numbers::Numbers;
+use vdso::ForeignVdso;
 
 /// A process that is complete and still stands. Dropping it kills it: it must not run unless all do.
 #[derive(Debug)]
@@ -103,7 +105,7 @@ impl Standing {
 /// # Errors
 /// Whatever does not fit: nothing of the job has run then.
 pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standing> {
-    check_vdso(image, context)?;
+    let foreign = foreign_vdso(image, context)?;
     check_features(image, context)?;
     let files = {
         let user = context.user.clone();
@@ -113,7 +115,7 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         Object::restore_all(&image.graph.files, context)?;
         put_flags(image, context)?;
         mapped::release_programs(image, context)?;
-        MappedFiles::open(image, context)?
+        MappedFiles::open(image, foreign, context)?
     };
     let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
     let plan =
@@ -196,21 +198,28 @@ fn hand_out_streams(context: &mut RestoreContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The C library of a process keeps addresses of functions in the vdso: another kernel has them
-/// elsewhere.
-fn check_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
+/// The variable by which every kernel is taken for another one than the job's: `foreign`. For tests.
+pub const VDSO_VARIABLE: &str = "CKPTD_VDSO";
+
+/// The C library of a process keeps addresses of functions in the vdso: another kernel has them elsewhere. `None`: it is the same.
+fn foreign_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<Option<ForeignVdso>> {
     if image.processes.is_empty() {
         // All have ended, or are stand-ins.
-        return Ok(());
+        return Ok(None);
     }
     let own = std::process::id() as i32;
-    if Vdso::of(own, &read_maps(own)?)?.hash() == image.graph.vdso {
-        return Ok(());
+    let vdso = Vdso::of(own, &read_maps(own)?)?;
+    let forced = std::env::var_os(VDSO_VARIABLE).is_some_and(|value| value == "foreign");
+    if vdso.hash() == image.graph.vdso && !forced {
+        return Ok(None);
+    }
+    if let (Some(blob), Some(here)) = (image.graph.vdso_image, vdso.image()) {
+        return ForeignVdso::new(context.blob(blob)?, here).map(Some);
     }
     let what = "the job ran under another kernel, whose vdso is not this one's".to_owned();
     if context.force {
         context.warn(what);
-        return Ok(());
+        return Ok(None);
     }
     let way_out = "restart it under the kernel that it ran under, or use --force".into();
     Err(EngineError::Unfit { what, way_out })

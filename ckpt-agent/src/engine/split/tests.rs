@@ -67,6 +67,7 @@ impl World {
             page_size: 4096,
             clocks: Clocks { monotonic_ns: 0, boottime_ns: 0, realtime_ns: 0 },
             vdso: String::new(),
+            vdso_image: None,
             layout: Vec::new(),
             offers: Vec::new(),
             root: 2,

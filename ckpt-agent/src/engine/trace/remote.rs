@@ -7,10 +7,8 @@ use super::super::arch::{Architecture, Call, Current, Interrupted, calls};
 use super::super::error::{EngineError, Result};
 use super::batch::{Batch, RECORD, encode, results};
 use super::memory::ProcessMemory;
-use super::thread::StoppedThread;
+use super::thread::{ALL_BUT_TRAP, StoppedThread};
 
-/// Every signal but SIGTRAP, which ends an injected run.
-const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
 /// Options under which children of a tracee become tracees, and die with the tracer.
 pub const FOLLOW_CHILDREN: i32 = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK

@@ -12,6 +12,8 @@ use super::in_progress::call_in_progress;
 const NT_PRSTATUS: usize = 1;
 /// Largest register set that is read: AMX tiles need 8 KiB and some.
 const LARGEST_SET: usize = 64 * 1024;
+/// Every signal but SIGTRAP, which ends an injected run.
+pub(super) const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
 /// PTRACE_GET_THREAD_AREA (arch/arm/include/uapi/asm/ptrace.h)
 const GET_THREAD_AREA: Request = 22;
 /// PTRACE_GETSIGMASK and PTRACE_SETSIGMASK (include/uapi/linux/ptrace.h), which the libc crate has in another type for musl.
@@ -448,6 +450,36 @@ impl StoppedThread {
     /// As [`StoppedThread::step`].
     pub fn run_to_breakpoint(&self) -> Result<()> {
         self.go_until_trap(libc::PTRACE_CONT, "PTRACE_CONT")
+    }
+
+    /// Runs the thread, signals blocked, until its program counter is elsewhere, for so many instructions at most. It is
+    /// then as if it had stopped there. Nothing is done with a thread that is in a system call.
+    ///
+    /// # Errors
+    /// As [`StoppedThread::step`].
+    pub fn leave(&mut self, inside: impl Fn(u64) -> bool, most: u32) -> Result<()> {
+        let counter = Current::program_counter;
+        if !inside(counter(&self.entry)) || self.resume_fixed {
+            return Ok(());
+        }
+        if Current::interrupted(&self.entry) != Interrupted::No {
+            return Ok(());
+        }
+        let blocked = self.blocked()?;
+        self.set_blocked(ALL_BUT_TRAP)?;
+        self.set_registers(&Current::settled(&self.entry))?;
+        let mut left = Ok(());
+        for _ in 0..most {
+            left = self.step();
+            if left.is_err() || !inside(counter(&self.registers()?)) {
+                break;
+            }
+        }
+        self.set_blocked(blocked)?;
+        left?;
+        self.entry = self.registers()?;
+        self.resume = Some(Current::settled(&self.entry));
+        Ok(())
     }
 
     fn go_until_trap(&self, request: Request, call: &'static str) -> Result<()> {

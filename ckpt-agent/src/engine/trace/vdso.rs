@@ -9,11 +9,12 @@ use super::{ProcessMemory, find_kernel_entry};
 const VDSO: &str = "[vdso]";
 
 /// A process's vdso, and the code by which calls can enter the kernel.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Vdso {
     entry_at: u64,
     entry: Vec<u8>,
     hash: String,
+    image: Option<(u64, Vec<u8>)>,
 }
 
 impl Vdso {
@@ -34,13 +35,24 @@ impl Vdso {
             EngineError::odd(format!("process {pid}"), format!("no {}", Current::ENTRY_MAPPING))
         })?;
         // Kernels without a vdso for 32-bit programs all have the same trampolines.
-        let vdso = match Current::ENTRY_MAPPING {
-            VDSO => None,
+        let image = match Current::ENTRY_MAPPING {
+            VDSO => Some((entry_at, entry.clone())),
             _ => read(VDSO)?,
         };
-        let bytes = vdso.as_ref().map_or(&entry, |(_, bytes)| bytes);
+        let bytes = image.as_ref().map_or(&entry, |(_, bytes)| bytes);
         let hash = blake3::hash(bytes).to_hex().to_string();
-        Ok(Self { entry_at, entry, hash })
+        Ok(Self { entry_at, entry, hash, image })
+    }
+
+    /// Its bytes; `None`: the kernel has none for these programs.
+    pub fn image(&self) -> Option<&[u8]> {
+        self.image.as_ref().map(|(_, bytes)| bytes.as_slice())
+    }
+
+    /// Whether an address is in it.
+    pub fn has(&self, address: u64) -> bool {
+        let end = |at: u64, bytes: &[u8]| at + bytes.len() as u64;
+        self.image.as_ref().is_some_and(|(at, bytes)| (*at..end(*at, bytes)).contains(&address))
     }
 
     /// The address of an instruction in it that enters the kernel.

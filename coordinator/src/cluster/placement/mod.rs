@@ -125,7 +125,7 @@ pub fn misfit(machine: &Machine, wanted: &Requirements) -> Option<String> {
         Some(format!("its processor is of {}, not {}", offer.architecture, wanted.architecture))
     } else if offer.page_size != wanted.page_size {
         Some(format!("its pages have {} bytes, not {}", offer.page_size, wanted.page_size))
-    } else if offer.vdso != wanted.vdso && !wanted.vdso.is_empty() {
+    } else if offer.vdso != wanted.vdso && !wanted.vdso.is_empty() && !wanted.any_vdso {
         // An image in which nobody lives any more has none.
         Some("its kernel has another vdso".to_owned())
     } else {

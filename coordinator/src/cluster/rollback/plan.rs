@@ -30,6 +30,7 @@ pub(in crate::cluster) fn offer(profile: &NodeProfile) -> Requirements {
         architecture: profile.architecture.clone(),
         page_size: profile.page_size,
         vdso: profile.vdso.clone(),
+        any_vdso: false,
         features: profile.features.clone(),
     }
 }

@@ -171,10 +171,32 @@ impl Architecture for Aarch64 {
         Registers { before: None, ..*registers }
     }
 
+    fn jump(target: u64) -> Option<Vec<u8>> {
+        // ldr x16, 8 bytes on; br x16, which may land where calls may; what was loaded.
+        Some([code(&[0x5800_0050, 0xd61f_0200]), target.to_le_bytes().to_vec()].concat())
+    }
+
+    fn calling(number: libc::c_long) -> Option<Vec<u8>> {
+        // mov x8, number; svc #0; ret
+        let number = u32::from(u16::try_from(number).ok()?);
+        Some(code(&[0xd280_0008 | number << 5, 0xd400_0001, 0xd65f_03c0]))
+    }
+
+    fn answering(number: i16) -> Option<Vec<u8>> {
+        // mov x0, number (movn where it is negative); ret
+        let (set, value) = if number < 0 { (0x9280_0000, !number) } else { (0xd280_0000, number) };
+        Some(code(&[set | u32::from(value.unsigned_abs()) << 5, 0xd65f_03c0]))
+    }
+
     /// A vector mode that is not in use reads as a bare header, and writing that would switch to it.
     fn worth_keeping(note: u32, bytes: &[u8]) -> bool {
         !matches!(note, NT_ARM_SVE | NT_ARM_SSVE | NT_ARM_ZA) || bytes.len() > VECTOR_HEADER
     }
+}
+
+/// Instructions as they lie in memory.
+fn code(instructions: &[u32]) -> Vec<u8> {
+    instructions.iter().flat_map(|instruction| instruction.to_le_bytes()).collect()
 }
 
 /// One past the highest address that a process can map, from an address on the stack, which lies

@@ -118,6 +118,22 @@ impl Architecture for X86_64 {
         registers.0.rax as i64
     }
 
+    fn jump(target: u64) -> Option<Vec<u8>> {
+        // jmp [rip+0], and what it reads.
+        Some([&[0xff, 0x25, 0, 0, 0, 0], &target.to_le_bytes()[..]].concat())
+    }
+
+    fn calling(number: libc::c_long) -> Option<Vec<u8>> {
+        // mov eax, number; syscall; ret
+        let number = u32::try_from(number).ok()?;
+        Some([&[0xb8], &number.to_le_bytes()[..], &[0x0f, 0x05, 0xc3]].concat())
+    }
+
+    fn answering(number: i16) -> Option<Vec<u8>> {
+        // mov rax, number; ret
+        Some([&[0x48, 0xc7, 0xc0], &i32::from(number).to_le_bytes()[..], &[0xc3]].concat())
+    }
+
     fn layout() -> Vec<Part> {
         xstate::layout()
     }

@@ -53,6 +53,11 @@ pub trait Hooks {
     /// Ends the whole building.
     fn prepare(&self, pid: Pid, here: Here<'_>) -> Result<(), String>;
 
+    /// Whether a process is to have its number where numbers are the machine's: another one may want it more.
+    fn wants_number(&self, _pid: Pid) -> bool {
+        true
+    }
+
     /// What each process that lives on does when all is done.
     fn wait(&self, _pid: Pid, _here: Here<'_>) -> ! {
         loop {
@@ -203,7 +208,7 @@ pub fn grow(plan: &Plan, hooks: &impl Hooks) -> Result<Grown, BirthError> {
     let (plan, turns) = if own == INIT {
         (plan, None)
     } else {
-        (ordered, turns) = Turns::of(plan, board.counter());
+        (ordered, turns) = Turns::of(plan, board.counter(), &|pid| hooks.wants_number(pid));
         (&ordered, Some(turns))
     };
     let indices = plan.births.iter().enumerate().map(|(index, birth)| (birth.pid, index)).collect();

@@ -22,10 +22,11 @@ struct Turn {
 }
 
 impl Turns {
-    /// The plan with everybody's children in the order of their turns, and the turns.
-    pub(super) fn of(plan: &Plan, counter: &Counter) -> (Plan, Self) {
+    /// The plan with everybody's children in the order of their turns, and the turns. `wants`: who is to have his number.
+    pub(super) fn of(plan: &Plan, counter: &Counter, wants: &dyn Fn(Pid) -> bool) -> (Plan, Self) {
         let (last, end) = (counter.last().unwrap_or(0), end().unwrap_or(Pid::MAX));
-        let wanted = wanted_numbers(&plan.births);
+        let mut wanted = wanted_numbers(&plan.births);
+        wanted.iter_mut().for_each(|number| *number = number.filter(|pid| wants(*pid)));
         let ranks = ranks(plan, &wanted, last, end);
         let mut plan = plan.clone();
         let by_rank = |children: &mut Vec<Index>| children.sort_by_key(|child| ranks[*child]);
