@@ -143,8 +143,20 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
     }
     let mut end = 0;
     for area in &image.areas {
-        if area.start < end || area.end <= area.start || area.end > Current::user_top() {
+        if area.start < end || area.end <= area.start {
             return damaged("areas that overlap");
+        }
+        if area.end > Current::user_top() {
+            // Kernels of one architecture are built for address spaces of unlike size.
+            return Err(EngineError::Unfit {
+                what: format!(
+                    "the memory of process {} reaches up to {:#x}, on this machine it may up to {:#x}",
+                    image.pid,
+                    area.end,
+                    Current::user_top()
+                ),
+                way_out: "restart it on a machine whose kernel has the larger address space".into(),
+            });
         }
         if area.start % graph.page_size != 0 || area.end % graph.page_size != 0 {
             return damaged("an area that is not of whole pages");
