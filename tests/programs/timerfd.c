@@ -40,7 +40,8 @@ int main(int argc, char **argv)
 	EXPECT_ERROR("idle timer", read(idle, &count, 8), EAGAIN);
 	passed = (conform_clock(CLOCK_MONOTONIC) - start) / 1000000;
 	BUILD(read(ticking, &count, 8));
-	EXPECT_BETWEEN("expirations of a ticking timer", count, passed / TICK_MS / 2, passed / TICK_MS + 3);
+	/* Without a time namespace the clock has gone on while the timer has not. */
+	EXPECT_BETWEEN("expirations of a ticking timer", count, 1, passed / TICK_MS + 3);
 	conform_sleep_ms(2 * TICK_MS + 20);
 	BUILD(read(ticking, &count, 8));
 	EXPECT_BETWEEN("expirations of a ticking timer that goes on", count, 1, 6);

@@ -44,7 +44,8 @@ pub fn starter() -> StartControl {
             }
         };
         let agent = Agent::start_for_instance(folder, report).map_err(|error| error.to_string())?;
-        Ok(Arc::new(Hand { agent, ends: Mutex::default() }) as Arc<dyn Control>)
+        Ok(Arc::new(Hand { agent, ends: Mutex::default(), closed: Mutex::default() })
+            as Arc<dyn Control>)
     })
 }
 
@@ -66,12 +67,18 @@ struct Hand {
     agent: Agent,
     /// The ends of relays that the init has given, as it names them.
     ends: Mutex<Vec<NativeEnd>>,
+    /// Those whose relays have carried everything. The engine may hold them still, for a checkpoint that has begun.
+    closed: Mutex<Vec<NativeEnd>>,
 }
 
 impl Hand {
     fn ends(&self) -> MutexGuard<'_, Vec<NativeEnd>> {
         // Each change is complete before the lock is given back.
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn closed(&self) -> MutexGuard<'_, Vec<NativeEnd>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep(&self, outer: &[(OuterEnd, OwnedFd)]) {
@@ -282,7 +289,10 @@ impl Control for Hand {
         let known = states.into_iter().filter_map(|(side, state)| {
             Some((self.end(&side)?, state.undelivered, state.far_closed))
         });
-        self.agent.relay_states(known.collect());
+        // Nobody speaks for a relay that is over: brought back without that, its end would wait for more for ever.
+        let over =
+            self.closed().iter().map(|end| (end.clone(), Vec::new(), true)).collect::<Vec<_>>();
+        self.agent.relay_states(known.chain(over).collect());
     }
 
     fn remote_shell(&self, shell: RemoteShell) {
@@ -310,7 +320,10 @@ impl Control for Hand {
             End::Stderr => OuterEnd::Stream(StdioRole::Stderr),
             End::Terminal => OuterEnd::Stream(StdioRole::Terminal),
             End::Relay(side) => match self.end(&side) {
-                Some(end) => OuterEnd::Relay(end),
+                Some(end) => {
+                    self.closed().push(end.clone());
+                    OuterEnd::Relay(end)
+                }
                 None => return,
             },
         };
