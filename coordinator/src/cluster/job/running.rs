@@ -122,6 +122,11 @@ impl Job {
         if begins {
             self.weigh_move(now, shared);
         }
+        self.advance(now, shared, event);
+    }
+
+    /// The same, where it is known already whether a checkpoint that begins is to be the beginning of a move.
+    pub(in crate::cluster) fn advance(&mut self, now: Now, shared: &mut Shared, event: Event) {
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.step(now, event);
             self.obey(now, shared, actions);
