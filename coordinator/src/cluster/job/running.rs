@@ -384,6 +384,11 @@ impl Job {
         }
     }
 
+    /// Whether a machine still has an image of the checkpoint in flight in hand, of an instance that has ended.
+    pub(in crate::cluster) fn has_unburied_on(&self, node: &NodeName) -> bool {
+        self.live.unburied.iter().any(|instance| self.live.node(*instance) == Some(node))
+    }
+
     /// Lets an instance go whose end is in the log: until then its machine holds it, and tells of it to any
     /// coordinator that does not know.
     fn bury(&mut self, shared: &mut Shared, instance: AgentId) {
