@@ -229,7 +229,6 @@ impl ClusterEntry {
             ClusterEntry::Opened { .. }
                 | ClusterEntry::NodeKnown { .. }
                 | ClusterEntry::NodeGone { .. }
-                | ClusterEntry::Held { .. }
                 // Written while the job stands still, some of them.
                 | ClusterEntry::Mark { .. }
                 | ClusterEntry::Job { entry: Entry::Abandoned { .. }, .. }
