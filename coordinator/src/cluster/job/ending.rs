@@ -150,7 +150,8 @@ impl Job {
         let epoch = self.ledger.epoch;
         let job = self.ledger.id.clone();
         let at_ms = now.unix_ms;
-        self.record(shared, ClusterEntry::JobOver { job, epoch, status, reason, at_ms });
+        let length = Some(self.console.length);
+        self.record(shared, ClusterEntry::JobOver { job, epoch, status, reason, length, at_ms });
         shared.occupied.remove(&self.ledger.id);
         self.state = State::Over;
         self.live = super::Live::default();
