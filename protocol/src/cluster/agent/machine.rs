@@ -85,6 +85,9 @@ pub struct HeldInstance {
     pub held: bool,
     /// How the job's first process ended, if it was here and has.
     pub ended: Option<ExitKind>,
+    /// Whether its last output, and after that the word of its end, are still to come.
+    #[serde(default)]
+    pub flushes: bool,
 }
 
 /// Images on a node's disk.
