@@ -79,6 +79,8 @@ pub struct Instance {
     pub ended: Option<ExitKind>,
     /// Sides of relays that lead nowhere any more.
     pub silent: BTreeSet<RelaySide>,
+    /// Its agent has said that bytes of its relays are lost.
+    pub relays_lost: bool,
     /// It has come to its end, and only waits.
     pub rests: bool,
     /// How often its machine's address had changed when its connections were made.
@@ -108,6 +110,7 @@ impl Instance {
             kept: 0,
             ended: None,
             silent: BTreeSet::new(),
+            relays_lost: false,
             rests: false,
             connected,
         }
@@ -159,6 +162,7 @@ pub struct Node {
     pub lease_until: u64,
     pub lease: u64,
     pub hello_sent: u64,
+    pub welcomed_at: u64,
     /// What is said once the coordinator has said Welcome.
     pub outbox: Vec<(FromAgent, Vec<u8>)>,
     pub heartbeat: u64,
@@ -219,6 +223,7 @@ impl Node {
             lease_until: 0,
             lease: 0,
             hello_sent: 0,
+            welcomed_at: 0,
             outbox: Vec::new(),
             heartbeat: 300_000_000,
             instances: BTreeMap::new(),
@@ -261,6 +266,7 @@ impl Node {
                 adopted: self.adopted.contains(&instance.key),
                 held: false,
                 ended: instance.ended,
+                flushes: instance.ended.is_some() && self.tells_ends_again(),
             })
             .collect();
         let mut holdings: BTreeMap<(String, AgentId), Vec<CheckpointNumber>> = BTreeMap::new();
@@ -273,6 +279,11 @@ impl Node {
             .collect();
         let (version, term) = (VERSION, self.term);
         FromAgent::Hello { version, term, profile: self.profile(), instances, holdings }
+    }
+
+    /// Whether this agent says once more, behind the last output, how a job's first process has ended.
+    pub fn tells_ends_again(&self) -> bool {
+        (self.life + u64::from(self.index)) % 2 == 0
     }
 
     pub fn beat(&mut self, now: u64) -> FromAgent {

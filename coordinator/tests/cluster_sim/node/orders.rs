@@ -2,6 +2,7 @@
 
 use super::{Fetch, ImageName, Life, Node, Out, launch_spec};
 use crate::random::Random;
+use protocol::agent::ExitKind;
 use protocol::cluster::agent::{FromAgent, ShellCall, Stream, ToAgent};
 use protocol::cluster::{Epoch, NodeName};
 use std::collections::BTreeMap;
@@ -116,6 +117,7 @@ impl Node {
         self.welcomed = true;
         self.instances
             .retain(|key, _| epochs.get(&key.job).is_some_and(|epoch| key.epoch >= *epoch));
+        let tells_ends_again = self.tells_ends_again();
         for instance in self.instances.values_mut() {
             // Bytes that were not acknowledged come again.
             if instance.app.root && instance.life != Life::Prepared {
@@ -126,7 +128,8 @@ impl Node {
                     let stream = Stream::Output;
                     out.push(Out::Send(FromAgent::Console { key, offset, stream }, bytes));
                 }
-                if let (Some(status), true) = (instance.ended, random.chance(500)) {
+                let again = random.chance(500) || tells_ends_again;
+                if let (Some(status), true) = (instance.ended, again) {
                     let key = instance.key.clone();
                     out.push(Out::Send(FromAgent::RootEnded { key, status }, Vec::new()));
                 }
@@ -158,11 +161,22 @@ impl Node {
             out.push(Out::Send(rest, Vec::new()));
         }
         for key in std::mem::take(&mut self.adopted) {
-            if self.instances.contains_key(&key) && random.chance(300) {
+            let lost = self.instances.contains_key(&key) && random.chance(300);
+            if lost && !self.has_succeeded(key.epoch) {
+                if let Some(instance) = self.instances.get_mut(&key) {
+                    instance.relays_lost = true;
+                }
                 let reason = "its agent died".to_owned();
                 out.push(Out::Send(FromAgent::RelaysLost { key, reason }, Vec::new()));
             }
         }
+    }
+
+    /// Whether the job's first process has ended here with success.
+    fn has_succeeded(&self, epoch: Epoch) -> bool {
+        let success = Some(ExitKind::Exited(0));
+        let mut instances = self.instances.values();
+        instances.any(|one| one.key.epoch == epoch && one.app.root && one.ended == success)
     }
 
     /// The remote shell that was refused is called for once more.

@@ -1,13 +1,16 @@
 //! The user: runs the job, attaches to it, and begins it again where it was given up.
 
-use super::user;
 use super::{MILLI, PEACE, World};
 use crate::node::launch_spec;
 use base64::Engine;
 use coordinator::cluster::{ClientId, ClusterEntry, ClusterEvent};
+use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Daemons, Interval, JobSettings};
 
+fn user() -> JobUser {
+    JobUser { uid: 1000, name: "u".to_owned() }
+}
 impl World {
     pub(super) fn client_acts(&mut self) {
         if self.machine.is_none() || self.stalled_coordinator || self.waiting_client {
@@ -84,6 +87,7 @@ impl World {
                     eprintln!("{:>7} client: {reason}", self.now / MILLI);
                 }
                 self.waiting_client = false;
+                self.not_restored = None;
                 if reason.contains("no committed checkpoint") {
                     // It never had one, and could not be begun anew: its user would run it again.
                     self.outcome.given_up += 1;

@@ -1,9 +1,11 @@
 //! What goes wrong, and when all of it is mended.
 
 use super::{Happening, MILLI, PEACE, SECOND, World, addresses_change};
+use crate::node::{Instance, Life};
 use coordinator::cluster::{ClientId, ClusterEvent};
 use protocol::cluster::agent::{FromAgent, JobUser};
 use protocol::cluster::client::Ask;
+use std::collections::BTreeSet;
 
 impl World {
     pub(super) fn fault(&mut self) {
@@ -81,9 +83,21 @@ impl World {
 
     /// The network gives a machine another address.
     pub(super) fn change_address(&mut self, node: usize) {
-        self.nodes[node].moves += 1;
+        let runs = |instance: &&Instance| instance.life != Life::Ended;
+        let others = self.nodes.iter().enumerate().filter(|(index, _)| *index != node);
+        let elsewhere: BTreeSet<u64> = others
+            .flat_map(|(_, other)| other.instances.values().filter(runs))
+            .map(|instance| instance.key.epoch)
+            .collect();
+        let node = &mut self.nodes[node];
+        node.moves += 1;
+        // Who has nobody elsewhere has no connection that could break.
+        let alone = |instance: &&mut Instance| !elsewhere.contains(&instance.key.epoch);
+        for instance in node.instances.values_mut().filter(alone) {
+            instance.connected = node.moves;
+        }
         if self.trace {
-            eprintln!("{:>7} {} has another address", self.now / MILLI, self.nodes[node].name);
+            eprintln!("{:>7} {} has another address", self.now / MILLI, node.name);
         }
     }
 

@@ -5,8 +5,8 @@ use crate::node::Node;
 use coordinator::cluster::ClusterEntry;
 use coordinator::cluster::entry::Cause;
 use protocol::agent::{AgentId, ExitKind};
-use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{RelayLink, RelaySide};
+use protocol::cluster::{InstanceKey, NodeName};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
@@ -112,6 +112,22 @@ impl World {
         }
     }
 
+    /// Whether the log says that this epoch runs. Before that, a coordinator that is started again makes it once more.
+    pub(super) fn is_known_to_run(&self, epoch: u64) -> bool {
+        let runs = |entry: &ClusterEntry| matches!(entry, ClusterEntry::Running { epoch: of, .. } if *of == epoch);
+        self.log.iter().rev().any(runs)
+    }
+
+    /// Whether a node is about to go, as the coordinator knows: its user may have asked for that.
+    fn is_told_to_go(&self, name: &NodeName) -> bool {
+        let last = self.log.iter().rev().find_map(|entry| match entry {
+            ClusterEntry::NodeLeaves { node, leaves } if node == name => Some(*leaves),
+            ClusterEntry::NodeGone { node, .. } if node == name => Some(false),
+            _ => None,
+        });
+        last.unwrap_or(false)
+    }
+
     /// What goes with a node is nowhere else needed. Whether others stay.
     pub(super) fn judge_farewell(&self, leaver: usize) -> bool {
         let committed = self.log.iter().rev().find_map(|entry| match entry {
@@ -126,7 +142,8 @@ impl World {
             index != leaver
                 && other.welcomed
                 && !other.leaves
-                && other.hello_sent + 500 * MILLI < self.now
+                && !self.is_told_to_go(&other.name)
+                && other.welcomed_at + 500 * MILLI < self.now
         };
         let others = self.nodes.iter().enumerate().filter(|(index, other)| stays(*index, other));
         if others.count() == 0 {

@@ -1,7 +1,7 @@
 //! What machines do: they carry out orders, their instances make progress together, and end.
 
 use super::{FREEZE_LIMIT, Happening, MILLI, PEACE, World};
-use crate::node::{Life, Out, written};
+use crate::node::{Life, Node, Out, written};
 use protocol::agent::{AgentId, ExitKind};
 use protocol::cluster::agent::{FromAgent, Stream, ToAgent};
 use protocol::cluster::{InstanceKey, NodeName};
@@ -42,6 +42,7 @@ impl World {
         let welcome = matches!(message, ToAgent::Welcome { .. });
         let out = self.nodes[node].handle(self.now, message, &mut self.random, &fetch);
         if welcome {
+            self.nodes[node].welcomed_at = self.now;
             let lease = self.nodes[node].lease;
             let sent = self.nodes[node].hello_sent;
             self.nodes[node].lease_until = self.nodes[node].lease_until.max(sent + lease);
@@ -230,7 +231,18 @@ impl World {
             let node = &self.nodes[index];
             node.up && node.agent && !self.cut[index]
         };
-        self.ended_well = status == self.status && (0..self.nodes.len()).all(whole);
+        // Of an agent that has lost relays the coordinator may hear before it hears of the end.
+        let loses = |(index, at): (usize, &Node)| {
+            let known = index == node && status == 0;
+            at.instances.values().any(|instance| {
+                let untold = at.adopted.contains(&instance.key) && !known;
+                instance.key.epoch == key.epoch && (instance.relays_lost || untold)
+            })
+        };
+        self.ended_well = status == self.status
+            && (0..self.nodes.len()).all(whole)
+            && self.is_known_to_run(key.epoch)
+            && !self.nodes.iter().enumerate().any(loses);
         let status = ExitKind::Exited(status);
         let root = self.nodes[node].instances.get_mut(key).unwrap();
         root.ended = Some(status);
