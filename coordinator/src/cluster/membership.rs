@@ -378,10 +378,14 @@ impl Job {
             .iter()
             .filter(|held| held.key.job == self.ledger.id && held.key.epoch == self.ledger.epoch)
             .collect();
-        for stranger in &held {
-            let known = self.live.node(stranger.key.instance) == Some(node);
-            if !known {
-                shared.command(node, stranger.key.clone(), AgentCommand::Kill);
+        for found in &held {
+            let instance = found.key.instance;
+            let known = self.live.instances.get(&instance);
+            match known.filter(|known| known.record.node == *node) {
+                None => shared.command(node, found.key.clone(), AgentCommand::Kill),
+                // It may not have heard that it is let go.
+                Some(known) if known.stage == Stage::Ended => self.bury(shared, instance),
+                Some(_) => {}
             }
         }
         let expected: Vec<(AgentId, Stage)> = self

@@ -154,6 +154,20 @@ fn what_the_log_of_a_job_lacks_that_is_over_is_said_once() {
     assert_eq!(lacks(&rig), 1);
 }
 
+/// The word that lets it go was lost with a connection.
+#[test]
+fn an_instance_that_has_ended_is_let_go_on_connecting() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    let key = rig.instance(2);
+    rig.says(2, FromAgent::Empty { key: key.clone() });
+    rig.disconnect(2);
+    rig.sent.clear();
+    rig.connect(2);
+    let command = AgentCommand::Kill;
+    assert!(rig.sent.contains(&(2, ToAgent::Instance { key, command })));
+    assert_eq!(rig.rollbacks(), []);
+}
+
 /// Who carries on for a lost coordinator must know where the images of a node are that has gone.
 #[test]
 fn a_copy_for_a_leaver_is_known_elsewhere_before_it_goes() {

@@ -391,7 +391,7 @@ impl Job {
 
     /// Lets an instance go whose end is in the log: until then its machine holds it, and tells of it to any
     /// coordinator that does not know.
-    fn bury(&mut self, shared: &mut Shared, instance: AgentId) {
+    pub(in crate::cluster) fn bury(&mut self, shared: &mut Shared, instance: AgentId) {
         if self.ledger.instances.contains_key(&instance) {
             return;
         }
