@@ -208,9 +208,11 @@ impl World {
         if self.machine.is_none() || self.nodes.iter().all(|node| node.copy.is_none()) {
             return;
         }
-        // A job whose end nobody else has heard of may have been forgotten by all machines.
-        let over = |entry: &ClusterEntry| matches!(entry, ClusterEntry::JobOver { .. });
-        if self.log[self.copied.min(self.log.len())..].iter().any(over) {
+        // Machines have forgotten what has ended: where nobody could keep a copy that says so, nobody can carry on.
+        let forgotten = |entry: &ClusterEntry| {
+            matches!(entry, ClusterEntry::JobOver { .. } | ClusterEntry::InstanceEnded { .. })
+        };
+        if self.log[self.copied.min(self.log.len())..].iter().any(forgotten) {
             return;
         }
         self.crash_coordinator();
