@@ -195,6 +195,9 @@ pub enum ClusterEntry {
         status: Option<ExitKind>,
         /// Why it was given up, in one line.
         reason: Option<String>,
+        /// Length of the job's log then, in bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        length: Option<u64>,
         /// When, in milliseconds since 1970 UTC.
         at_ms: u64,
     },
@@ -229,7 +232,6 @@ impl ClusterEntry {
             ClusterEntry::Opened { .. }
                 | ClusterEntry::NodeKnown { .. }
                 | ClusterEntry::NodeGone { .. }
-                | ClusterEntry::Held { .. }
                 // Written while the job stands still, some of them.
                 | ClusterEntry::Mark { .. }
                 | ClusterEntry::Job { entry: Entry::Abandoned { .. }, .. }

@@ -10,6 +10,7 @@ use super::job::{Job, State};
 use super::placement::{self, Advice, Machine, NoMachine, Outlook};
 use super::rollback::plan;
 use super::shared::Shared;
+use crate::event::Event;
 use crate::settings::Departures;
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
@@ -94,7 +95,7 @@ impl Job {
             if let State::Running(running) = &mut self.state {
                 running.machine.hurry(now);
             }
-            self.tick(now, shared);
+            self.advance(now, shared, Event::Clock);
         }
     }
 

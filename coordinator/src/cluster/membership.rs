@@ -3,7 +3,7 @@
 use super::ClusterMachine;
 use super::entry::{Cause, ClusterEntry};
 use super::event::{ClusterAction, Now};
-use super::job::instances::Stage;
+use super::job::instances::{EarlyEnd, Stage};
 use super::job::{Job, State};
 use super::leave::has_gone;
 use super::members::Presence;
@@ -350,7 +350,7 @@ impl Job {
                 && Some(held.key.instance) == self.ledger.root()
                 && held.ended == Some(ExitKind::Exited(0))
         });
-        if elsewhere.is_empty() || ended_well {
+        if elsewhere.is_empty() || ended_well || self.has_succeeded() {
             self.tell_addresses(shared);
         } else {
             self.roll_back(now, shared, Cause::Address { node: node.clone(), address });
@@ -378,10 +378,14 @@ impl Job {
             .iter()
             .filter(|held| held.key.job == self.ledger.id && held.key.epoch == self.ledger.epoch)
             .collect();
-        for stranger in &held {
-            let known = self.live.node(stranger.key.instance) == Some(node);
-            if !known {
-                shared.command(node, stranger.key.clone(), AgentCommand::Kill);
+        for found in &held {
+            let instance = found.key.instance;
+            let known = self.live.instances.get(&instance);
+            match known.filter(|known| known.record.node == *node) {
+                None => shared.command(node, found.key.clone(), AgentCommand::Kill),
+                // It may not have heard that it is let go.
+                Some(known) if known.stage == Stage::Ended => self.bury(shared, instance),
+                Some(_) => {}
             }
         }
         let expected: Vec<(AgentId, Stage)> = self
@@ -399,6 +403,12 @@ impl Job {
             self.roll_back(now, shared, Cause::Again { reason });
             return;
         }
+        let root = self.ledger.root();
+        let end = held.iter().find(|held| Some(held.key.instance) == root && held.ended.is_some());
+        if let Some((end, status)) = end.and_then(|end| Some((end, end.ended?))) {
+            let (since, comes_again) = (now.nanos, end.flushes);
+            self.live.early_end = Some(EarlyEnd { status, since, comes_again });
+        }
         for (number, stage) in expected {
             let found = held.iter().find(|held| held.key.instance == number);
             match (found, stage) {
@@ -406,6 +416,7 @@ impl Job {
                     let reason = format!("the connection to {node} was lost");
                     self.shell_failed(now, shared, number, &reason);
                 }
+                (None, _) if self.has_succeeded_without(number) => {}
                 (None, _) => {
                     let reason = format!("instance {} is not there any more", number.0);
                     self.roll_back(now, shared, Cause::Broken { node: node.clone(), reason });
@@ -424,10 +435,6 @@ impl Job {
                         }
                         actions.extend(running.machine.agent_heard(number));
                         self.obey(now, shared, actions);
-                    }
-                    if let (Some(status), true) = (found.ended, self.ledger.root() == Some(number))
-                    {
-                        self.live.early_end = Some((status, now.nanos));
                     }
                 }
             }

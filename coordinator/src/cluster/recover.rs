@@ -9,6 +9,7 @@ use super::job::{Job, State};
 use super::members::{Members, Presence};
 use super::rollback::Beginning;
 use super::shared::Shared;
+use super::text;
 use super::{ClusterMachine, RecoverError};
 use protocol::agent::AgentId;
 use protocol::cluster::NodeName;
@@ -146,7 +147,7 @@ impl Job {
         self.console.window = self.ledger.request.launch.window;
         if self.ledger.over.is_some() {
             self.console = Console::at(log_length, 0);
-            return;
+            return self.mark_lack(shared, log_length);
         }
         if let Some(end) = self.ledger.history.end().filter(|_| self.ledger.running).copied() {
             // It ended just before; only the last word is lacking.
@@ -199,6 +200,23 @@ impl Job {
         shared.occupied.insert(self.ledger.id.clone(), occupied);
         self.link_shells();
         self.run(now, shared, true);
+    }
+
+    /// Another coordinator's copy of the log of a job that is over may lack its last output. Its machines have forgotten
+    /// that: it can only be said.
+    fn mark_lack(&mut self, shared: &mut Shared, log_length: u64) {
+        let Some(over) = &self.ledger.over else { return };
+        let lost = over.length.saturating_sub(log_length);
+        match self.ledger.marks.last() {
+            // It has been said, and not been written any more.
+            Some(mark) if over.marked && log_length < mark.length => {
+                let (job, bytes) = (self.ledger.id.clone(), mark.text.clone().into_bytes());
+                self.console.length = log_length.saturating_add(bytes.len() as u64);
+                shared.act(ClusterAction::Log { job, bytes });
+            }
+            _ if over.marked || lost == 0 || !self.ledger.taken_over => {}
+            _ => self.mark(shared, &text::lost_output(lost)),
+        }
     }
 
     /// Where the console stands by a log of this length. Whatever is behind a mark, and before the next,

@@ -22,6 +22,13 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
+/// That output was lost.
+pub(super) fn lost_output(bytes: u64) -> String {
+    format!(
+        "up to {bytes} bytes of output are not in this log: they were lost with the coordinator's machine"
+    )
+}
+
 /// How long ago something was.
 pub(super) fn age(from_ms: u64, now_ms: u64) -> String {
     let seconds = now_ms.saturating_sub(from_ms) / 1000;

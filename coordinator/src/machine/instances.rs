@@ -1,7 +1,7 @@
 //! What only a job on a cluster needs: its agents are instances, which come and go, and which
 //! can't be reached at times.
 
-use super::checkpoint::limit;
+use super::phase::limit;
 use super::{JobMachine, Life};
 use crate::event::{Action, Time};
 use protocol::agent::{AgentId, CheckpointNumber, Step};

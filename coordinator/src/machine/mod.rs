@@ -1,18 +1,20 @@
 //! The state machine of one job.
 //!
-//! Four concerns, each in its file: [`checkpoint`] takes one checkpoint after the other,
-//! [`ending`] brings the job to its end, [`instances`] is for jobs on a cluster, whose agents come
-//! and go, and this file deals out the events.
+//! Its concerns, each in its file: [`checkpoint`] takes one checkpoint after the other, whose state is a
+//! [`phase`], [`failing`] gives up those that can't be had, [`ending`] brings the job to its end, [`instances`] is for
+//! jobs on a cluster, whose agents come and go, and this file deals out the events.
 
 mod checkpoint;
 mod ending;
+mod failing;
 mod instances;
+mod phase;
 
 use crate::event::{Action, Event, Notice, Outcome, Ticket, Time};
 use crate::history::{Entry, History};
 use crate::settings::{Chosen, Departures, Settings};
-use checkpoint::Phase;
 use ending::Ending;
+use phase::Phase;
 use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
 use protocol::control::{InFlight, Reply};
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@
 //! comes once, in order and whole, and its status is its own.
 //!
 //! `CKPTD_SEED=N` replays one history, `CKPTD_TRACE=1` prints it, `CKPTD_SEEDS=N` sets how many are
-//! tried.
+//! tried; with `CKPTD_ADDRESSES=0` machines keep their addresses.
 
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 

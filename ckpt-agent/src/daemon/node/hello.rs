@@ -25,8 +25,9 @@ impl Node {
                 key: instance.record.key.clone(),
                 adopted: instance.adopted,
                 held: instance.held,
+                ended: instance.ended,
                 // Where there is a console, its last bytes come first.
-                ended: instance.ended.filter(|_| instance.console.is_none()),
+                flushes: instance.ended.is_some() && instance.console.is_some(),
             })
             .collect();
         let profile = self.parts.profile.clone();

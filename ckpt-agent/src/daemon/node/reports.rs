@@ -117,10 +117,17 @@ impl Node {
         }
     }
 
-    /// Of instances that can only be rolled back. Said again over each new connection.
+    /// Of instances that can only be rolled back. Said again over each new connection. What had to go over the relays of a
+    /// job that has ended with success has gone over them.
     pub(super) fn report_lost_relays(&self) {
+        let done = |job: &InstanceKey| {
+            self.instances.iter().any(|(key, instance)| {
+                let same = key.job == job.job && key.epoch == job.epoch;
+                same && instance.record.is_root && instance.ended == Some(ExitKind::Exited(0))
+            })
+        };
         for (key, instance) in self.instances.iter().filter(|(_, instance)| instance.lives()) {
-            if let Some(reason) = instance.relays_lost.clone() {
+            if let Some(reason) = instance.relays_lost.clone().filter(|_| !done(key)) {
                 self.tell(FromAgent::RelaysLost { key: key.clone(), reason });
             }
         }

@@ -5,6 +5,7 @@ use super::{Job, State};
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::event::{ClientId, ClusterAction};
 use crate::cluster::shared::Shared;
+use crate::cluster::text;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::agent::CheckpointNumber;
@@ -131,11 +132,7 @@ impl Job {
             // Its agent sends everything first that it still has.
             let lost = offset - self.console.offset;
             self.console.offset = offset;
-            let text = format!(
-                "up to {lost} bytes of output are not in this log: they were lost with the \
-                 coordinator's machine"
-            );
-            self.tell_user(shared, &text);
+            self.tell_user(shared, &text::lost_output(lost));
         }
         self.console.may_lack = false;
         if offset > self.console.offset {

@@ -7,7 +7,7 @@ use crate::cluster::event::Now;
 use crate::cluster::shared::Shared;
 use crate::event::{Event, Outcome};
 use crate::history::Entry;
-use protocol::agent::{AgentEvent, ExitKind};
+use protocol::agent::{AgentEvent, AgentId, ExitKind};
 use protocol::cluster::NodeName;
 use protocol::cluster::client::Answer;
 
@@ -48,6 +48,19 @@ impl Job {
         }
     }
 
+    /// Whether the job's first process has ended with success. That counts, whatever happens to others afterwards.
+    pub(in crate::cluster) fn has_succeeded(&self) -> bool {
+        let early = self.live.early_end.map(|end| end.status);
+        self.live.root_end.or(early) == Some(ExitKind::Exited(0))
+    }
+
+    /// Whether the job has come to a good end in spite of what this instance has lost or was: nothing that was
+    /// still to come is lost with it.
+    pub(in crate::cluster) fn has_succeeded_without(&self, instance: AgentId) -> bool {
+        let output_comes = self.live.root_end.is_none() && self.ledger.root() == Some(instance);
+        self.is_running() && self.has_succeeded() && !output_comes
+    }
+
     fn end_with(&mut self, now: Now, shared: &mut Shared, status: ExitKind) {
         let Some(agent) = self.ledger.root() else { return };
         if let State::Running(running) = &mut self.state {
@@ -59,11 +72,11 @@ impl Job {
     /// A machine's heartbeat came. One that came at least a heartbeat's time after the end was
     /// sent after it.
     pub(in crate::cluster) fn heard(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
-        if let Some((status, since)) = self.live.early_end {
-            let later = now.nanos >= since.saturating_add(shared.settings.heartbeat());
+        if let Some(end) = self.live.early_end.filter(|end| !end.comes_again) {
+            let later = now.nanos >= end.since.saturating_add(shared.settings.heartbeat());
             if later && self.root_node().as_ref() == Some(node) {
                 self.live.early_end = None;
-                self.root_ended(now, shared, status);
+                self.root_ended(now, shared, end.status);
             }
         }
         let State::Running(running) = &mut self.state else { return };
@@ -150,7 +163,8 @@ impl Job {
         let epoch = self.ledger.epoch;
         let job = self.ledger.id.clone();
         let at_ms = now.unix_ms;
-        self.record(shared, ClusterEntry::JobOver { job, epoch, status, reason, at_ms });
+        let length = Some(self.console.length);
+        self.record(shared, ClusterEntry::JobOver { job, epoch, status, reason, length, at_ms });
         shared.occupied.remove(&self.ledger.id);
         self.state = State::Over;
         self.live = super::Live::default();

@@ -47,6 +47,16 @@ pub(in crate::cluster) struct Delayed {
     pub(in crate::cluster) launch: LaunchSpec,
 }
 
+/// The end of a job's first process, before all of its output is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cluster) struct EarlyEnd {
+    pub(in crate::cluster) status: ExitKind,
+    /// Since when that is known: output that was still to come comes after it.
+    pub(in crate::cluster) since: u64,
+    /// Whether its machine says it once more behind the last output.
+    pub(in crate::cluster) comes_again: bool,
+}
+
 /// The instances of one epoch.
 #[derive(Debug, Default)]
 pub(in crate::cluster) struct Live {
@@ -58,9 +68,8 @@ pub(in crate::cluster) struct Live {
     pub(in crate::cluster) listeners: Vec<(AgentId, MovedListener)>,
     /// What has moved, as it was last told.
     pub(in crate::cluster) book: AddressBook,
-    /// How the job's first process ended, and since when its machine says so, where it said that
-    /// on connecting: output that was still to come comes after that.
-    pub(in crate::cluster) early_end: Option<(ExitKind, u64)>,
+    /// How the job's first process ended, where its machine said that on connecting.
+    pub(in crate::cluster) early_end: Option<EarlyEnd>,
     /// How the job's first process ended.
     pub(in crate::cluster) root_end: Option<ExitKind>,
     /// Of a job that does without some of its daemons.

@@ -35,6 +35,10 @@ pub(in crate::cluster) struct Over {
     pub(in crate::cluster) reason: Option<String>,
     /// When, in milliseconds since 1970 UTC.
     pub(in crate::cluster) at_ms: u64,
+    /// Length of the job's log then.
+    pub(in crate::cluster) length: u64,
+    /// Whether something was marked in the log since.
+    pub(in crate::cluster) marked: bool,
 }
 
 /// Where the job's log stood at the last mark.
@@ -279,12 +283,17 @@ impl Ledger {
                 self.mark_places.retain(|(_, after)| *after <= start);
                 keep_last(&mut self.mark_places, MOST_MARK_PLACES, (start, *length));
                 self.marks.push(Mark { length: *length, console: *console, text: text.clone() });
+                if let Some(over) = &mut self.over {
+                    over.marked = true;
+                }
             }
-            ClusterEntry::JobOver { status, reason, at_ms, .. } => {
+            ClusterEntry::JobOver { status, reason, length, at_ms, .. } => {
                 self.running = false;
                 self.parked = None;
                 self.instances.clear();
-                self.over = Some(Over { status: *status, reason: reason.clone(), at_ms: *at_ms });
+                let length = length.unwrap_or(0);
+                let (status, reason) = (*status, reason.clone());
+                self.over = Some(Over { status, reason, at_ms: *at_ms, length, marked: false });
             }
             ClusterEntry::Opened { .. }
             | ClusterEntry::TermBegun { .. }

@@ -122,6 +122,11 @@ impl Job {
         if begins {
             self.weigh_move(now, shared);
         }
+        self.advance(now, shared, event);
+    }
+
+    /// The same, where it is known already whether a checkpoint that begins is to be the beginning of a move.
+    pub(in crate::cluster) fn advance(&mut self, now: Now, shared: &mut Shared, event: Event) {
         if let State::Running(running) = &mut self.state {
             let actions = running.machine.step(now, event);
             self.obey(now, shared, actions);
@@ -379,9 +384,14 @@ impl Job {
         }
     }
 
+    /// Whether a machine still has an image of the checkpoint in flight in hand, of an instance that has ended.
+    pub(in crate::cluster) fn has_unburied_on(&self, node: &NodeName) -> bool {
+        self.live.unburied.iter().any(|instance| self.live.node(*instance) == Some(node))
+    }
+
     /// Lets an instance go whose end is in the log: until then its machine holds it, and tells of it to any
     /// coordinator that does not know.
-    fn bury(&mut self, shared: &mut Shared, instance: AgentId) {
+    pub(in crate::cluster) fn bury(&mut self, shared: &mut Shared, instance: AgentId) {
         if self.ledger.instances.contains_key(&instance) {
             return;
         }

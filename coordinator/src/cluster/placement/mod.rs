@@ -1,6 +1,6 @@
 //! Who goes where: a pure function from images and machines to a plan.
 //!
-//! What it promises, and what `tests/cluster_placement.rs` checks over random clusters: every
+//! What it promises, and what `tests/cluster_placement` checks over random clusters: every
 //! process is placed once; units stay together; a machine that can't run an image gets none of it;
 //! what was on a machine that is still there stays there, unless the user has pinned numbers;
 //! what departed goes where it finishes first, and no machine gets more than one unit above its

@@ -279,7 +279,8 @@ impl Job {
         if self.is_over() {
             return;
         }
-        if self.live.present().any(|(_, instance)| instance.record.node == *node) {
+        let lost = self.live.present().filter(|(_, instance)| instance.record.node == *node);
+        if { lost }.any(|(number, _)| !self.has_succeeded_without(number)) {
             self.roll_back(now, shared, Cause::Lost { node: node.clone() });
             return;
         }

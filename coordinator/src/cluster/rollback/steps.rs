@@ -274,8 +274,8 @@ impl Job {
     ) {
         let daemons = departing.daemons(images);
         let State::Making(making) = &mut self.state else { return };
-        let told = std::mem::replace(&mut making.told_departed, daemons.clone());
         if !daemons.is_empty() {
+            let told = std::mem::replace(&mut making.told_departed, daemons.clone());
             if told != daemons {
                 let names = text::daemons(&daemons);
                 let line = format!("not restored: {names}; their children go on without them");

@@ -1,0 +1,210 @@
+//! The coordinator's state machine, event by event: what simulated histories have found, each as a small case of
+//! its own.
+
+#![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
+
+mod rig;
+
+use coordinator::cluster::ClusterEntry;
+use coordinator::cluster::entry::Cause;
+use protocol::agent::{AgentCommand, ExitKind};
+use protocol::cluster::agent::{FromAgent, ToAgent};
+use protocol::cluster::client::Answer;
+use protocol::cluster::settings::{Daemons, JobSettings};
+use rig::{Rig, name};
+
+const SUCCESS: Option<ExitKind> = Some(ExitKind::Exited(0));
+
+/// The agent says the end behind the last output.
+fn last_words(rig: &mut Rig, status: u8) {
+    assert_eq!(rig.end(), None, "before its last output was there");
+    rig.prints("the end\n");
+    let (key, status) = (rig.root(), ExitKind::Exited(status));
+    rig.says(1, FromAgent::RootEnded { key, status });
+}
+
+#[test]
+fn a_success_counts_though_relays_were_lost_with_an_agent() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.disconnect(1);
+    rig.root_ends(0, true);
+    rig.restart_agent(1);
+    // Of the root's own instance, and of another one whose agent was started again as well.
+    for node in [1, 2] {
+        let (key, reason) = (rig.instance(node), "its agent died".to_owned());
+        rig.says(node, FromAgent::RelaysLost { key, reason });
+    }
+    assert_eq!(rig.rollbacks(), []);
+    last_words(&mut rig, 0);
+    assert_eq!(rig.end(), SUCCESS);
+    assert!(String::from_utf8_lossy(&rig.output).ends_with("the end\n"));
+}
+
+#[test]
+fn a_failure_may_come_of_lost_relays() {
+    let mut rig = Rig::with_job(2, Rig::on_demand());
+    rig.disconnect(1);
+    rig.root_ends(205, true);
+    rig.restart_agent(1);
+    let (key, reason) = (rig.instance(1), "its agent died".to_owned());
+    rig.says(1, FromAgent::RelaysLost { key, reason: reason.clone() });
+    assert_eq!(rig.rollbacks(), [Cause::Broken { node: name(1), reason }]);
+}
+
+#[test]
+fn a_success_counts_though_the_address_is_another_one() {
+    for status in [0, 205] {
+        let mut rig = Rig::with_job(2, Rig::on_demand());
+        rig.disconnect(1);
+        rig.root_ends(status, true);
+        rig.nodes[1].network = 1;
+        rig.connect(1);
+        if status == 0 {
+            assert_eq!(rig.rollbacks(), []);
+            last_words(&mut rig, 0);
+            assert_eq!(rig.end(), SUCCESS);
+        } else {
+            let address = "10.0.1.1".parse().unwrap();
+            assert_eq!(rig.rollbacks(), [Cause::Address { node: name(1), address }]);
+        }
+    }
+}
+
+#[test]
+fn a_success_counts_though_another_machine_is_lost() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.disconnect(1);
+    rig.root_ends(0, true);
+    rig.connect(1);
+    // One is gone, another one comes back without what ran there.
+    rig.disconnect(2);
+    rig.disconnect(3);
+    rig.nodes[3].instances.clear();
+    rig.connect(3);
+    rig.wait(5000);
+    assert!(rig.log.iter().any(|entry| matches!(entry, ClusterEntry::NodeGone { .. })));
+    assert_eq!(rig.rollbacks(), []);
+    last_words(&mut rig, 0);
+    assert_eq!(rig.end(), SUCCESS);
+}
+
+#[test]
+fn a_success_is_lost_with_output_that_was_still_to_come() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.disconnect(1);
+    rig.root_ends(0, true);
+    rig.connect(1);
+    rig.disconnect(1);
+    rig.wait(5000);
+    assert_eq!(rig.rollbacks(), [Cause::Lost { node: name(1) }]);
+}
+
+/// The instance on node2 has ended; its image is a part of a checkpoint that others are still writing.
+#[test]
+fn a_node_does_not_go_with_an_image_in_hand() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.deaf_to = |node, message| {
+        let write = |command: &AgentCommand| matches!(command, AgentCommand::Write { .. });
+        node == 3 && matches!(message, ToAgent::Instance { command, .. } if write(command))
+    };
+    rig.checkpoint();
+    let key = rig.instance(2);
+    rig.says(2, FromAgent::Empty { key: key.clone() });
+    rig.says(2, FromAgent::Leaving { reason: "told to end".to_owned() });
+    rig.wait(1000);
+    let is_free = |rig: &Rig| rig.sent.contains(&(2, ToAgent::Farewell));
+    assert!(!is_free(&rig));
+    // The last of them has written its image.
+    rig.deaf_to = |_, _| false;
+    let (last, checkpoint) = (rig.instance(3), 1);
+    let command = AgentCommand::Write { checkpoint };
+    rig.does(3, ToAgent::Instance { key: last, command });
+    rig.wait(1000);
+    assert!(rig.log.iter().any(|entry| matches!(entry, ClusterEntry::Committed { .. })));
+    let killed = (2, ToAgent::Instance { key, command: AgentCommand::Kill });
+    assert!(rig.sent.contains(&killed) && is_free(&rig));
+}
+
+#[test]
+fn what_the_log_of_a_job_lacks_that_is_over_is_said_once() {
+    let mut rig = Rig::with_job(2, Rig::on_demand());
+    rig.prints("one\n");
+    let kept = rig.output.len();
+    last_words(&mut rig, 0);
+    assert_eq!(rig.end(), SUCCESS);
+    // Its own log has all of it.
+    rig.restart_coordinator();
+    let lacks = |rig: &Rig| {
+        String::from_utf8_lossy(&rig.output)
+            .matches("8 bytes of output are not in this log")
+            .count()
+    };
+    assert_eq!(lacks(&rig), 0);
+    // A copy that another coordinator carries on from has not.
+    rig.output.truncate(kept);
+    let (term, claim, from) = (2, "2".to_owned(), name(2));
+    rig.log.push(ClusterEntry::TermBegun { term, claim, from, lost: Vec::new(), at_ms: 1 });
+    rig.restart_coordinator();
+    assert_eq!(lacks(&rig), 1);
+    rig.restart_coordinator();
+    assert_eq!(lacks(&rig), 1);
+    // It was said, and killed before that was in the job's log.
+    rig.output.truncate(kept);
+    rig.restart_coordinator();
+    assert_eq!(lacks(&rig), 1);
+}
+
+/// The word that lets it go was lost with a connection.
+#[test]
+fn an_instance_that_has_ended_is_let_go_on_connecting() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    let key = rig.instance(2);
+    rig.says(2, FromAgent::Empty { key: key.clone() });
+    rig.disconnect(2);
+    rig.sent.clear();
+    rig.connect(2);
+    let command = AgentCommand::Kill;
+    assert!(rig.sent.contains(&(2, ToAgent::Instance { key, command })));
+    assert_eq!(rig.rollbacks(), []);
+}
+
+/// Who carries on for a lost coordinator must know where the images of a node are that has gone.
+#[test]
+fn a_copy_for_a_leaver_is_known_elsewhere_before_it_goes() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.checkpoint();
+    let key = rig.instance(2);
+    rig.says(2, FromAgent::Empty { key });
+    rig.says(2, FromAgent::Leaving { reason: "told to end".to_owned() });
+    rig.wait(1000);
+    assert!(rig.sent.contains(&(2, ToAgent::Farewell)));
+    let held: Vec<&ClusterEntry> =
+        rig.log.iter().filter(|entry| matches!(entry, ClusterEntry::Held { .. })).collect();
+    assert_eq!(held.len(), 1);
+    assert!(held[0].waits_for_copy());
+}
+
+/// A try in which all daemons could have been brought back changes nothing of what the user was told.
+#[test]
+fn daemons_that_stay_away_are_told_of_once() {
+    let settings = JobSettings { daemons: Daemons::Fallback, ..Rig::on_demand() };
+    let mut rig = Rig::with_job(3, settings);
+    rig.spread = true;
+    rig.checkpoint();
+    // From here on no epoch is completed.
+    rig.deaf_to = |_, message| matches!(message, ToAgent::Restore { .. });
+    let told = |rig: &Rig| {
+        let says = |answer: &&Answer| matches!(answer, Answer::Say { text } if text.starts_with("not restored: "));
+        rig.answers.iter().filter(says).count()
+    };
+    rig.disconnect(3);
+    rig.wait(4000);
+    assert_eq!((rig.rollbacks().len(), told(&rig)), (1, 1));
+    rig.connect(3);
+    rig.disconnect(1);
+    rig.connect(1);
+    assert_eq!(rig.rollbacks().len(), 2);
+    rig.disconnect(3);
+    rig.wait(4000);
+    assert_eq!((rig.rollbacks().len(), told(&rig)), (3, 1));
+}

@@ -1,0 +1,327 @@
+//! The coordinator: its machine is fed and obeyed, killed and started again, lost with its computer and followed by
+//! another one that has a copy of its log.
+
+use super::{Happening, MILLI, PEACE, World};
+use crate::node::Copy;
+use base64::Engine;
+use coordinator::cluster::{ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine};
+use protocol::cluster::agent::{FromAgent, ToAgent};
+use protocol::cluster::client::Answer;
+use std::collections::{BTreeSet, VecDeque};
+
+impl World {
+    pub(super) fn feed(&mut self, event: ClusterEvent) {
+        if self.stalled_coordinator {
+            self.inbox.push_back(event);
+            return;
+        }
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let now = self.time();
+            let Some(machine) = &mut self.machine else { return };
+            if self.trace {
+                if let ClusterEvent::Agent { node, message, .. } = &event {
+                    if !matches!(message, FromAgent::Heartbeat { .. } | FromAgent::Console { .. }) {
+                        let text = format!("{message:?}");
+                        let text: String = text.chars().take(160).collect();
+                        eprintln!("{:>7} <- {node}: {text}", self.now / MILLI);
+                    }
+                }
+            }
+            for action in machine.step(now, event) {
+                // Killed at any instant: between any two actions.
+                let dies = self.now < PEACE && !self.calm;
+                if dies && self.random.chance(1) && self.random.chance(200) {
+                    self.crash_coordinator();
+                    return;
+                }
+                self.act(action, &mut events);
+                if self.machine.is_none() {
+                    return;
+                }
+            }
+        }
+        let Some(machine) = &self.machine else { return };
+        if let Some(deadline) = machine.deadline() {
+            let at = deadline.max(self.now + 1);
+            if self.clock_at.is_none_or(|known| known > at) {
+                self.clock_at = Some(at);
+                self.at(at, Happening::Clock);
+            }
+        }
+    }
+
+    pub(super) fn act(&mut self, action: ClusterAction, events: &mut VecDeque<ClusterEvent>) {
+        match action {
+            ClusterAction::Send { node, message, .. } => {
+                if matches!(message, ToAgent::ConsoleKept { .. }) {
+                    // Held back until all copies have it.
+                    for keeper in self.keepers() {
+                        self.copy_to(keeper, true);
+                    }
+                }
+                let node = self.index(&node);
+                if let Some(connection) = self.nodes[node].connection {
+                    let delay = self.random.millis(0, 20);
+                    let when = (self.now + delay).max(self.last_to_node[node] + 1);
+                    self.last_to_node[node] = when;
+                    self.at(when, Happening::ToNode { node, connection, message });
+                }
+            }
+            ClusterAction::Disconnect { node } => {
+                let node = self.index(&node);
+                // The agent sees it when it can.
+                if self.nodes[node].connection.take().is_some() {
+                    self.nodes[node].welcomed = false;
+                    self.later(100, 500, Happening::Reconnect { node });
+                }
+            }
+            ClusterAction::Revoke { .. } | ClusterAction::RemoveJob { .. } => {}
+            ClusterAction::Close { .. } => {}
+            ClusterAction::Replay { client, job, pieces } => {
+                for piece in pieces {
+                    let range = usize::try_from(piece.start).unwrap()
+                        ..usize::try_from(piece.end.length).unwrap();
+                    let bytes = &self.job_logs[&job][range];
+                    let bytes = base64::engine::general_purpose::STANDARD.encode(bytes);
+                    let answer = Answer::Output { stream: piece.stream, bytes, at: piece.end };
+                    if client.number == self.client {
+                        self.answered(answer);
+                    }
+                }
+            }
+            ClusterAction::Answer { client, answer } => {
+                if client.number == self.client {
+                    self.answered(answer);
+                }
+            }
+            ClusterAction::Append { number, entry } => {
+                if self.log_works {
+                    self.judge_entry(&entry);
+                    let waits = entry.waits_for_copy();
+                    self.log.push(entry);
+                    self.copy(waits);
+                    events.push_back(ClusterEvent::Recorded { number });
+                } else if entry.is_vital() {
+                    self.crash_coordinator();
+                } else {
+                    let reason = "no room".to_owned();
+                    events.push_back(ClusterEvent::RecordFailed { number, reason });
+                }
+            }
+            ClusterAction::Log { job, bytes } => {
+                self.job_logs.entry(job).or_default().extend(bytes);
+            }
+            ClusterAction::CutLog { job, length, .. } => {
+                let length = usize::try_from(length).unwrap();
+                let log = self.job_logs.entry(job).or_default();
+                assert!(log.len() >= length, "the log is shorter than it was at the checkpoint");
+                log.truncate(length);
+                for keeper in self.keepers() {
+                    if let Some(copy) = &mut self.nodes[keeper].copy {
+                        copy.cut(length);
+                    }
+                }
+            }
+            ClusterAction::Superseded { .. } => panic!("there is no other coordinator"),
+        }
+    }
+
+    pub(super) fn crash_coordinator(&mut self) {
+        if self.machine.take().is_none() {
+            return;
+        }
+        if self.trace {
+            eprintln!("{:>7} the coordinator is killed", self.now / MILLI);
+        }
+        self.outcome.recoveries += 1;
+        self.clock_at = None;
+        self.inbox.clear();
+        self.stalled_coordinator = false;
+        self.waiting_client = false;
+        self.client += 1;
+        for node in 0..self.nodes.len() {
+            self.nodes[node].connection = None;
+            self.nodes[node].welcomed = false;
+            self.nodes[node].sent_at.clear();
+            // One whose number the log could not take is not known to the next coordinator.
+            self.nodes[node].given_up.clear();
+            self.held_back[node].clear();
+            self.later(10, 300, Happening::Reconnect { node });
+        }
+        // Whatever was on its way is lost.
+        self.happenings.iter_mut().for_each(|(_, happening)| {
+            if matches!(
+                happening,
+                Happening::ToCoordinator { .. }
+                    | Happening::ToNode { .. }
+                    | Happening::Disconnected { .. }
+            ) {
+                *happening = Happening::Nothing;
+            }
+        });
+        self.later(20, 6000, Happening::CoordinatorStarts);
+    }
+
+    /// Nodes that keep copies, and can be reached.
+    pub(super) fn keepers(&self) -> Vec<usize> {
+        let Some(machine) = &self.machine else { return Vec::new() };
+        let keepers = machine.keepers();
+        let there = |index: &usize| {
+            let node = &self.nodes[*index];
+            let reached = node.up && node.agent && node.welcomed && !self.cut[*index];
+            reached && keepers.contains(&node.name)
+        };
+        (0..self.nodes.len()).filter(there).collect()
+    }
+
+    /// Copies get what was appended: one of them before anything else happens, if it `waits`; the
+    /// others later, or not any more.
+    pub(super) fn copy(&mut self, waits: bool) {
+        let keepers = self.keepers();
+        let first = if keepers.is_empty() { 0 } else { self.random.below(keepers.len() as u64) };
+        for (index, keeper) in keepers.iter().enumerate() {
+            if waits && index as u64 == first {
+                self.copy_to(*keeper, true);
+                self.copied = self.log.len();
+            } else if self.random.chance(500) {
+                // Output comes behind the log.
+                let output = self.random.chance(500);
+                self.copy_to(*keeper, output);
+            }
+        }
+    }
+
+    pub(super) fn copy_to(&mut self, keeper: usize, output: bool) {
+        let node = &mut self.nodes[keeper];
+        let copy = node.copy.get_or_insert_with(Copy::default);
+        copy.log.clone_from(&self.log);
+        if output {
+            copy.output.clone_from(&self.job_logs);
+        } else {
+            copy.shorten(&self.job_logs);
+        }
+    }
+
+    /// The coordinator's machine is lost for ever; what was on its way may still arrive, or not.
+    pub(super) fn lose_coordinator(&mut self) {
+        if self.machine.is_none() || self.nodes.iter().all(|node| node.copy.is_none()) {
+            return;
+        }
+        // Machines have forgotten what has ended: where nobody could keep a copy that says so, nobody can carry on.
+        let forgotten = |entry: &ClusterEntry| {
+            matches!(entry, ClusterEntry::JobOver { .. } | ClusterEntry::InstanceEnded { .. })
+        };
+        if self.log[self.copied.min(self.log.len())..].iter().any(forgotten) {
+            return;
+        }
+        self.crash_coordinator();
+        if self.trace {
+            eprintln!("{:>7} and its machine is lost", self.now / MILLI);
+        }
+        self.outcome.lost += 1;
+        self.machine_lost = true;
+        self.later(50, 6000, Happening::TakeOver);
+    }
+
+    /// Somebody carries on from the newest copy that can be reached, once that has all that anybody was
+    /// told of.
+    pub(super) fn take_over(&mut self) {
+        if !self.machine_lost {
+            return;
+        }
+        let copies = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(index, node)| node.up && !self.cut[*index] && node.copy.is_some());
+        let extent =
+            |copy: &Copy| (copy.log.len(), copy.output.values().map(Vec::len).sum::<usize>());
+        let newest = copies.max_by_key(|(_, node)| node.copy.as_ref().map(extent));
+        let Some((index, copy)) =
+            newest.and_then(|(index, node)| Some((index, node.copy.clone()?)))
+        else {
+            return self.later(100, 1000, Happening::TakeOver);
+        };
+        if copy.log.len() < self.copied {
+            return self.later(100, 1000, Happening::TakeOver);
+        }
+        let term = self.nodes.iter().map(|node| node.term).max().unwrap_or(1) + 1;
+        if self.trace {
+            let (had, lost) = (copy.log.len(), self.log.len() - copy.log.len());
+            let from = &self.nodes[index].name;
+            eprintln!(
+                "{:>7} term {term} from {from}: {had} entries, {lost} lost",
+                self.now / MILLI
+            );
+        }
+        self.machine_lost = false;
+        // Another machine's clock.
+        self.wall = 900_000 + self.random.below(200_000);
+        self.job_logs = copy.output;
+        self.log = copy.log;
+        self.relearn();
+        let (from, at_ms) = (self.nodes[index].name.clone(), self.now / MILLI);
+        let claim = format!("{term}");
+        self.log.push(ClusterEntry::TermBegun { term, claim, from, lost: Vec::new(), at_ms });
+        self.recover();
+    }
+
+    /// What was never in a copy never was.
+    pub(super) fn relearn(&mut self) {
+        self.expected.clear();
+        self.committed.clear();
+        self.over = None;
+        (self.last_run, self.last_checkpoint) = (None, None);
+        for entry in &self.log {
+            match entry {
+                ClusterEntry::Running { .. } => {
+                    self.last_run = Some((self.committed.clone(), self.last_checkpoint));
+                }
+                ClusterEntry::EpochBegun { epoch, checkpoint, .. } => {
+                    self.last_checkpoint = *checkpoint;
+                    self.expected.insert(*epoch, BTreeSet::new());
+                }
+                ClusterEntry::Instances { instances, .. } => {
+                    if let Some(mut last) = self.expected.last_entry() {
+                        last.get_mut().extend(instances.keys().copied());
+                    }
+                }
+                ClusterEntry::InstanceEnded { instance, .. } => {
+                    if let Some(mut last) = self.expected.last_entry() {
+                        last.get_mut().remove(instance);
+                    }
+                }
+                ClusterEntry::Committed { record, .. } => {
+                    self.committed.insert(record.checkpoint);
+                }
+                ClusterEntry::JobOver { status: Some(status), .. } => self.over = Some(*status),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn recover(&mut self) {
+        if self.machine.is_some() {
+            return;
+        }
+        self.not_restored = None;
+        let lengths =
+            self.job_logs.iter().map(|(job, log)| (job.clone(), log.len() as u64)).collect();
+        // Its way through the disk and back is a part of what has to work.
+        let entries: Vec<ClusterEntry> = self
+            .log
+            .iter()
+            .map(|entry| serde_json::from_str(&serde_json::to_string(entry).unwrap()).unwrap())
+            .collect();
+        let machine = ClusterMachine::recover(
+            self.settings.clone(),
+            Self::secrets(self.seed ^ self.now),
+            self.time(),
+            entries,
+            &lengths,
+        );
+        self.machine = Some(machine.unwrap());
+        self.feed(ClusterEvent::Clock);
+    }
+}

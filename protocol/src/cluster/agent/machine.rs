@@ -1,0 +1,111 @@
+//! What a machine is, how it is, and what it has.
+
+use crate::agent::{AgentId, CheckpointNumber, ExitKind};
+use crate::cluster::{InstanceKey, NodeName};
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// What a machine offers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeProfile {
+    /// Where its agent listens for other agents (TLS).
+    pub address: SocketAddr,
+    /// Where its agent makes connections of jobs.
+    pub wire: SocketAddr,
+    /// All addresses by which others may know it, but those of the loopback and of single links.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+    /// Processes of jobs that it takes.
+    pub slots: u32,
+    /// CPUs that this agent may use, part of one counted as a whole.
+    pub cores: u32,
+    /// Cores' worth of time that it gets, which a quota may make less than a whole one; None: `cores`.
+    #[serde(default)]
+    pub capacity: Option<f64>,
+    /// Relative speed of one core, 1.0 a common one; None: not measured.
+    pub speed: Option<f64>,
+    /// Of each core while all are at work; None: the same.
+    #[serde(default)]
+    pub speed_all: Option<f64>,
+    /// Whether `--speed` said so.
+    #[serde(default)]
+    pub speed_given: bool,
+    /// Architecture as Rust names it.
+    pub architecture: String,
+    /// Bytes per page.
+    pub page_size: u64,
+    /// BLAKE3 of the vdso, hexadecimal.
+    pub vdso: String,
+    /// Features of the CPU.
+    #[serde(default)]
+    pub features: Vec<String>,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Whether jobs may run as root here.
+    pub allow_root: bool,
+    /// When the agent was started, in milliseconds since 1970 UTC: tells one that was started again from
+    /// one that has only connected again.
+    #[serde(default)]
+    pub started_ms: u64,
+}
+
+/// What changes from one heartbeat to the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Vitals {
+    /// Load average over one minute.
+    pub load: f64,
+    /// Bytes of memory available.
+    pub available_memory: u64,
+    /// Charge in percent, where there is a battery.
+    pub battery: Option<u8>,
+    /// Whether it is being charged, or full and plugged in.
+    #[serde(default)]
+    pub charging: Option<bool>,
+    /// A new measurement of the speed of one core.
+    pub speed: Option<f64>,
+    /// Cores' worth of time that the node has for jobs now.
+    #[serde(default)]
+    pub capacity: Option<f64>,
+    /// Whether `capacity` is what the processes of jobs have really got.
+    #[serde(default)]
+    pub achieved: bool,
+}
+
+/// An instance that an agent holds when it connects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldInstance {
+    /// Which.
+    pub key: InstanceKey,
+    /// Whether this agent has taken it over from one that died, relays and bytes under way being lost
+    /// with that one.
+    pub adopted: bool,
+    /// Whether it stands still, because the lease had run out.
+    pub held: bool,
+    /// How the job's first process ended, if it was here and has.
+    pub ended: Option<ExitKind>,
+    /// Whether its last output, and after that the word of its end, are still to come.
+    #[serde(default)]
+    pub flushes: bool,
+}
+
+/// Images on a node's disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// The job.
+    pub job: String,
+    /// The instance whose image it is.
+    pub instance: AgentId,
+    /// The checkpoints whose index and packs are all there.
+    pub checkpoints: Vec<CheckpointNumber>,
+}
+
+/// A member as the others see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name.
+    pub name: NodeName,
+    /// Where its agent listens for other agents.
+    pub address: SocketAddr,
+}
