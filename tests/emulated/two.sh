@@ -15,7 +15,8 @@ two_machines() {
     laid_out "$1" "$root" "$cache/built/aarch64"/{ckptd,queens} tests/emulated/node
     mv "$root/work/node" "$root/work/run"
     packed "$root" "$cache/initrd.two"
-    unshare --net --mount --pid --fork --kill-child --mount-proc "$PWD/tests/arm" --full --two-machines "$1" "$2" || failed+=("two machines")
+    unshare --net --mount --pid --fork --kill-child --mount-proc \
+        "$PWD/tests/arm" --limit "$limit" --two-machines "$1" "$2" || failed+=("two machines")
     rm -f "$cache/initrd.two"
 }
 
