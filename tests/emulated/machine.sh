@@ -11,6 +11,8 @@ laid_out() {
     cp -r "$@" "$root/work/"
     cp tests/emulated/init "$root/init"
     chmod +x "$root/init"
+    # It becomes the machine's root, and is for its other users, too.
+    chmod 755 "$root"
 }
 
 # Packs such a folder. $1: the folder, which is removed; $2: the file.
