@@ -33,7 +33,7 @@ machine() {
 # Runs a machine to its end. What it says between "== begin" and "== status" goes into a file and, but for the lines of
 # what passed, here. $1: kernel; $2: what packed has made, which is removed; $3: the file. Gives the status it said.
 emulated() {
-    (machine "$1" "$2" '' -nic none) 2>&1 | tr -d '\r' | tee "$3.console" | sed -un '/^== begin/,$p' |
+    (machine "$1" "$2" '' -nic none) 2>&1 | sed -u 's/\r//g' | tee "$3.console" | sed -un '/^== begin/,$p' |
         tee "$3" | sed -u '/^pass /d; /^== status/d' || true
     rm -f "$2"
     local status
