@@ -15,9 +15,10 @@ laid_out() {
     chmod 755 "$root"
 }
 
-# Packs such a folder. $1: the folder, which is removed; $2: the file.
+# Packs such a folder. $1: the folder, which is removed; $2: the file. Not compressed: an emulated processor is slow at
+# making it large again.
 packed() {
-    (cd "$1" && find . | cpio -o -H newc --quiet | gzip -1) >"$2"
+    (cd "$1" && find . | cpio -o -H newc --quiet) >"$2"
     rm -rf "$1"
 }
 
