@@ -47,6 +47,8 @@ inside_two_machines() {
             -netdev "tap,id=n,ifname=node$n,script=no,downscript=no" \
             -device "virtio-net-device,netdev=n,mac=52:54:00:00:00:0$n") >"$work/console.$n" 2>&1 &
         machines[n]=$!
+        # The shell is not to speak of the one that is switched off.
+        disown
     done
     # The job runs, and has been checkpointed since both ranks began: then one is switched off.
     local told=
