@@ -38,8 +38,8 @@ own_time=(-icount 'shift=1,sleep=off')
 # Runs a machine to its end. What it says between "== begin" and "== status" goes into a file and, but for the lines of
 # what passed, here. $1: kernel; $2: what packed has made, which is removed; $3: the file. Gives the status it said.
 emulated() {
-    (machine "$1" "$2" '' -nic none "${own_time[@]}") 2>&1 | sed -u 's/\r//g' | tee "$3.console" | sed -un '/^== begin/,$p' |
-        tee "$3" | sed -u '/^pass /d; /^== status/d' || true
+    (machine "$1" "$2" '' -nic none "${own_time[@]}") 2>&1 | sed -u 's/\r//g' | tee "$3.console" |
+        sed -u '0,/^== begin/{/^== begin/!d}' | tee "$3" | sed -u '/^pass /d; /^== status/d' || true
     rm -f "$2"
     local status
     status=$(sed -n 's/^== status //p' "$3" | tail -n 1)
