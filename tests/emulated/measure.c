@@ -64,7 +64,7 @@ static void limits(size_t size)
 
 static void run(size_t size, const char *path)
 {
-	enum { STILL = 3000000 };
+	enum { STILL = 3000000, LOOK_US = 500 };
 	char end[4096];
 	snprintf(end, sizeof end, "%s.end", path);
 	const char *kept = filled(size);
@@ -74,7 +74,7 @@ static void run(size_t size, const char *path)
 		exit(1);
 	}
 	int64_t last = now();
-	for (unsigned turn = 0; turn % 256 != 0 || access(end, F_OK) != 0; turn++) {
+	for (unsigned turn = 0; turn % 64 != 0 || access(end, F_OK) != 0; turn++) {
 		int64_t time = now();
 		if (time - last > STILL) {
 			fprintf(file, "%lld %lld\n", (long long)time, (long long)(time - last) / 1000);
@@ -82,6 +82,7 @@ static void run(size_t size, const char *path)
 			time = now();
 		}
 		last = time;
+		usleep(LOOK_US);
 	}
 	exit(kept[0] == 0);
 }

@@ -15,7 +15,8 @@ two_machines() {
     laid_out "$1" "$root" "$cache/built/aarch64"/{ckptd,queens} tests/emulated/node
     mv "$root/work/node" "$root/work/run"
     packed "$root" "$cache/initrd.two"
-    unshare --net --mount --pid --fork --kill-child --mount-proc "$PWD/tests/arm" --full --two-machines "$1" "$2" || failed+=("two machines")
+    unshare --net --mount --pid --fork --kill-child --mount-proc \
+        "$PWD/tests/arm" --limit "$limit" --two-machines "$1" "$2" || failed+=("two machines")
     rm -f "$cache/initrd.two"
 }
 
@@ -30,7 +31,8 @@ inside_two_machines() {
     ip link add bridge type bridge
     ip address add 10.107.0.1/24 dev bridge
     ip link set bridge up
-    "$ckptd" coordinator --listen 10.107.0.1:7070 --grace 5 >"$work/coordinator" 2>&1 &
+    # Who is emulated on a busy machine is slow to answer.
+    "$ckptd" coordinator --listen 10.107.0.1:7070 --grace 20 >"$work/coordinator" 2>&1 &
     until_true 60 "$ckptd" nodes || { cat "$work/coordinator"; return 1; }
     "$ckptd" token --uses 2 >"$work/token"
     local machines=()
@@ -45,10 +47,12 @@ inside_two_machines() {
             -netdev "tap,id=n,ifname=node$n,script=no,downscript=no" \
             -device "virtio-net-device,netdev=n,mac=52:54:00:00:00:0$n") >"$work/console.$n" 2>&1 &
         machines[n]=$!
+        # The shell is not to speak of the one that is switched off.
+        disown
     done
     # The job runs, and has been checkpointed since both ranks began: then one is switched off.
     local told=
-    { until_true "$limit" started && until_true 120 committed 2; } || told="no checkpoint"
+    { until_true "$limit" started && until_true "$limit" committed 2; } || told="no checkpoint"
     local lost=$SECONDS
     if [[ -z $told ]]; then
         kill -9 "$(pgrep -P "${machines[2]}" || echo "${machines[2]}")"

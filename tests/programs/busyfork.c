@@ -9,21 +9,24 @@ static void turn(void *unused)
 {
 	(void)unused;
 	int status, code = (int)(turns++ % 100);
-	char command[32];
+	char wanted[16];
 	pid_t child = BUILD(fork());
 	if (child == 0)
 		_exit(code);
 	BUILD(waitpid(child, &status, 0));
 	EXPECT("status of a forked child", WIFEXITED(status) ? WEXITSTATUS(status) : -1, code);
-	snprintf(command, sizeof command, "exit %d", code);
-	char *arguments[] = { "sh", "-c", command, NULL };
-	BUILD0(posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ));
+	snprintf(wanted, sizeof wanted, "%d", code);
+	char *arguments[] = { "busyfork", "exit", wanted, NULL };
+	BUILD0(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ));
 	BUILD(waitpid(child, &status, 0));
 	EXPECT("status of a spawned child", WIFEXITED(status) ? WEXITSTATUS(status) : -1, code);
 }
 
 int main(int argc, char **argv)
 {
+	/* What is spawned: this program, since the machine's own may be for another processor. */
+	if (argc == 3 && strcmp(argv[1], "exit") == 0)
+		return atoi(argv[2]);
 	conform_start(argc, argv);
 	turn(NULL);
 	conform_ready();

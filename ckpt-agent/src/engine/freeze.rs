@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::error::{EngineError, Refusal, Result};
-use super::proc::{children, descendants, read_text, thread_numbers};
+use super::proc::{children, descendants, must_be_own, read_text, thread_numbers};
 use super::sys::schedule::Hurry;
 use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any};
 
@@ -259,7 +259,11 @@ impl Freezer {
                         match thread.stopped() {
                             Ok(stopped) => drop(self.stopped.insert(tid, stopped)),
                             Err(EngineError::Gone(_)) => {}
-                            Err(error) => return Err(error),
+                            Err(error) => {
+                                // Registers of another processor: a program that has been executed just now.
+                                must_be_own(self.known.get(&tid).copied().unwrap_or(tid))?;
+                                return Err(error);
+                            }
                         }
                     }
                 }

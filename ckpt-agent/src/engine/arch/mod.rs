@@ -209,6 +209,13 @@ pub trait Architecture {
     /// [`Architecture::WANTS_CALL_IN_PROGRESS`].
     fn remember(_registers: &mut Self::Registers, _before: CallInProgress) {}
 
+    /// The call that a thread makes next, if the instruction at its program counter enters the kernel. Only asked where
+    /// [`Architecture::WANTS_CALL_IN_PROGRESS`]: there a thread that had stopped by itself before it was looked at, in a
+    /// group stop, tells no more of the call in which it did than this.
+    fn about_to_make(_registers: &Self::Registers, _instruction: [u8; 4]) -> Option<Call> {
+        None
+    }
+
     /// How a stop has interrupted the thread.
     fn interrupted(registers: &Self::Registers) -> Interrupted;
     /// Registers that issue the interrupted call (again, or as another one) when the thread goes on.

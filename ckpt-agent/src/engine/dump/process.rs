@@ -351,12 +351,18 @@ fn image_registers(
 ) -> Result<(super::super::arch::Registers, Rest)> {
     // Where the kernel does not keep the time, or would forget what call it was, a live thread makes it
     // again, too.
+    let files = &mut *known.files;
     let (call, live) = match Current::interrupted(entry) {
-        Interrupted::No => return Ok((Current::settled(entry), None)),
+        Interrupted::No => {
+            let next = about_to_make(remote, entry).and_then(|call| {
+                connects::instead(&call, known.descriptors, files, remote.memory())
+            });
+            let registers = next.map_or(*entry, |call| Current::reissue(entry, call));
+            return Ok((Current::settled(&registers), None));
+        }
         Interrupted::Again(call) => (call, true),
         Interrupted::RestartBlock(call) => (call, false),
     };
-    let files = &mut *known.files;
     if let Some(call) = connects::instead(&call, known.descriptors, files, remote.memory()) {
         return Ok((Current::reissue(entry, call), None));
     }
@@ -371,6 +377,20 @@ fn image_registers(
         remote.fix_resume(registers);
     }
     Ok((registers, on.rest))
+}
+
+/// The call that a thread makes when it goes on, where that is all that can be told.
+fn about_to_make(
+    remote: &mut Remote<'_>,
+    entry: &super::super::arch::Registers,
+) -> Option<super::super::arch::Call> {
+    if !Current::WANTS_CALL_IN_PROGRESS {
+        return None;
+    }
+    let mut instruction = [0; 4];
+    // One that cannot be read is none: the thread will hear so.
+    remote.memory().read(Current::program_counter(entry), &mut instruction).ok()?;
+    Current::about_to_make(entry, instruction)
 }
 
 /// Pending signals of a thread or of its process: last of all, since timers and peers keep

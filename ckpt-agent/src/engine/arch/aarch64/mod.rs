@@ -147,6 +147,10 @@ impl Architecture for Aarch64 {
         registers.before = Some(before);
     }
 
+    fn about_to_make(registers: &Registers, instruction: [u8; 4]) -> Option<Call> {
+        (instruction.as_slice() == Self::ENTER_KERNEL).then(|| registers.call())
+    }
+
     fn interrupted(registers: &Registers) -> Interrupted {
         let Some(before) = registers.before else { return Interrupted::No };
         let entered = before.program_counter.wrapping_sub(INSTRUCTION);

@@ -198,3 +198,19 @@ fn assemble(source: &str) -> Option<Vec<u8>> {
     assert!(copied.unwrap().success());
     Some(std::fs::read(file("batch.bin")).unwrap())
 }
+
+#[test]
+fn what_comes_next_is_told_by_the_instruction() {
+    let registers = rewound(203, [3, 4, 16, 0, 0, 0]);
+    let settled = Aarch64::settled(&registers);
+    assert_eq!(
+        Aarch64::about_to_make(&settled, 0xd400_0001u32.to_le_bytes()),
+        Some(registers.call())
+    );
+    // brk #0
+    assert_eq!(Aarch64::about_to_make(&settled, 0xd420_0000u32.to_le_bytes()), None);
+    // Another call in its place is made by the same instruction.
+    let other = Call { number: 124, arguments: [0; 6] };
+    let again = Aarch64::reissue(&settled, other);
+    assert_eq!((again.pc, again.call()), (SVC, other));
+}

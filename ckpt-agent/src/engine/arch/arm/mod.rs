@@ -192,6 +192,16 @@ impl Architecture for Arm {
         registers.before = Some(before);
     }
 
+    fn about_to_make(registers: &Registers, instruction: [u8; 4]) -> Option<Call> {
+        let [low, high, _, condition] = instruction;
+        let is_one = match registers.words[CPSR] & THUMB {
+            0 => condition == 0xef,
+            // Of two bytes; the lower one is the immediate value.
+            _ => high == 0xdf && low == 0,
+        };
+        is_one.then(|| registers.call())
+    }
+
     fn interrupted(registers: &Registers) -> Interrupted {
         let Some(before) = registers.before else { return Interrupted::No };
         let entered = before.program_counter.wrapping_sub(registers.instruction());

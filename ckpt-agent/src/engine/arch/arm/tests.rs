@@ -78,3 +78,19 @@ fn injected_code_is_arm_code() {
     assert_eq!(registers.words[CPSR], 0x10);
     assert_eq!((registers.words[8], registers.words[9]), (0x2000, 3));
 }
+
+#[test]
+fn what_comes_next_is_told_by_the_instruction() {
+    // svc #0, and a Thumb one with the start of the next instruction; not: udf #16, bx lr.
+    for (thumb, svc, other) in
+        [(false, 0xef00_0000u32, 0xe7f0_01f0u32), (true, 0xe8bd_df00, 0xe8bd_4770)]
+    {
+        let registers = Arm::settled(&rewound(283, [3, 4, 16, 0, 0, 0], thumb));
+        let next = |code: u32| Arm::about_to_make(&registers, code.to_le_bytes());
+        assert_eq!(next(svc), Some(registers.call()), "{thumb}");
+        assert_eq!(next(other), None, "{thumb}");
+        let other = Call { number: 158, arguments: [0; 6] };
+        let again = Arm::reissue(&registers, other);
+        assert_eq!((Arm::program_counter(&again), again.call()), (SVC, other));
+    }
+}
