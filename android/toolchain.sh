@@ -119,8 +119,23 @@ exec '$tools/python/ziglang/zig' ar "\$@"
 END
 }
 
+# A linker for a target, after c_compiler: zig's own, called once more by what zig called it with, and so that functions which
+# are the same are there once, and no symbols. $1: the target.
+small_linker() {
+    wrapper "link-$1" <<END
+#!/bin/sh
+export ZIG_VERBOSE_LINK=1
+said=\$('$cache/bin/cc-$1' "\$@" 2>&1) || { echo "\$said" >&2; exit 1; }
+words=\$(echo "\$said" | sed -n 's/^ld\.lld //p' | tail -n 1)
+[ -n "\$words" ] || { echo "\$said" >&2; echo "link-$1: zig does not say how it links" >&2; exit 1; }
+# shellcheck disable=SC2086
+exec '$tools/python/ziglang/zig' ld.lld \$words --icf=all --strip-all
+END
+}
+
 # The compilers, fetched if they are not there. Two runs at once wait for each other.
 prepare() {
+    case $cache in *[[:space:]]*) fail "use $cache: its path has blanks; set XDG_CACHE_HOME" ;; esac
     mkdir -p "$cache"
     exec 9>"$cache/lock"
     if have flock; then flock 9; fi

@@ -1,5 +1,5 @@
 # Recipe of a Termux package, for the build system of termux-packages: copy this folder to packages/ckptd there, the
-# sources to a tar archive that TERMUX_PKG_SRCURL names, and run ./build-package.sh ckptd.
+# sources to a tar archive (all below one folder) that TERMUX_PKG_SRCURL names, and run ./build-package.sh ckptd.
 # shellcheck shell=bash disable=SC2034,SC2154
 TERMUX_PKG_HOMEPAGE=https://example.invalid/ckptd
 TERMUX_PKG_DESCRIPTION="Keeps MPI jobs running on machines that come and go"

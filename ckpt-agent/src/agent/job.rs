@@ -30,6 +30,7 @@ use crate::engine::objects::{External, HeldRelay, StdioRole};
 use crate::engine::restore::{Past, VDSO_VARIABLE};
 use crate::engine::sys::memory_map::{self, Means};
 use crate::engine::sys::spawn;
+use crate::engine::sys::trial::Call;
 
 /// How long stopping all threads of a job may take.
 pub const FREEZE_LIMIT: Duration = Duration::from_secs(2);
@@ -517,6 +518,8 @@ fn identity(end: &OwnedFd) -> Result<OwnedFd, AgentError> {
 /// A fresh execution of this program that becomes the job's init; its socket is descriptor 3, its
 /// standard streams are ours, for those that a job inherits.
 fn spawn_init(socket: UnixStream, low_heap: bool) -> Result<Child, AgentError> {
+    // The new process would be killed for it.
+    Call::CloseRange.must_not_be_forbidden()?;
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0(INIT_NAME)

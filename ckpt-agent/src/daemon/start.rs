@@ -32,6 +32,8 @@ use super::{
 };
 use crate::engine::job_init::World;
 use crate::engine::probe;
+use crate::engine::sys::sock_diag::tcp_sockets;
+use crate::engine::sys::trial::Call;
 use crate::rewire::WirePort;
 
 /// Where the identity is kept in the agent's folder.
@@ -55,7 +57,7 @@ pub fn run(options: &DaemonOptions) -> Result<(), DaemonError> {
     // While there is one thread.
     let takes_jobs = match World::chosen() {
         World::Own => probe::inside_namespaces().made,
-        World::Machine => probe::trace_child(),
+        World::Machine => checkpoints_without_namespaces(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -65,6 +67,14 @@ pub fn run(options: &DaemonOptions) -> Result<(), DaemonError> {
     // Threads that still copy or wait must not hold up the end.
     runtime.shutdown_background();
     result
+}
+
+/// Whether processes of jobs can be looked into, and their connections be seen, by what may be no more than an app of Android.
+fn checkpoints_without_namespaces() -> Result<(), String> {
+    probe::trace_child()?;
+    probe::descriptor()?;
+    Call::CloseRange.must_not_be_forbidden().map_err(|error| error.to_string())?;
+    tcp_sockets().map(drop).map_err(|error| error.to_string())
 }
 
 /// Images are open to this user alone, in folders of their own. Where jobs run as other users, these must

@@ -4,7 +4,7 @@ use super::Check;
 use crate::engine::job_init::{World, lacking};
 use crate::engine::probe::{self, Numbers};
 use crate::engine::sys::memory_map::{Means, means};
-use crate::engine::sys::sock_diag;
+use crate::engine::sys::{proc_net, sock_diag};
 
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = namespaces();
@@ -186,11 +186,24 @@ fn sockets() -> Vec<Check> {
             sock_diag::unix_sockets().map(drop).map_err(text),
             "jobs with Unix sockets cannot be checkpointed; the kernel needs CONFIG_UNIX_DIAG",
         ),
-        Check::wanted(
-            "sock_diag tcp",
-            sock_diag::tcp_sockets().map(drop).map_err(text),
-            "jobs with TCP connections, MPI's among them, cannot be checkpointed; the kernel needs \
-             CONFIG_INET_TCP_DIAG",
-        ),
+        tcp_sockets(),
     ]
+}
+
+fn tcp_sockets() -> Check {
+    let name = "sock_diag tcp";
+    match (sock_diag::by_netlink(), proc_net::tcp_sockets()) {
+        (Ok(_), _) => Check::ok(name, "works"),
+        (Err(error), Ok(_)) => Check::limited(
+            name,
+            format!("not allowed, /proc/net/tcp is read instead ({error})"),
+            "a TCP connection from which a program will read no more (SHUT_RD) is restarted as one from which it will",
+        ),
+        (Err(error), Err(_)) => Check::missing(
+            name,
+            error.to_string(),
+            "jobs with TCP connections, MPI's among them, cannot be checkpointed; the kernel needs \
+             CONFIG_INET_TCP_DIAG, and on Android adb's shell or root has /proc/net/tcp",
+        ),
+    }
 }

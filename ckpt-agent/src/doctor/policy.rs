@@ -6,6 +6,7 @@ use crate::engine::sys::limits;
 
 use super::Check;
 use crate::engine::job_init::World;
+use crate::engine::late::filters_of;
 use crate::engine::sys::trial::{Call, Trial};
 
 /// Descriptors that a restart needs for itself beside the job's.
@@ -46,18 +47,26 @@ fn privilege() -> Check {
     )
 }
 
-/// A filter is inherited by every process of a job, and none can be put back.
+/// A filter of this process is inherited by every process of a job, from its init: a dump tells it from one that a program
+/// has added, which cannot be put back, by their number.
 fn filter() -> Check {
     let name = "seccomp filter";
-    match status().and_then(|status| status.seccomp) {
-        Some(0) | None => Check::ok(name, "none"),
-        Some(_) => Check {
+    let own = std::process::id() as i32;
+    match (status().and_then(|status| status.seccomp), filters_of(own, own)) {
+        (Some(0) | None, _) => Check::ok(name, "none"),
+        (Some(_), Ok(Some(count))) => Check::limited(
+            name,
+            format!("this process runs under {count}, and so does every job"),
+            "what they forbid to programs they forbid to those of jobs; a job that is restarted on another machine is \
+             under that one's instead",
+        ),
+        (Some(_), _) => Check {
             required: true,
             ..Check::missing(
                 name,
                 "this process runs under one, and so would every job",
-                "no job can be checkpointed: its filter could not be put back; start the container \
-                 without it (docker: --security-opt seccomp=unconfined)",
+                "no job can be checkpointed: this kernel does not tell filters of programs from those of ckptd (Linux 5.9 \
+                 does); start the container without it (docker: --security-opt seccomp=unconfined)",
             )
         },
     }

@@ -3,18 +3,23 @@
 //
 //     sandbox VERSION LIBC COMMAND...
 //
-// VERSION is Android's: 11, 13 or 15. LIBC is musl, or glibc: that one makes calls when it begins which the sandbox forbids,
-// and which are answered by ENOSYS for it instead. The list is that of bionic's SECCOMP_ALLOWLIST files, as far as
-// ckptd is concerned; what SELinux and the kernels' configuration forbid is answered by an error, as there.
+// VERSION is Android's: 11 to 15. LIBC is musl, or glibc: that one makes calls when it begins which the sandbox forbids,
+// and which are answered by ENOSYS for it instead. The list is what bionic's SYSCALLS.TXT and its SECCOMP
+// files make of the tag android-VERSION.0.0_r1, as far as ckptd is concerned; what SELinux and the kernels' configuration
+// forbid is answered by an error, as there.
+#define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,6 +35,9 @@
 
 // The first app of the first user.
 #define APP 10000
+
+// Where the lower half of an argument is, on little-endian machines.
+#define ARGUMENT(number) (offsetof(struct seccomp_data, args) + 8 * (number))
 
 #define ANSWER(number, answer)                                                                                          \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1), BPF_STMT(BPF_RET | BPF_K, (answer))
@@ -56,12 +64,40 @@ int main(int argc, char **argv) {
         ANSWER(SYS_kcmp, trap),
         ANSWER(SYS_rseq, begin),
         ANSWER(SYS_set_robust_list, begin),
-        ANSWER(SYS_pidfd_getfd, version >= 13 ? allow : trap),
+        ANSWER(SYS_get_robust_list, trap),
+        ANSWER(SYS_pidfd_getfd, version >= 12 ? allow : trap),
+        ANSWER(SYS_pidfd_send_signal, version >= 12 ? allow : trap),
+        ANSWER(SYS_close_range, version >= 13 ? allow : trap),
         ANSWER(SYS_clone3, version >= 15 ? allow : trap),
-        // No user or PID namespaces in the kernel.
-        ANSWER(SYS_unshare, SECCOMP_RET_ERRNO | EINVAL),
+        ANSWER(SYS_fanotify_init, trap),
+        ANSWER(SYS_mount, trap),
+        ANSWER(SYS_sethostname, trap),
+        ANSWER(SYS_setgroups, trap),
+        ANSWER(SYS_setfsuid, trap),
+        ANSWER(SYS_setfsgid, trap),
+        ANSWER(SYS_setresgid, trap),
+#ifdef SYS_shmctl
+        ANSWER(SYS_shmctl, trap),
+        ANSWER(SYS_semctl, trap),
+        ANSWER(SYS_msgctl, trap),
+#endif
         // SELinux.
         ANSWER(SYS_userfaultfd, SECCOMP_RET_ERRNO | EACCES),
+        // No user or PID namespaces in the kernel.
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unshare, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_NEWUSER | CLONE_NEWPID, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+        BPF_STMT(BPF_RET | BPF_K, allow),
+#ifdef SYS_socket
+        // Nobody but root has netlink_tcpdiag_socket: not apps, not adb's shell (private/app.te).
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(0)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARGUMENT(2)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NETLINK_SOCK_DIAG, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+#endif
         BPF_STMT(BPF_RET | BPF_K, allow),
     };
     struct sock_fprog filter = {.len = sizeof program / sizeof *program, .filter = program};

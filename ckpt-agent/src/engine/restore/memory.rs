@@ -7,6 +7,7 @@ use super::super::graph::{Area, Backing, ProcessImage, Protection};
 use super::super::inodes::segments;
 use super::super::proc::{Mapping, read_maps};
 use super::super::sys::memory_map::Means;
+use super::super::sys::trial;
 use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
 };
@@ -171,7 +172,10 @@ fn forget_registrations(thread: &StoppedThread, calls: &mut Calls<'_>) -> Result
     }
     /// sizeof(struct robust_list_head): three words
     const ROBUST_LIST: u64 = 3 * WORD as u64;
-    calls.add("set_robust_list", String::new(), libc::SYS_set_robust_list, &[0, ROBUST_LIST]);
+    // Where a sandbox forbids it, the helper has registered none either.
+    if trial::Call::SetRobustList.may_be_made() {
+        calls.add("set_robust_list", String::new(), libc::SYS_set_robust_list, &[0, ROBUST_LIST]);
+    }
     calls.add("set_tid_address", String::new(), libc::SYS_set_tid_address, &[0]);
     Ok(())
 }

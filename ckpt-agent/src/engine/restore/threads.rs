@@ -264,10 +264,12 @@ pub fn furnish(
     }
     batch.add(libc::SYS_set_tid_address, &[thread.clear_tid]);
     if thread.robust_list.head != 0 {
+        Call::SetRobustList.must_not_be_forbidden()?;
         let arguments = [thread.robust_list.head, thread.robust_list.length];
         checked.push(("set_robust_list", batch.add(libc::SYS_set_robust_list, &arguments)));
     }
     if thread.rseq.address != 0 {
+        Call::Rseq.must_not_be_forbidden()?;
         let rseq = &thread.rseq;
         let arguments = [rseq.address, u64::from(rseq.size), 0, u64::from(rseq.signature)];
         checked.push(("rseq", batch.add(libc::SYS_rseq, &arguments)));

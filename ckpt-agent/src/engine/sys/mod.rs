@@ -14,6 +14,7 @@ pub mod message;
 pub mod owner;
 pub mod pidfd;
 pub mod poll;
+pub mod proc_net;
 pub mod reap;
 pub mod robust_list;
 pub mod rounds;

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::super::error::{EngineError, Result};
-use super::trial::{Call, Trial};
+use super::trial::Call;
 
 /// A process that cannot be mistaken for a later one of the same number.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ impl PidFd {
     /// # Errors
     /// Failed pidfd_open(2): ESRCH where the process has ended.
     pub fn open(host_pid: i32) -> Result<Self> {
-        must_not_be_forbidden(Call::PidfdOpen)?;
+        Call::PidfdOpen.must_not_be_forbidden()?;
         // SAFETY: plain numbers; the answer is checked before it is used.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, host_pid, 0) };
         if fd < 0 {
@@ -35,7 +35,7 @@ impl PidFd {
     /// Failed pidfd_getfd(2): EBADF where it has no such descriptor, EPERM where it may not be
     /// traced.
     pub fn descriptor(&self, fd: i32) -> Result<OwnedFd> {
-        must_not_be_forbidden(Call::PidfdGetfd)?;
+        Call::PidfdGetfd.must_not_be_forbidden()?;
         // SAFETY: plain numbers; the answer is checked before it is used.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.fd.as_raw_fd(), fd, 0) };
         if copy < 0 {
@@ -73,17 +73,6 @@ impl PidFd {
     pub fn pid(&self) -> i32 {
         self.pid
     }
-}
-
-/// A sandbox would kill this process for the call.
-fn must_not_be_forbidden(call: Call) -> Result<()> {
-    if call.trial() != Trial::Forbidden {
-        return Ok(());
-    }
-    Err(EngineError::Unfit {
-        what: format!("the sandbox of this machine forbids {}", call.name()),
-        way_out: "ckptd doctor tells what it forbids; on Android a later version, adb's shell or root has it".into(),
-    })
 }
 
 impl AsFd for PidFd {

@@ -3,13 +3,17 @@
 use nix::errno::Errno;
 
 use super::super::error::{EngineError, Result};
+use super::trial::Call;
 
-/// Head and length of a thread's robust list; head 0: none. Where the call is forbidden (Android) none
-/// is reported.
+/// Head and length of a thread's robust list; head 0: none. Where the call is forbidden (Android's apps) none
+/// is reported: there no program may register one either.
 ///
 /// # Errors
 /// EPERM where the thread is another user's.
 pub fn robust_list(tid: i32) -> Result<(u64, u64)> {
+    if !Call::GetRobustList.may_be_made() {
+        return Ok((0, 0));
+    }
     let (mut head, mut length) = (0usize, 0usize);
     // SAFETY: both places live across the call.
     let answer =

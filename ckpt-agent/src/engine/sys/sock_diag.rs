@@ -15,6 +15,7 @@ use netlink_packet_sock_diag::{
 use netlink_sys::{Socket, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
 
 use super::super::error::{EngineError, Result};
+use super::proc_net;
 
 /// Largest answer that the kernel gives at once (net/netlink/af_netlink.c: 32 KiB).
 const ANSWER_BYTES: usize = 64 * 1024;
@@ -95,11 +96,19 @@ pub fn unix_sockets() -> Result<Vec<UnixEntry>> {
     Ok(found)
 }
 
-/// All TCP sockets but those in TIME_WAIT, of IPv4 and IPv6.
+/// All TCP sockets but those in TIME_WAIT, of IPv4 and IPv6. Who may not ask the kernel reads /proc/net.
+///
+/// # Errors
+/// The kernel has no tcp_diag, netlink failures; and /proc/net cannot be read either.
+pub fn tcp_sockets() -> Result<Vec<TcpEntry>> {
+    by_netlink().or_else(|error| proc_net::tcp_sockets().map_err(|_| error))
+}
+
+/// By the kernel's answer to a request.
 ///
 /// # Errors
 /// The kernel has no tcp_diag; netlink failures.
-pub fn tcp_sockets() -> Result<Vec<TcpEntry>> {
+pub fn by_netlink() -> Result<Vec<TcpEntry>> {
     use netlink_packet_sock_diag::inet::nlas::Nla;
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {

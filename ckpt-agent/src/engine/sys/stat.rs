@@ -33,7 +33,7 @@ pub fn modified_ns_of(metadata: &Metadata) -> i64 {
 pub fn time(nanoseconds: i64) -> TimeSpec {
     let seconds = nanoseconds.div_euclid(SECOND);
     TimeSpec::new(
-        seconds.try_into().unwrap_or(libc::time_t::MAX),
+        seconds.try_into().unwrap_or_else(|_| i32::MAX.into()),
         (nanoseconds.rem_euclid(SECOND) as i32).into(),
     )
 }

@@ -4,6 +4,8 @@
 
 use std::sync::OnceLock;
 
+use super::super::error::{EngineError, Result};
+
 // rseq(2), which the libc crate does not have for all targets (arch/*/entry/syscalls of the kernel).
 #[cfg(target_arch = "x86_64")]
 const RSEQ: libc::c_long = 334;
@@ -33,6 +35,10 @@ pub enum Call {
     Rseq,
     /// set_robust_list(2)
     SetRobustList,
+    /// get_robust_list(2)
+    GetRobustList,
+    /// close_range(2)
+    CloseRange,
 }
 
 /// How a trial went.
@@ -48,7 +54,7 @@ pub enum Trial {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Kcmp,
         Self::PidfdOpen,
         Self::PidfdGetfd,
@@ -57,6 +63,8 @@ impl Call {
         Self::Userfaultfd,
         Self::Rseq,
         Self::SetRobustList,
+        Self::GetRobustList,
+        Self::CloseRange,
     ];
 
     /// Its name.
@@ -71,6 +79,8 @@ impl Call {
             Self::Userfaultfd => "userfaultfd",
             Self::Rseq => "rseq",
             Self::SetRobustList => "set_robust_list",
+            Self::GetRobustList => "get_robust_list",
+            Self::CloseRange => "close_range",
         }
     }
 
@@ -94,6 +104,10 @@ impl Call {
             Self::Rseq => (RSEQ, [0, 0, 0, 0, 0]),
             // A length of 0: EINVAL
             Self::SetRobustList => (libc::SYS_set_robust_list, [0, 0, 0, 0, 0]),
+            // Of a thread that does not exist: ESRCH
+            Self::GetRobustList => (libc::SYS_get_robust_list, [-1, 0, 0, 0, 0]),
+            // The first above the last: EINVAL
+            Self::CloseRange => (libc::SYS_close_range, [1, 0, 0, 0, 0]),
         }
     }
 
@@ -107,6 +121,20 @@ impl Call {
     /// Whether it may be made.
     pub fn may_be_made(self) -> bool {
         self.trial() == Trial::There
+    }
+
+    /// For those that nothing can be done without.
+    ///
+    /// # Errors
+    /// [`EngineError::Unfit`] where a sandbox would kill this process for it.
+    pub fn must_not_be_forbidden(self) -> Result<()> {
+        if self.trial() != Trial::Forbidden {
+            return Ok(());
+        }
+        Err(EngineError::Unfit {
+            what: format!("the sandbox of this machine forbids {}", self.name()),
+            way_out: "ckptd doctor tells what it forbids; on Android a later version, adb's shell or root has it".into(),
+        })
     }
 
     fn attempt(self) -> Trial {
