@@ -444,7 +444,6 @@ mod tests {
         assert!(!is_zero(&[7; 8]));
     }
 
-
     #[test]
     fn drops_zeros_but_not_over_a_file() {
         let page = 4096;
