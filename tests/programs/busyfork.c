@@ -1,5 +1,6 @@
 /* Children come and go, by fork and by posix_spawn, while checkpoints are taken; each status is right. */
 #include "conform.h"
+#include <sys/auxv.h>
 #include <spawn.h>
 
 extern char **environ;
@@ -17,7 +18,7 @@ static void turn(void *unused)
 	EXPECT("status of a forked child", WIFEXITED(status) ? WEXITSTATUS(status) : -1, code);
 	snprintf(wanted, sizeof wanted, "%d", code);
 	char *arguments[] = { "busyfork", "exit", wanted, NULL };
-	BUILD0(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ));
+	BUILD0(posix_spawn(&child, (const char *)getauxval(AT_EXECFN), NULL, NULL, arguments, environ));
 	BUILD(waitpid(child, &status, 0));
 	EXPECT("status of a spawned child", WIFEXITED(status) ? WEXITSTATUS(status) : -1, code);
 }

@@ -1,5 +1,6 @@
 /* A vfork in progress: the child runs for a while before exec, and its parent cannot stop until it has. */
 #include "conform.h"
+#include <sys/auxv.h>
 
 enum { CHILD_MS = 1200, CHILD_STATUS = 5 };
 
@@ -17,7 +18,7 @@ int main(int argc, char **argv)
 			if (turns == 0)
 				conform_ready();
 			conform_sleep_ms(CHILD_MS);
-			execl("/proc/self/exe", "vfork", "child", (char *)NULL);
+			execl((const char *)getauxval(AT_EXECFN), "vfork", "child", (char *)NULL);
 			_exit(127);
 		}
 		int status = 0;
