@@ -16,7 +16,8 @@ cd "$(dirname "$0")/.."
 limit=6000000
 # A panic ends the process: nothing is ever unwound, and tables for that would be an eighth of the executable.
 rust_flags='-C link-self-contained=no -C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no'
-c_flags='-fno-unwind-tables -fno-asynchronous-unwind-tables'
+# Of zstd's decoders one of each kind (its lib/README.md, ZSTD_LIB_MINIFY).
+c_flags='-fno-unwind-tables -fno-asynchronous-unwind-tables -DHUF_FORCE_DECOMPRESS_X1 -DZSTD_FORCE_DECOMPRESS_SEQUENCES_SHORT'
 
 usage() {
     sed -n '2,/^$/s/^# \{0,1\}//p' "android/build.sh" >&2

@@ -289,9 +289,10 @@ impl Control for Hand {
         let known = states.into_iter().filter_map(|(side, state)| {
             Some((self.end(&side)?, state.undelivered, state.far_closed))
         });
-        // Nobody speaks for a relay that is over: brought back without that, its end would wait for more for ever.
-        let over =
-            self.closed().iter().map(|end| (end.clone(), Vec::new(), true)).collect::<Vec<_>>();
+        // Nobody speaks for a relay that is over: brought back without that, its end would wait for more for ever. By the next
+        // checkpoint the engine has let go of it.
+        let over = std::mem::take(&mut *self.closed());
+        let over = over.into_iter().map(|end| (end, Vec::new(), true));
         self.agent.relay_states(known.chain(over).collect());
     }
 
