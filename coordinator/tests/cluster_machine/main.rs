@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod rig;
 
 use coordinator::cluster::ClusterEntry;

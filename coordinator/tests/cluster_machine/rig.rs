@@ -12,11 +12,12 @@ use protocol::cluster::agent::{
     FromAgent, HeldInstance, Holding, JobUser, NodeProfile, ShellCall, Stream, ToAgent, Vitals,
 };
 use protocol::cluster::client::{Answer, Ask, RunRequest};
-use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
+use protocol::cluster::image::{ImageFacts, Requirements};
 use protocol::cluster::settings::{Interval, JobSettings};
 use protocol::cluster::{InstanceKey, NodeName, VERSION};
-use protocol::launch::{LaunchSpec, StreamKind};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::common::{image_facts, launch_spec, requirements};
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
@@ -33,52 +34,8 @@ fn client() -> ClientId {
     ClientId { node: None, connection: 0, number: 1 }
 }
 
-fn launch() -> LaunchSpec {
-    LaunchSpec {
-        program: vec!["rank".into()],
-        environment: Vec::new(),
-        working_directory: "/".into(),
-        stdin: StreamKind::Pipe,
-        stdout: StreamKind::Pipe,
-        stderr: StreamKind::Pipe,
-        window: None,
-        termios: None,
-    }
-}
-
-fn requirements() -> Requirements {
-    Requirements {
-        architecture: "x86_64".to_owned(),
-        page_size: 4096,
-        vdso: "00".to_owned(),
-        any_vdso: false,
-        features: Vec::new(),
-    }
-}
-
 fn facts(root: bool) -> ImageFacts {
-    let pids = 2..5;
-    let process = |pid: i32| ProcessFacts {
-        pid,
-        parent: if pid == 2 { 1 } else { 2 },
-        name: if pid == 2 { "daemon" } else { "rank" }.to_owned(),
-        threads: 1,
-        bytes: 1000,
-    };
-    let unit = |pid: i32| Unit {
-        pids: vec![pid],
-        bytes: 1000,
-        load: u32::from(pid != 2),
-        because: String::new(),
-    };
-    ImageFacts {
-        root: root.then_some(2),
-        processes: pids.clone().map(process).collect(),
-        units: pids.map(unit).collect(),
-        requirements: requirements(),
-        at_stake: Vec::new(),
-        efforts: None,
-    }
+    image_facts(&[2, 3, 4], root, None)
 }
 
 /// A machine, as its agent knows it.
@@ -141,12 +98,14 @@ impl Rig {
     /// A job whose first process is on node1, and which has called for a remote shell on each of the others.
     pub fn with_job(count: usize, settings: JobSettings) -> Self {
         let mut rig = Self::new(count);
-        let request = RunRequest { name: None, launch: launch(), settings, detach: false };
+        let request =
+            RunRequest { name: None, launch: launch_spec("rank"), settings, detach: false };
         rig.ask(Ask::Run(Box::new(request)));
         for node in 2..=count {
             let root = rig.root();
             let call = ShellCall { caller: root, node: name(1), call: node as u64 };
-            let shell = FromAgent::Shell { call, logical_node: name(node), launch: launch() };
+            let shell =
+                FromAgent::Shell { call, logical_node: name(node), launch: launch_spec("rank") };
             rig.says(1, shell);
         }
         rig

@@ -8,6 +8,8 @@
 
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod node;
 mod random;
 mod world;

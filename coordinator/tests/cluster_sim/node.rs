@@ -17,9 +17,10 @@ use protocol::cluster::agent::{
 };
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::{InstanceKey, NodeName, VERSION};
-use protocol::launch::{LaunchSpec, StreamKind};
+use protocol::launch::LaunchSpec;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common;
 use crate::world::tree::Part;
 
 /// Job, instance, checkpoint.
@@ -192,16 +193,7 @@ pub enum Out {
 }
 
 pub fn launch_spec() -> LaunchSpec {
-    LaunchSpec {
-        program: vec!["nqueens".into()],
-        environment: Vec::new(),
-        working_directory: "/".into(),
-        stdin: StreamKind::Pipe,
-        stdout: StreamKind::Pipe,
-        stderr: StreamKind::Pipe,
-        window: None,
-        termios: None,
-    }
+    common::launch_spec("nqueens")
 }
 
 impl Node {

@@ -19,7 +19,7 @@ use super::DaemonOptions;
 use crate::engine::dump::page_size;
 use crate::engine::proc::read_maps;
 use crate::engine::sys::cpu_features;
-use crate::engine::trace::ProcessMemory;
+use crate::engine::trace::Vdso;
 
 pub use battery::{Battery, BatteryGuard};
 pub use efforts::efforts;
@@ -96,11 +96,7 @@ pub fn has_address(ip: IpAddr) -> bool {
 /// The vdso's hash, as a graph records it: the whole mapping's.
 fn vdso() -> Option<String> {
     let own = std::process::id() as i32;
-    let maps = read_maps(own).ok()?;
-    let vdso = maps.iter().find(|mapping| mapping.name == "[vdso]")?;
-    let mut bytes = vec![0; usize::try_from(vdso.length()).ok()?];
-    ProcessMemory::of(own).read(vdso.start, &mut bytes).ok()?;
-    Some(blake3::hash(&bytes).to_hex().to_string())
+    Vdso::of(own, &read_maps(own).ok()?).ok().map(|vdso| vdso.hash())
 }
 
 #[cfg(test)]

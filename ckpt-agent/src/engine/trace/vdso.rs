@@ -13,8 +13,8 @@ const VDSO: &str = "[vdso]";
 pub struct Vdso {
     entry_at: u64,
     entry: Vec<u8>,
-    hash: String,
-    image: Option<(u64, Vec<u8>)>,
+    /// The vdso, where calls enter the kernel elsewhere.
+    apart: Option<(u64, Vec<u8>)>,
 }
 
 impl Vdso {
@@ -34,25 +34,28 @@ impl Vdso {
         let (entry_at, entry) = read(Current::ENTRY_MAPPING)?.ok_or_else(|| {
             EngineError::odd(format!("process {pid}"), format!("no {}", Current::ENTRY_MAPPING))
         })?;
-        // Kernels without a vdso for 32-bit programs all have the same trampolines.
-        let image = match Current::ENTRY_MAPPING {
-            VDSO => Some((entry_at, entry.clone())),
+        let apart = match Current::ENTRY_MAPPING {
+            VDSO => None,
             _ => read(VDSO)?,
         };
-        let bytes = image.as_ref().map_or(&entry, |(_, bytes)| bytes);
-        let hash = blake3::hash(bytes).to_hex().to_string();
-        Ok(Self { entry_at, entry, hash, image })
+        Ok(Self { entry_at, entry, apart })
+    }
+
+    fn placed(&self) -> Option<(u64, &[u8])> {
+        match Current::ENTRY_MAPPING {
+            VDSO => Some((self.entry_at, &self.entry)),
+            _ => self.apart.as_ref().map(|(at, bytes)| (*at, bytes.as_slice())),
+        }
     }
 
     /// Its bytes; `None`: the kernel has none for these programs.
     pub fn image(&self) -> Option<&[u8]> {
-        self.image.as_ref().map(|(_, bytes)| bytes.as_slice())
+        self.placed().map(|(_, bytes)| bytes)
     }
 
     /// Whether an address is in it.
     pub fn has(&self, address: u64) -> bool {
-        let end = |at: u64, bytes: &[u8]| at + bytes.len() as u64;
-        self.image.as_ref().is_some_and(|(at, bytes)| (*at..end(*at, bytes)).contains(&address))
+        self.placed().is_some_and(|(at, bytes)| (at..at + bytes.len() as u64).contains(&address))
     }
 
     /// The address of an instruction in it that enters the kernel.
@@ -65,6 +68,7 @@ impl Vdso {
 
     /// BLAKE3 of its bytes, in hexadecimal: another kernel has another.
     pub fn hash(&self) -> String {
-        self.hash.clone()
+        // Kernels without a vdso for 32-bit programs all have the same trampolines.
+        blake3::hash(self.image().unwrap_or(&self.entry)).to_hex().to_string()
     }
 }
