@@ -3,11 +3,13 @@
 
 # Packages of arm64, unpacked into $cache/NAME once. $1: NAME; $2: a function that moves what is kept of them from one
 # folder to another; $3: a release beside those that apt is set up with, or nothing; the rest: packages. With
-# a "*" in its name: the newest of a series.
+# a "*" in its name: the newest of a series. After "--complete": with everything that they depend on.
 unpacked() {
-    local name=$1 keep=$2 release=$3 work
+    local name=$1 keep=$2 release=$3 work recipe
     shift 3
-    [[ -e $cache/$name/.complete ]] && return
+    # What was made in another way is made again.
+    recipe=$(declare -f "$keep" && echo "${modules[*]} $release $*")
+    [[ $(cat "$cache/$name/.complete" 2>/dev/null) == "$recipe" ]] && return
     mkdir -p "$cache"
     work=$(mktemp -d "$cache/fetch.XXXXXX")
     mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/debs" "$work/root" "$work/kept"
@@ -25,9 +27,15 @@ unpacked() {
     {
         # One broken source among many is no reason to give up: the downloads will tell.
         apt-get "${apt[@]}" update || true
-        local packages=() package
-        for package in "$@"; do
+        local packages=() complete=() package
+        while (($# > 0)); do
+            package=$1
+            shift
             case $package in
+            --complete)
+                complete=("$@")
+                break
+                ;;
             *'*'*)
                 package=${package//./\\.}
                 package=$(apt-cache "${apt[@]}" search --names-only "^${package//'*'/[0-9.]+[-+][0-9a-z.]+}\$" |
@@ -36,16 +44,22 @@ unpacked() {
             esac
             packages+=("$package")
         done
-        (cd "$work/debs" && apt-get "${apt[@]}" download "${packages[@]}")
+        ((${#packages[@]} == 0)) || (cd "$work/debs" && apt-get "${apt[@]}" download "${packages[@]}")
+        # As on a machine of that architecture that has nothing installed.
+        ((${#complete[@]} == 0)) || {
+            apt-get "${apt[@]}" -o APT::Architecture=arm64 -o Dir::State::status=/dev/null \
+                install --download-only --yes --no-install-recommends "${complete[@]}" &&
+                mv "$work"/cache/archives/*.deb "$work/debs/"
+        }
     } >"$work/log" 2>&1 || {
-        skip "cannot download $*: $(tail -n 1 "$work/log")"
+        skip "cannot download $name: $(tail -n 1 "$work/log")"
         rm -rf "$work"
         return 1
     }
     local deb
     for deb in "$work"/debs/*.deb; do dpkg-deb -x "$deb" "$work/root"; done
     "$keep" "$work/root" "$work/kept"
-    touch "$work/kept/.complete"
+    echo "$recipe" >"$work/kept/.complete"
     rm -rf "${cache:?}/$name"
     mv "$work/kept" "$cache/$name"
     rm -rf "$work"
@@ -80,3 +94,21 @@ kernel() {
 
 # The size of a kernel's pages.
 page_size() { if [[ $1 == *16k ]]; then echo 16384; else echo 4096; fi; }
+
+# Open MPI as it lies in a machine's root, without what no job of ours uses.
+runnable_open_mpi() {
+    local name
+    mkdir -p "$2/root/usr/bin" "$2/root/usr/share" "$2/root/etc"
+    for name in orterun orted; do mv "$1/usr/bin/$name" "$2/root/usr/bin/"; done
+    ln -s orterun "$2/root/usr/bin/mpirun"
+    rm -rf "$1"/usr/lib/aarch64-linux-gnu/{hwloc,gconv,libicu*,fortran}
+    mv "$1/usr/lib/aarch64-linux-gnu/openmpi/include" "$2/"
+    find "$1" '(' -name '*.a' -o -name 'libmpi_*' -o -name '*.jar' ')' -delete
+    mv "$1/lib" "$2/root/"
+    mv "$1/usr/lib" "$2/root/usr/"
+    mv "$1/usr/share/openmpi" "$2/root/usr/share/"
+    mv "$1/etc/openmpi" "$2/root/etc/"
+}
+
+# Fetches Open MPI: $cache/openmpi has root, what a machine needs of it, and include.
+open_mpi() { unpacked openmpi runnable_open_mpi '' libopenmpi-dev:arm64 --complete openmpi-bin; }

@@ -2,27 +2,42 @@
 # Two emulated machines, with this one as their coordinator; for tests/arm. They are joined by a bridge in a network
 # namespace of this run alone, and everything ends with its PID namespace.
 
-# Re-executes tests/arm where bridge and machines are this run's own. $1: the kernel; $2: the coordinator's ckptd.
+# Has a job run on two machines, each with a kernel of its own, and switches the second one off in its middle. $1: the job,
+# queens (ranks of our own over TCP) or openmpi; $2, $3: kernels.
 two_machines() {
+    local job=$1 n root built=$cache/built/aarch64
     if ((EUID != 0)) || [[ ! -c /dev/net/tun ]]; then
         skip "two machines: no root, or no /dev/net/tun"
         return
     fi
-    local root
-    root=$(mktemp -d)
-    "$(cat "$cache/built/aarch64/compiler")" -static -O2 -w -o "$cache/built/aarch64/queens" \
-        tests/programs-cluster/queens.c 2>/dev/null
-    laid_out "$1" "$root" "$cache/built/aarch64"/{ckptd,queens} tests/emulated/node
-    mv "$root/work/node" "$root/work/run"
-    packed "$root" "$cache/initrd.two"
+    for n in 2 3; do kernel "${!n}" || return 0; done
+    case $job in
+    queens) "$(cat "$built/compiler")" -static -O2 -w -o "$built/queens" tests/programs-cluster/queens.c 2>/dev/null ;;
+    openmpi) open_mpi && nqueens "$built" || return 0 ;;
+    esac
+    for n in 1 2; do
+        root=$(mktemp -d)
+        [[ $job != openmpi ]] || cp -a "$cache/openmpi/root/." "$root/"
+        laid_out "${@:n+1:1}" "$root" "$built"/{ckptd,queens,nqueens} tests/emulated/node
+        mv "$root/work/node" "$root/work/run"
+        packed "$root" "$cache/initrd.two.$n"
+    done
     unshare --net --mount --pid --fork --kill-child --mount-proc \
-        "$PWD/tests/arm" --limit "$limit" --two-machines "$1" "$2" || failed+=("two machines")
-    rm -f "$cache/initrd.two"
+        "$PWD/tests/arm" --limit "$limit" --two-machines "$job" "$2" "$3" "$(coordinator)" || failed+=("two machines: $job")
+    rm -f "$cache"/initrd.two.?
 }
 
-# What the re-execution does.
+# N-Queens for Open MPI, linked with the very libraries of the machines. $1: where to.
+nqueens() {
+    local root=$cache/openmpi/root
+    "$(cat "$1/compiler")" -O2 -I "$cache/openmpi/include" -o "$1/nqueens" tests/nqueens/nqueens.c -nodefaultlibs \
+        "$root/usr/lib/aarch64-linux-gnu/libmpi.so.40" "$root/lib/aarch64-linux-gnu/libc.so.6" \
+        "$root/lib/ld-linux-aarch64.so.1" -lgcc -Wl,--allow-shlib-undefined
+}
+
+# What the re-execution does. $1: the job; $2, $3: kernels; $4: the coordinator's ckptd.
 inside_two_machines() {
-    local kernel=$1 ckptd=$2 work n booted=$SECONDS
+    local job=$1 ckptd=$4 work n booted=$SECONDS
     work=$(mktemp -d)
     # shellcheck disable=SC2064
     trap "rm -rf '$work'" EXIT
@@ -40,32 +55,32 @@ inside_two_machines() {
         mkdir -p "$work/node$n/work"
         cp "$work/token" "$work/node$n/work/"
         packed "$work/node$n" "$work/extra"
-        cat "$cache/initrd.two" "$work/extra" >"$work/initrd.$n"
+        cat "$cache/initrd.two.$n" "$work/extra" >"$work/initrd.$n"
         ip tuntap add "node$n" mode tap
         ip link set "node$n" master bridge up
-        (machine "$kernel" "$work/initrd.$n" "NAME=node$n ADDRESS=10.107.0.1$n/24" \
+        (machine "${@:n+1:1}" "$work/initrd.$n" "NAME=node$n ADDRESS=10.107.0.1$n/24 JOB=$job" \
             -netdev "tap,id=n,ifname=node$n,script=no,downscript=no" \
             -device "virtio-net-device,netdev=n,mac=52:54:00:00:00:0$n") >"$work/console.$n" 2>&1 &
         machines[n]=$!
         # The shell is not to speak of the one that is switched off.
         disown
     done
-    # The job runs, and has been checkpointed since both ranks began: then one is switched off.
+    # The job runs, and has been checkpointed since all ranks began: then one machine is switched off.
     local told=
-    { until_true "$limit" started && until_true "$limit" committed 2; } || told="no checkpoint"
+    { until_true "$limit" "started_$job" && until_true "$limit" committed 2; } || told="no checkpoint"
     local lost=$SECONDS
     if [[ -z $told ]]; then
         kill -9 "$(pgrep -P "${machines[2]}" || echo "${machines[2]}")"
-        echo "both machines run after $((lost - booted)) s; node2 is switched off"
+        echo "$job: both machines (Linux $2 and $3) run after $((lost - booted)) s; node2 is switched off"
         until_true "$limit" ended || told="the job did not end"
     fi
-    tr -d '\r' <"$work/console.1" | sed -n '/^== begin/,/^== status/p' | sed 's/^/node1: /'
-    if [[ -z $told ]] && answered; then
-        echo "right answer, status 0, after $((SECONDS - booted)) s, $((SECONDS - lost)) s after the loss"
+    console | sed -n '/^== begin/,/^== status/p' | sed 's/^/node1: /'
+    if [[ -z $told ]] && console | grep -q '^== status 0$' && console | grep -Eq "$(answer "$job")"; then
+        echo "$job: right answer, status 0, after $((SECONDS - booted)) s, $((SECONDS - lost)) s after the loss"
         return
     fi
     echo "two machines: ${told:-wrong}"
-    "$ckptd" status queens || true
+    "$ckptd" status job || true
     "$ckptd" nodes || true
     tail -n 30 "$work/console.1" "$work/console.2" "$work/coordinator"
     return 1
@@ -80,11 +95,14 @@ until_true() {
         sleep 0.2
     done
 }
-started() { grep -q '^queens: started' "$work/console.1"; }
-committed() { (($("$ckptd" status queens --json | grep -oE '"pause_us": ?[0-9]+' | wc -l) >= $1)); }
+console() { tr -d '\r' <"$work/console.1"; }
+started_queens() { grep -q '^queens: started' "$work/console.1"; }
+started_openmpi() { grep -q '^rank 3 of 4 on node2' "$work/console.1"; }
+committed() { (($("$ckptd" status job --json | grep -oE '"pause_us": ?[0-9]+' | wc -l) >= $1)); }
 ended() { grep -q '^== status' "$work/console.1"; }
-answered() {
-    local text
-    text=$(tr -d '\r' <"$work/console.1")
-    grep -q '^queens: 14 queens have 365596 solutions' <<<"$text" && grep -q '^== status 0$' <<<"$text"
+answer() {
+    case $1 in
+    queens) echo '^queens: 14 queens have 365596 solutions' ;;
+    openmpi) echo '^N=12: 14200 solutions' ;;
+    esac
 }
