@@ -162,6 +162,8 @@ pub trait Architecture {
     /// Note types (NT_*, elf.h) of the extended register sets to save, in the order in which they are
     /// set again.
     const EXTENDED_SETS: &'static [u32];
+    /// Those of the extended register sets that a system call does not preserve.
+    const LOST_BY_CALLS: &'static [u32] = &[];
     /// Whether [`Architecture::interrupted`] has to know the call in which a thread was seen before it
     /// was asked to stop.
     const WANTS_CALL_IN_PROGRESS: bool = false;
@@ -260,5 +262,10 @@ pub trait Architecture {
     /// Whether an extended register set holds a state that has to be set again.
     fn worth_keeping(_note: u32, _bytes: &[u8]) -> bool {
         true
+    }
+
+    /// Whether an extended register set, one of [`Self::LOST_BY_CALLS`], holds what a system call would lose.
+    fn would_be_lost(_note: u32, _bytes: &[u8]) -> bool {
+        false
     }
 }

@@ -297,7 +297,7 @@ pub fn furnish(
             }
             _ => {
                 let bytes = fitted(remote, *note, bytes, layout)?;
-                remote.thread().set_register_set(*note, &bytes)?;
+                remote.set_extended(*note, bytes)?;
             }
         }
     }

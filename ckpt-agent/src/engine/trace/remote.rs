@@ -61,6 +61,7 @@ impl<'t> Remote<'t> {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn take(thread: &'t mut StoppedThread, entry_point: u64) -> Result<Self> {
+        thread.keep_from_calls()?;
         let blocked = thread.blocked()?;
         thread.set_blocked(ALL_BUT_TRAP)?;
         let memory = ProcessMemory::of(thread.tid());
@@ -96,6 +97,14 @@ impl<'t> Remote<'t> {
     /// The thread.
     pub fn thread(&self) -> &StoppedThread {
         self.thread
+    }
+
+    /// Sets an extended register set for when the thread goes on.
+    ///
+    /// # Errors
+    /// As [`StoppedThread::set_for_good`].
+    pub fn set_extended(&mut self, note: u32, bytes: Vec<u8>) -> Result<()> {
+        self.thread.set_for_good(note, bytes)
     }
 
     /// The signals that the thread itself blocks.

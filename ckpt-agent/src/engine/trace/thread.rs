@@ -227,6 +227,8 @@ pub struct StoppedThread {
     resume: Option<Registers>,
     /// `resume` is what it shall be, whatever is injected.
     resume_fixed: bool,
+    /// Extended register sets that injected calls lose, by note; `None` before the first one.
+    kept: Option<Vec<(u32, Vec<u8>)>>,
     released: bool,
     _here: NotSend,
 }
@@ -249,6 +251,7 @@ impl StoppedThread {
             entry,
             resume: None,
             resume_fixed: false,
+            kept: None,
             released: false,
             _here: PhantomData,
         };
@@ -326,7 +329,47 @@ impl StoppedThread {
     /// # Errors
     /// EINVAL or ENODEV where the machine lacks it; [`EngineError::Gone`].
     pub fn register_set(&self, note: u32) -> Result<Vec<u8>> {
-        register_set(self.tid, note)
+        let kept = self.kept.iter().flatten().find(|(kept, _)| *kept == note);
+        kept.map_or_else(|| register_set(self.tid, note), |(_, bytes)| Ok(bytes.clone()))
+    }
+
+    /// Before system calls are injected: what they lose of the registers is kept until the thread goes on.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn keep_from_calls(&mut self) -> Result<()> {
+        if self.kept.is_some() {
+            return Ok(());
+        }
+        let mut kept = Vec::new();
+        for &note in Current::LOST_BY_CALLS {
+            match register_set(self.tid, note) {
+                Ok(bytes) if Current::would_be_lost(note, &bytes) => kept.push((note, bytes)),
+                Ok(_) => {}
+                // A set that this machine lacks.
+                Err(EngineError::System { source, .. })
+                    if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.kept = Some(kept);
+        Ok(())
+    }
+
+    /// Sets an extended register set, with which the thread goes on whatever calls are injected until then.
+    ///
+    /// # Errors
+    /// As [`StoppedThread::set_register_set`].
+    pub fn set_for_good(&mut self, note: u32, bytes: Vec<u8>) -> Result<()> {
+        self.set_register_set(note, &bytes)?;
+        if Current::LOST_BY_CALLS.contains(&note) {
+            let kept = self.kept.get_or_insert_default();
+            kept.retain(|(kept, _)| *kept != note);
+            if Current::would_be_lost(note, &bytes) {
+                kept.push((note, bytes));
+            }
+        }
+        Ok(())
     }
 
     /// Sets a register set.
@@ -567,10 +610,10 @@ impl StoppedThread {
     }
 
     fn put_registers(&mut self) -> Result<()> {
-        match self.resume.take() {
-            Some(registers) => self.set_registers(&registers),
-            None => Ok(()),
-        }
+        let kept = self.kept.take().into_iter().flatten();
+        let kept =
+            kept.map(|(note, bytes)| self.set_register_set(note, &bytes)).fold(Ok(()), Result::and);
+        kept.and(self.resume.take().map_or(Ok(()), |registers| self.set_registers(&registers)))
     }
 
     fn let_go(&mut self) -> Result<()> {

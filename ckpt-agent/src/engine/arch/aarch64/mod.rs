@@ -27,6 +27,9 @@ const BTYPE: u64 = 0b11 << 10;
 /// struct user_sve_header (arch/arm64/include/uapi/asm/ptrace.h), all that there is of a vector mode
 /// that is not in use.
 const VECTOR_HEADER: usize = 16;
+/// Where the flags are in it, and which of them says that registers of the mode follow (SVE_PT_REGS_SVE).
+const VECTOR_FLAGS: usize = 12;
+const IN_USE: u8 = 1;
 
 // Register sets (include/uapi/linux/elf.h).
 const NT_PRFPREG: u32 = 2;
@@ -77,6 +80,9 @@ impl Architecture for Aarch64 {
         NT_ARM_PAC_ENABLED_KEYS,
         NT_ARM_TAGGED_ADDR_CTRL,
     ];
+    // Documentation/arch/arm64/sve.rst and sme.rst, "System call behaviour": the vectors beyond 128 bits and the predicates
+    // of a thread that enters the kernel by a call are unspecified, and streaming mode is left. ZA and ZT are preserved.
+    const LOST_BY_CALLS: &'static [u32] = &[NT_ARM_SVE, NT_ARM_SSVE];
     const WANTS_CALL_IN_PROGRESS: bool = true;
     // include/uapi/asm-generic/unistd.h
     const NUMBERS: Numbers = Numbers {
@@ -195,6 +201,11 @@ impl Architecture for Aarch64 {
     /// A vector mode that is not in use reads as a bare header, and writing that would switch to it.
     fn worth_keeping(note: u32, bytes: &[u8]) -> bool {
         !matches!(note, NT_ARM_SVE | NT_ARM_SSVE | NT_ARM_ZA) || bytes.len() > VECTOR_HEADER
+    }
+
+    fn would_be_lost(note: u32, bytes: &[u8]) -> bool {
+        Self::worth_keeping(note, bytes)
+            && bytes.get(VECTOR_FLAGS).is_some_and(|flags| flags & IN_USE != 0)
     }
 }
 

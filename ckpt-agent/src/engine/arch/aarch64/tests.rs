@@ -161,6 +161,17 @@ fn a_vector_mode_not_in_use_is_left_out() {
 }
 
 #[test]
+fn a_call_loses_vectors_that_are_in_use() {
+    let mut set = [0; VECTOR_HEADER + 16];
+    assert!(!Aarch64::would_be_lost(NT_ARM_SVE, &set));
+    set[VECTOR_FLAGS] = IN_USE;
+    for note in Aarch64::LOST_BY_CALLS {
+        assert!(Aarch64::would_be_lost(*note, &set));
+        assert!(!Aarch64::would_be_lost(*note, &set[..VECTOR_HEADER]));
+    }
+}
+
+#[test]
 fn the_top_is_found_for_every_width() {
     for bits in [36, 39, 42, 47, 48] {
         assert_eq!(top_above((1 << bits) - 0x4000), 1 << bits);
