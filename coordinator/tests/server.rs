@@ -100,6 +100,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         page_size: 4096,
         vdso: String::new(),
         features: Vec::new(),
+        memory_top: 0,
         memory: 1 << 30,
         kernel: "6.1".into(),
         allow_root: false,

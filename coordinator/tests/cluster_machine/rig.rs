@@ -177,6 +177,7 @@ impl Rig {
             page_size,
             vdso,
             features,
+            memory_top: 0,
             memory: 1 << 30,
             kernel: "6".to_owned(),
             allow_root: true,

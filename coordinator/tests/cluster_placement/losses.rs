@@ -147,6 +147,20 @@ fn an_image_in_which_nobody_lives_fits_every_kernel() {
 }
 
 #[test]
+fn memory_has_to_fit_into_the_address_space() {
+    let mut machine = machines(&[(1, 10, 0, 7)]).remove(0);
+    let wanted = Requirements { memory_top: 1 << 47, ..kind(7) };
+    assert_eq!(misfit(&machine, &wanted), None, "not told by an older agent");
+    machine.offer.memory_top = 1 << 47;
+    assert_eq!(misfit(&machine, &wanted), None);
+    machine.offer.memory_top = 1 << 39;
+    let reason = misfit(&machine, &wanted).unwrap();
+    assert!(reason.contains("0x8000000000,") && reason.contains("0x800000000000"), "{reason}");
+    // Who told nothing of its processes is not kept away.
+    assert_eq!(misfit(&machine, &kind(7)), None);
+}
+
+#[test]
 fn an_image_with_its_vdso_fits_every_kernel() {
     let machine = &machines(&[(1, 10, 0, 7)])[0];
     assert_eq!(misfit(machine, &Requirements { any_vdso: true, ..kind(8) }), None);

@@ -18,6 +18,7 @@ pub fn kind(vdso: u8) -> Requirements {
         vdso: vdso.to_string(),
         any_vdso: false,
         features: Vec::new(),
+        memory_top: 0,
     }
 }
 

@@ -242,6 +242,7 @@ impl Node {
             page_size: 4096,
             vdso: "00".to_owned(),
             features: Vec::new(),
+            memory_top: 0,
             memory: 1 << 30,
             kernel: "6".to_owned(),
             allow_root: true,

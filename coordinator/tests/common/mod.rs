@@ -25,6 +25,7 @@ pub fn requirements() -> Requirements {
         vdso: "00".to_owned(),
         any_vdso: false,
         features: Vec::new(),
+        memory_top: 0,
     }
 }
 

@@ -72,6 +72,10 @@ pub struct Requirements {
     /// Features of the CPU that the processes were offered.
     #[serde(default)]
     pub features: Vec<String>,
+    /// One past the highest address that a process has memory at, or may have; 0: not known. Kernels of one architecture are
+    /// built for address spaces of unlike size, those of phones often for 39 bits.
+    #[serde(default)]
+    pub memory_top: u64,
 }
 
 /// One instance's part of a checkpoint.

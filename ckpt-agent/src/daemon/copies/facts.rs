@@ -74,6 +74,12 @@ pub fn facts(
                 .into_iter()
                 .map(str::to_owned)
                 .collect(),
+            memory_top: images
+                .values()
+                .flat_map(|image| &image.areas)
+                .map(|area| area.end)
+                .max()
+                .unwrap_or(0),
         },
         at_stake: stash(folder, checkpoint, &named_files(&graph, images.values()), user)?,
         efforts: None,

@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use protocol::cluster::agent::NodeProfile;
 
 use super::DaemonOptions;
+use crate::engine::arch::{Architecture, Current};
 use crate::engine::dump::page_size;
 use crate::engine::proc::read_maps;
 use crate::engine::sys::cpu_features;
@@ -48,6 +49,7 @@ pub fn profile(options: &DaemonOptions, nominal: &Nominal, unset: SocketAddr) ->
         page_size: page_size(),
         vdso: vdso().unwrap_or_default(),
         features: cpu_features::offered().to_vec(),
+        memory_top: Current::user_top(),
         memory: vitals::meminfo("MemTotal:").unwrap_or_default(),
         kernel: nix::sys::utsname::uname()
             .map(|name| name.release().to_string_lossy().into_owned())

@@ -128,6 +128,11 @@ pub fn misfit(machine: &Machine, wanted: &Requirements) -> Option<String> {
     } else if offer.vdso != wanted.vdso && !wanted.vdso.is_empty() && !wanted.any_vdso {
         // An image in which nobody lives any more has none.
         Some("its kernel has another vdso".to_owned())
+    } else if offer.memory_top != 0 && wanted.memory_top > offer.memory_top {
+        Some(format!(
+            "its address space ends at {:#x}, and they have memory up to {:#x}",
+            offer.memory_top, wanted.memory_top
+        ))
     } else {
         let lacking = |feature: &&String| !offer.features.contains(feature);
         wanted.features.iter().find(lacking).map(|feature| format!("its CPU lacks {feature}"))

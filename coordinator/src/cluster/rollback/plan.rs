@@ -32,6 +32,7 @@ pub(in crate::cluster) fn offer(profile: &NodeProfile) -> Requirements {
         vdso: profile.vdso.clone(),
         any_vdso: false,
         features: profile.features.clone(),
+        memory_top: profile.memory_top,
     }
 }
 

@@ -39,6 +39,9 @@ pub struct NodeProfile {
     /// Features of the CPU.
     #[serde(default)]
     pub features: Vec<String>,
+    /// One past the highest address at which a process can have memory; 0: not told.
+    #[serde(default)]
+    pub memory_top: u64,
     /// Bytes of memory.
     pub memory: u64,
     /// Release of the kernel.
