@@ -176,6 +176,14 @@ pub trait Architecture {
     /// Whether code that was written to memory has to be made known to the processor.
     const CODE_IS_CACHED: bool = false;
 
+    /// What the processor offers without /proc/cpuinfo having a name for it, named like features.
+    fn unnamed_features() -> Vec<String> {
+        Vec::new()
+    }
+    /// Whether a feature of this machine is one that programs which begin here do not get.
+    fn is_an_alternative(_feature: &str) -> bool {
+        false
+    }
     /// One past the highest address that a process of this machine can map.
     fn user_top() -> u64;
 

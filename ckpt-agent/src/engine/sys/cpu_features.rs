@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
+use super::super::arch::{Architecture, Current};
+
 /// Flags of x86 that are no instructions and no registers of programs: what only kernels and hypervisors use, what tells of the
 /// machine's clocks, sensors and caches, and what the kernel does about faults of the processor
 /// (arch/x86/include/asm/cpufeatures.h; words 3, 7, 8, 11 and 21 are the kernel's own words, 14 is power, 15 is SVM). A machine
@@ -207,10 +209,20 @@ const OF_THE_SYSTEM: &[&str] = &[
     "psfd",
 ];
 
-/// What this machine offers, as /proc/cpuinfo names it, sorted. Looked at once.
+/// What this machine offers, as /proc/cpuinfo names it, and what that has no name for. Looked at once.
 pub fn offered() -> &'static [String] {
     static OFFERED: OnceLock<Vec<String>> = OnceLock::new();
-    OFFERED.get_or_init(|| of(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
+    OFFERED.get_or_init(|| {
+        let mut all = of(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
+        all.extend(Current::unnamed_features());
+        all
+    })
+}
+
+/// What programs that begin on this machine get of it.
+pub fn to_programs() -> BTreeSet<String> {
+    let all = offered().iter();
+    all.filter(|feature| !Current::is_an_alternative(feature)).cloned().collect()
 }
 
 /// Of the first CPU: "flags" on x86, "Features" on ARM, where they are what the kernel tells programs (proc(5)).

@@ -9,6 +9,7 @@
 //! come from what /proc/TID/syscall told before the stop.
 
 mod registers;
+mod sizes;
 #[cfg(test)]
 mod tests;
 
@@ -103,6 +104,14 @@ impl Architecture for Aarch64 {
         wide: None,
     };
     const CODE_IS_CACHED: bool = true;
+
+    fn unnamed_features() -> Vec<String> {
+        sizes::offered()
+    }
+
+    fn is_an_alternative(feature: &str) -> bool {
+        sizes::is_an_alternative(feature)
+    }
 
     fn user_top() -> u64 {
         top_above(stack_address())
