@@ -40,8 +40,7 @@ struct Options {
     /// another architecture `CC="... -static"`
     #[arg(long)]
     build: Option<PathBuf>,
-    /// On a kernel without PR_SET_MM_MAP, or without PR_SET_MM at all. Needs root; programs that look at what only these set
-    /// run if they are named
+    /// On a kernel that lacks something. Needs root; programs that look at what only PR_SET_MM can set run there if they are named
     #[arg(long, value_enum)]
     without: Option<Without>,
     /// List the programs and what each is about
@@ -62,17 +61,20 @@ enum Without {
     Map,
     /// PR_SET_MM
     All,
+    /// kcmp(2) and userfaultfd(2)
+    Kcmp,
 }
 
 impl Without {
     /// The words that ckptd is started with.
     fn words(self, workspace: &Workspace) -> Result<Vec<String>, build::BuildError> {
-        let source = workspace.repository.join("tests/without/mm.c");
-        let program = workspace.programs.join("mm");
+        let source = workspace.repository.join("tests/without/lacking.c");
+        let program = workspace.programs.join("lacking");
         build::compile("cc", &["-O1", "-Wall", "-Werror"], &[&source], &program)?;
         let lacking = match self {
             Self::Map => "map",
             Self::All => "all",
+            Self::Kcmp => "kcmp",
         };
         Ok(vec![program.display().to_string(), lacking.to_owned()])
     }
@@ -96,7 +98,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if !options.names.is_empty() {
         programs.retain(|p| options.names.iter().any(|name| p.name.contains(name)));
     }
-    if options.without.is_some() && options.names.is_empty() {
+    if matches!(options.without, Some(Without::Map | Without::All)) && options.names.is_empty() {
         programs.retain(|program| !OF_PR_SET_MM.contains(&program.name.as_str()));
     }
     if options.list {

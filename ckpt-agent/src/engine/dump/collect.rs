@@ -8,7 +8,7 @@ use super::super::graph::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, O
 use super::super::locks;
 use super::super::objects::{DumpContext, Object, Probe};
 use super::super::sys::kcmp;
-use super::super::sys::owner::{FileOwner, file_owner, file_signal};
+use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_mark};
 use super::super::sys::pidfd::PidFd;
 
 /// Most descriptors of one job.
@@ -106,14 +106,21 @@ fn find(known: &Known, probes: &[Probe], probe: &Probe) -> Option<FileId> {
     known.get(&probe.inode())?.iter().copied().find(|id| {
         let other = &probes[id.0 as usize];
         let order = kcmp::compare_files((other.host_pid, other.fd), (probe.host_pid, probe.fd));
-        // Without kcmp: what /proc tells of both is the same, and an offset that would differ sooner or
-        // later if they were two.
-        order.map_or_else(|| looks_the_same(other, probe), Ordering::is_eq)
+        order.map_or_else(|| are_the_same(other, probe), Ordering::is_eq)
     })
 }
 
-fn looks_the_same(left: &Probe, right: &Probe) -> bool {
-    left.link == right.link && left.flags == right.flags && left.info == right.info
+/// Without kcmp: a mark tells. Where none may be set (whoever is told of input would be told otherwise) or can be, what /proc tells of
+/// both, and an offset that would differ sooner or later if they were two.
+fn are_the_same(left: &Probe, right: &Probe) -> bool {
+    let looks = left.link == right.link
+        && left.flags == right.flags
+        && left.info.get("pos") == right.info.get("pos");
+    let mark = || match left.flags & libc::O_ASYNC {
+        0 => share_a_mark(&left.copy, &right.copy),
+        _ => None,
+    };
+    looks && mark().unwrap_or(true)
 }
 
 /// Who gets SIGIO. The kernel translates the number to this process's PID namespace.

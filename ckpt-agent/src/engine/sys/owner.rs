@@ -29,8 +29,37 @@ pub fn file_owner(fd: &OwnedFd) -> Option<FileOwner> {
 
 /// The signal that the owner gets; 0: SIGIO.
 pub fn file_signal(fd: &OwnedFd) -> i32 {
+    signal_of(fd).unwrap_or_default()
+}
+
+/// Signals that nobody has to expect: where nothing is done about them they are ignored (signal(7)). Should input come while one of
+/// them is set in the place of another, no harm is done.
+const MARKS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
+
+/// Whether two descriptors share one open file description, by which signal it has for its owner: a mark that is set through one of them is
+/// seen through the other. It is as before after that. For kernels without kcmp(2), and sandboxes that forbid it. `None`: nobody
+/// can tell (O_PATH).
+pub fn share_a_mark(left: &OwnedFd, right: &OwnedFd) -> Option<bool> {
+    let before = signal_of(left)?;
+    if signal_of(right)? != before {
+        return Some(false);
+    }
+    let unlike = MARKS
+        .into_iter()
+        .find(|mark| set_signal(left, *mark).is_err() || signal_of(right) != Some(*mark));
+    set_signal(left, before).ok()?;
+    Some(unlike.is_none())
+}
+
+fn signal_of(fd: &OwnedFd) -> Option<i32> {
     // SAFETY: takes numbers only.
-    unsafe { libc::fcntl(fd.as_raw_fd(), F_GETSIG) }.max(0)
+    let signal = unsafe { libc::fcntl(fd.as_raw_fd(), F_GETSIG) };
+    (signal >= 0).then_some(signal)
+}
+
+fn set_signal(fd: &OwnedFd, signal: i32) -> nix::Result<()> {
+    // SAFETY: takes numbers only.
+    Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, signal) }).map(drop)
 }
 
 /// Sets owner and signal.
@@ -42,4 +71,32 @@ pub fn set_file_owner(fd: &impl AsRawFd, owner: FileOwner, signal: i32) -> nix::
     Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner) })?;
     // SAFETY: takes numbers only.
     Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, signal) }).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_seen_through_duplicates_only() {
+        let open = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let (one, other) = (open(), open());
+        let duplicate = one.try_clone().unwrap();
+        for signal in [0, libc::SIGURG, libc::SIGWINCH, 40] {
+            for fd in [&one, &other] {
+                set_signal(fd, signal).unwrap();
+            }
+            assert_eq!(share_a_mark(&one, &duplicate), Some(true));
+            assert_eq!(share_a_mark(&one, &other), Some(false), "signal {signal}");
+            assert_eq!([&one, &other, &duplicate].map(file_signal), [signal; 3]);
+        }
+        let path = std::fs::OpenOptions::new();
+        let path = std::os::unix::fs::OpenOptionsExt::custom_flags(
+            &mut path.clone().read(true),
+            libc::O_PATH,
+        )
+        .open("/")
+        .unwrap();
+        assert_eq!(share_a_mark(&path.into(), &one), None);
+    }
 }

@@ -1,0 +1,26 @@
+# shellcheck shell=bash
+# The executable for phones in a sandbox like that of Android's apps, on an emulated machine; for tests/arm.
+
+# Programs that have no need of what no app has (root, namespaces, sockets that are looked up by sock_diag).
+apps=(altstack anon busyfork busymemory busythreads cmdline deletedfile directory dontneed eventfd fifo fileoffset fileshared
+    futex guard limits memfd pipe pipeend registers sharedanon sharedfile sigpending timerfd zombie)
+
+# Jobs of an app. $1: the kernel; $2: Android's version.
+phone() {
+    local built=$cache/phone root executable=target/android/arm64-v8a/ckptd
+    local compiler=${cache%/*}/android/bin/cc-aarch64-linux-musl
+    if [[ ! -x $executable || ! -x $compiler ]]; then
+        skip "phone: no $executable: android/build.sh arm64-v8a makes it"
+        return
+    fi
+    kernel "$1" || return 0
+    mkdir -p "$built"
+    [[ -n ${CONFORMANCE:-} ]] || cargo build --locked --quiet -p ckptd-tests --bin conformance
+    CC="$compiler -static" "${CONFORMANCE:-target/debug/conformance}" --build "$built/programs" "${apps[@]}"
+    root=$(mktemp -d)
+    "$compiler" -static -O2 -o "$built/sandbox" launcher/tests/sandbox/sandbox.c
+    laid_out "$1" "$root" "$executable" "$built"/{sandbox,programs}
+    { echo "ANDROID=$2" && cat tests/emulated/apps; } >"$root/work/run"
+    packed "$root" "$cache/initrd.phone"
+    emulated "$1" "$cache/initrd.phone" "$cache/log.phone.$2.$1" || failed+=("phone: Android $2, Linux $1")
+}
