@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # The executable for phones in a sandbox like that of Android's apps, on an emulated machine; for tests/arm.
 
-# Programs that have no need of what no app has (root, namespaces, sockets that are looked up by sock_diag).
-apps=(altstack anon busyfork busymemory busythreads cmdline deletedfile directory dontneed eventfd fifo fileoffset fileshared
+# Programs that have no need of what no app has (root, namespaces, sockets that are looked up by sock_diag, PR_SET_MM).
+apps=(altstack anon busyfork busymemory busythreads deletedfile directory dontneed eventfd fifo fileoffset fileshared
     futex guard limits memfd pipe pipeend registers sharedanon sharedfile sigpending timerfd zombie)
 
 # Jobs of an app. $1: the kernel; $2: Android's version.
