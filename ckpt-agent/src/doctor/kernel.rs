@@ -4,7 +4,7 @@ use super::Check;
 use crate::engine::job_init::{World, lacking};
 use crate::engine::probe::{self, Numbers};
 use crate::engine::sys::memory_map::{Means, means};
-use crate::engine::sys::{proc_net, sock_diag};
+use crate::engine::sys::{own_sockets, proc_net, sock_diag};
 
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = namespaces();
@@ -199,11 +199,21 @@ fn tcp_sockets() -> Check {
             format!("not allowed, /proc/net/tcp is read instead ({error})"),
             "a TCP connection from which a program will read no more (SHUT_RD) is restarted as one from which it will",
         ),
-        (Err(error), Err(_)) => Check::missing(
-            name,
-            error.to_string(),
-            "jobs with TCP connections, MPI's among them, cannot be checkpointed; the kernel needs \
-             CONFIG_INET_TCP_DIAG, and on Android adb's shell or root has /proc/net/tcp",
-        ),
+        (Err(error), Err(_)) => match own_sockets::tcp_sockets() {
+            Ok(_) => Check::limited(
+                name,
+                format!(
+                    "not allowed, nor is /proc/net/tcp; sockets are asked one by one ({error})"
+                ),
+                "a checkpoint waits while a connection is not accepted yet; one that was closed with bytes on their way may be \
+                 found reset after a restart, and SHUT_RD is not seen",
+            ),
+            Err(_) => Check::missing(
+                name,
+                error.to_string(),
+                "jobs with TCP connections, MPI's among them, cannot be checkpointed; the kernel needs \
+                 CONFIG_INET_TCP_DIAG",
+            ),
+        },
     }
 }

@@ -242,6 +242,9 @@ impl Ckptd {
         let (faults, power) = (format!("{HOME}/{FAULTS}"), format!("{HOME}/{POWER}"));
         let mut environment = vec![("CKPTD_POWER_SUPPLY", power.as_str())];
         environment.extend(self.setup.numbers.environment());
+        // How agents find sockets, for a whole run of the suite: see the agent's sock_diag.
+        let sockets = std::env::var("CKPTD_SOCKETS").ok();
+        environment.extend(sockets.as_deref().map(|way| ("CKPTD_SOCKETS", way)));
         if self.setup.faults {
             environment.push(("CKPTD_FAULT_DIR", &faults));
         }

@@ -11,6 +11,7 @@ pub mod kcmp;
 pub mod limits;
 pub mod memory_map;
 pub mod message;
+pub mod own_sockets;
 pub mod owner;
 pub mod pidfd;
 pub mod poll;

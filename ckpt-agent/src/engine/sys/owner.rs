@@ -90,13 +90,8 @@ mod tests {
             assert_eq!(share_a_mark(&one, &other), Some(false), "signal {signal}");
             assert_eq!([&one, &other, &duplicate].map(file_signal), [signal; 3]);
         }
-        let path = std::fs::OpenOptions::new();
-        let path = std::os::unix::fs::OpenOptionsExt::custom_flags(
-            &mut path.clone().read(true),
-            libc::O_PATH,
-        )
-        .open("/")
-        .unwrap();
-        assert_eq!(share_a_mark(&path.into(), &one), None);
+        let flags = nix::fcntl::OFlag::O_PATH;
+        let path = nix::fcntl::open("/", flags, nix::sys::stat::Mode::empty()).unwrap();
+        assert_eq!(share_a_mark(&path, &one), None);
     }
 }

@@ -2,6 +2,7 @@
 //! queues that no call on a descriptor tells.
 
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -15,7 +16,7 @@ use netlink_packet_sock_diag::{
 use netlink_sys::{Socket, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
 
 use super::super::error::{EngineError, Result};
-use super::proc_net;
+use super::{own_sockets, proc_net};
 
 /// Largest answer that the kernel gives at once (net/netlink/af_netlink.c: 32 KiB).
 const ANSWER_BYTES: usize = 64 * 1024;
@@ -96,12 +97,57 @@ pub fn unix_sockets() -> Result<Vec<UnixEntry>> {
     Ok(found)
 }
 
-/// All TCP sockets but those in TIME_WAIT, of IPv4 and IPv6. Who may not ask the kernel reads /proc/net.
+/// How sockets are to be found, for tests of what phones do: `proc`, by /proc/net; `own`, by asking them.
+const WISH: &str = "CKPTD_SOCKETS";
+static WAY: LazyLock<Option<Way>> = LazyLock::new(|| {
+    let wish = std::env::var(WISH).ok()?;
+    [("proc", Way::Proc), ("own", Way::Own)]
+        .into_iter()
+        .find(|(name, _)| *name == wish)
+        .map(|(_, way)| way)
+});
+
+/// See [`WISH`].
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Proc,
+    Own,
+}
+
+/// TCP sockets, and whether those are among them that no process has a descriptor of.
+#[derive(Debug, Default)]
+pub struct TcpListing {
+    /// The sockets, but those in TIME_WAIT.
+    pub entries: Vec<TcpEntry>,
+    /// Only those with a descriptor are there.
+    pub without_waiting: bool,
+}
+
+/// All TCP sockets of IPv4 and IPv6. Who may not ask the kernel reads /proc/net; who may not even that, an app of Android, asks the sockets.
 ///
 /// # Errors
-/// The kernel has no tcp_diag, netlink failures; and /proc/net cannot be read either.
+/// The kernel has no tcp_diag, netlink failures; and there is no other way.
+pub fn tcp_listing() -> Result<TcpListing> {
+    let all = match *WAY {
+        None => by_netlink().or_else(|error| proc_net::tcp_sockets().map_err(|_| error)),
+        Some(Way::Proc) => proc_net::tcp_sockets(),
+        Some(Way::Own) => Err(EngineError::odd(WISH, "sockets are to be asked one by one")),
+    };
+    match all {
+        Ok(entries) => Ok(TcpListing { entries, without_waiting: false }),
+        Err(error) => match own_sockets::tcp_sockets() {
+            Ok(entries) => Ok(TcpListing { entries, without_waiting: true }),
+            Err(_) => Err(error),
+        },
+    }
+}
+
+/// As [`tcp_listing`], for who does not look for sockets without descriptors.
+///
+/// # Errors
+/// As [`tcp_listing`].
 pub fn tcp_sockets() -> Result<Vec<TcpEntry>> {
-    by_netlink().or_else(|error| proc_net::tcp_sockets().map_err(|_| error))
+    tcp_listing().map(|listing| listing.entries)
 }
 
 /// By the kernel's answer to a request.

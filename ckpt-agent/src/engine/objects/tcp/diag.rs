@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::super::super::error::Result;
 use super::super::super::graph::FileId;
-use super::super::super::sys::sock_diag::{self, TcpEntry};
+use super::super::super::sys::sock_diag::{self, TcpEntry, TcpListing};
 use super::outer::{self, Whereabouts};
 use super::{
     DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, kernel_state,
@@ -66,11 +66,13 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
     let keys: Vec<Option<PairKey>> = all.iter().map(|found| key(found.object)).collect();
     let peers = pair(&keys);
     let received = quiesce::quiesce(all, &peers, context)?;
-    let listed = if all.iter().all(|found| found.object.state == TcpState::Idle) {
-        Vec::new()
+    let listing = if all.iter().all(|found| found.object.state == TcpState::Idle) {
+        TcpListing::default()
     } else {
-        sock_diag::tcp_sockets()?
+        sock_diag::tcp_listing()?
     };
+    refuse_unseen(all, &listing)?;
+    let listed = listing.entries;
     let view = View::new(all, &listed, &keys, context.cluster);
     let ids: Vec<FileId> = all.iter().map(|found| found.id).collect();
     view.strangers_at_listeners(all, context)?;
@@ -123,6 +125,24 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
         quiesce::let_ports_be_reused(found)?;
         if found.object.holds_port() {
             found.object.options.set.remove("reuse_address");
+        }
+    }
+    Ok(())
+}
+
+/// Refuses connections that wait at the job's listening sockets where nobody can tell whose they are.
+pub(super) fn refuse_unseen(all: &[Found<'_, TcpSocket>], listing: &TcpListing) -> Result<()> {
+    if !listing.without_waiting {
+        return Ok(());
+    }
+    for found in all.iter().filter(|found| matches!(found.object.state, TcpState::Listening { .. })) {
+        let inode = found.probe.stat.st_ino as u32;
+        if entry(&listing.entries, inode).is_some_and(|entry| entry.receive_queue > 0) {
+            return Err(soon(
+                found.probe,
+                "a connection that has not been accepted yet, of which an app is told no more",
+                "it will be accepted soon: try again",
+            ));
         }
     }
     Ok(())

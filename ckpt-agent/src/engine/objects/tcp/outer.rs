@@ -75,7 +75,9 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
         matches!(found.object.state, TcpState::Listening { .. })
     };
     if context.cluster && all.iter().any(|found| is_outer(found) || listens(found)) {
-        let listed = sock_diag::tcp_sockets()?;
+        let listing = sock_diag::tcp_listing()?;
+        diag::refuse_unseen(all, &listing)?;
+        let listed = listing.entries;
         // An instance that had to run on for a moment may have connected since the first look.
         diag::refuse_strangers(all, &listed, context)?;
         for found in all.iter_mut().filter(|found| is_outer(found)) {
