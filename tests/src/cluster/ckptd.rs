@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::job::ClusterJob;
-use super::{Background, Cluster, HOME, Node, Output, Spec, until};
+use super::{Background, Cluster, HOME, Node, Output, Spec, apps, until};
 use crate::job::Failure;
 use crate::unnamespaced::Numbers;
 
@@ -50,6 +50,8 @@ pub struct Setup {
     pub dmtcp: bool,
     /// The charge below which agents leave. Their batteries are folders in nodes' homes ([`Ckptd::battery`]).
     pub leave_below: Option<&'static str>,
+    /// Agents and jobs are in the sandbox of Android's apps.
+    pub apps: bool,
 }
 
 impl Setup {
@@ -63,6 +65,7 @@ impl Setup {
             faults: false,
             dmtcp: false,
             leave_below: None,
+            apps: false,
             tree_above: std::env::var("CKPTD_TREE_ABOVE").ok().and_then(|text| text.parse().ok()),
             speed: Some("1"),
             numbers: Numbers::of_environment(),
@@ -90,7 +93,10 @@ impl Ckptd {
     /// When anything does not come up.
     pub fn start(ckptd: &Path, setup: Setup) -> Result<Ckptd, Failure> {
         let cluster = Cluster::start(&setup.spec)?;
-        cluster.share(ckptd)?;
+        match setup.apps {
+            true => apps::share(ckptd, &cluster, setup.agents)?,
+            false => drop(cluster.share(ckptd)?),
+        }
         let mut all = Ckptd {
             coordinator: Mutex::default(),
             head: AtomicUsize::new(usize::from(!setup.spec.head)),
@@ -242,6 +248,9 @@ impl Ckptd {
         let (faults, power) = (format!("{HOME}/{FAULTS}"), format!("{HOME}/{POWER}"));
         let mut environment = vec![("CKPTD_POWER_SUPPLY", power.as_str())];
         environment.extend(self.setup.numbers.environment());
+        if self.setup.apps {
+            environment.extend(apps::ENVIRONMENT);
+        }
         // How agents find sockets, for a whole run of the suite: see the agent's sock_diag.
         let sockets = std::env::var("CKPTD_SOCKETS").ok();
         environment.extend(sockets.as_deref().map(|way| ("CKPTD_SOCKETS", way)));

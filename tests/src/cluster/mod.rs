@@ -6,6 +6,7 @@
 //! can be killed, started again, cut off, healed and slowed. Everything goes when the [`Cluster`] is dropped or
 //! the process that made it ends, in whatever way.
 
+mod apps;
 mod background;
 pub mod ckptd;
 pub mod demo;

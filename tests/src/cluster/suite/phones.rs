@@ -16,6 +16,11 @@ pub(super) const CASES: &[Case] = &[
         run: battery_low,
     },
     Case {
+        name: "apps",
+        about: "nodes and jobs in the sandbox of Android's apps: TCP connections between them, one is lost",
+        run: apps,
+    },
+    Case {
         name: "short-sleep",
         about: "a node whose processes all stand still for less than the grace is not gone",
         run: short_sleep,
@@ -36,6 +41,11 @@ pub(super) const CASES: &[Case] = &[
 const RING: &str = "pids=; for n in 0 1 2; do \
      ckptd rsh node$((n + 1)) ring $n 7500 700 10000 node1 node2 node3 & pids=\"$pids $!\"; done; \
      for pid in $pids; do wait $pid || exit 1; done; echo the ring: right";
+
+/// The same where a shell cannot know its children by their numbers after a restart.
+const RING_OF_APPS: &str = "for n in 1 2; do \
+     ckptd rsh node$((n + 1)) ring $n 7500 700 10000 node1 node2 node3 & done; \
+     exec ring 0 7500 700 10000 node1 node2 node3";
 
 fn ring(ckptd: &Ckptd) -> Result<ClusterJob<'_>, Failure> {
     start(ckptd, "ring", &[], &["bash", "-c", RING])
@@ -61,6 +71,15 @@ fn battery_low(stage: &Stage) -> Result<(), Failure> {
     job.must_end_with("the ring: right", JOB_LIMIT)?;
     let reasons = reasons(&job)?;
     check(reasons == ["leave"], || format!("made anew for {reasons:?}"))
+}
+
+fn apps(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup { apps: true, ..Setup::new(3) })?;
+    let mut job = start(&ckptd, "ring", &[], &["bash", "-c", RING_OF_APPS])?;
+    ckptd.kill_node(3)?;
+    job.must_end_with("ring: right", JOB_LIMIT)?;
+    let reasons = reasons(&job)?;
+    check(reasons == ["lost"], || format!("made anew for {reasons:?}"))
 }
 
 fn short_sleep(stage: &Stage) -> Result<(), Failure> {
