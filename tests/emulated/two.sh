@@ -3,22 +3,37 @@
 # namespace of this run alone, and everything ends with its PID namespace.
 
 # Has a job run on two machines, each with a kernel of its own, and switches the second one off in its middle. $1: the job,
-# queens (ranks of our own over TCP) or openmpi; $2, $3: kernels.
+# queens (ranks of our own over TCP), openmpi, or phones (those ranks by the executable for phones, in the sandbox of apps); $2, $3: kernels.
 two_machines() {
-    local job=$1 n root built=$cache/built/aarch64
+    local job=$1 n root built=$cache/built/aarch64 programs=()
     if ((EUID != 0)) || [[ ! -c /dev/net/tun ]]; then
         skip "two machines: no root, or no /dev/net/tun"
         return
     fi
     for n in 2 3; do kernel "${!n}" || return 0; done
     case $job in
-    queens) "$(cat "$built/compiler")" -static -O2 -w -o "$built/queens" tests/programs-cluster/queens.c 2>/dev/null ;;
-    openmpi) open_mpi && nqueens "$built" || return 0 ;;
+    queens)
+        queens "$(cat "$built/compiler")" "$built"
+        programs=("$built"/{ckptd,queens})
+        ;;
+    openmpi)
+        open_mpi || return 0
+        nqueens "$built"
+        programs=("$built"/{ckptd,nqueens})
+        ;;
+    phones)
+        phone_is_built || return 0
+        built=$cache/phone
+        mkdir -p "$built"
+        queens "$phone_compiler" "$built"
+        "$phone_compiler" -static -O2 -o "$built/sandbox" launcher/tests/sandbox/sandbox.c
+        programs=("$executable" "$built"/{queens,sandbox})
+        ;;
     esac
     for n in 1 2; do
         root=$(mktemp -d)
         [[ $job != openmpi ]] || cp -a "$cache/openmpi/root/." "$root/"
-        laid_out "${@:n+1:1}" "$root" "$built"/{ckptd,queens,nqueens} tests/emulated/node
+        laid_out "${@:n+1:1}" "$root" "${programs[@]}" tests/emulated/node
         mv "$root/work/node" "$root/work/run"
         packed "$root" "$cache/initrd.two.$n"
     done
@@ -26,6 +41,9 @@ two_machines() {
         "$PWD/tests/arm" --limit "$limit" --two-machines "$job" "$2" "$3" "$(coordinator)" || failed+=("two machines: $job")
     rm -f "$cache"/initrd.two.?
 }
+
+# N-Queens over TCP. $1: the compiler; $2: where to.
+queens() { "$1" -static -O2 -w -o "$2/queens" tests/programs-cluster/queens.c 2>/dev/null; }
 
 # N-Queens for Open MPI, linked with the very libraries of the machines. $1: where to.
 nqueens() {
@@ -97,12 +115,13 @@ until_true() {
 }
 console() { tr -d '\r' <"$work/console.1"; }
 started_queens() { grep -q '^queens: started' "$work/console.1"; }
+started_phones() { started_queens; }
 started_openmpi() { grep -q '^rank 3 of 4 on node2' "$work/console.1"; }
 committed() { (($("$ckptd" status job --json | grep -oE '"pause_us": ?[0-9]+' | wc -l) >= $1)); }
 ended() { grep -q '^== status' "$work/console.1"; }
 answer() {
     case $1 in
-    queens) echo '^queens: 14 queens have 365596 solutions' ;;
+    queens | phones) echo '^queens: 14 queens have 365596 solutions' ;;
     openmpi) echo '^N=12: 14200 solutions' ;;
     esac
 }
