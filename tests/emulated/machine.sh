@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Emulated machines; for tests/arm. Wants $cache and $limit.
+# Emulated machines; for tests/arm. Wants $cache, $limit and left.
 
 # Prepares what a machine begins with in a folder. $1: the kernel; $2: the folder; the rest goes to /work there.
 laid_out() {
@@ -27,7 +27,7 @@ packed() {
 machine() {
     local kernel=$1 initial=$2 words=$3
     shift 3
-    exec timeout "$limit" qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on -smp 2 -m 2G -nographic -no-reboot \
+    exec timeout "$(left "$limit")" qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on -smp 2 -m 2G -nographic -no-reboot \
         -kernel "$cache/$kernel/vmlinuz" -initrd "$initial" -append "console=ttyAMA0 panic=-1 quiet $words" "$@" </dev/null
 }
 

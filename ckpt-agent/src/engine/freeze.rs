@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{EngineError, Refusal, Result};
 use super::proc::{children, descendants, must_be_own, read_text, thread_numbers};
-use super::sys::schedule::Hurry;
+use super::sys::schedule::{Ahead, Hurry};
 use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, deliver, wait_any};
 
 /// A thread that has not stopped after this long may wait for a vfork child (vfork(2)): such a
@@ -14,8 +14,12 @@ use super::trace::{Remote, RunningThread, Scratch, StopReport, StoppedThread, de
 const VFORK_AFTER: Duration = Duration::from_millis(3);
 /// How long a failed freeze waits for the last threads to stop, so that they can be let go at once.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Pause between looks at threads that have not stopped yet.
+/// Pause between looks at threads that have not stopped yet; at least as long as the look took, since they need the CPU.
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
+/// How many times as long as looking for vfork took the next such look is put off at least.
+const VFORK_REST: u32 = 8;
+/// How many times its limit a freeze may take while threads go on stopping: new ones could be born for ever.
+const PATIENCE: u32 = 5;
 
 /// A process all of whose threads stand still.
 #[derive(Debug)]
@@ -94,10 +98,11 @@ pub struct FrozenJob {
 /// Stops all descendants of the job's init but `stand_ins` (numbers on this machine).
 ///
 /// # Errors
-/// [`EngineError::TooLong`] after `limit` with the process that would not stop; a process traced by
+/// [`EngineError::TooLong`] with the process that would not stop where none has for `limit`, or after five times that; a process traced by
 /// somebody else. On every error the job goes on.
 pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<FrozenJob> {
     let since = Instant::now();
+    let ahead = Ahead::begin();
     let mut freezer = Freezer {
         known: BTreeMap::new(),
         running: BTreeMap::new(),
@@ -106,6 +111,7 @@ pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<Fr
         stand_ins,
         limit,
         since,
+        last_stop: since,
     };
     loop {
         let before = freezer.known.len();
@@ -115,6 +121,7 @@ pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<Fr
             break;
         }
     }
+    drop(ahead);
     // Not before: while threads are being stopped, they are waited for by looking again and again.
     let mut hurry = Hurry::begin();
     for tid in freezer.stopped.keys() {
@@ -133,6 +140,8 @@ struct Freezer {
     stand_ins: BTreeSet<i32>,
     limit: Duration,
     since: Instant,
+    /// When a thread was last seen to stop, or to be asked to.
+    last_stop: Instant,
 }
 
 impl Drop for Freezer {
@@ -248,10 +257,13 @@ impl Freezer {
     /// Waits until all seized threads stand still or have ended.
     fn collect(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let mut last_release = begun;
+        let mut next_release = begun + VFORK_AFTER;
+        self.last_stop = begun;
         while !self.running.is_empty() {
+            let looked = Instant::now();
             match wait_any()? {
                 Some(StopReport::Stopped { tid, group }) => {
+                    self.last_stop = looked;
                     if let Some(thread) = self.running.remove(&tid) {
                         if let (Some(signal), Some(pid)) = (group, self.known.get(&tid)) {
                             self.group_stops.insert(*pid, signal);
@@ -275,14 +287,18 @@ impl Freezer {
                     self.known.remove(&tid);
                 }
                 None => {
-                    if self.since.elapsed() > self.limit {
+                    let cost = looked.elapsed();
+                    if self.last_stop.elapsed() > self.limit
+                        || self.since.elapsed() > self.limit * PATIENCE
+                    {
                         return Err(self.too_long());
                     }
-                    if begun.elapsed() > VFORK_AFTER && last_release.elapsed() > VFORK_AFTER {
+                    if looked > next_release {
                         self.release_vfork_children()?;
-                        last_release = Instant::now();
+                        next_release =
+                            Instant::now() + VFORK_AFTER.max(looked.elapsed() * VFORK_REST);
                     }
-                    std::thread::sleep(LOOK_AGAIN);
+                    std::thread::sleep(LOOK_AGAIN.max(cost));
                 }
             }
         }

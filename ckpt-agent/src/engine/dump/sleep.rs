@@ -76,8 +76,15 @@ impl Sleeps {
                 } else {
                     shown
                 };
-                if numbers.timeout_of(&call).is_none() {
-                    continue;
+                match numbers.timeout_of(&call) {
+                    None => continue,
+                    // The kernel will tell.
+                    Some(Timeout::WithRest(_, rest, _))
+                        if shown == call && shown.arguments[rest] != 0 =>
+                    {
+                        continue;
+                    }
+                    Some(_) => {}
                 }
                 let since = (|| {
                     let began = exec_start(&read_text(&format!("{folder}/sched")).ok()??)?;

@@ -11,7 +11,7 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
-    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Offer, Pid, ProcessImage, ProcessNode,
+    Descriptor, GRAPH_VERSION, Graph, MappedFile, Offer, Pid, ProcessImage, ProcessNode,
     ProcessState, RelayEnd, RelayState, RemoteShell,
 };
 use super::super::inodes::segments;
@@ -22,6 +22,7 @@ use super::super::proc::{
 };
 use super::super::restore::Identity;
 use super::super::sys::kcmp::{Resource, share};
+use super::super::sys::schedule::Ahead;
 use super::super::trace::{ProcessMemory, Remote, Vdso};
 use super::areas::{Planned, Window, plan};
 use super::clocks;
@@ -76,7 +77,6 @@ type NotInherited = HashMap<i32, Vec<Mapping>>;
 pub struct Frozen {
     job: FrozenJob,
     settings: DumpSettings,
-    clocks: Clocks,
     not_inherited: NotInherited,
     sleeps: Sleeps,
     depth: usize,
@@ -92,6 +92,7 @@ pub struct Frozen {
 /// # Errors
 /// As [`freeze`].
 pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
+    let ahead = Ahead::begin();
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
     let depth = status.nspid.map_or(1, |all| all.len());
@@ -99,20 +100,10 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let sleeps = Sleeps::observe(settings.init)?;
     let shells = standins::shells(&settings.relays);
     let (stand_ins, remote_shells) = standins::find(settings.init, &shells)?;
+    drop(ahead);
     let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
-    let clocks = clocks::of_process(settings.init)?;
     let names = Names::default();
-    Ok(Frozen {
-        job,
-        settings,
-        clocks,
-        not_inherited,
-        sleeps,
-        depth,
-        filters,
-        names,
-        remote_shells,
-    })
+    Ok(Frozen { job, settings, not_inherited, sleeps, depth, filters, names, remote_shells })
 }
 
 /// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, and SysV segments. Reading smaps walks all page tables,
@@ -437,6 +428,8 @@ impl Quiesced {
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
         let (dumps, ghosts, vdso) = result?;
+        // After everything that tells a time or what is left of one: nothing comes too early, and no clock goes back.
+        let clocks = clocks::of_process(self.frozen.settings.init)?;
         let portable = Current::jump(0).is_some();
         let vdso_image = vdso.as_ref().and_then(Vdso::image).filter(|_| portable);
         let vdso_image = vdso_image.map(|bytes| self.context.keep(bytes.to_vec()));
@@ -447,7 +440,7 @@ impl Quiesced {
             version: GRAPH_VERSION,
             architecture: Current::NAME.to_owned(),
             page_size: page,
-            clocks: self.frozen.clocks,
+            clocks,
             vdso: vdso.map(|vdso| vdso.hash()).unwrap_or_default(),
             vdso_image,
             layout: Current::layout(),
@@ -770,6 +763,8 @@ impl Snapshot {
     /// # Errors
     /// Failures to let a thread go, other than its end.
     pub fn resume(&mut self) -> Result<Duration> {
+        // Those who run already would keep the others standing.
+        let _ahead = Ahead::begin();
         if let Some(job) = self.job.take() {
             for mut process in job.processes {
                 for thread in std::mem::take(&mut process.threads) {

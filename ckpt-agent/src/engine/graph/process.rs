@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Area, Descriptor, Lock, Pid};
 
-/// The clocks as the job saw them when it was frozen, ns.
+/// The clocks as the job would have seen them when all of it had been read, ns: what an image says is left of a sleep or
+/// a timer was left at this moment or before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clocks {
     /// CLOCK_MONOTONIC

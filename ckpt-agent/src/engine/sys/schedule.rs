@@ -98,6 +98,9 @@ struct Attributes {
 /// longer slices when it wakes (kernel/sched/fair.c, since Linux 6.12; ignored before).
 const SHORTEST_SLICE: u64 = 100_000;
 
+/// The nice value that goes before all others.
+const FOREMOST: i32 = -20;
+
 /// While this lives, the calling thread and the threads taken along wait as briefly for a CPU as they
 /// may ask for: a job stands still meanwhile. Belongs to the thread that began it.
 #[derive(Debug)]
@@ -142,6 +145,47 @@ impl Drop for Hurry {
     }
 }
 
+/// While this lives, the calling thread goes before all ordinary threads, as far as it may ask for that: among hundreds
+/// that are busy it would get to stop them, or to let them go on, too slowly, each time as one of them. Belongs to the
+/// thread that began it, which must not wait for what another one does without going to sleep.
+#[derive(Debug)]
+pub struct Ahead {
+    own: Option<Attributes>,
+    _here: std::marker::PhantomData<*const ()>,
+}
+
+impl Ahead {
+    /// Goes ahead: by the lowest real-time priority, since nice values count only within a session where the kernel
+    /// groups threads by it; by a nice value where only that is granted. What the kernel refuses is left as it is.
+    pub fn begin() -> Self {
+        let own = Attributes::of(0).filter(|own| {
+            let policy = libc::SCHED_RR as u32;
+            let first = Attributes { policy, priority: 1, nice: 0, runtime: 0, ..*own };
+            real_time_ends_nothing() && first.apply(0)
+                || Attributes { nice: FOREMOST, runtime: 0, ..*own }.apply(0)
+        });
+        Self { own, _here: std::marker::PhantomData }
+    }
+}
+
+/// Whether real-time threads may run on for as long as they like: beyond a limit they get SIGXCPU (getrlimit(2)).
+fn real_time_ends_nothing() -> bool {
+    // RLIMIT_RTTIME (include/uapi/asm-generic/resource.h), for which the libc crate has no name on Android.
+    let of_real_time = 15;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes to `limit`, which lives across the call.
+    let got = unsafe { libc::getrlimit(of_real_time, &raw mut limit) };
+    got == 0 && limit.rlim_cur == libc::RLIM_INFINITY
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some(own) = self.own {
+            Attributes { runtime: 0, ..own }.apply(0);
+        }
+    }
+}
+
 impl Attributes {
     /// Those of a thread (0: of the calling one), if it is an ordinary one.
     fn of(tid: i32) -> Option<Self> {
@@ -175,8 +219,26 @@ pub fn on_cpu<T>(cpu: usize, look: impl FnOnce() -> T) -> Option<T> {
 }
 
 #[cfg(test)]
-mod hurry_tests {
+mod tests {
     use super::*;
+
+    #[test]
+    fn who_goes_ahead_falls_back() {
+        std::thread::spawn(|| {
+            be_nice(3);
+            let before = Attributes::of(0).unwrap();
+            let ahead = Ahead::begin();
+            let meanwhile = policy(0).unwrap().0;
+            // As an ordinary user, as if nothing had been asked for.
+            let foremost = Attributes::of(0).is_some_and(|own| own.nice == FOREMOST);
+            assert_eq!(meanwhile == libc::SCHED_RR || foremost, ahead.own.is_some());
+            drop(ahead);
+            let after = Attributes::of(0).unwrap();
+            assert_eq!((after.nice, after.runtime), (3, before.runtime));
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn the_nice_value_comes_back() {
