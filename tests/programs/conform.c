@@ -13,6 +13,7 @@ enum {
 };
 
 static const char *directory;
+static long poll_ms = POLL_MS;
 
 void conform_start(int argc, char **argv)
 {
@@ -21,6 +22,9 @@ void conform_start(int argc, char **argv)
 		exit(2);
 	}
 	directory = strdup(argv[1]);
+	const char *slower = getenv("CONFORM_POLL_MS");
+	if (slower && atol(slower) > POLL_MS)
+		poll_ms = atol(slower);
 	setvbuf(stderr, NULL, _IONBF, 0);
 }
 
@@ -84,7 +88,7 @@ void conform_wait_with(void (*tick)(void *), void *argument)
 			conform_fail("the word to go on never came");
 		if (tick)
 			tick(argument);
-		conform_sleep_ms(POLL_MS);
+		conform_sleep_ms(poll_ms);
 	}
 }
 

@@ -52,7 +52,10 @@ void conform_ready(void);
 /* Whether the runner has said go. */
 bool conform_gone(void);
 
-/* Waits for go, polling every 5 ms; the second calls `tick` in every round. */
+/*
+ * Waits for go, polling every 5 ms, or every $CONFORM_POLL_MS on a machine that is slow; the second calls `tick` in every
+ * round.
+ */
 void conform_wait(void);
 void conform_wait_with(void (*tick)(void *), void *argument);
 

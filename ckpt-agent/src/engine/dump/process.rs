@@ -1,5 +1,7 @@
 //! The state of one process and its threads, but for descriptors and memory.
 
+use std::time::Instant;
+
 use procfs::process::{Process, Stat, Status};
 
 use super::super::arch::words::{ACTION, WORD, action_from_bytes, from_words};
@@ -130,11 +132,11 @@ impl Answers {
 }
 
 /// Asks the process through its first stopped thread. The scratch area stays for the other threads
-/// and for what follows.
+/// and for what follows. `moment` is that of the image.
 ///
 /// # Errors
 /// Failed calls, the process's end.
-pub fn ask_process(remote: &mut Remote<'_>) -> Result<Inside> {
+pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     let mut answers = Answers { next: scratch.data() };
     let mut batch = Batch::new();
@@ -181,6 +183,11 @@ pub fn ask_process(remote: &mut Remote<'_>) -> Result<Inside> {
         timer.interval_us = words[0] * 1_000_000 + words[1];
         timer.value_us = words[2] * 1_000_000 + words[3];
     }
+    let real = &mut interval_timers[0];
+    if real.value_us > 0 {
+        // The others stand still with the process.
+        real.value_us += moment.elapsed().as_micros() as u64;
+    }
     let subreaper = read_longs(remote, subreaper_at, 1)?[0] as u32 != 0;
     Ok(Inside {
         actions,
@@ -214,6 +221,8 @@ pub struct Known<'a> {
     pub filters: u32,
     /// Who sleeps.
     pub sleeps: &'a Sleeps,
+    /// The moment of the image.
+    pub moment: Instant,
     /// Its descriptors.
     pub descriptors: &'a [Descriptor],
     /// What they are of.
@@ -367,7 +376,7 @@ fn image_registers(
         return Ok((Current::reissue(entry, call), None));
     }
     let (host_tid, stack) = (remote.thread().tid(), Current::stack_pointer(entry));
-    let on = known.sleeps.going_on(host_tid, call, stack, remote.memory())?;
+    let on = known.sleeps.going_on(host_tid, call, stack, known.moment, remote.memory())?;
     let registers = Current::reissue(entry, on.call);
     if live && on.call != call || on.knows_rest {
         if let Some((place, [seconds, nanoseconds])) = on.rest {

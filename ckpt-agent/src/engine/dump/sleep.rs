@@ -100,7 +100,7 @@ impl Sleeps {
         Ok(found)
     }
 
-    /// The call with which an interrupted one goes on: with the time that is left.
+    /// The call with which an interrupted one goes on: with the time that was left at a moment, or at an earlier one.
     ///
     /// # Errors
     /// Memory that cannot be read.
@@ -109,6 +109,7 @@ impl Sleeps {
         host_tid: i32,
         call: Call,
         stack: u64,
+        at: Instant,
         memory: &mut ProcessMemory,
     ) -> Result<GoingOn> {
         let seen = self.threads.get(&host_tid);
@@ -124,7 +125,7 @@ impl Sleeps {
             }
         }
         let Some(sleep) = seen else { return Ok(as_it_was) };
-        let slept = sleep.slept + sleep.seen.elapsed();
+        let slept = sleep.slept + at.saturating_duration_since(sleep.seen);
         match timeout {
             Timeout::Milliseconds(argument) => {
                 // An int; negative: for ever.
@@ -217,17 +218,17 @@ mod tests {
     fn the_kernel_tells_the_rest_of_a_nanosleep() {
         let numbers = Current::NUMBERS;
         let mut memory = ProcessMemory::of(std::process::id() as i32);
-        let sleeps = Sleeps::default();
+        let (sleeps, now) = (Sleeps::default(), Instant::now());
         let on = sleeps
-            .going_on(1, call(numbers.nanosleep, [1, 2, 0, 0, 0, 0]), 0, &mut memory)
+            .going_on(1, call(numbers.nanosleep, [1, 2, 0, 0, 0, 0]), 0, now, &mut memory)
             .unwrap();
         assert_eq!(on.call.arguments[0], 2);
         let on = sleeps
-            .going_on(1, call(numbers.clock_nanosleep, [1, 0, 3, 4, 0, 0]), 0, &mut memory)
+            .going_on(1, call(numbers.clock_nanosleep, [1, 0, 3, 4, 0, 0]), 0, now, &mut memory)
             .unwrap();
         assert_eq!(on.call.arguments[2], 4);
         let absolute = call(numbers.clock_nanosleep, [1, libc::TIMER_ABSTIME as u64, 3, 4, 0, 0]);
-        let on = sleeps.going_on(1, absolute, 0, &mut memory).unwrap();
+        let on = sleeps.going_on(1, absolute, 0, now, &mut memory).unwrap();
         assert_eq!(on, GoingOn { call: absolute, rest: None, knows_rest: false });
     }
 

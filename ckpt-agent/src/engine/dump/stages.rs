@@ -11,7 +11,7 @@ use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
-    Descriptor, GRAPH_VERSION, Graph, MappedFile, Offer, Pid, ProcessImage, ProcessNode,
+    Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Offer, Pid, ProcessImage, ProcessNode,
     ProcessState, RelayEnd, RelayState, RemoteShell,
 };
 use super::super::inodes::segments;
@@ -157,8 +157,8 @@ impl Frozen {
     /// Refusals with process and descriptor named; the job goes on.
     pub fn quiesce(mut self) -> Result<Quiesced> {
         let nodes = self.nodes()?;
-        self.check_root(&nodes)?;
         self.check_leaders(&nodes)?;
+        self.check_root(&nodes)?;
         self.check_namespaces(&nodes)?;
         self.check_stand_ins(&nodes)?;
         let mut context = DumpContext {
@@ -427,9 +427,7 @@ impl Quiesced {
         processes.iter().for_each(StoppedProcess::die_with_tracer);
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
-        let (dumps, ghosts, vdso) = result?;
-        // After everything that tells a time or what is left of one: nothing comes too early, and no clock goes back.
-        let clocks = clocks::of_process(self.frozen.settings.init)?;
+        let (dumps, ghosts, vdso, clocks) = result?;
         let portable = Current::jump(0).is_some();
         let vdso_image = vdso.as_ref().and_then(Vdso::image).filter(|_| portable);
         let vdso_image = vdso_image.map(|bytes| self.context.keep(bytes.to_vec()));
@@ -469,11 +467,19 @@ impl Quiesced {
         &mut self,
         processes: &mut [StoppedProcess],
         page: u64,
-    ) -> Result<(Vec<ProcessDump>, Vec<Ghost>, Option<Vdso>)> {
+    ) -> Result<(Vec<ProcessDump>, Vec<Ghost>, Option<Vdso>, Clocks)> {
         let mut windows = Vec::new();
         let mut readings = Vec::with_capacity(processes.len());
-        for (index, process) in processes.iter_mut().enumerate() {
-            readings.push(self.read_process(process, index == 0, &mut windows)?);
+        let mut mapped = Vec::with_capacity(processes.len());
+        for process in processes.iter_mut() {
+            mapped.push(self.leave_vdso(process)?);
+        }
+        // What is left of sleeps and timers is told as of this moment or an earlier one, and no thread reads a clock after
+        // it: an image wakes nobody early, and none of its clocks goes back.
+        let moment = Instant::now();
+        let clocks = clocks::of_process(self.frozen.settings.init)?;
+        for (index, (process, mapped)) in processes.iter_mut().zip(mapped).enumerate() {
+            readings.push(self.read_process(process, index == 0, mapped, moment, &mut windows)?);
         }
         let vdso = readings.first().map(|reading| reading.vdso.clone());
         self.read_segments(processes, &readings, &windows, page)?;
@@ -483,29 +489,38 @@ impl Quiesced {
         for ((process, reading), ghost) in processes.iter_mut().zip(readings).zip(&ghosts) {
             dumps.push(self.finish_process(process, reading, ghost.host_pid(), page)?);
         }
-        Ok((dumps, ghosts, vdso))
+        Ok((dumps, ghosts, vdso, clocks))
     }
 
-    fn read_process(
-        &mut self,
-        process: &mut StoppedProcess,
-        first: bool,
-        windows: &mut Vec<Window>,
-    ) -> Result<Reading> {
+    /// Lets threads that are in the vdso go on until they are not. What the process has mapped.
+    fn leave_vdso(&self, process: &mut StoppedProcess) -> Result<(Vec<Mapping>, Vdso)> {
         let host_pid = process.host_pid;
         let node = &self.nodes[&host_pid];
-        let (pid, comm) = (node.pid, node.comm.clone());
-        process::check_supported(process, pid, &comm)?;
-        let (stat, status) = process::stat_and_status(host_pid)?;
-        let mut mappings = read_maps(host_pid)?;
+        process::check_supported(process, node.pid, &node.comm)?;
+        let mappings = read_maps(host_pid)?;
         let vdso = Vdso::of(host_pid, &mappings)?;
-        let entry_point = vdso.kernel_entry()?;
         if Current::jump(0).is_some() {
             // Under another kernel the middle of a function would not be what it is here.
             for thread in &mut process.threads {
                 thread.leave(|address| vdso.has(address), LONGEST_WAY)?;
             }
         }
+        Ok((mappings, vdso))
+    }
+
+    fn read_process(
+        &mut self,
+        process: &mut StoppedProcess,
+        first: bool,
+        (mut mappings, vdso): (Vec<Mapping>, Vdso),
+        moment: Instant,
+        windows: &mut Vec<Window>,
+    ) -> Result<Reading> {
+        let host_pid = process.host_pid;
+        let node = &self.nodes[&host_pid];
+        let (pid, comm) = (node.pid, node.comm.clone());
+        let (stat, status) = process::stat_and_status(host_pid)?;
+        let entry_point = vdso.kernel_entry()?;
         let name = |error| match error {
             EngineError::Refused(refusal) => {
                 EngineError::RefusedProcess { pid, comm: comm.clone(), refusal }
@@ -520,13 +535,14 @@ impl Quiesced {
         }
         let identity = take_identity(host_pid, &mut mappings)?;
         let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
-        let mut inside = process::ask_process(&mut remote)?;
+        let mut inside = process::ask_process(&mut remote, moment)?;
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
         let Collected { files, descriptors, .. } = &mut self.collected;
         let mut known = process::Known {
             depth: self.frozen.depth,
             filters: self.frozen.filters,
             sleeps: &self.frozen.sleeps,
+            moment,
             descriptors: descriptors.get(&host_pid).map_or(&[], Vec::as_slice),
             files,
         };

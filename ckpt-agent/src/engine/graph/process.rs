@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Area, Descriptor, Lock, Pid};
 
-/// The clocks as the job would have seen them when all of it had been read, ns: what an image says is left of a sleep or
-/// a timer was left at this moment or before it.
+/// The clocks as the job would have seen them at the moment of the image, ns: what is left of a sleep or a timer was left
+/// then or before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clocks {
     /// CLOCK_MONOTONIC
