@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::FileId;
+use super::super::sys::dup3::dup3;
 use super::super::sys::kcmp;
 use super::super::sys::stat::identity;
 use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
@@ -308,9 +309,7 @@ impl Borrowed {
 fn duplicate(from: BorrowedFd<'_>, to: i32, flags: i32) -> Result<()> {
     let cloexec = if flags & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
     // SAFETY: `to` is either free or put aside by `Borrowed`, which puts it back.
-    let answer = unsafe { libc::dup3(from.as_raw_fd(), to, cloexec) };
-    Errno::result(answer)
-        .map(drop)
+    unsafe { dup3(from, to, cloexec) }
         .map_err(|errno| EngineError::system("dup3", format!("to descriptor {to}"), errno))
 }
 
