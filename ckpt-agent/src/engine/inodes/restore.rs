@@ -70,7 +70,7 @@ pub fn seal_all(context: &RestoreContext) -> Result<()> {
             // An ordinary user can't give files away, and need not: they are his own.
             let _ = nix::unistd::fchown(fd, Some(user.into()), Some(group.into()));
         }
-        let mode = Mode::from_bits_truncate(inode.mode);
+        let mode = Mode::from_bits_truncate(inode.mode as libc::mode_t);
         if inode.origin != Origin::Anonymous {
             // Behind fchown, which clears set-user-ID. A memfd that is sealed against execution
             // has its mode already.

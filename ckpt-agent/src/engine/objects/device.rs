@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::sys::abi;
 use super::super::sys::stat::{major, minor};
 use super::{DumpContext, Probe, RestoreContext, Room, Saved, reopen};
 
@@ -24,7 +25,7 @@ pub struct Device {
 
 impl Device {
     fn number(mode: u32, device: u64) -> Option<u64> {
-        let known = mode & libc::S_IFMT == libc::S_IFCHR && u64::from(major(device)) == MEMORY_DEVICES;
+        let known = mode & abi::S_IFMT == abi::S_IFCHR && u64::from(major(device)) == MEMORY_DEVICES;
         let number = minor(device).into();
         (known && KNOWN.iter().any(|(minor, _)| *minor == number)).then_some(number)
     }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::FileId;
 use super::super::sys::dup3::dup3;
-use super::super::sys::kcmp;
 use super::super::sys::stat::identity;
+use super::super::sys::{abi, kcmp};
 use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
 
 /// Limit of registrations in one set.
@@ -200,7 +200,7 @@ impl<'a> Targets<'a> {
         let inode_of = |pid: i32, fd: i32| {
             nix::sys::stat::stat(format!("/proc/{pid}/fd/{fd}").as_str())
                 .ok()
-                .map(|found| (identity(&found).1, found.st_mode & libc::S_IFMT == 0))
+                .map(|found| (identity(&found).1, found.st_mode & abi::S_IFMT == 0))
         };
         let (inode, _) = inode_of(probe.host_pid, registration.fd).unwrap_or((0, false));
         if own.is_some() && inode == registration.inode {

@@ -56,7 +56,7 @@ impl Hooks for Preparation<'_> {
             self.image.processes.get(&pid).ok_or_else(|| format!("process {pid} has no image"))?;
         std::env::set_current_dir(&process.working_directory)
             .map_err(failed(&format!("enter directory {}", process.working_directory)))?;
-        let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask);
+        let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask as libc::mode_t);
         nix::sys::stat::umask(mode);
         self.descriptors(process)?;
         for (fd, lock) in &process.locks {

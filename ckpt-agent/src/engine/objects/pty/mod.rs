@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, Pid, RelayEnd, RelayKind};
-use super::super::sys::stat;
 use super::super::sys::tty::{self, WindowSize};
+use super::super::sys::{abi, stat};
 use super::{DumpContext, Found, Object, Probe, RestoreContext, Room, Saved, StdioRole};
 
 pub use controlling::{ControllingTerminal, controlling_terminals};
@@ -136,7 +136,7 @@ fn index(probe: &Probe) -> Result<Option<u32>> {
 
 fn is_device(probe: &Probe, (major, minor): (u64, u64)) -> bool {
     let device = probe.stat.st_rdev;
-    probe.file_type() == libc::S_IFCHR
+    probe.file_type() == abi::S_IFCHR
         && u64::from(stat::major(device)) == major
         && u64::from(stat::minor(device)) == minor
         // O_PATH does not open the device.
@@ -144,7 +144,7 @@ fn is_device(probe: &Probe, (major, minor): (u64, u64)) -> bool {
 }
 
 fn is_slave(probe: &Probe) -> bool {
-    probe.file_type() == libc::S_IFCHR
+    probe.file_type() == abi::S_IFCHR
         && SLAVE_MAJORS.contains(&u64::from(stat::major(probe.stat.st_rdev)))
         && probe.flags & libc::O_PATH == 0
 }
