@@ -38,6 +38,7 @@ targets() {
 build() {
     abi=$1
     targets "$abi"
+    features "$abi"
     c_compiler "$zig_target"
     small_linker "$zig_target"
     name=$(echo "$rust_target" | tr - _)
@@ -52,11 +53,12 @@ build() {
     fi
     began=$(date +%s)
     say "$abi: cargo build --profile phone --target $rust_target"
+    # shellcheck disable=SC2086
     env "CC_$name=$cache/bin/cc-$zig_target" "AR_$name=$cache/bin/ar-$zig_target" "CFLAGS_$name=$c_flags" \
         "CARGO_TARGET_${upper}_LINKER=$cache/bin/link-$zig_target" CARGO_PROFILE_PHONE_STRIP=none \
         "CARGO_TARGET_${upper}_RUSTFLAGS=$rust_flags" \
         "$CARGO" build --locked -Z build-std=std,panic_abort -Z build-std-features=optimize_for_size \
-        --profile phone --target "$rust_target" -p ckptd || return 1
+        --profile phone --target "$rust_target" -p ckptd $features || return 1
     mkdir -p "target/android/$abi"
     cp "$CARGO_TARGET_DIR/$rust_target/phone/ckptd" "target/android/$abi/ckptd.new"
     mv "target/android/$abi/ckptd.new" "target/android/$abi/ckptd"
