@@ -16,8 +16,12 @@ cd "$(dirname "$0")/.."
 limit=6000000
 # A panic ends the process: nothing is ever unwound, and tables for that would be an eighth of the executable.
 rust_flags='-C link-self-contained=no -C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no'
-# Of zstd's decoders one of each kind (its lib/README.md, ZSTD_LIB_MINIFY).
+# Of zstd's decoders one of each kind (its lib/README.md, ZSTD_LIB_MINIFY), of its compressors that of level 1, the only one that
+# images and archives are written with.
 c_flags='-fno-unwind-tables -fno-asynchronous-unwind-tables -DHUF_FORCE_DECOMPRESS_X1 -DZSTD_FORCE_DECOMPRESS_SEQUENCES_SHORT'
+for strategy in DFAST GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA; do
+    c_flags="$c_flags -DZSTD_EXCLUDE_${strategy}_BLOCK_COMPRESSOR"
+done
 
 usage() {
     sed -n '2,/^$/s/^# \{0,1\}//p' "android/build.sh" >&2
