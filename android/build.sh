@@ -42,7 +42,7 @@ targets() {
 build() {
     abi=$1
     targets "$abi"
-    features "$abi"
+    features=$(features "$abi")
     c_compiler "$zig_target"
     small_linker "$zig_target"
     name=$(echo "$rust_target" | tr - _)

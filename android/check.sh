@@ -24,7 +24,7 @@ targets() {
 
 check() {
     targets "$1"
-    features "$1"
+    features=$(features "$1")
     c_compiler "$zig_target"
     name=$(echo "$rust_target" | tr - _)
     upper=$(echo "$name" | tr '[:lower:]' '[:upper:]')
