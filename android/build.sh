@@ -28,13 +28,17 @@ usage() {
     exit 2
 }
 
-# Sets rust_target and zig_target of an ABI.
+# Instructions that come again and again become functions, as LLVM does by itself for 64-bit ARM where size counts.
+outline='-C llvm-args=-enable-machine-outliner=always'
+
+# Sets rust_target, zig_target and last_flags of an ABI: those of the last step, in which everything is optimised together.
 targets() {
+    last_flags=
     case $1 in
     arm64-v8a) rust_target=aarch64-unknown-linux-musl zig_target=aarch64-linux-musl ;;
     armeabi-v7a) rust_target=armv7-unknown-linux-musleabihf zig_target=arm-linux-musleabihf ;;
-    x86_64) rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl ;;
-    x86) rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl ;;
+    x86_64) rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl last_flags=$outline ;;
+    x86) rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl last_flags=$outline ;;
     *) say "there is no ABI '$1'"; usage ;;
     esac
 }
@@ -56,13 +60,13 @@ build() {
         touch "$cache/warm-$zig_target"
     fi
     began=$(date +%s)
-    say "$abi: cargo build --profile phone --target $rust_target"
+    say "$abi: cargo rustc --profile phone --target $rust_target"
     # shellcheck disable=SC2086
     env "CC_$name=$cache/bin/cc-$zig_target" "AR_$name=$cache/bin/ar-$zig_target" "CFLAGS_$name=$c_flags" \
         "CARGO_TARGET_${upper}_LINKER=$cache/bin/link-$zig_target" CARGO_PROFILE_PHONE_STRIP=none \
         "CARGO_TARGET_${upper}_RUSTFLAGS=$rust_flags" \
-        "$CARGO" build --locked -Z build-std=std,panic_abort -Z build-std-features=optimize_for_size \
-        --profile phone --target "$rust_target" -p ckptd $features || return 1
+        "$CARGO" rustc --locked -Z build-std=std,panic_abort -Z build-std-features=optimize_for_size \
+        --profile phone --target "$rust_target" -p ckptd --bin ckptd $features -- $last_flags || return 1
     mkdir -p "target/android/$abi"
     cp "$CARGO_TARGET_DIR/$rust_target/phone/ckptd" "target/android/$abi/ckptd.new"
     mv "target/android/$abi/ckptd.new" "target/android/$abi/ckptd"

@@ -12,6 +12,7 @@ pub mod futex;
 pub mod holes;
 pub mod kcmp;
 pub mod limits;
+pub mod memfd;
 pub mod memory_map;
 pub mod message;
 pub mod own_sockets;
