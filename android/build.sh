@@ -16,21 +16,29 @@ cd "$(dirname "$0")/.."
 limit=6000000
 # A panic ends the process: nothing is ever unwound, and tables for that would be an eighth of the executable.
 rust_flags='-C link-self-contained=no -C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no'
-# Of zstd's decoders one of each kind (its lib/README.md, ZSTD_LIB_MINIFY).
+# Of zstd's decoders one of each kind (its lib/README.md, ZSTD_LIB_MINIFY), of its compressors that of level 1, the only one that
+# images and archives are written with.
 c_flags='-fno-unwind-tables -fno-asynchronous-unwind-tables -DHUF_FORCE_DECOMPRESS_X1 -DZSTD_FORCE_DECOMPRESS_SEQUENCES_SHORT'
+for strategy in DFAST GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA; do
+    c_flags="$c_flags -DZSTD_EXCLUDE_${strategy}_BLOCK_COMPRESSOR"
+done
 
 usage() {
     sed -n '2,/^$/s/^# \{0,1\}//p' "android/build.sh" >&2
     exit 2
 }
 
-# Sets rust_target and zig_target of an ABI.
+# Instructions that come again and again become functions, as LLVM does by itself for 64-bit ARM where size counts.
+outline='-C llvm-args=-enable-machine-outliner=always'
+
+# Sets rust_target, zig_target and last_flags of an ABI: those of the last step, in which everything is optimised together.
 targets() {
+    last_flags=
     case $1 in
     arm64-v8a) rust_target=aarch64-unknown-linux-musl zig_target=aarch64-linux-musl ;;
     armeabi-v7a) rust_target=armv7-unknown-linux-musleabihf zig_target=arm-linux-musleabihf ;;
-    x86_64) rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl ;;
-    x86) rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl ;;
+    x86_64) rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl last_flags=$outline ;;
+    x86) rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl last_flags=$outline ;;
     *) say "there is no ABI '$1'"; usage ;;
     esac
 }
@@ -38,6 +46,7 @@ targets() {
 build() {
     abi=$1
     targets "$abi"
+    features=$(features "$abi")
     c_compiler "$zig_target"
     small_linker "$zig_target"
     name=$(echo "$rust_target" | tr - _)
@@ -51,12 +60,13 @@ build() {
         touch "$cache/warm-$zig_target"
     fi
     began=$(date +%s)
-    say "$abi: cargo build --profile phone --target $rust_target"
+    say "$abi: cargo rustc --profile phone --target $rust_target"
+    # shellcheck disable=SC2086
     env "CC_$name=$cache/bin/cc-$zig_target" "AR_$name=$cache/bin/ar-$zig_target" "CFLAGS_$name=$c_flags" \
         "CARGO_TARGET_${upper}_LINKER=$cache/bin/link-$zig_target" CARGO_PROFILE_PHONE_STRIP=none \
         "CARGO_TARGET_${upper}_RUSTFLAGS=$rust_flags" \
-        "$CARGO" build --locked -Z build-std=std,panic_abort -Z build-std-features=optimize_for_size \
-        --profile phone --target "$rust_target" -p ckptd || return 1
+        "$CARGO" rustc --locked -Z build-std=std,panic_abort -Z build-std-features=optimize_for_size \
+        --profile phone --target "$rust_target" -p ckptd --bin ckptd $features -- $last_flags || return 1
     mkdir -p "target/android/$abi"
     cp "$CARGO_TARGET_DIR/$rust_target/phone/ckptd" "target/android/$abi/ckptd.new"
     mv "target/android/$abi/ckptd.new" "target/android/$abi/ckptd"

@@ -24,13 +24,15 @@ targets() {
 
 check() {
     targets "$1"
+    features=$(features "$1")
     c_compiler "$zig_target"
     name=$(echo "$rust_target" | tr - _)
     upper=$(echo "$name" | tr '[:lower:]' '[:upper:]')
     say "$1: cargo check --target $rust_target"
+    # shellcheck disable=SC2086
     env "CC_$name=$cache/bin/cc-$zig_target" "AR_$name=$cache/bin/ar-$zig_target" \
         "CFLAGS_$name=-fPIC -fno-sanitize=undefined" "CARGO_TARGET_${upper}_RUSTFLAGS=-D warnings" \
-        "$CARGO" check --locked -Z build-std=std,panic_abort --target "$rust_target" -p ckptd
+        "$CARGO" check --locked -Z build-std=std,panic_abort --target "$rust_target" -p ckptd $features
 }
 
 [ $# -gt 0 ] || set -- arm64-v8a armeabi-v7a x86_64 x86

@@ -95,6 +95,14 @@ wrapper() {
     mv "$cache/bin/.$1.$$" "$cache/bin/$1"
 }
 
+# What cargo is told of features for an ABI. x86: zig's C compiler wants to be told in another way that AVX-512 is to be used; no
+# such phone has that, and without it blake3 needs no C there. $1: the ABI.
+features() {
+    case $1 in
+    x86) echo --features blake3/pure ;;
+    esac
+}
+
 # A C compiler and linker for a target of zig's, an archiver. $1: the target, the rest: arguments always given.
 # What Rust and build scripts say about the target is said in other words than zig's, and dropped.
 c_compiler() {
@@ -133,7 +141,7 @@ exec '$tools/python/ziglang/zig' ld.lld \$words --icf=all --strip-all
 END
 }
 
-# The compilers, fetched if they are not there. Two runs at once wait for each other.
+# The compilers, fetched if they are not there. Two runs at once wait for each other here; cargo has locks of its own.
 prepare() {
     case $cache in *[[:space:]]*) fail "use $cache: its path has blanks; set XDG_CACHE_HOME" ;; esac
     mkdir -p "$cache"
@@ -151,6 +159,8 @@ END
         "$cache/bin/$program" --version >/dev/null 2>"$cache/log" || fail "the unpacked $program does not run: \
 $(head -n 1 "$cache/log"). On Debian: apt-get install libcurl4 libssh2-1 libsqlite3-0 has what it loads"
     done
+    # Whatever is started from here on must not hold it.
+    exec 9>&-
     RUSTC=$cache/bin/rustc
     CARGO=$cache/bin/cargo
     CARGO_TARGET_DIR=$cache/target

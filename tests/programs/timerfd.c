@@ -27,11 +27,13 @@ int main(int argc, char **argv)
 	conform_ready();
 	conform_wait();
 	int64_t passed = (conform_clock(CLOCK_MONOTONIC) - start) / 1000000;
+	/* Without a time namespace the clock has gone on while the timers have not. */
+	int64_t most = FAR_S * 1000 - (getenv("CKPTD_NAMESPACES") ? 0 : passed - 2000);
 	for (int i = 0; i < 3; i++) {
 		BUILD(timerfd_gettime(far[i], &left));
 		int64_t left_ms = left.it_value.tv_sec * 1000 + left.it_value.tv_nsec / 1000000;
 		EXPECT_BETWEEN("milliseconds left of a distant timer", left_ms, FAR_S * 1000 - passed - 2000,
-			       FAR_S * 1000 - passed + 2000);
+			       most);
 		EXPECT("interval of a distant timer", left.it_interval.tv_sec, 77);
 		EXPECT_ERROR("distant timer", read(far[i], &count, 8), EAGAIN);
 	}
@@ -40,7 +42,6 @@ int main(int argc, char **argv)
 	EXPECT_ERROR("idle timer", read(idle, &count, 8), EAGAIN);
 	passed = (conform_clock(CLOCK_MONOTONIC) - start) / 1000000;
 	BUILD(read(ticking, &count, 8));
-	/* Without a time namespace the clock has gone on while the timer has not. */
 	EXPECT_BETWEEN("expirations of a ticking timer", count, 1, passed / TICK_MS + 3);
 	conform_sleep_ms(2 * TICK_MS + 20);
 	BUILD(read(ticking, &count, 8));

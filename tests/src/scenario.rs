@@ -80,7 +80,7 @@ impl Case<'_> {
     }
 
     fn attempt(&self, ckptd: &Path, root: &Path) -> Result<Outcome, Failure> {
-        if let Some(why) = self.numbers.excuse(&self.program.name, self.mode) {
+        if let Some(why) = self.numbers.excuse(&self.program.name, self.mode, self.account) {
             return Ok(Outcome::Skipped(why.to_owned()));
         }
         let folder = self.name().replace(' ', ".");

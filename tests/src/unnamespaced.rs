@@ -1,5 +1,6 @@
 //! Jobs without namespaces: how they are asked for, and the conformance programs that can't do without.
 
+use crate::account::Account;
 use crate::scenario::Mode;
 
 /// Where a job's processes get their numbers.
@@ -43,8 +44,8 @@ impl Numbers {
         }
     }
 
-    /// Why a program can't pass like this.
-    pub fn excuse(self, program: &str, mode: Mode) -> Option<&'static str> {
+    /// Why a program of an account can't pass like this.
+    pub fn excuse(self, program: &str, mode: Mode, account: Account) -> Option<&'static str> {
         let restarted = matches!(mode, Mode::Restart | Mode::Three);
         let find = |list: &[Excuse]| {
             list.iter().find(|(_, names)| names.contains(&program)).map(|(why, _)| *why)
@@ -53,6 +54,7 @@ impl Numbers {
             Numbers::Own => None,
             Numbers::None | Numbers::New if restarted => find(NEED_NAMESPACES)
                 .or_else(|| find(NEED_CLOCKS))
+                .or_else(|| find(NEED_PRIVILEGE).filter(|_| account == Account::User))
                 .or_else(|| find(NEED_NUMBERS).filter(|_| self == Numbers::New)),
             Numbers::None | Numbers::New => find(NEED_NAMESPACES),
         }
@@ -119,5 +121,8 @@ const NEED_NUMBERS: &[Excuse] = &[
             "tree",
         ],
     ),
-    ("reads the path of its program, which without privilege stays ckptd's", &["cmdline"]),
 ];
+
+/// Programs that look at what only privilege over the machine can put back.
+const NEED_PRIVILEGE: &[Excuse] =
+    &[("reads the path of its program, which without privilege stays ckptd's", &["cmdline"])];

@@ -48,7 +48,7 @@ impl Native {
     /// # Errors
     /// As fcntl(2), epoll_ctl(2).
     pub fn own(fd: OwnedFd) -> io::Result<Self> {
-        let kind = SFlag::from_bits_truncate(fstat(&fd)?.st_mode) & SFlag::S_IFMT;
+        let kind = SFlag::from_bits_truncate(fstat(&fd)?.st_mode as libc::mode_t) & SFlag::S_IFMT;
         let is_socket = kind == SFlag::S_IFSOCK;
         if !is_socket {
             let flags = OFlag::from_bits_truncate(fcntl(&fd, FcntlArg::F_GETFL)?);
@@ -64,7 +64,7 @@ impl Native {
     /// # Errors
     /// As open(2), epoll_ctl(2).
     pub fn shared(fd: OwnedFd, direction: Direction) -> io::Result<Self> {
-        let kind = SFlag::from_bits_truncate(fstat(&fd)?.st_mode) & SFlag::S_IFMT;
+        let kind = SFlag::from_bits_truncate(fstat(&fd)?.st_mode as libc::mode_t) & SFlag::S_IFMT;
         if kind == SFlag::S_IFSOCK {
             return Self::watch(fd, true);
         }

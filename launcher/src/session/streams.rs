@@ -73,7 +73,7 @@ pub fn launch_streams() -> LaunchStreams {
 /// restores by name.
 fn passes_on(stream: impl AsFd) -> bool {
     fstat(stream).is_ok_and(|stat| {
-        let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+        let kind = SFlag::from_bits_truncate(stat.st_mode as libc::mode_t) & SFlag::S_IFMT;
         kind == SFlag::S_IFREG || kind == SFlag::S_IFCHR
     })
 }

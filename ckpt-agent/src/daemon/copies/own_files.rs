@@ -369,7 +369,7 @@ fn put(content: File, file: &OwnFile) -> io::Result<()> {
         let _ = fchown(&made, Some(Uid::from_raw(file.uid)), Some(Gid::from_raw(file.gid)));
     }
     // Without the bits that would lend its owner's rights.
-    fchmod(&made, Mode::from_bits_truncate(file.mode & 0o1777))?;
+    fchmod(&made, Mode::from_bits_truncate((file.mode & 0o1777) as libc::mode_t))?;
     let time = crate::engine::sys::stat::time(file.modified_ns);
     futimens(&made, &time, &time)?;
     made.sync_all()?;

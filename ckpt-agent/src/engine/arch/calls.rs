@@ -39,6 +39,8 @@ mod ipc {
     pub const SEMCTL: libc::c_long = libc::SYS_semctl;
     /// msgctl(2)
     pub const MSGCTL: libc::c_long = libc::SYS_msgctl;
+    /// shmget(2)
+    pub const SHMGET: libc::c_long = libc::SYS_shmget;
     /// shmctl(2)
     pub const SHMCTL: libc::c_long = libc::SYS_shmctl;
     /// shmat(2)
@@ -51,6 +53,8 @@ mod ipc {
 mod ipc {
     /// semctl(2)
     pub const SEMCTL: libc::c_long = 394;
+    /// shmget(2)
+    pub const SHMGET: libc::c_long = 395;
     /// shmctl(2)
     pub const SHMCTL: libc::c_long = 396;
     /// shmat(2)
@@ -60,7 +64,7 @@ mod ipc {
     /// msgctl(2)
     pub const MSGCTL: libc::c_long = 402;
 }
-pub use ipc::{MSGCTL, SEMCTL, SHMAT, SHMCTL, SHMDT};
+pub use ipc::{MSGCTL, SEMCTL, SHMAT, SHMCTL, SHMDT, SHMGET};
 
 /// accept(2). Where it is only a part of socketcall(2), a number that no call has.
 #[cfg(not(target_arch = "x86"))]

@@ -10,6 +10,7 @@ use nix::unistd::Pid as UnixPid;
 
 use super::super::arch::Call;
 use super::super::error::{EngineError, Result};
+use super::super::sys::abi;
 use super::super::trace::{
     Batch, FOLLOW_CHILDREN, Remote, Scratch, StopReport, StoppedThread, wait,
 };
@@ -72,7 +73,7 @@ impl Ghost {
         // Its own, empty table: it must not hold back the end of any file. And out of the
         // process's group, whose signals are not for it.
         let mut batch = Batch::new();
-        let all = [0, u64::from(u32::MAX), u64::from(libc::CLOSE_RANGE_UNSHARE)];
+        let all = [0, u64::from(u32::MAX), u64::from(abi::CLOSE_RANGE_UNSHARE)];
         batch.add(libc::SYS_close_range, &all);
         batch.add(libc::SYS_setsid, &[]);
         for (start, end) in shared {

@@ -11,6 +11,7 @@ use super::super::proc::{descendants, inner_number, read_text};
 use super::super::split::standin::NAME;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::sockopt;
+use super::super::sys::stat::major;
 
 /// A remote shell among an instance's processes, and what the agent knows it by: a number alone may have become
 /// another process's, once the shell has ended.
@@ -86,7 +87,7 @@ fn has_streams(host_pid: i32, streams: &[(i32, (u64, u64))]) -> bool {
 
 /// /dev/null and its like are everybody's (major number 1: Documentation/admin-guide/devices.txt).
 fn is_memory_device(found: &std::fs::Metadata) -> bool {
-    found.file_type().is_char_device() && nix::sys::stat::major(found.rdev()) == 1
+    found.file_type().is_char_device() && major(found.rdev()) == 1
 }
 
 fn program(pid: i32) -> Option<(u64, u64)> {

@@ -8,6 +8,7 @@ use nix::unistd::{Whence, lseek64};
 use super::super::dump::page_size;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::objects::{BlobData, Extent, reopen};
+use super::super::sys::holes;
 
 /// Holes up to this many bytes are read with what is around them: an extent costs more.
 const SMALL_HOLE: u64 = 64 * 1024;
@@ -64,14 +65,14 @@ fn data_ranges(fd: BorrowedFd<'_>, size: u64) -> Result<Vec<(u64, u64)>> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     let mut at = 0;
     while at < size {
-        let start = match lseek64(fd, at as i64, Whence::SeekData) {
-            Ok(start) => start as u64,
+        let start = match holes::next_data(fd, at) {
+            Ok(start) => start,
             Err(Errno::ENXIO) => break,
             // The file system does not know holes.
             Err(Errno::EINVAL) => return Ok(vec![(0, size)]),
             Err(errno) => return Err(failed(errno)),
         };
-        let end = lseek64(fd, start as i64, Whence::SeekHole).map_err(failed)? as u64;
+        let end = holes::next_hole(fd, start).map_err(failed)?;
         let (start, end) = (start.min(size), end.min(size));
         if end <= at {
             break;

@@ -1,6 +1,6 @@
 //! Makes the inodes of an image again, in the job's init.
 
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use nix::sys::stat::Mode;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{CarriedInode, InodeId, Origin};
 use super::super::objects::{RestoreContext, paths};
+use super::super::sys::memfd;
 use super::super::sys::stat::{modified_ns, time};
 use super::{ANONYMOUS_NAME, segments};
 
@@ -70,7 +71,7 @@ pub fn seal_all(context: &RestoreContext) -> Result<()> {
             // An ordinary user can't give files away, and need not: they are his own.
             let _ = nix::unistd::fchown(fd, Some(user.into()), Some(group.into()));
         }
-        let mode = Mode::from_bits_truncate(inode.mode);
+        let mode = Mode::from_bits_truncate(inode.mode as libc::mode_t);
         if inode.origin != Origin::Anonymous {
             // Behind fchown, which clears set-user-ID. A memfd that is sealed against execution
             // has its mode already.
@@ -186,18 +187,12 @@ fn memfd(name: &str, executable: bool) -> Result<OwnedFd> {
     let text = std::ffi::CString::new(name)
         .map_err(|_| EngineError::Damaged(format!("a memfd named {name:?}")))?;
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    let call = |flags| {
-        // SAFETY: the name is a C string that outlives the call.
-        Errno::result(unsafe { libc::memfd_create(text.as_ptr(), flags) })
-    };
-    let fd = match call(flags | if executable { MFD_EXEC } else { MFD_NOEXEC_SEAL }) {
+    match memfd::make(&text, flags | if executable { MFD_EXEC } else { MFD_NOEXEC_SEAL }) {
         // Before Linux 6.3.
-        Err(Errno::EINVAL) => call(flags),
+        Err(Errno::EINVAL) => memfd::make(&text, flags),
         other => other,
     }
-    .map_err(failed)?;
-    // SAFETY: the kernel just made this descriptor for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    .map_err(failed)
 }
 
 fn add_seals(fd: BorrowedFd<'_>, seals: i32, inode: &CarriedInode) -> Result<()> {

@@ -12,7 +12,7 @@ use protocol::launch::{LaunchSpec, StreamKind, WindowSize};
 use super::super::error::{EngineError, Result};
 use super::super::objects::StdioRole;
 use super::super::sys::file_user::FileUser;
-use super::super::sys::tty;
+use super::super::sys::{abi, tty};
 use super::UserOrder;
 
 /// The shell's status for a program that is not there.
@@ -195,7 +195,7 @@ fn become_job(
         return NOT_EXECUTABLE;
     }
     // SAFETY: closes everything but the streams; nothing of it is used any more but by execve's copies.
-    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, abi::CLOSE_RANGE_CLOEXEC) };
     let Err(errno) = nix::unistd::execve(path, arguments, environment);
     complain("execve", &errno);
     if errno == nix::errno::Errno::ENOENT { NOT_FOUND } else { NOT_EXECUTABLE }

@@ -16,8 +16,7 @@ use super::super::objects::StdioRole;
 use super::super::sys::clone3::{Side, SingleThreaded, fork_near};
 use super::super::sys::reap::{Reaped, reap_any};
 use super::super::sys::rounds::Counter;
-use super::super::sys::signals;
-use super::super::sys::spawn;
+use super::super::sys::{prctl, signals, spawn};
 use super::bring_back::{Among, Begun, bring_back};
 use super::channel::Channel;
 use super::cluster::{ClusterOrder, Connection};
@@ -101,9 +100,8 @@ fn prepare(channel: &Channel) -> Result<(Order, Option<Outside>)> {
 fn outlive_launcher() -> Result<()> {
     signals::set_blocked(u64::MAX)
         .map_err(|error| EngineError::system("rt_sigprocmask", "the job's init", error))?;
-    if nix::sys::prctl::get_pdeathsig().map_err(system("prctl", "PR_GET_PDEATHSIG"))?.is_some() {
-        nix::sys::prctl::set_pdeathsig(PARENT_ENDED)
-            .map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
+    if prctl::has_pdeathsig().map_err(system("prctl", "PR_GET_PDEATHSIG"))? {
+        prctl::set_pdeathsig(PARENT_ENDED).map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
     }
     World::Machine.adopt_orphans()
 }
@@ -131,7 +129,7 @@ fn watch_over(init: Pid) -> Result<()> {
 
 /// In a cluster an init outlives its agent.
 fn stay_behind(channel: &Channel, order: ClusterOrder, count: u32) -> Result<Outside> {
-    nix::sys::prctl::set_pdeathsig(None).map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
+    prctl::set_pdeathsig(None).map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     let mut connections = Connections::default();
     for _ in 0..count {
@@ -221,7 +219,7 @@ fn fork_init(number: Option<i32>) -> std::io::Result<ForkResult> {
 }
 
 fn die_with_parent() -> Result<()> {
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("prctl", "PR_SET_PDEATHSIG"))
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("prctl", "PR_SET_PDEATHSIG"))
 }
 
 /// Process 1 of a job with an embedded agent.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
 use super::super::proc::{descendants, is_ended};
+use super::super::sys::prctl;
 use super::super::sys::reap::{Reaped, reap_any};
 
 /// The variable by which namespaces are done without although there are some: `none`.
@@ -59,7 +60,7 @@ impl World {
     pub fn adopt_orphans(self) -> Result<()> {
         match self {
             Self::Own => Ok(()),
-            Self::Machine => nix::sys::prctl::set_child_subreaper(true)
+            Self::Machine => prctl::set_child_subreaper(true)
                 .map_err(|errno| EngineError::system("prctl", "PR_SET_CHILD_SUBREAPER", errno)),
         }
     }

@@ -14,7 +14,7 @@ use super::super::arch::calls;
 use super::super::proc::read_text;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::poll::poll_one;
-use super::super::sys::sockopt;
+use super::super::sys::{abi, sockopt};
 use super::super::trace::ProcessMemory;
 use super::book::{Book, Dial};
 use super::calls::without_waiting;
@@ -601,7 +601,7 @@ pub fn is_v6_only(fd: BorrowedFd<'_>) -> bool {
 
 /// SO_COOKIE. `None`: no socket.
 pub fn cookie_of(fd: BorrowedFd<'_>) -> Option<u64> {
-    let bytes = sockopt::get_bytes(fd, libc::SOL_SOCKET, libc::SO_COOKIE, 8).ok()?;
+    let bytes = sockopt::get_bytes(fd, libc::SOL_SOCKET, abi::SO_COOKIE, 8).ok()?;
     Some(u64::from_ne_bytes(bytes.try_into().ok()?))
 }
 

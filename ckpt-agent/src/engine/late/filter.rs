@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use super::super::arch::{Architecture, Current, calls};
 use super::super::error::{EngineError, Result};
 use super::super::proc::read_text;
+use super::super::sys::{abi, prctl};
 use super::interfaces;
 use super::notify::Listener;
 
@@ -58,7 +59,7 @@ fn install() -> Result<Installed> {
         len: u16::try_from(program.len()).unwrap_or(u16::MAX),
         filter: program.as_mut_ptr(),
     };
-    nix::sys::prctl::set_no_new_privs()
+    prctl::set_no_new_privs()
         .map_err(|errno| EngineError::system("prctl", "PR_SET_NO_NEW_PRIVS", errno))?;
     let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     // SAFETY: the program lives across the call, which copies it.
@@ -104,18 +105,15 @@ pub fn filters_of(pid: i32, tid: i32) -> Result<Option<u32>> {
 }
 
 fn load(offset: u32) -> libc::sock_filter {
-    let code = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    libc::sock_filter { code, jt: 0, jf: 0, k: offset }
+    libc::sock_filter { code: abi::FILTER_LOAD, jt: 0, jf: 0, k: offset }
 }
 
 fn equal(value: u32, yes: u8, no: u8) -> libc::sock_filter {
-    let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    libc::sock_filter { code, jt: yes, jf: no, k: value }
+    libc::sock_filter { code: abi::FILTER_IF_EQUAL, jt: yes, jf: no, k: value }
 }
 
 fn answer(verdict: u32) -> libc::sock_filter {
-    let code = (libc::BPF_RET | libc::BPF_K) as u16;
-    libc::sock_filter { code, jt: 0, jf: 0, k: verdict }
+    libc::sock_filter { code: abi::FILTER_ANSWER, jt: 0, jf: 0, k: verdict }
 }
 
 /// Offsets of an argument's low and high halves.
@@ -172,15 +170,15 @@ mod tests {
         loop {
             let step = program[at];
             at += 1;
-            match u32::from(step.code) {
-                code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => {
+            match step.code {
+                abi::FILTER_LOAD => {
                     let offset = step.k as usize;
                     word = u32::from_ne_bytes(data[offset..offset + 4].try_into().unwrap());
                 }
-                code if code == libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K => {
+                abi::FILTER_IF_EQUAL => {
                     at += usize::from(if word == step.k { step.jt } else { step.jf });
                 }
-                code if code == libc::BPF_RET | libc::BPF_K => return step.k,
+                abi::FILTER_ANSWER => return step.k,
                 code => panic!("instruction {code:#x}"),
             }
         }

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::sys::abi;
 use super::super::sys::stat::modified_ns;
 use super::{DumpContext, Probe, RestoreContext, paths, reopen};
 
@@ -75,7 +76,7 @@ impl ByPath {
             Ok(found) => found,
             Err(errno) => return self.complain(&format!("is missing ({})", errno.desc()), context),
         };
-        if found.st_mode & libc::S_IFMT != libc::S_IFREG {
+        if found.st_mode & abi::S_IFMT != abi::S_IFREG {
             return self.complain("is no regular file any more", context);
         }
         // Made anew for each instance by its init, of whoever is where by then.

@@ -1,9 +1,10 @@
 //! Character devices without a state: /dev/null and its kin.
 
-use nix::sys::stat::{major, minor};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::sys::abi;
+use super::super::sys::stat::{major, minor};
 use super::{DumpContext, Probe, RestoreContext, Room, Saved, reopen};
 
 /// Major number of the memory devices (Documentation/admin-guide/devices.txt).
@@ -24,8 +25,8 @@ pub struct Device {
 
 impl Device {
     fn number(mode: u32, device: u64) -> Option<u64> {
-        let known = mode & libc::S_IFMT == libc::S_IFCHR && major(device) == MEMORY_DEVICES;
-        let number = minor(device);
+        let known = mode & abi::S_IFMT == abi::S_IFCHR && u64::from(major(device)) == MEMORY_DEVICES;
+        let number = minor(device).into();
         (known && KNOWN.iter().any(|(minor, _)| *minor == number)).then_some(number)
     }
 
@@ -50,7 +51,7 @@ impl Room for Device {
     }
 
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
-        Ok(Self { path: probe.link.clone(), minor: minor(probe.stat.st_rdev) })
+        Ok(Self { path: probe.link.clone(), minor: minor(probe.stat.st_rdev).into() })
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {

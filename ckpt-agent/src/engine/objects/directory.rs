@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::inodes;
+use super::super::sys::abi;
 use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths, reopen};
 
 /// An open directory.
@@ -57,7 +58,7 @@ impl Directory {
     /// [`EngineError::Unfit`] where it is missing; failed system calls.
     pub fn open(&self, flags: i32) -> Result<OwnedFd> {
         let failed = |errno| EngineError::system("open the directory", &self.path, errno);
-        let mode = Mode::from_bits_truncate(self.mode);
+        let mode = Mode::from_bits_truncate(self.mode as libc::mode_t);
         if self.deleted {
             let make = |path: &str| nix::unistd::mkdir(path, mode);
             let (path, ()) = paths::first_free(&self.path, make)
@@ -78,7 +79,7 @@ impl Directory {
             way_out: "make it again as it was".to_owned(),
         })?;
         let found = nix::sys::stat::fstat(&fd).map_err(failed)?;
-        if found.st_mode & libc::S_IFMT != libc::S_IFDIR {
+        if found.st_mode & abi::S_IFMT != abi::S_IFDIR {
             return Err(EngineError::Unfit {
                 what: format!("{} is no directory any more", self.path),
                 way_out: "make it again as it was".to_owned(),
@@ -90,7 +91,7 @@ impl Directory {
 
 impl Room for Directory {
     fn recognise(probe: &Probe) -> bool {
-        probe.file_type() == libc::S_IFDIR && probe.link.starts_with('/')
+        probe.file_type() == abi::S_IFDIR && probe.link.starts_with('/')
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {

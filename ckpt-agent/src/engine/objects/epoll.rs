@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::FileId;
-use super::super::sys::kcmp;
+use super::super::sys::dup3::dup3;
 use super::super::sys::stat::identity;
+use super::super::sys::{abi, kcmp};
 use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
 
 /// Limit of registrations in one set.
@@ -199,7 +200,7 @@ impl<'a> Targets<'a> {
         let inode_of = |pid: i32, fd: i32| {
             nix::sys::stat::stat(format!("/proc/{pid}/fd/{fd}").as_str())
                 .ok()
-                .map(|found| (identity(&found).1, found.st_mode & libc::S_IFMT == 0))
+                .map(|found| (identity(&found).1, found.st_mode & abi::S_IFMT == 0))
         };
         let (inode, _) = inode_of(probe.host_pid, registration.fd).unwrap_or((0, false));
         if own.is_some() && inode == registration.inode {
@@ -308,9 +309,7 @@ impl Borrowed {
 fn duplicate(from: BorrowedFd<'_>, to: i32, flags: i32) -> Result<()> {
     let cloexec = if flags & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
     // SAFETY: `to` is either free or put aside by `Borrowed`, which puts it back.
-    let answer = unsafe { libc::dup3(from.as_raw_fd(), to, cloexec) };
-    Errno::result(answer)
-        .map(drop)
+    unsafe { dup3(from, to, cloexec) }
         .map_err(|errno| EngineError::system("dup3", format!("to descriptor {to}"), errno))
 }
 

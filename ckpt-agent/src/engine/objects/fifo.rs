@@ -9,6 +9,7 @@ use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::sys::abi;
 use super::pipe_content::{self, Content, Reader};
 use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved, paths, reopen};
 
@@ -39,7 +40,7 @@ pub struct Fifo {
 
 impl Room for Fifo {
     fn recognise(probe: &Probe) -> bool {
-        probe.file_type() == libc::S_IFIFO && probe.link.starts_with('/')
+        probe.file_type() == abi::S_IFIFO && probe.link.starts_with('/')
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
@@ -140,7 +141,7 @@ fn restore_one(all: &[&Saved<'_, Fifo>], context: &mut RestoreContext) -> Result
 
 /// An O_PATH descriptor of the FIFO, found or made.
 fn anchor(fifo: &Fifo) -> Result<OwnedFd> {
-    let mode = Mode::from_bits_truncate(fifo.mode);
+    let mode = Mode::from_bits_truncate(fifo.mode as libc::mode_t);
     let look = |path: &str| reopen::open(path, libc::O_PATH);
     let failed = |errno| EngineError::system("make the FIFO", &fifo.path, errno);
     if fifo.deleted {
@@ -153,8 +154,8 @@ fn anchor(fifo: &Fifo) -> Result<OwnedFd> {
         return anchor.and_then(|fd| gone.map(|()| fd)).map_err(failed);
     }
     let found = nix::sys::stat::stat(fifo.path.as_str());
-    match found.map(|stat| stat.st_mode & libc::S_IFMT) {
-        Ok(libc::S_IFIFO) => {}
+    match found.map(|stat| stat.st_mode & abi::S_IFMT) {
+        Ok(abi::S_IFIFO) => {}
         Ok(_) => return Err(unfit(fifo, "is no FIFO any more")),
         Err(_) if fifo.session => {
             if let Some(parent) = Path::new(&fifo.path).parent() {

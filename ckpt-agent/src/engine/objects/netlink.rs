@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::sys::sockopt;
+use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, Probe, RestoreContext, Room, Saved};
 
@@ -29,7 +29,7 @@ pub struct NetlinkSocket {
 
 impl Room for NetlinkSocket {
     fn recognise(probe: &Probe) -> bool {
-        probe.file_type() == libc::S_IFSOCK
+        probe.file_type() == abi::S_IFSOCK
             && sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_DOMAIN)
                 .is_ok_and(|domain| domain == libc::AF_NETLINK)
     }

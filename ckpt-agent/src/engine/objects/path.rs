@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::inodes;
+use super::super::sys::abi;
 use super::carried::Carried;
 use super::directory::Directory;
 use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths};
@@ -45,7 +46,7 @@ impl PathOnly {
             .map_err(|errno| unfit(format!("cannot be opened ({})", errno.desc())))?;
         let found = nix::sys::stat::fstat(&fd)
             .map_err(|errno| EngineError::system("fstat", path, errno))?;
-        if found.st_mode & libc::S_IFMT != file_type {
+        if found.st_mode & abi::S_IFMT != file_type {
             return Err(unfit("is of another kind than at the checkpoint".to_owned()));
         }
         Ok(fd)
@@ -63,8 +64,8 @@ impl Room for PathOnly {
             && !inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid);
         match probe.file_type() {
             _ if !probe.link.starts_with('/') => Err(probe.unknown().into()),
-            libc::S_IFDIR => Directory::of(probe, context).map(Self::Directory),
-            libc::S_IFREG if !exists || travels => {
+            abi::S_IFDIR => Directory::of(probe, context).map(Self::Directory),
+            abi::S_IFREG if !exists || travels => {
                 Carried::dump(probe, context, exists).map(Self::Carried)
             }
             file_type if exists => Ok(Self::Named { path: probe.link.clone(), file_type }),

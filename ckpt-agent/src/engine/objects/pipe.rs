@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{FileId, RelayEnd, RelayKind};
+use super::super::sys::abi;
 use super::pipe_content::{self, Content, Reader};
 use super::reopen;
 use super::{DumpContext, External, Found, Object, Probe, RestoreContext, Room, Saved, StdioRole};
@@ -82,7 +83,7 @@ impl Pipe {
 
 impl Room for Pipe {
     fn recognise(probe: &Probe) -> bool {
-        probe.file_type() == libc::S_IFIFO && probe.link.starts_with("pipe:[")
+        probe.file_type() == abi::S_IFIFO && probe.link.starts_with("pipe:[")
     }
 
     fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {

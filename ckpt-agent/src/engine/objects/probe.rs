@@ -6,6 +6,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::Pid;
+use super::super::sys::abi;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::stat::identity;
 
@@ -71,7 +72,7 @@ impl Probe {
 
     /// S_IFMT part of the mode.
     pub fn file_type(&self) -> u32 {
-        self.stat.st_mode & libc::S_IFMT
+        self.stat.st_mode & abi::S_IFMT
     }
 
     /// Whether the link names an anonymous inode of this kind (`[eventfd]`).

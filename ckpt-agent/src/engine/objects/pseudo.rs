@@ -6,6 +6,7 @@ use nix::sys::statfs::{FsType, fstatfs};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::sys::abi;
 use super::{DumpContext, Probe, RestoreContext, Room, Saved, reopen};
 
 /// Magic numbers of statfs(2) (include/uapi/linux/magic.h): procfs, sysfs, cgroup v1 and v2.
@@ -22,7 +23,7 @@ pub struct PseudoFile {
 
 impl Room for PseudoFile {
     fn recognise(probe: &Probe) -> bool {
-        probe.file_type() == libc::S_IFREG
+        probe.file_type() == abi::S_IFREG
             && fstatfs(&probe.copy).is_ok_and(|found| {
                 KINDS.iter().any(|kind| found.filesystem_type() == FsType(*kind as _))
             })

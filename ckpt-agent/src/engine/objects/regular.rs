@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{Refusal, Result};
 use super::super::inodes;
+use super::super::sys::abi;
 use super::by_path::ByPath;
 use super::carried::Carried;
 use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths, reopen};
@@ -22,7 +23,7 @@ pub enum Regular {
 
 impl Room for Regular {
     fn recognise(probe: &Probe) -> bool {
-        probe.file_type() == libc::S_IFREG && probe.link.starts_with('/')
+        probe.file_type() == abi::S_IFREG && probe.link.starts_with('/')
     }
 
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {

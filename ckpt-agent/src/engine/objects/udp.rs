@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use super::super::error::{EngineError, Result};
 use super::super::graph::BlobId;
 use super::super::sys::message::receive;
-use super::super::sys::sockopt;
+use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions};
 use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
 
@@ -46,7 +46,7 @@ fn system(call: &'static str, error: std::io::Error) -> EngineError {
 impl Room for UdpSocket {
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
-        probe.file_type() == libc::S_IFSOCK
+        probe.file_type() == abi::S_IFSOCK
             && matches!(option(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
             && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_UDP)
     }

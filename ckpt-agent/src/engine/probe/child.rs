@@ -10,6 +10,8 @@ use nix::unistd::{ForkResult, fork, pipe};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::super::sys::prctl;
+
 /// What a sandbox does where it does not answer: Android's for apps.
 pub(super) const FORBIDDEN: &str = "forbidden: a sandbox kills whoever calls it (SIGSYS)";
 
@@ -29,7 +31,7 @@ pub(super) fn in_child<T: Serialize + DeserializeOwned>(
             drop(reader);
             nix::unistd::alarm::set(LIMIT_S);
             // Process 1 of a namespace is not ended by an alarm, but with its parent.
-            let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+            let _ = prctl::set_pdeathsig(Signal::SIGKILL);
             // A death by SIGSYS leaves no core file.
             let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
             let text = serde_json::to_vec(&work()).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::Protection;
+use super::super::sys::stat::{device, major};
 use super::read_text;
 
 /// Trampolines of signal handlers, which 32-bit ARM has beside its vdso.
@@ -51,7 +52,7 @@ impl Mapping {
     pub fn is_segment(&self) -> bool {
         let key = self.name.strip_prefix("/SYSV").and_then(|name| name.strip_suffix(" (deleted)"));
         self.shared
-            && libc::major(self.device) == 0
+            && major(self.device) == 0
             && key.is_some_and(|key| {
                 key.len() == 8 && key.bytes().all(|digit| digit.is_ascii_hexdigit())
             })
@@ -97,7 +98,7 @@ fn parse_line(line: &str) -> Option<Mapping> {
         protection: Protection(protection),
         shared: *permissions.get(3)? == b's',
         offset,
-        device: libc::makedev(major, minor),
+        device: device(major, minor),
         inode,
         name,
         flags: Vec::new(),
@@ -170,6 +171,6 @@ mod tests {
         assert_eq!(mapping.path(), ("/tmp/a b\nc", true));
         assert_eq!((mapping.offset, mapping.inode, mapping.shared), (0x2000, 42, true));
         assert_eq!(mapping.protection, Protection(3));
-        assert_eq!(mapping.device, libc::makedev(0xfe, 1));
+        assert_eq!(mapping.device, device(0xfe, 1));
     }
 }

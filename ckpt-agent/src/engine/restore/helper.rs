@@ -1,11 +1,12 @@
 //! What a helper does to itself, as ordinary code, before its memory is replaced.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::super::graph::{Descriptor, FileId, Pid, ProcessImage, ProcessState};
 use super::super::locks;
 use super::super::objects::{ControllingTerminal, RestoreContext};
 use super::super::split::standin::{self, Link};
+use super::super::sys::dup3::dup3;
 use super::super::sys::signals::set_action;
 use super::super::sys::tty;
 use super::image::Image;
@@ -55,7 +56,7 @@ impl Hooks for Preparation<'_> {
             self.image.processes.get(&pid).ok_or_else(|| format!("process {pid} has no image"))?;
         std::env::set_current_dir(&process.working_directory)
             .map_err(failed(&format!("enter directory {}", process.working_directory)))?;
-        let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask);
+        let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask as libc::mode_t);
         nix::sys::stat::umask(mode);
         self.descriptors(process)?;
         for (fd, lock) in &process.locks {
@@ -137,9 +138,9 @@ impl Preparation<'_> {
         let mut made = Vec::new();
         for descriptor in descriptors {
             let parked = self.context.parked(descriptor.file).map_err(|error| error.to_string())?;
-            // SAFETY: takes numbers only; standard streams are this helper's own.
-            let fd = unsafe { libc::dup3(parked.as_raw_fd(), descriptor.fd, libc::O_CLOEXEC) };
-            nix::errno::Errno::result(fd).map_err(failed("put a stream in place"))?;
+            // SAFETY: standard streams are this helper's own.
+            unsafe { dup3(parked, descriptor.fd, libc::O_CLOEXEC) }
+                .map_err(failed("put a stream in place"))?;
             made.push(descriptor.fd);
         }
         Ok(made)
@@ -186,9 +187,8 @@ impl Preparation<'_> {
             next = descriptor.fd + 1;
             let parked = self.context.parked(descriptor.file).map_err(|error| error.to_string())?;
             let flags = if descriptor.close_on_exec { libc::O_CLOEXEC } else { 0 };
-            // SAFETY: takes numbers only; the target number belongs to the process that this helper becomes.
-            let made = unsafe { libc::dup3(parked.as_raw_fd(), descriptor.fd, flags) };
-            nix::errno::Errno::result(made)
+            // SAFETY: the target number belongs to the process that this helper becomes.
+            unsafe { dup3(parked, descriptor.fd, flags) }
                 .map_err(failed(&format!("put descriptor {} in place", descriptor.fd)))?;
         }
         if next < self.context.first_free {

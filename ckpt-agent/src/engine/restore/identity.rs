@@ -6,14 +6,14 @@
 //! images.
 
 use std::io::Write;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::ProcessImage;
 use super::super::proc::Mapping;
+use super::super::sys::memfd;
 use super::super::trace::ProcessMemory;
 
 /// The name of the mapping's file.
@@ -51,12 +51,7 @@ impl Identity {
     pub fn file(&self) -> Result<(OwnedFd, u64)> {
         let failed = |error: std::io::Error| EngineError::system("memfd_create", "identity", error);
         let text = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
-        // SAFETY: the name is a C string that outlives the call; the new descriptor is nobody else's.
-        let fd = unsafe {
-            let fd = Errno::result(libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC))
-                .map_err(|errno| failed(errno.into()))?;
-            OwnedFd::from_raw_fd(fd)
-        };
+        let fd = memfd::make(NAME, libc::MFD_CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let mut file = std::fs::File::from(fd);
         file.write_all(&text).map_err(failed)?;
         Ok((file.into(), text.len() as u64))

@@ -223,7 +223,7 @@ pub fn release_programs(image: &Image, context: &mut RestoreContext) -> Result<(
         }
         if inode.mode & 0o111 != 0 && !written.contains(&id) {
             // PR_SET_MM_MAP asks for the right to execute, which else comes last.
-            let mode = nix::sys::stat::Mode::from_bits_truncate(inode.mode);
+            let mode = nix::sys::stat::Mode::from_bits_truncate(inode.mode as libc::mode_t);
             // An unchanged one has it, and may be another user's.
             let _ = nix::sys::stat::fchmod(context.inode(id)?, mode);
             let reading = open_inode(id, false, context)?;

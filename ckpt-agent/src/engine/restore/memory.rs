@@ -7,7 +7,7 @@ use super::super::graph::{Area, Backing, ProcessImage, Protection};
 use super::super::inodes::segments;
 use super::super::proc::{Mapping, read_maps};
 use super::super::sys::memory_map::Means;
-use super::super::sys::trial;
+use super::super::sys::{abi, trial};
 use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
 };
@@ -142,7 +142,7 @@ pub fn lay_out(
         // Far from heaps, which it would keep from growing, and from where the kernel puts mappings.
         occupied.prefer_above(Current::user_top() / 2);
         let (at, fd) = (occupied.take(length)?, fd.as_raw_fd() as u64);
-        let flags = (libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE) as u64;
+        let flags = (libc::MAP_PRIVATE | abi::MAP_FIXED_NOREPLACE) as u64;
         let read = u64::from(Protection::READ);
         let Call { number, arguments } = numbers::map(at, length, read, flags, fd, 0);
         calls.add("mmap", "its identity".into(), number, &arguments);
@@ -168,7 +168,7 @@ fn forget_registrations(thread: &StoppedThread, calls: &mut Calls<'_>) -> Result
     let (address, size, signature) = thread.rseq()?;
     if address != 0 {
         let arguments = [address, u64::from(size), UNREGISTER, u64::from(signature)];
-        calls.add("rseq", "unregister".into(), libc::SYS_rseq, &arguments);
+        calls.add("rseq", "unregister".into(), abi::SYS_RSEQ, &arguments);
     }
     /// sizeof(struct robust_list_head): three words
     const ROBUST_LIST: u64 = 3 * WORD as u64;
@@ -312,8 +312,7 @@ impl KernelAreas {
 
 impl KernelArea {
     fn move_to(&self, to: u64, from: u64, calls: &mut Calls<'_>) {
-        let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-        let arguments = [from, self.length, self.length, flags, to];
+        let arguments = [from, self.length, self.length, abi::MREMAP_TO, to];
         calls.add("mremap", self.name.clone(), libc::SYS_mremap, &arguments);
     }
 }
@@ -341,7 +340,7 @@ fn map(
     if needs_writing(area, image, page) {
         protection |= Protection::WRITE;
     }
-    let mut flags = libc::MAP_FIXED_NOREPLACE;
+    let mut flags = abi::MAP_FIXED_NOREPLACE;
     flags |= if area.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
     if area.advice.no_reserve {
         flags |= libc::MAP_NORESERVE;
@@ -379,14 +378,13 @@ fn attach(
     let at = if whole { base } else { occupied.take(length)? };
     let (flags, given) = match writable {
         true => (0, Protection::READ | Protection::WRITE),
-        false => (libc::SHM_RDONLY as u64, Protection::READ),
+        false => (abi::SHM_RDONLY as u64, Protection::READ),
     };
     calls.add("shmat", what(), numbers::SHMAT, &[number as u64, at, flags]);
     for (start, end, protection) in areas {
         let (length, from) = (end - start, at.wrapping_add(start - base));
         if !whole {
-            let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-            let arguments = [from, length, length, flags, *start];
+            let arguments = [from, length, length, abi::MREMAP_TO, *start];
             calls.add("mremap", what(), libc::SYS_mremap, &arguments);
         }
         if *protection != given {

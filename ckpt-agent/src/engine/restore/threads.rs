@@ -8,8 +8,8 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{Credentials, IntervalTimer, PendingSignal, Pid, ThreadImage, from_hex};
 use super::super::job_init::world::wants_numbers;
 use super::super::sys::rounds::Counter;
-use super::super::sys::schedule;
 use super::super::sys::trial::Call;
+use super::super::sys::{abi, schedule};
 use super::super::trace::{Batch, FOLLOW_CHILDREN, Remote, Scratch, StoppedThread};
 
 /// What threads of one process share.
@@ -272,7 +272,7 @@ pub fn furnish(
         Call::Rseq.must_not_be_forbidden()?;
         let rseq = &thread.rseq;
         let arguments = [rseq.address, u64::from(rseq.size), 0, u64::from(rseq.signature)];
-        checked.push(("rseq", batch.add(libc::SYS_rseq, &arguments)));
+        checked.push(("rseq", batch.add(abi::SYS_RSEQ, &arguments)));
     }
     batch.add(libc::SYS_prctl, &[libc::PR_SET_NAME as u64, at + 64]);
     let death_signal = thread.parent_death_signal as u64;

@@ -12,6 +12,7 @@ use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use super::super::arch::{Architecture, Current, calls as numbers};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Backing, ProcessImage, Protection};
+use super::super::sys::abi;
 use super::super::trace::Remote;
 
 /// Name of its mapping.
@@ -127,7 +128,7 @@ impl ForeignVdso {
         if length < self.bytes.len() as u64 {
             return Err(EngineError::Damaged("a vdso that is longer than its place".into()));
         }
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | abi::MAP_FIXED_NOREPLACE;
         let writable = u64::from(Protection::READ | Protection::WRITE);
         let call = numbers::map(place.start, length, writable, flags as u64, u64::MAX, 0);
         remote.call("mmap of the vdso", call.number, &call.arguments)?;

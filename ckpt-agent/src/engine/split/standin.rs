@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use super::super::graph::{Pid, RelayEnd, RelayKind};
 use super::super::restore::tree::{Here, end_with};
-use super::super::sys::signals;
+use super::super::sys::{prctl, signals};
 
 /// Name (comm) of a stand-in.
 pub const NAME: &str = "ckptd-standin";
@@ -176,7 +176,7 @@ pub fn prepare(links: &[RawFd]) -> Result<(), String> {
     }
     close_range(next, u32::MAX)?;
     std::env::set_current_dir("/").map_err(|error| format!("enter /: {error}"))?;
-    nix::sys::prctl::set_name(c"ckptd-standin").map_err(|error| error.desc().to_owned())
+    prctl::set_name(c"ckptd-standin").map_err(|error| error.desc().to_owned())
 }
 
 /// Makes this process the stand-in of a program in another instance, started from here: `link` is the

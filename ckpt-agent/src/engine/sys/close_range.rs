@@ -1,6 +1,7 @@
 //! close_range(2).
 
 use super::super::error::{EngineError, Result};
+use super::abi;
 
 /// Closes the descriptors `first` to `last`, both included; numbers that are not open are
 /// passed over.
@@ -20,7 +21,7 @@ pub unsafe fn close(first: u32, last: u32) -> Result<()> {
 /// # Errors
 /// As [`close`]; the flag needs Linux 5.11.
 pub fn close_on_exec(first: u32, last: u32) -> Result<()> {
-    call(first, last, libc::CLOSE_RANGE_CLOEXEC)
+    call(first, last, abi::CLOSE_RANGE_CLOEXEC)
 }
 
 fn call(first: u32, last: u32, flags: u32) -> Result<()> {

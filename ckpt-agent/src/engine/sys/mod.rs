@@ -1,25 +1,31 @@
 //! Safe wrappers of system calls that nix lacks or wraps otherwise. One file per call or family.
 
+pub mod abi;
 pub mod allocator;
 pub mod clone3;
 pub mod close_range;
 pub mod cpu_features;
 pub mod disconnect;
+pub mod dup3;
 pub mod file_user;
 pub mod futex;
+pub mod holes;
 pub mod kcmp;
 pub mod limits;
+pub mod memfd;
 pub mod memory_map;
 pub mod message;
 pub mod own_sockets;
 pub mod owner;
 pub mod pidfd;
 pub mod poll;
+pub mod prctl;
 pub mod proc_net;
 pub mod reap;
 pub mod robust_list;
 pub mod rounds;
 pub mod schedule;
+pub mod segments;
 pub mod signals;
 pub mod sock_diag;
 pub mod sockopt;

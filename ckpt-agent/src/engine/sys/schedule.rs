@@ -193,7 +193,7 @@ impl Attributes {
         let size = size_of::<Self>();
         // SAFETY: the kernel writes at most `size` bytes to `found`, which lives across the call.
         let got = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut found, size, 0) };
-        (got == 0 && found.policy == libc::SCHED_OTHER as u32).then_some(found)
+        (got == 0 && found.policy == libc::SCHED_NORMAL as u32).then_some(found)
     }
 
     /// Gives them to a thread. `false`: refused.

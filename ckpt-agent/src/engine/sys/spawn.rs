@@ -1,14 +1,16 @@
 //! Starting a program with a descriptor at a number of our choice.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use super::super::arch::{Architecture, Current};
+use super::abi;
+use super::dup3::dup3;
 
 /// Changes nothing (personality(2)).
-const ASK: libc::c_ulong = 0xffff_ffff;
+const ASK: u32 = 0xffff_ffff;
 
 /// Whether the heap of this program begins lower without randomised addresses. A static position-independent one lies among
 /// libraries then, and before Linux 6.15 its heap with it; randomised it is where other programs lie.
@@ -26,9 +28,9 @@ pub fn with_low_heap(command: &mut Command) {
     // SAFETY: between fork and exec only personality(2) is called, which is async-signal-safe.
     unsafe {
         command.pre_exec(|| {
-            let now = libc::personality(ASK);
+            let now = libc::personality(ASK as _);
             if now >= 0 {
-                libc::personality((now | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
+                libc::personality((now | libc::ADDR_NO_RANDOMIZE) as _);
             }
             Ok(())
         });
@@ -39,9 +41,9 @@ pub fn with_low_heap(command: &mut Command) {
 pub fn randomize_again() {
     // SAFETY: takes a number only.
     unsafe {
-        let now = libc::personality(ASK);
+        let now = libc::personality(ASK as _);
         if now >= 0 {
-            libc::personality((now & !libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
+            libc::personality((now & !libc::ADDR_NO_RANDOMIZE) as _);
         }
     }
 }
@@ -56,16 +58,13 @@ pub fn with_descriptor(command: &mut Command, fd: OwnedFd, number: i32) -> io::R
     // async-signal-safe; `fd` stays open until the child has been made.
     unsafe {
         command.pre_exec(move || {
-            let done = if from == number {
-                libc::fcntl(number, libc::F_SETFD, 0)
-            } else {
-                libc::dup3(from, number, 0)
-            };
-            if done < 0 {
+            if from != number {
+                dup3(BorrowedFd::borrow_raw(from), number, 0)?;
+            } else if libc::fcntl(number, libc::F_SETFD, 0) < 0 {
                 return Err(io::Error::last_os_error());
             }
             let first = number + 1;
-            let flag = libc::CLOSE_RANGE_CLOEXEC;
+            let flag = abi::CLOSE_RANGE_CLOEXEC;
             libc::syscall(libc::SYS_close_range, first, u32::MAX, flag);
             Ok(())
         });

@@ -18,6 +18,22 @@ pub fn identity(stat: &FileStat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
+/// Major number of a device.
+pub fn major(device: u64) -> u32 {
+    // Linux's device numbers fit into the 32 bits that bionic's dev_t has where words have 32.
+    libc::major(device as libc::dev_t) as u32
+}
+
+/// Minor number of a device.
+pub fn minor(device: u64) -> u32 {
+    libc::minor(device as libc::dev_t) as u32
+}
+
+/// The device of these numbers.
+pub fn device(major: u32, minor: u32) -> u64 {
+    libc::makedev(major as _, minor as _) as u64
+}
+
 /// When the content was changed, in nanoseconds since 1970.
 pub fn modified_ns(stat: &FileStat) -> i64 {
     let second = i64::from(stat.st_mtime).saturating_mul(SECOND);

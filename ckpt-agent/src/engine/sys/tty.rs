@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use super::abi;
+
 /// TIOCGPKT: packet mode of a master.
 const GET_PACKET_MODE: u32 = 0x8004_5438;
 /// TIOCGPTLCK: whether the slave is locked.
@@ -116,7 +118,7 @@ pub fn packet_mode(fd: impl AsFd) -> io::Result<bool> {
 /// # Errors
 /// As ioctl(2).
 pub fn set_packet_mode(fd: impl AsFd, on: bool) -> io::Result<()> {
-    write_with(fd, libc::TIOCPKT as u32, &i32::from(on))
+    write_with(fd, abi::TIOCPKT, &i32::from(on))
 }
 
 /// Whether the slave is locked against being opened.
@@ -132,7 +134,7 @@ pub fn locked(fd: impl AsFd) -> io::Result<bool> {
 /// # Errors
 /// As ioctl(2).
 pub fn set_locked(fd: impl AsFd, on: bool) -> io::Result<()> {
-    write_with(fd, libc::TIOCSPTLCK as u32, &i32::from(on))
+    write_with(fd, abi::TIOCSPTLCK, &i32::from(on))
 }
 
 /// Exclusive mode.
@@ -156,7 +158,7 @@ pub fn set_exclusive(fd: impl AsFd) -> io::Result<()> {
 /// # Errors
 /// ENOTTY where it is no master.
 pub fn master_index(fd: impl AsFd) -> io::Result<u32> {
-    read_with(fd, libc::TIOCGPTN as u32, 0u32)
+    read_with(fd, abi::TIOCGPTN, 0u32)
 }
 
 /// Device number (major, minor) of the terminal behind a descriptor; of the slave for both sides of
@@ -189,7 +191,7 @@ pub fn open_peer(master: impl AsFd, flags: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// ENOTTY where it controls no session.
 pub fn session(master: impl AsFd) -> io::Result<i32> {
-    read_with(master, libc::TIOCGSID as u32, 0i32)
+    read_with(master, abi::TIOCGSID, 0i32)
 }
 
 /// Foreground process group, asked of the master (TIOCGPGRP), in the caller's PID namespace.

@@ -5,6 +5,7 @@ use nix::errno::Errno;
 
 use super::super::arch::{Architecture, Call, Current, Interrupted, calls};
 use super::super::error::{EngineError, Result};
+use super::super::sys::abi;
 use super::batch::{Batch, RECORD, encode, results};
 use super::memory::ProcessMemory;
 use super::thread::{ALL_BUT_TRAP, StoppedThread};
@@ -184,7 +185,7 @@ impl<'t> Remote<'t> {
     /// Where the process cannot map any more (RLIMIT_AS, memory).
     pub fn make_scratch(&mut self, hint: Option<u64>) -> Result<Scratch> {
         let data = libc::PROT_READ | libc::PROT_WRITE;
-        let fixed = if hint.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+        let fixed = if hint.is_some() { abi::MAP_FIXED_NOREPLACE } else { 0 };
         let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed) as u64;
         let map = |protection: i32| {
             calls::map(hint.unwrap_or(0), SCRATCH_SIZE, protection as u64, flags, u64::MAX, 0)

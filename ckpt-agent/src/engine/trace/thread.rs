@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use super::super::arch::{Architecture, CallInProgress, Current, Interrupted, Registers};
 use super::super::error::{EngineError, Result};
+use super::super::sys::abi::{self, PtraceRequest as Request};
 use super::in_progress::call_in_progress;
 
 const NT_PRSTATUS: usize = 1;
@@ -23,12 +24,6 @@ const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 
 /// Makes a type stay on the thread that seized.
 type NotSend = PhantomData<*const ()>;
-
-/// What the C library calls a request.
-#[cfg(target_env = "gnu")]
-type Request = libc::c_uint;
-#[cfg(not(target_env = "gnu"))]
-type Request = libc::c_int;
 
 fn ptrace(request: Request, tid: i32, address: usize, data: usize) -> nix::Result<libc::c_long> {
     // SAFETY: the requests used here read or write through `data` only buffers that the callers
@@ -59,7 +54,7 @@ impl RunningThread {
     /// # Errors
     /// [`EngineError::System`] with EPERM where another tracer has it or privilege is missing.
     pub fn seize(tid: i32) -> Result<Option<Self>> {
-        match ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {
+        match ptrace(abi::PTRACE_SEIZE, tid, 0, 0) {
             Ok(_) => Ok(Some(Self { tid, seen: Cell::new(None), _here: PhantomData })),
             Err(Errno::ESRCH) => Ok(None),
             Err(errno) => Err(failed("PTRACE_SEIZE", tid, errno)),
@@ -77,7 +72,7 @@ impl RunningThread {
                 self.seen.set(Some(seen));
             }
         }
-        ptrace(libc::PTRACE_INTERRUPT, self.tid, 0, 0)
+        ptrace(abi::PTRACE_INTERRUPT, self.tid, 0, 0)
             .map(drop)
             .map_err(|errno| failed("PTRACE_INTERRUPT", self.tid, errno))
     }
@@ -439,7 +434,7 @@ impl StoppedThread {
                 count: AT_ONCE as i32,
             };
             let count = ptrace(
-                libc::PTRACE_PEEKSIGINFO,
+                abi::PTRACE_PEEKSIGINFO,
                 self.tid,
                 &raw const arguments as usize,
                 buffer.as_mut_ptr() as usize,

@@ -8,14 +8,13 @@ use super::super::super::arch::calls;
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{Area, Backing, CarriedInode, InodeId, Origin};
 use super::super::super::objects::RestoreContext;
+use super::super::super::sys::{abi, segments};
 use super::super::super::trace::ProcessMemory;
 use super::{layout, number_of};
 
 /// The number of the next segment of this IPC namespace, for one call (Documentation/admin-guide/sysctl/kernel.rst);
 /// only in kernels with CONFIG_CHECKPOINT_RESTORE.
 const NEXT_NUMBER: &str = "/proc/sys/kernel/shm_next_id";
-/// SHM_LOCK of shmctl(2).
-const LOCK: i32 = 11;
 /// Segments that are made and thrown away on the way to a number.
 const MOST_TRIES: u32 = 1 << 20;
 
@@ -40,19 +39,14 @@ pub fn make(inode: &CarriedInode, context: &mut RestoreContext<'_>) -> Result<()
             errno.desc()
         ));
     }
-    // SAFETY: the kernel chooses a free place; nothing of this process is there.
-    let at = unsafe { libc::shmat(number, std::ptr::null(), 0) };
-    if at as isize == -1 {
-        return Err(failed("shmat", number)(Errno::last()));
-    }
+    let at = segments::attach(number).map_err(failed("shmat", number))?;
     let mut own = ProcessMemory::of(std::process::id() as i32);
     let filled =
-        context.for_each_span(inode.content, |offset, bytes| own.write(at as u64 + offset, bytes));
+        context.for_each_span(inode.content, |offset, bytes| own.write(at + offset, bytes));
     // SAFETY: attached above; no reference into it is left.
-    unsafe { libc::shmdt(at) };
+    unsafe { segments::detach(at) };
     filled?;
-    // SAFETY: takes numbers only.
-    if locked && unsafe { libc::shmctl(number, LOCK, std::ptr::null_mut()) } != 0 {
+    if locked && segments::lock(number).is_err() {
         context.warn(format!("shared memory segment {number} is not locked into memory any more"));
     }
     Ok(())
@@ -65,7 +59,7 @@ fn describe(number: i32, inode: &CarriedInode) -> nix::Result<()> {
     for (at, word) in [(layout::USER, user), (layout::GROUP, group), (layout::MODE, inode.mode)] {
         bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
     }
-    let command = calls::ipc_command(libc::IPC_SET);
+    let command = calls::ipc_command(abi::IPC_SET);
     // SAFETY: IPC_SET reads a struct shmid64_ds, whose size and layout the buffer has.
     let answer = unsafe { libc::syscall(calls::SHMCTL, number, command, bytes.as_mut_ptr()) };
     Errno::result(answer).map(drop)
@@ -77,25 +71,19 @@ fn create(number: i32, key: i32, size: u64, creator: (u32, u32)) -> Result<()> {
         what: format!("shared memory segment {number} {what}"),
         way_out: "use a kernel with CONFIG_CHECKPOINT_RESTORE".into(),
     };
+    let make = || as_creator(creator, || segments::make(key, size as usize));
     if std::fs::write(NEXT_NUMBER, number.to_string()).is_ok() {
-        let made = as_creator(creator, || get(key, size)).map_err(failed("shmget", number))?;
+        let made = make().map_err(failed("shmget", number))?;
         return if made == number { Ok(()) } else { Err(unfit("is in use already")) };
     }
     for _ in 0..MOST_TRIES {
-        let made = as_creator(creator, || get(key, size)).map_err(failed("shmget", number))?;
+        let made = make().map_err(failed("shmget", number))?;
         if made == number {
             return Ok(());
         }
-        // SAFETY: takes numbers only; the segment was made here.
-        unsafe { libc::shmctl(made, libc::IPC_RMID, std::ptr::null_mut()) };
+        let _ = segments::mark(made);
     }
     Err(unfit("cannot have its number again"))
-}
-
-fn get(key: i32, size: u64) -> nix::Result<i32> {
-    let flags = libc::IPC_CREAT | libc::IPC_EXCL | 0o600;
-    // SAFETY: takes numbers only.
-    Errno::result(unsafe { libc::shmget(key, size as usize, flags) })
 }
 
 /// A segment tells for ever who made it.
@@ -125,10 +113,7 @@ fn as_creator<T>(creator: (u32, u32), make: impl FnOnce() -> T) -> T {
 /// Failed shmctl(2).
 pub fn destroy_marked(inode: &CarriedInode) -> Result<()> {
     let Origin::Segment { number, marked: true, .. } = inode.origin else { return Ok(()) };
-    // SAFETY: takes numbers only.
-    Errno::result(unsafe { libc::shmctl(number, libc::IPC_RMID, std::ptr::null_mut()) })
-        .map(drop)
-        .map_err(failed("shmctl", number))
+    segments::mark(number).map_err(failed("shmctl", number))
 }
 
 /// One shmat(2) of a process, and the areas that are left of it.

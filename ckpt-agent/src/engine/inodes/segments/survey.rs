@@ -7,6 +7,7 @@ use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::graph::{CarriedInode, InodeId, Origin};
 use super::super::super::objects::{BlobData, DumpContext};
 use super::super::super::proc::Mapping;
+use super::super::super::sys::abi;
 use super::super::super::trace::{Batch, Remote};
 use super::{LOCKED, MARKED, key, layout};
 
@@ -140,7 +141,7 @@ pub fn read_detached(
     page: u64,
     read: impl FnOnce(&mut Remote<'_>, Mapping) -> Result<BlobData>,
 ) -> Result<Option<BlobData>> {
-    let flags = libc::SHM_RDONLY as u64;
+    let flags = abi::SHM_RDONLY as u64;
     let answer = remote.raw(calls::SHMAT, &[number as u64, 0, flags])?;
     if answer == -i64::from(libc::EACCES) {
         return Ok(None);

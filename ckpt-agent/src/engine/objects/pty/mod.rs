@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, Pid, RelayEnd, RelayKind};
 use super::super::sys::tty::{self, WindowSize};
+use super::super::sys::{abi, stat};
 use super::{DumpContext, Found, Object, Probe, RestoreContext, Room, Saved, StdioRole};
 
 pub use controlling::{ControllingTerminal, controlling_terminals};
@@ -125,7 +126,7 @@ fn index(probe: &Probe) -> Result<Option<u32>> {
     }
     if is_slave(probe) {
         // The device number of the inode tells it, for a terminal that has hung up too.
-        return Ok(Some(libc::minor(probe.stat.st_rdev)));
+        return Ok(Some(stat::minor(probe.stat.st_rdev)));
     }
     // /dev/tty: the terminal that was the opener's controlling one.
     let (major, minor) = tty::device(&probe.copy)
@@ -135,16 +136,16 @@ fn index(probe: &Probe) -> Result<Option<u32>> {
 
 fn is_device(probe: &Probe, (major, minor): (u64, u64)) -> bool {
     let device = probe.stat.st_rdev;
-    probe.file_type() == libc::S_IFCHR
-        && u64::from(libc::major(device)) == major
-        && u64::from(libc::minor(device)) == minor
+    probe.file_type() == abi::S_IFCHR
+        && u64::from(stat::major(device)) == major
+        && u64::from(stat::minor(device)) == minor
         // O_PATH does not open the device.
         && probe.flags & libc::O_PATH == 0
 }
 
 fn is_slave(probe: &Probe) -> bool {
-    probe.file_type() == libc::S_IFCHR
-        && SLAVE_MAJORS.contains(&u64::from(libc::major(probe.stat.st_rdev)))
+    probe.file_type() == abi::S_IFCHR
+        && SLAVE_MAJORS.contains(&u64::from(stat::major(probe.stat.st_rdev)))
         && probe.flags & libc::O_PATH == 0
 }
 

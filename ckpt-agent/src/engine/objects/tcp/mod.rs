@@ -42,7 +42,7 @@ use socket2::SockRef;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId};
 use super::super::late::{Name, cookie_of};
-use super::super::sys::sockopt;
+use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved};
 
@@ -223,7 +223,7 @@ impl TcpSocket {
 impl Room for TcpSocket {
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
-        probe.file_type() == libc::S_IFSOCK
+        probe.file_type() == abi::S_IFSOCK
             && matches!(option(libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
             && option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
     }

@@ -16,7 +16,7 @@ use socket2::{SockAddr, SockRef};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId, RelayEnd};
-use super::super::sys::sockopt;
+use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved};
 
@@ -152,7 +152,7 @@ impl UnixSocket {
 
 impl Room for UnixSocket {
     fn recognise(probe: &Probe) -> bool {
-        probe.file_type() == libc::S_IFSOCK
+        probe.file_type() == abi::S_IFSOCK
             && sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_DOMAIN)
                 .is_ok_and(|domain| domain == libc::AF_UNIX)
     }

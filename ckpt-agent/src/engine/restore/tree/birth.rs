@@ -9,7 +9,7 @@ use nix::unistd::{getpid, getsid, setsid};
 use super::super::super::graph::Pid;
 use super::super::super::job_init::World;
 use super::super::super::sys::clone3::{Side, SingleThreaded};
-use super::super::super::sys::signals;
+use super::super::super::sys::{prctl, signals};
 use super::board::Board;
 use super::life::Heritage;
 use super::plan::{Plan, Role};
@@ -192,7 +192,7 @@ impl Schedule {
 pub fn grow(plan: &Plan, hooks: &impl Hooks) -> Result<Grown, BirthError> {
     let init = |call| move |source: io::Error| BirthError::Init { call, source };
     let own = getpid().as_raw();
-    if own != INIT && !nix::sys::prctl::get_child_subreaper().is_ok_and(|is_one| is_one) {
+    if own != INIT && !prctl::is_child_subreaper().is_ok_and(|is_one| is_one) {
         return Err(BirthError::NotInit(own));
     }
     let proof = SingleThreaded::check().map_err(init("unshare"))?;

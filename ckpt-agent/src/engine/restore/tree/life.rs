@@ -7,7 +7,7 @@ use nix::unistd::{getpgrp, getpid, getppid, getsid, setpgid, setsid};
 
 use super::super::super::graph::Pid;
 use super::super::super::sys::clone3::{Side, SingleThreaded, fork_exact, own_number};
-use super::super::super::sys::signals;
+use super::super::super::sys::{prctl, signals};
 use super::birth::{Hooks, Phase, Schedule};
 use super::board::Board;
 use super::plan::{Birth, GroupStep, Index, Plan, Role};
@@ -236,7 +236,7 @@ fn enter(pgid: Pid) -> Step {
 }
 
 fn set_subreaper(on: bool) -> Step {
-    nix::sys::prctl::set_child_subreaper(on)
+    prctl::set_child_subreaper(on)
         .map_err(|error| format!("prctl PR_SET_CHILD_SUBREAPER: {}", error.desc()))
 }
 
@@ -283,7 +283,7 @@ pub fn end_with(status: i32) -> Step {
         Some(Ending::Signal(signal)) => {
             if Ending::dumps_core(signal) {
                 // A limit of 0 on core files does not hold where core_pattern is a pipe (core(5)).
-                nix::sys::prctl::set_dumpable(false)
+                prctl::set_dumpable(false)
                     .map_err(|error| format!("prctl PR_SET_DUMPABLE: {}", error.desc()))?;
             }
             if signal != libc::SIGKILL {

@@ -1,0 +1,93 @@
+//! prctl(2): nix has it for `target_os = "linux"` only.
+
+use std::ffi::CStr;
+
+use libc::{c_int, c_ulong};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+/// The signal that the caller gets when its parent ends; `None`: none (PR_SET_PDEATHSIG).
+///
+/// # Errors
+/// As prctl(2).
+pub fn set_pdeathsig(signal: impl Into<Option<Signal>>) -> nix::Result<()> {
+    set(libc::PR_SET_PDEATHSIG, signal.into().map_or(0, |signal| signal as c_ulong))
+}
+
+/// Whether the caller gets a signal when its parent ends (PR_GET_PDEATHSIG).
+///
+/// # Errors
+/// As prctl(2).
+pub fn has_pdeathsig() -> nix::Result<bool> {
+    get(libc::PR_GET_PDEATHSIG).map(|signal| signal != 0)
+}
+
+/// From now on orphans below the caller fall to it, or do no more (PR_SET_CHILD_SUBREAPER).
+///
+/// # Errors
+/// As prctl(2).
+pub fn set_child_subreaper(on: bool) -> nix::Result<()> {
+    set(libc::PR_SET_CHILD_SUBREAPER, on.into())
+}
+
+/// Whether orphans below the caller fall to it (PR_GET_CHILD_SUBREAPER).
+///
+/// # Errors
+/// As prctl(2).
+pub fn is_child_subreaper() -> nix::Result<bool> {
+    get(libc::PR_GET_CHILD_SUBREAPER).map(|on| on != 0)
+}
+
+/// Whether the caller may leave a core file (PR_SET_DUMPABLE).
+///
+/// # Errors
+/// As prctl(2).
+pub fn set_dumpable(on: bool) -> nix::Result<()> {
+    set(libc::PR_SET_DUMPABLE, on.into())
+}
+
+/// Nothing that the caller executes gives it privileges (PR_SET_NO_NEW_PRIVS).
+///
+/// # Errors
+/// As prctl(2).
+pub fn set_no_new_privs() -> nix::Result<()> {
+    set(libc::PR_SET_NO_NEW_PRIVS, 1)
+}
+
+/// Names the calling thread; what is beyond 15 bytes is cut off (PR_SET_NAME).
+///
+/// # Errors
+/// As prctl(2).
+pub fn set_name(name: &CStr) -> nix::Result<()> {
+    set(libc::PR_SET_NAME, name.as_ptr().expose_provenance() as c_ulong)
+}
+
+fn set(option: c_int, value: c_ulong) -> nix::Result<()> {
+    let none: c_ulong = 0;
+    // SAFETY: the options of this file take a number, but for PR_SET_NAME, whose string lives across the call.
+    Errno::result(unsafe { libc::prctl(option, value, none, none, none) }).map(drop)
+}
+
+fn get(option: c_int) -> nix::Result<c_int> {
+    let none: c_ulong = 0;
+    let mut found: c_int = 0;
+    // SAFETY: the options of this file write one int, which lives across the call.
+    Errno::result(unsafe { libc::prctl(option, &raw mut found, none, none, none) })?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_understands_what_is_set() {
+        // They are the thread's or taken back: other tests have threads of their own.
+        set_name(c"named").unwrap();
+        assert_eq!(std::fs::read_to_string("/proc/thread-self/comm").unwrap(), "named\n");
+        let before = is_child_subreaper().unwrap();
+        set_child_subreaper(!before).unwrap();
+        assert_eq!(is_child_subreaper(), Ok(!before));
+        set_child_subreaper(before).unwrap();
+    }
+}
