@@ -162,6 +162,8 @@ pub trait Architecture {
     /// Note types (NT_*, elf.h) of the extended register sets to save, in the order in which they are
     /// set again.
     const EXTENDED_SETS: &'static [u32];
+    /// Those of them of which a system call may lose something that a thread outside of one relies on.
+    const LOST_BY_CALLS: &'static [u32] = &[];
     /// Whether [`Architecture::interrupted`] has to know the call in which a thread was seen before it
     /// was asked to stop.
     const WANTS_CALL_IN_PROGRESS: bool = false;
@@ -198,6 +200,10 @@ pub trait Architecture {
     fn prepare_batch(registers: &mut Self::Registers, code: u64, table: u64, count: u64);
     /// Last touch to a table for [`Architecture::BATCH`], which has at least one record.
     fn finish_table(_table: &mut [u8], _count: usize) {}
+    /// Whether a call would lose something of this set of [`Architecture::LOST_BY_CALLS`].
+    fn is_lost_by_calls(_note: u32, _bytes: &[u8]) -> bool {
+        false
+    }
     /// The result of a system call that has returned: -errno on failure.
     fn result(registers: &Self::Registers) -> i64;
     /// A result that [`Architecture::BATCH`] has stored.

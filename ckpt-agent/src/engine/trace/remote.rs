@@ -63,6 +63,7 @@ impl<'t> Remote<'t> {
     pub fn take(thread: &'t mut StoppedThread, entry_point: u64) -> Result<Self> {
         let blocked = thread.blocked()?;
         thread.set_blocked(ALL_BUT_TRAP)?;
+        thread.keep_sets()?;
         let memory = ProcessMemory::of(thread.tid());
         // What the kernel would have done on the way out is done here, since after an injected call it
         // no longer knows.

@@ -1,6 +1,6 @@
 //! Seizing, stopping and releasing single threads (ptrace(2), PTRACE_SEIZE).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 
 use nix::errno::Errno;
@@ -10,6 +10,7 @@ use super::super::error::{EngineError, Result};
 use super::in_progress::call_in_progress;
 
 const NT_PRSTATUS: usize = 1;
+const NT_PRFPREG: u32 = 2;
 /// Largest register set that is read: AMX tiles need 8 KiB and some.
 const LARGEST_SET: usize = 64 * 1024;
 /// Every signal but SIGTRAP, which ends an injected run.
@@ -227,6 +228,8 @@ pub struct StoppedThread {
     resume: Option<Registers>,
     /// `resume` is what it shall be, whatever is injected.
     resume_fixed: bool,
+    /// What injected calls would lose, by note type, from before the first of them.
+    kept: RefCell<Option<Vec<(u32, Vec<u8>)>>>,
     released: bool,
     _here: NotSend,
 }
@@ -249,6 +252,7 @@ impl StoppedThread {
             entry,
             resume: None,
             resume_fixed: false,
+            kept: RefCell::new(None),
             released: false,
             _here: PhantomData,
         };
@@ -326,7 +330,40 @@ impl StoppedThread {
     /// # Errors
     /// EINVAL or ENODEV where the machine lacks it; [`EngineError::Gone`].
     pub fn register_set(&self, note: u32) -> Result<Vec<u8>> {
-        register_set(self.tid, note)
+        let kept = self.kept.borrow();
+        let kept = kept.iter().flatten().find(|(known, _)| *known == note);
+        kept.map_or_else(|| register_set(self.tid, note), |(_, bytes)| Ok(bytes.clone()))
+    }
+
+    /// Keeps what calls to come would lose of the thread's registers: it gets that back when it goes on. To be called before
+    /// the first of them.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn keep_sets(&self) -> Result<()> {
+        if self.kept.borrow().is_some() {
+            return Ok(());
+        }
+        let mut kept = Vec::new();
+        for &note in Current::LOST_BY_CALLS {
+            match register_set(self.tid, note) {
+                Ok(bytes) if Current::is_lost_by_calls(note, &bytes) => kept.push((note, bytes)),
+                Ok(_) => {}
+                // A set that this machine lacks.
+                Err(EngineError::System { source, .. })
+                    if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        *self.kept.borrow_mut() = Some(kept);
+        Ok(())
+    }
+
+    fn put_sets(&self) -> Result<()> {
+        for (note, bytes) in self.kept.take().unwrap_or_default() {
+            self.write_register_set(note, &bytes)?;
+        }
+        Ok(())
     }
 
     /// Sets a register set.
@@ -334,6 +371,20 @@ impl StoppedThread {
     /// # Errors
     /// EINVAL where the machine's set is of another form; [`EngineError::Gone`].
     pub fn set_register_set(&self, note: u32, bytes: &[u8]) -> Result<()> {
+        self.write_register_set(note, bytes)?;
+        if let Some(kept) = &mut *self.kept.borrow_mut() {
+            // The first set of an image: nothing is left of what the thread had.
+            if note == NT_PRFPREG {
+                kept.clear();
+            }
+            if Current::is_lost_by_calls(note, bytes) {
+                kept.push((note, bytes.to_vec()));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_register_set(&self, note: u32, bytes: &[u8]) -> Result<()> {
         let mut vector =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         ptrace(libc::PTRACE_SETREGSET, self.tid, note as usize, &raw mut vector as usize)
@@ -541,6 +592,7 @@ impl StoppedThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn release(mut self) -> Result<()> {
+        self.put_sets()?;
         self.released = true;
         ptrace(libc::PTRACE_DETACH, self.tid, 0, 0)
             .map(drop)
@@ -552,6 +604,7 @@ impl StoppedThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn resume_traced(mut self) -> Result<RunningThread> {
+        self.put_sets()?;
         self.put_registers()?;
         self.released = true;
         deliver(self.tid, 0)?;
@@ -577,7 +630,7 @@ impl StoppedThread {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
-        let put = self.put_registers();
+        let put = self.put_sets().and_then(|()| self.put_registers());
         let detached = ptrace(libc::PTRACE_DETACH, self.tid, 0, 0)
             .map(drop)
             .map_err(|errno| failed("PTRACE_DETACH", self.tid, errno));

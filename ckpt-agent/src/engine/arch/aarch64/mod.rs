@@ -27,6 +27,8 @@ const BTYPE: u64 = 0b11 << 10;
 /// struct user_sve_header (arch/arm64/include/uapi/asm/ptrace.h), all that there is of a vector mode
 /// that is not in use.
 const VECTOR_HEADER: usize = 16;
+/// SVE_PT_REGS_MASK of the flags there: all of the vectors follow, not only what FP and SIMD registers have of them.
+const WHOLE_VECTORS: u16 = 1;
 
 // Register sets (include/uapi/linux/elf.h).
 const NT_PRFPREG: u32 = 2;
@@ -77,6 +79,9 @@ impl Architecture for Aarch64 {
         NT_ARM_PAC_ENABLED_KEYS,
         NT_ARM_TAGGED_ADDR_CTRL,
     ];
+    // Entering the kernel leaves the streaming mode, and empties predicates and what vectors have beyond 128 bits
+    // (Documentation/arm64/sve.rst, System call behaviour).
+    const LOST_BY_CALLS: &'static [u32] = &[NT_ARM_SVE, NT_ARM_SSVE];
     const WANTS_CALL_IN_PROGRESS: bool = true;
     // include/uapi/asm-generic/unistd.h
     const NUMBERS: Numbers = Numbers {
@@ -137,6 +142,14 @@ impl Architecture for Aarch64 {
         registers.x[19] = table;
         registers.x[20] = count;
         registers.before = None;
+    }
+
+    fn is_lost_by_calls(note: u32, bytes: &[u8]) -> bool {
+        // struct user_sve_header: size and max_size u32, vl, max_vl and flags u16.
+        let flags = bytes.get(12..14).map_or(0, |flags| u16::from_le_bytes([flags[0], flags[1]]));
+        Self::LOST_BY_CALLS.contains(&note)
+            && bytes.len() > VECTOR_HEADER
+            && flags & WHOLE_VECTORS != 0
     }
 
     fn result(registers: &Registers) -> i64 {

@@ -161,6 +161,18 @@ fn a_vector_mode_not_in_use_is_left_out() {
 }
 
 #[test]
+fn whole_vectors_would_be_lost() {
+    let mut set = [0; VECTOR_HEADER + 16];
+    assert!(!Aarch64::is_lost_by_calls(NT_ARM_SVE, &set));
+    set[12] = 1;
+    for note in [NT_ARM_SVE, NT_ARM_SSVE] {
+        assert!(Aarch64::is_lost_by_calls(note, &set));
+        assert!(!Aarch64::is_lost_by_calls(note, &set[..VECTOR_HEADER]));
+    }
+    assert!(!Aarch64::is_lost_by_calls(NT_ARM_ZA, &set));
+}
+
+#[test]
 fn the_top_is_found_for_every_width() {
     for bits in [36, 39, 42, 47, 48] {
         assert_eq!(top_above((1 << bits) - 0x4000), 1 << bits);
