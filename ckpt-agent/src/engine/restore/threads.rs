@@ -288,6 +288,7 @@ pub fn furnish(
         let timespec = [seconds.to_ne_bytes(), nanoseconds.to_ne_bytes()].concat();
         remote.memory().write(place, &timespec)?;
     }
+    remote.drop_kept();
     for (note, bytes) in &thread.extended {
         let bytes = from_hex(bytes)?;
         match Current::SET_TLS {

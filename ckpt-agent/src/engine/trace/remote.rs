@@ -100,6 +100,11 @@ impl<'t> Remote<'t> {
         self.thread
     }
 
+    /// What the thread had in extended register sets is not to come back.
+    pub fn drop_kept(&mut self) {
+        self.thread.drop_kept();
+    }
+
     /// Sets an extended register set for when the thread goes on.
     ///
     /// # Errors

@@ -351,6 +351,11 @@ impl StoppedThread {
         Ok(())
     }
 
+    /// What was kept belongs to nobody any more: the thread gets the registers of another one.
+    pub fn drop_kept(&mut self) {
+        self.kept = Some(Vec::new());
+    }
+
     /// Sets an extended register set, with which the thread goes on whatever calls are injected until then.
     ///
     /// # Errors
