@@ -31,12 +31,17 @@ usage() {
 # Instructions that come again and again become functions, as LLVM does by itself for 64-bit ARM where size counts.
 outline='-C llvm-args=-enable-machine-outliner=always'
 
-# Sets rust_target, zig_target and last_flags of an ABI: those of the last step, in which everything is optimised together.
+# Sets rust_target, zig_target, own_flags (for rustc) and last_flags of an ABI: those of the last step, in which everything is
+# optimised together.
 targets() {
-    last_flags=
+    last_flags='' own_flags=''
     case $1 in
     arm64-v8a) rust_target=aarch64-unknown-linux-musl zig_target=aarch64-linux-musl ;;
-    armeabi-v7a) rust_target=armv7-unknown-linux-musleabihf zig_target=arm-linux-musleabihf ;;
+    armeabi-v7a)
+        rust_target=armv7-unknown-linux-musleabihf zig_target=arm-linux-musleabihf
+        # Instructions of 2 bytes where there are such, as in all of Android's own code for this ABI.
+        own_flags='-C target-feature=+thumb-mode'
+        ;;
     x86_64) rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl last_flags=$outline ;;
     x86) rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl last_flags=$outline ;;
     *) say "there is no ABI '$1'"; usage ;;
@@ -64,7 +69,7 @@ build() {
     # shellcheck disable=SC2086
     env "CC_$name=$cache/bin/cc-$zig_target" "AR_$name=$cache/bin/ar-$zig_target" "CFLAGS_$name=$c_flags" \
         "CARGO_TARGET_${upper}_LINKER=$cache/bin/link-$zig_target" CARGO_PROFILE_PHONE_STRIP=none \
-        "CARGO_TARGET_${upper}_RUSTFLAGS=$rust_flags" \
+        "CARGO_TARGET_${upper}_RUSTFLAGS=$rust_flags $own_flags" \
         "$CARGO" rustc --locked -Z build-std=std,panic_abort -Z build-std-features=optimize_for_size \
         --profile phone --target "$rust_target" -p ckptd --bin ckptd $features -- $last_flags || return 1
     mkdir -p "target/android/$abi"
