@@ -113,7 +113,7 @@ c_compiler() {
 for argument; do
     shift
     case \$argument in
-    --target=* | -m32 | -m64 | -march=* | -mfpu=* | -mfloat-abi=* | -mthumb | -Wl,--eh-frame-hdr) ;;
+    --target=* | -m32 | -m64 | -march=* | -mfpu=* | -mfloat-abi=* | -mthumb | -Wl,--eh-frame-hdr | -Wl,-melf_i386) ;;
     *) set -- "\$@" "\$argument" ;;
     esac
 done
