@@ -31,10 +31,10 @@ usage() {
 # Instructions that come again and again become functions, as LLVM does by itself for 64-bit ARM where size counts.
 outline='-C llvm-args=-enable-machine-outliner=always'
 
-# Sets rust_target, zig_target, own_flags (for rustc) and last_flags of an ABI: those of the last step, in which everything is
-# optimised together.
+# Sets rust_target, zig_target, own_flags (for rustc), settings (for cargo) and last_flags of an ABI: those of the last step, in
+# which everything is optimised together.
 targets() {
-    last_flags='' own_flags=''
+    last_flags='' own_flags='' settings=''
     case $1 in
     arm64-v8a) rust_target=aarch64-unknown-linux-musl zig_target=aarch64-linux-musl ;;
     armeabi-v7a)
@@ -43,7 +43,12 @@ targets() {
         own_flags='-C target-feature=+thumb-mode'
         ;;
     x86_64) rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl last_flags=$outline ;;
-    x86) rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl last_flags=$outline ;;
+    x86)
+        rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl last_flags=$outline
+        # What else it takes: a panic says what, not where; and TLS is small, not fast.
+        own_flags='-Z location-detail=none -Z fmt-debug=shallow'
+        settings='--config profile.phone.package.ring.opt-level="z" --config profile.phone.package.blake3.opt-level="s"'
+        ;;
     *) say "there is no ABI '$1'"; usage ;;
     esac
 }
@@ -71,7 +76,7 @@ build() {
         "CARGO_TARGET_${upper}_LINKER=$cache/bin/link-$zig_target" CARGO_PROFILE_PHONE_STRIP=none \
         "CARGO_TARGET_${upper}_RUSTFLAGS=$rust_flags $own_flags" \
         "$CARGO" rustc --locked -Z build-std=std,panic_abort -Z build-std-features=optimize_for_size \
-        --profile phone --target "$rust_target" -p ckptd --bin ckptd $features -- $last_flags || return 1
+        --profile phone --target "$rust_target" -p ckptd --bin ckptd $features $settings -- $last_flags || return 1
     mkdir -p "target/android/$abi"
     cp "$CARGO_TARGET_DIR/$rust_target/phone/ckptd" "target/android/$abi/ckptd.new"
     mv "target/android/$abi/ckptd.new" "target/android/$abi/ckptd"

@@ -128,8 +128,16 @@ END
 }
 
 # A linker for a target, after c_compiler: zig's own, called once more by what zig called it with, and so that functions which
-# are the same are there once, and no symbols. $1: the target.
+# are the same are there once, and no symbols; for x86, no tables for unwinding either, which assembly code and the C library
+# have still. $1: the target.
 small_linker() {
+    tables=
+    case $1 in
+    x86*)
+        tables="-T $cache/no-tables.ld"
+        echo 'SECTIONS { /DISCARD/ : { *(.eh_frame) *(.eh_frame_hdr) } } INSERT AFTER .text;' >"$cache/no-tables.ld"
+        ;;
+    esac
     wrapper "link-$1" <<END
 #!/bin/sh
 export ZIG_VERBOSE_LINK=1
@@ -137,7 +145,7 @@ said=\$('$cache/bin/cc-$1' "\$@" 2>&1) || { echo "\$said" >&2; exit 1; }
 words=\$(echo "\$said" | sed -n 's/^ld\.lld //p' | tail -n 1)
 [ -n "\$words" ] || { echo "\$said" >&2; echo "link-$1: zig does not say how it links" >&2; exit 1; }
 # shellcheck disable=SC2086
-exec '$tools/python/ziglang/zig' ld.lld \$words --icf=all --strip-all
+exec '$tools/python/ziglang/zig' ld.lld \$words --icf=all --strip-all $tables
 END
 }
 
