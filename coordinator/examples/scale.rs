@@ -14,11 +14,13 @@ use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 use protocol::cluster::settings::{Interval, JobSettings};
 use protocol::cluster::tree::{TreeAnswer, TreeSum};
 use protocol::cluster::{InstanceKey, NodeName, VERSION};
-use protocol::launch::{LaunchSpec, StreamKind};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
+
+#[path = "../tests/common/job.rs"]
+mod job;
 
 /// Processes of each agent's instance.
 const PROCESSES: i32 = 10;
@@ -91,19 +93,6 @@ fn client() -> ClientId {
     ClientId { node: None, connection: 0, number: 1 }
 }
 
-fn launch() -> LaunchSpec {
-    LaunchSpec {
-        program: vec!["rank".into()],
-        environment: Vec::new(),
-        working_directory: "/".into(),
-        stdin: StreamKind::Pipe,
-        stdout: StreamKind::Pipe,
-        stderr: StreamKind::Pipe,
-        window: None,
-        termios: None,
-    }
-}
-
 fn profile(number: usize) -> NodeProfile {
     let address = std::net::SocketAddr::from((
         std::net::Ipv4Addr::from(0x0a00_0000 + u32::try_from(number).unwrap_or(0)),
@@ -148,14 +137,7 @@ fn facts(root: bool) -> ImageFacts {
         units: pids
             .map(|pid| Unit { pids: vec![pid], bytes: 64 << 20, load: 1, because: String::new() })
             .collect(),
-        requirements: Requirements {
-            architecture: "x86_64".to_owned(),
-            page_size: 4096,
-            vdso: "0".repeat(64),
-            any_vdso: false,
-            features: Vec::new(),
-            memory_top: 0,
-        },
+        requirements: Requirements { vdso: "0".repeat(64), ..job::requirements() },
         at_stake: Vec::new(),
         efforts: None,
     }
@@ -290,7 +272,8 @@ fn measure(agents: usize, way: &str) -> Result<serde_json::Value, Box<dyn Error>
     let joining = world.spent;
     let settings =
         JobSettings { interval: Interval::Seconds(0.0), copies: 2, ..JobSettings::default() };
-    let request = RunRequest { name: None, launch: launch(), settings, detach: true };
+    let request =
+        RunRequest { name: None, launch: job::launch_spec("rank"), settings, detach: true };
     let ask = Ask::Run(Box::new(request));
     world.events.push_back(ClusterEvent::Asked { client: client(), user: user(), ask });
     world.settle()?;
@@ -298,7 +281,7 @@ fn measure(agents: usize, way: &str) -> Result<serde_json::Value, Box<dyn Error>
     for number in 1..agents {
         let call = ShellCall { caller: root.clone(), node: node(0), call: number as u64 };
         let logical_node = node(number);
-        world.says(0, FromAgent::Shell { call, logical_node, launch: launch() });
+        world.says(0, FromAgent::Shell { call, logical_node, launch: job::launch_spec("rank") });
         world.settle()?;
     }
     let launching = world.spent - joining;

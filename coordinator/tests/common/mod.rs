@@ -1,33 +1,9 @@
 //! What tests of the cluster's state machine have in common: a job's program, and what its images say.
 
-use protocol::cluster::image::{Efforts, ImageFacts, ProcessFacts, Requirements, Unit};
-use protocol::launch::{LaunchSpec, StreamKind};
+mod job;
 
-/// Of a program without arguments.
-pub fn launch_spec(program: &str) -> LaunchSpec {
-    LaunchSpec {
-        program: vec![program.into()],
-        environment: Vec::new(),
-        working_directory: "/".into(),
-        stdin: StreamKind::Pipe,
-        stdout: StreamKind::Pipe,
-        stderr: StreamKind::Pipe,
-        window: None,
-        termios: None,
-    }
-}
-
-/// Of a machine like all others.
-pub fn requirements() -> Requirements {
-    Requirements {
-        architecture: "x86_64".to_owned(),
-        page_size: 4096,
-        vdso: "00".to_owned(),
-        any_vdso: false,
-        features: Vec::new(),
-        memory_top: 0,
-    }
-}
+pub use job::{launch_spec, requirements};
+use protocol::cluster::image::{Efforts, ImageFacts, ProcessFacts, Unit};
 
 /// An image's facts: one daemon (2), which is the others' parent.
 pub fn image_facts(pids: &[i32], root: bool, efforts: Option<Efforts>) -> ImageFacts {

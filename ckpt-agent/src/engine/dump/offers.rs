@@ -28,7 +28,7 @@ fn note(offers: &mut Vec<Offer>, before: &[Offer], image: &ProcessImage, host_pi
     let features = known.map(|offer| offer.features.clone()).unwrap_or_else(|| {
         match held_to(image, host_pid) {
             Some(baseline) => baseline.features().into_iter().collect(),
-            None => cpu_features::to_programs(),
+            None => cpu_features::to_programs().clone(),
         }
     });
     offer::note(offers, features, mark);

@@ -278,16 +278,9 @@ pub fn ask_thread(
     remote.memory().write(at, &[0; 96])?;
     let mut extended = Vec::new();
     for &note in Current::EXTENDED_SETS {
-        match remote.thread().register_set(note) {
-            Ok(bytes) if Current::worth_keeping(note, &bytes) => {
-                extended.push((note, to_hex(&bytes)));
-            }
-            Ok(_) => {}
-            // A set that this machine lacks.
-            Err(EngineError::System { source, .. })
-                if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => {}
-            Err(error) => return Err(error),
-        }
+        let bytes = remote.thread().register_set_if_any(note)?;
+        let bytes = bytes.filter(|bytes| Current::worth_keeping(note, bytes));
+        extended.extend(bytes.map(|bytes| (note, to_hex(&bytes))));
     }
     let results = remote.run(&batch)?;
     remote.checked("sigaltstack", results[stack.0])?;

@@ -24,6 +24,8 @@ pub const MAP_FIXED_NOREPLACE: c_int = general::MAP_FIXED_NOREPLACE as c_int;
 pub const MREMAP_TO: u64 = (general::MREMAP_MAYMOVE | general::MREMAP_FIXED) as u64;
 /// rseq(2)
 pub const SYS_RSEQ: c_long = general::__NR_rseq as c_long;
+/// getrlimit(2)
+pub const RLIMIT_RTTIME: u32 = general::RLIMIT_RTTIME;
 /// socket(7)
 pub const SO_COOKIE: c_int = net::SO_COOKIE as c_int;
 

@@ -219,10 +219,13 @@ pub fn offered() -> &'static [String] {
     })
 }
 
-/// What programs that begin on this machine get of it.
-pub fn to_programs() -> BTreeSet<String> {
-    let all = offered().iter();
-    all.filter(|feature| !Current::is_an_alternative(feature)).cloned().collect()
+/// What programs that begin on this machine get of it. Looked at once.
+pub fn to_programs() -> &'static BTreeSet<String> {
+    static PROGRAMS: OnceLock<BTreeSet<String>> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        let all = offered().iter();
+        all.filter(|feature| !Current::is_an_alternative(feature)).cloned().collect()
+    })
 }
 
 /// Of the first CPU: "flags" on x86, "Features" on ARM, where they are what the kernel tells programs (proc(5)).

@@ -57,7 +57,7 @@ fn signal_of(fd: &OwnedFd) -> Option<i32> {
     (signal >= 0).then_some(signal)
 }
 
-fn set_signal(fd: &OwnedFd, signal: i32) -> nix::Result<()> {
+fn set_signal(fd: &impl AsRawFd, signal: i32) -> nix::Result<()> {
     // SAFETY: takes numbers only.
     Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, signal) }).map(drop)
 }
@@ -69,8 +69,7 @@ fn set_signal(fd: &OwnedFd, signal: i32) -> nix::Result<()> {
 pub fn set_file_owner(fd: &impl AsRawFd, owner: FileOwner, signal: i32) -> nix::Result<()> {
     // SAFETY: `owner` lives across the call.
     Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner) })?;
-    // SAFETY: takes numbers only.
-    Errno::result(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, signal) }).map(drop)
+    set_signal(fd, signal)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::super::error::{EngineError, Result};
+use super::abi;
 
 fn failed(call: &'static str, tid: i32) -> impl Fn(Errno) -> EngineError {
     move |errno| match errno {
@@ -170,11 +171,9 @@ impl Ahead {
 
 /// Whether real-time threads may run on for as long as they like: beyond a limit they get SIGXCPU (getrlimit(2)).
 fn real_time_ends_nothing() -> bool {
-    // RLIMIT_RTTIME (include/uapi/asm-generic/resource.h), for which the libc crate has no name on Android.
-    let of_real_time = 15;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes to `limit`, which lives across the call.
-    let got = unsafe { libc::getrlimit(of_real_time, &raw mut limit) };
+    let got = unsafe { libc::getrlimit(abi::RLIMIT_RTTIME as _, &raw mut limit) };
     got == 0 && limit.rlim_cur == libc::RLIM_INFINITY
 }
 

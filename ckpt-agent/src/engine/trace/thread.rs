@@ -328,6 +328,21 @@ impl StoppedThread {
         kept.map_or_else(|| register_set(self.tid, note), |(_, bytes)| Ok(bytes.clone()))
     }
 
+    /// A register set, if this machine has it.
+    ///
+    /// # Errors
+    /// [`EngineError::Gone`].
+    pub fn register_set_if_any(&self, note: u32) -> Result<Option<Vec<u8>>> {
+        match self.register_set(note) {
+            Err(EngineError::System { source, .. })
+                if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) =>
+            {
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+
     /// Before system calls are injected: what they lose of the registers is kept until the thread goes on.
     ///
     /// # Errors
@@ -338,14 +353,12 @@ impl StoppedThread {
         }
         let mut kept = Vec::new();
         for &note in Current::LOST_BY_CALLS {
-            match register_set(self.tid, note) {
-                Ok(bytes) if Current::would_be_lost(note, &bytes) => kept.push((note, bytes)),
-                Ok(_) => {}
-                // A set that this machine lacks.
-                Err(EngineError::System { source, .. })
-                    if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => {}
-                Err(error) => return Err(error),
-            }
+            let bytes = self.register_set_if_any(note)?;
+            kept.extend(
+                bytes
+                    .filter(|bytes| Current::would_be_lost(note, bytes))
+                    .map(|bytes| (note, bytes)),
+            );
         }
         self.kept = Some(kept);
         Ok(())
