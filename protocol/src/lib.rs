@@ -1,4 +1,4 @@
-//! The messages between launcher, coordinator and agent, and nothing else.
+//! The messages between launcher, coordinator and agent, and what it takes to exchange them.
 //!
 //! Every type that crosses a process boundary is plain data with a serde form, and every stream
 //! of them is framed as one JSON value a line ([`frame`]) under a limit. The rooms:
@@ -8,6 +8,7 @@
 //! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
 //! - [`compact`]: what is said to many, or of many.
 //! - [`cluster`]: the conversations of a cluster.
+//! - [`database`]: what the machine knows of users and hosts, whichever side asks.
 //! - [`frame`]: the framing and its limits.
 //! - [`service`]: what a service tells the manager that started it.
 //! - [`transport`]: the encrypted connections of a cluster, and who may open them.
@@ -16,6 +17,7 @@ pub mod agent;
 pub mod cluster;
 pub mod compact;
 pub mod control;
+pub mod database;
 pub mod frame;
 pub mod launch;
 pub mod service;

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use nix::unistd::{Uid, User};
+use nix::unistd::Uid;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, MAX_ANSWER, MAX_ASK};
+use protocol::database::users::name_of;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -156,14 +157,15 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
 ///
 /// # Errors
 /// As getsockopt(2).
-pub fn user_of(stream: &UnixStream) -> io::Result<JobUser> {
+async fn user_of(stream: &UnixStream) -> io::Result<JobUser> {
     let uid = stream.peer_cred()?.uid();
-    let known = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    Ok(JobUser { uid, name: known.map_or_else(|| uid.to_string(), |user| user.name) })
+    // A directory service may take its time.
+    let name = tokio::task::spawn_blocking(move || name_of(uid)).await.map_err(io::Error::other)?;
+    Ok(JobUser { uid, name })
 }
 
 async fn serve(stream: UnixStream, client: u64, events: &Events) {
-    let Ok(user) = user_of(&stream) else { return };
+    let Ok(user) = user_of(&stream).await else { return };
     let (read, write) = stream.into_split();
     let (lines, answers) = unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));

@@ -7,10 +7,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
-use nix::unistd::Uid;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::dmtcp::DmtcpFile;
+use protocol::database::users::name_of;
 use serde::{Deserialize, Serialize};
 
 use super::control::User;
@@ -116,9 +116,7 @@ fn open(path: &str) -> io::Result<(File, JobUser)> {
         return refused("it is no plain file");
     }
     let uid = found.uid();
-    let known = nix::unistd::User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    let name = known.map_or_else(|| uid.to_string(), |known| known.name);
-    Ok((file, JobUser { uid, name }))
+    Ok((file, JobUser { uid, name: name_of(uid) }))
 }
 
 /// Puts the images of a checkpoint where they were written, under names of their own, each as its owner.

@@ -2,9 +2,9 @@
 
 use super::driver::Incoming;
 use futures_util::{SinkExt, StreamExt};
-use nix::unistd::{Uid, User};
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, MAX_ASK};
+use protocol::database::users::name_of;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -80,7 +80,9 @@ pub async fn listen(listener: UnixListener, incoming: mpsc::Sender<Incoming>) {
 
 async fn serve(stream: UnixStream, number: u64, incoming: &mpsc::Sender<Incoming>) {
     let Ok(peer) = stream.peer_cred() else { return };
-    let user = user_of(peer.uid());
+    let uid = peer.uid();
+    // A directory service may take its time.
+    let Ok(user) = tokio::task::spawn_blocking(move || user_of(uid)).await else { return };
     let mut framed = Framed::new(stream, LinesCodec::new_with_max_length(MAX_ASK));
     let (lines, mut queued) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -126,7 +128,6 @@ async fn refuse(framed: &mut Framed<UnixStream, LinesCodec>) {
 }
 
 /// A user of this machine.
-pub fn user_of(uid: u32) -> JobUser {
-    let known = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    JobUser { uid, name: known.map_or_else(|| uid.to_string(), |user| user.name) }
+fn user_of(uid: u32) -> JobUser {
+    JobUser { uid, name: name_of(uid) }
 }

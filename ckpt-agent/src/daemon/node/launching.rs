@@ -7,6 +7,7 @@ use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{FromAgent, InstanceSettings, JobUser, LaunchOrder, RelayLink};
 use protocol::cluster::baseline::Baseline;
 use protocol::cluster::{InstanceKey, NodeName};
+use protocol::database::users::Account;
 use protocol::launch::LaunchSpec;
 
 use super::Node;
@@ -115,8 +116,8 @@ impl Node {
 
     /// As sshd sets it: the variables of the user, and a folder that is there.
     fn at_home(&self, launch: &mut LaunchSpec, user: Option<&User>) {
-        let own = nix::unistd::User::from_uid(Uid::effective()).ok().flatten();
-        let own = own.map(|own| (own.name, own.dir, own.shell));
+        let own = Account::of_uid(Uid::effective().as_raw());
+        let own = own.map(|own| (own.name, own.home, own.shell));
         let of = user.map(|user| (user.name.clone(), user.home.clone(), user.shell.clone()));
         let Some((name, home, shell)) = of.or(own) else { return };
         set(launch, "USER", name.clone().into());
@@ -256,30 +257,28 @@ pub(super) fn user_on(
     if !Uid::effective().is_root() {
         return Ok(None);
     }
-    let known = nix::unistd::User::from_name(&wanted.name).ok().flatten();
+    let known = Account::of_name(&wanted.name);
     let known = match known {
         Some(known) => known,
-        None => nix::unistd::User::from_uid(Uid::from_raw(wanted.uid))
-            .ok()
-            .flatten()
+        None => Account::of_uid(wanted.uid)
             .filter(|_| wanted.name == wanted.uid.to_string())
             .ok_or_else(|| format!("there is no user {:?} on {node}", wanted.name))?,
     };
-    if known.uid.is_root() && !allow_root {
+    let root = known.uid == 0;
+    if root && !allow_root {
         return Err(format!("{node} runs no jobs as root; start its agent with --allow-root"));
     }
-    if known.uid.is_root() {
+    if root {
         return Ok(None);
     }
-    let name = std::ffi::CString::new(known.name.as_str()).unwrap_or_default();
-    let groups = nix::unistd::getgrouplist(&name, known.gid)
-        .map_err(|error| format!("find the groups of {}: {error}", known.name))?;
+    let groups =
+        known.groups().map_err(|error| format!("find the groups of {}: {error}", known.name))?;
     Ok(Some(User {
         name: known.name,
-        uid: known.uid.as_raw(),
-        gid: known.gid.as_raw(),
-        groups: groups.into_iter().map(nix::unistd::Gid::as_raw).collect(),
-        home: known.dir,
+        uid: known.uid,
+        gid: known.gid,
+        groups,
+        home: known.home,
         shell: known.shell,
     }))
 }

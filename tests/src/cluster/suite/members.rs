@@ -32,11 +32,40 @@ pub(super) const CASES: &[Case] = &[
         run: strangers,
     },
     Case {
+        name: "users",
+        about: "a job is its user's on every node, and one whom a node does not know is refused",
+        run: users,
+    },
+    Case {
         name: "attach",
         about: "a job is attached to from another node, and outlives its launcher",
         run: attach,
     },
 ];
+
+/// What a program says of its user on this node and the next.
+const WHO: &str = "id -un && id -G && ckptd rsh node2 id -un && ckptd rsh node2 id -G";
+
+fn users(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(2)?;
+    let node = ckptd.node(1);
+    let as_user = |uid: &str| {
+        let as_user = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"];
+        let home = ["env", "-C", "/", "HOME=/tmp"];
+        let run = ["ckptd", "run", "--", "sh", "-c", WHO];
+        node.run(&[&as_user[..], &home, &run].concat(), &[])
+    };
+    let groups = node.must_run(&["id", "-G", "nobody"])?;
+    let known = as_user("65534")?;
+    check(known.stdout == format!("nobody\n{groups}").repeat(2), || format!("{known:?}"))?;
+    let unknown = as_user("54321")?;
+    let expected = "there is no user \"54321\" on node1";
+    check(unknown.status != 0 && unknown.stderr.contains(expected), || format!("{unknown:?}"))?;
+    for number in [1, 2] {
+        check(ckptd.agent_runs(number)?, || ckptd.agent_errors(number))?;
+    }
+    Ok(())
+}
 
 fn no_rollback(job: &crate::cluster::job::ClusterJob<'_>) -> Result<(), Failure> {
     let rollbacks = job.status()?.rollbacks()?;

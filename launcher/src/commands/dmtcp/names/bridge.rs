@@ -6,6 +6,7 @@ use crate::control::ask_beginning;
 use coordinator::dmtcp::machine::Identity;
 use coordinator::dmtcp::wire::{HEADER, ImageName, Kind, Message, WorkerState};
 use protocol::control::{Reply, Request};
+use protocol::database::hosts::addresses;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -36,7 +37,7 @@ pub fn connect(options: &Options, images: &Path) -> Result<(TcpStream, u16), Str
         format!("reach a coordinator at {}:{port}: {error}", options.host)
     };
     if let (Some(port), Mode::Join | Mode::Any) = (options.port, options.mode) {
-        match TcpStream::connect((options.host.as_str(), port)) {
+        match addresses(&options.host, port).and_then(|all| TcpStream::connect(&all[..])) {
             Ok(stream) => return Ok((stream, port)),
             Err(error) if options.mode == Mode::Join => return Err(failed(error, port)),
             Err(_) => {}

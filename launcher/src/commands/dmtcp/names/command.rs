@@ -4,6 +4,7 @@ use super::options::{default_host, default_port};
 use coordinator::dmtcp::DEFAULT_PORT;
 use coordinator::dmtcp::machine::Command;
 use coordinator::dmtcp::wire::{CommandStatus, Kind, Message};
+use protocol::database::hosts::addresses;
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -129,7 +130,7 @@ fn parse(arguments: &[OsString]) -> Parsed {
 
 /// One message there, one back; None for an answer that there is none of.
 fn converse(asked: &Asked) -> io::Result<Option<Message>> {
-    let mut stream = TcpStream::connect((asked.host.as_str(), asked.port))?;
+    let mut stream = TcpStream::connect(&addresses(&asked.host, asked.port)?[..])?;
     let mut message = Message::new(Kind::UserCommand);
     message.command = asked.command.number();
     if let Some(interval) = asked.interval {
