@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::super::graph::Pid;
 
 /// Numbers that are given out in the first round only (kernel/pid.c, RESERVED_PIDS).
-const RESERVED: Pid = 300;
+pub const RESERVED: Pid = 300;
 /// Numbers that are taken and given back at most, in all: some rounds where there are 32768.
 const MOST: u32 = 200_000;
 /// How long that may take in all, however slow the machine is.
@@ -96,7 +96,7 @@ pub fn distance(last: Pid, wanted: Pid, end: Pid) -> Pid {
 }
 
 /// The number that comes `steps` after `last`, if none is taken.
-fn after(last: Pid, steps: Pid, end: Pid) -> Pid {
+pub fn after(last: Pid, steps: Pid, end: Pid) -> Pid {
     let number = last + steps;
     if number < end { number } else { number - end + RESERVED }
 }
@@ -112,7 +112,7 @@ pub fn is_worth_waiting(end: Pid) -> bool {
 }
 
 /// Whether a process, thread or process group has the number.
-fn is_taken(number: Pid) -> bool {
+pub fn is_taken(number: Pid) -> bool {
     let nobody = |number| {
         // SAFETY: takes numbers only; signal 0 is sent to nobody.
         let answer = unsafe { libc::kill(number, 0) };

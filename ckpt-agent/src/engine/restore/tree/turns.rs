@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::super::super::graph::Pid;
-use super::super::super::sys::clone3::{Side, SingleThreaded, fork_any, fork_near};
-use super::super::super::sys::rounds::{Counter, distance, end};
+use super::super::super::sys::clone3::{Side, SingleThreaded, fork_near};
+use super::super::super::sys::rounds::{Counter, RESERVED, after, distance, end, is_taken};
 use super::board::Board;
 use super::plan::{Birth, Index, Plan, Role};
 
@@ -15,10 +15,11 @@ pub(super) struct Turns {
     births: Vec<Turn>,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
 struct Turn {
     rank: u32,
-    /// The number that it is to have; `None`: any, nobody knows it.
-    wanted: Option<Pid>,
+    /// The number that it is to have: its own, or, where nobody knows that, one that nobody else is to have.
+    number: Pid,
 }
 
 impl Turns {
@@ -27,17 +28,15 @@ impl Turns {
         let (last, end) = (counter.last().unwrap_or(0), end().unwrap_or(Pid::MAX));
         let mut wanted = wanted_numbers(&plan.births);
         wanted.iter_mut().for_each(|number| *number = number.filter(|pid| wants(*pid)));
-        let ranks = ranks(plan, &wanted, last, end);
+        let births = turns(plan, &wanted, last, end, &is_taken);
         let mut plan = plan.clone();
-        let by_rank = |children: &mut Vec<Index>| children.sort_by_key(|child| ranks[*child]);
+        let by_rank = |children: &mut Vec<Index>| children.sort_by_key(|child| births[*child].rank);
         by_rank(&mut plan.by_init);
         for birth in &mut plan.births {
             by_rank(&mut birth.early);
             by_rank(&mut birth.later);
         }
-        let births =
-            ranks.iter().zip(&wanted).map(|(rank, wanted)| Turn { rank: *rank, wanted: *wanted });
-        (plan, Self { births: births.collect() })
+        (plan, Self { births })
     }
 
     /// Forks a birth when its turn has come.
@@ -53,10 +52,7 @@ impl Turns {
             // SAFETY: ends a helper at once; init never waits for itself.
             unsafe { libc::_exit(125) }
         }
-        let side = match turn.wanted {
-            Some(number) => fork_near(proof, board.counter(), number, exit_signal)?,
-            None => fork_any(proof, exit_signal)?,
-        };
+        let side = fork_near(proof, board.counter(), turn.number, exit_signal)?;
         if let Side::Parent(number) = side {
             board.counter().note(number);
             board.end_turn(turn.rank);
@@ -74,22 +70,37 @@ fn wanted_numbers(births: &[Birth]) -> Vec<Option<Pid>> {
 }
 
 /// When each is forked: always the one whose number comes next of those whose parents are there and have forked what
-/// they fork before.
-fn ranks(plan: &Plan, wanted: &[Option<Pid>], last: Pid, end: Pid) -> Vec<u32> {
-    let mut ranks = vec![0; plan.births.len()];
+/// they fork before. Who may have any number gets one that neither somebody of the plan is to have nor anybody else has:
+/// the very next one is often a child's of his own.
+fn turns(
+    plan: &Plan,
+    wanted: &[Option<Pid>],
+    last: Pid,
+    end: Pid,
+    is_taken: &dyn Fn(Pid) -> bool,
+) -> Vec<Turn> {
+    let mut turns = vec![Turn::default(); plan.births.len()];
+    let mut spoken_for: BTreeSet<Pid> = wanted.iter().copied().flatten().collect();
     let mut available: Vec<Index> = plan.by_init.clone();
     let mut waiting: Vec<usize> = plan.births.iter().map(|birth| birth.early.len()).collect();
     let mut at = last;
     for rank in 0.. {
-        let far = |index: &Index| wanted[*index].map_or(0, |number| distance(at, number, end));
+        let free = available.iter().any(|index| wanted[*index].is_none()).then(|| {
+            let mut following = (1..end - RESERVED).map(|steps| after(at, steps, end));
+            following.find(|number| !spoken_for.contains(number) && !is_taken(*number))
+        });
+        let free = free.flatten();
+        let number = |index: Index| wanted[index].or(free).unwrap_or(at);
+        let far = |index: &Index| distance(at, number(*index), end);
         let Some(place) =
             (0..available.len()).min_by_key(|place| (far(&available[*place]), *place))
         else {
-            return ranks;
+            return turns;
         };
         let index = available.remove(place);
-        ranks[index] = rank;
-        at = wanted[index].unwrap_or(at);
+        at = number(index);
+        spoken_for.insert(at);
+        turns[index] = Turn { rank, number: at };
         let birth = &plan.births[index];
         available.extend(&birth.early);
         if birth.early.is_empty() {
@@ -103,7 +114,7 @@ fn ranks(plan: &Plan, wanted: &[Option<Pid>], last: Pid, end: Pid) -> Vec<u32> {
             }
         }
     }
-    ranks
+    turns
 }
 
 #[cfg(test)]
@@ -121,10 +132,9 @@ mod tests {
     fn order(nodes: &[ProcessNode], last: Pid) -> Vec<Pid> {
         let plan = plan(nodes).unwrap();
         let wanted = wanted_numbers(&plan.births);
-        let ranks = ranks(&plan, &wanted, last, 32768);
-        let mut all: Vec<_> = plan.births.iter().map(|birth| birth.pid).zip(ranks).collect();
-        all.sort_by_key(|(_, rank)| *rank);
-        all.into_iter().map(|(pid, _)| pid).collect()
+        let mut turns = turns(&plan, &wanted, last, 32768, &|number| number == 904);
+        turns.sort_by_key(|turn| turn.rank);
+        turns.into_iter().map(|turn| turn.number).collect()
     }
 
     #[test]
@@ -132,6 +142,14 @@ mod tests {
         let nodes = [node(900, 1), node(901, 900), node(903, 900), node(902, 901)];
         assert_eq!(order(&nodes, 5000), [900, 901, 902, 903]);
         assert_eq!(order(&nodes, 100), [900, 901, 902, 903]);
+    }
+
+    #[test]
+    fn who_may_have_any_number_takes_nobodys() {
+        // The leader of 901 and 902 has ended, so there are two more: he, and one that makes them orphans.
+        let orphan = |pid| ProcessNode { sid: 900, pgid: 900, ..node(pid, 1) };
+        let nodes = [orphan(901), orphan(902), node(903, 1)];
+        assert_eq!(order(&nodes, 850), [900, 903, 905, 901, 902]);
     }
 
     #[test]
