@@ -102,7 +102,8 @@ impl CommitMark {
             }
             Ok(_) => {}
         }
-        let mark: Self = serde_json::from_str(json).map_err(|error| damaged(&error.to_string()))?;
+        let mark: Self =
+            serde_json::from_slice(json.as_bytes()).map_err(|error| damaged(&error.to_string()))?;
         mark.check(number).map_err(damaged)?;
         Ok(mark)
     }

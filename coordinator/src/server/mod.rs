@@ -52,7 +52,7 @@ use nix::ifaddrs::getifaddrs;
 use protocol::cluster::Term;
 use protocol::cluster::replica::ReplicaNote;
 use protocol::service::Service;
-use protocol::transport::{Acceptor, Role, Sealer, Successor, TransportError};
+use protocol::transport::{Acceptor, Role, Sealer, Successor, TransportError, random};
 use replication::{Replication, Source};
 use sealing::TreeSealer;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -389,9 +389,7 @@ fn lock(state: &Path) -> Result<Flock<File>, ServeError> {
 
 fn seed() -> Result<[u8; 32], ServeError> {
     let mut seed = [0; 32];
-    rustls::crypto::ring::default_provider()
-        .secure_random
-        .fill(&mut seed)
+    random(&mut seed)
         .map_err(|_| io_error("make a secret")(io::Error::other("the system has no randomness")))?;
     Ok(seed)
 }

@@ -1,11 +1,12 @@
 //! A cluster's certificate authority, made with the cluster.
 
 use super::credentials::{certificate_of, read, write};
+use super::crypto::{Key, identifier, random};
 use super::{Credentials, Fingerprint, Role, TransportError};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData,
-    SerialNumber, SignatureAlgorithm,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ED25519,
+    PublicKeyData, SerialNumber, SignatureAlgorithm,
 };
 use rustls::pki_types::CertificateDer;
 use std::path::Path;
@@ -22,7 +23,7 @@ const ED25519_PREFIX: [u8; 12] =
 /// Certificates do not run out: clocks of phones can't be trusted, and who is a member is looked up
 /// at each connection.
 pub struct Authority {
-    key: KeyPair,
+    key: Key,
     issuer: Certificate,
     pem: String,
     certificate: CertificateDer<'static>,
@@ -53,19 +54,19 @@ impl Authority {
     pub fn open(folder: &Path) -> Result<Self, TransportError> {
         let key_path = folder.join(KEY);
         let key = match read(&key_path)? {
-            Some(pem) => KeyPair::from_pem(&pem).map_err(|error| TransportError::File {
+            Some(pem) => Key::from_pem(&pem).map_err(|error| TransportError::File {
                 action: "use",
                 path: key_path,
                 reason: error.to_string(),
             })?,
             None => {
-                let key = KeyPair::generate_for(&PKCS_ED25519)?;
-                write(&key_path, &key.serialize_pem())?;
+                let key = Key::generate()?;
+                write(&key_path, &key.pem())?;
                 key
             }
         };
         // Made again from the same key it signs alike; its text is kept, since tokens name its hash.
-        let issuer = parameters(&key).self_signed(&key)?;
+        let issuer = parameters(&key.pair).self_signed(&key.pair)?;
         let path = folder.join(CERTIFICATE);
         let pem = match read(&path)? {
             Some(pem) => pem,
@@ -100,7 +101,7 @@ impl Authority {
             .and_then(|key| key.try_into().ok())
             .map(Ed25519)
             .ok_or_else(|| TransportError::Unfit("its key is not an Ed25519 key".to_owned()))?;
-        let certificate = member(role)?.signed_by(&key, &self.issuer, &self.key)?;
+        let certificate = member(role)?.signed_by(&key, &self.issuer, &self.key.pair)?;
         Ok(CertifiedNode {
             certificate: certificate.pem(),
             fingerprint: Fingerprint::of(certificate.der()),
@@ -112,9 +113,9 @@ impl Authority {
     /// # Errors
     /// Where the system has no randomness.
     pub fn issue(&self, role: &Role) -> Result<Credentials, TransportError> {
-        let key = KeyPair::generate_for(&PKCS_ED25519)?;
-        let certificate = member(role)?.signed_by(&key, &self.issuer, &self.key)?;
-        Credentials::from_pem(&key.serialize_pem(), &certificate.pem(), &self.pem)
+        let key = Key::generate()?;
+        let certificate = member(role)?.signed_by(&key.pair, &self.issuer, &self.key.pair)?;
+        Credentials::from_pem(&key.pem(), &certificate.pem(), &self.pem)
     }
 }
 
@@ -135,9 +136,19 @@ fn parameters(key: &KeyPair) -> CertificateParams {
     let mut parameters = CertificateParams::default();
     let id = blake3::hash(key.public_key_raw()).to_hex();
     parameters.distinguished_name = named(&format!("ckptd cluster {}", &id[..16]));
+    // Authorities of before have these two.
+    parameters.key_identifier_method = KeyIdMethod::PreSpecified(identifier(&key.public_key_der()));
+    parameters.serial_number = Some(serial_of(key));
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     parameters
+}
+
+/// The same for the same key; a positive number.
+pub(super) fn serial_of(key: &KeyPair) -> SerialNumber {
+    let mut serial = identifier(key.public_key_raw());
+    serial[0] &= 0x7f;
+    SerialNumber::from_slice(&serial)
 }
 
 fn named(name: &str) -> DistinguishedName {
@@ -153,10 +164,7 @@ fn member(role: &Role) -> Result<CertificateParams, TransportError> {
     // Of its own for each certificate, also for the same key: a revoked one must not come back as
     // the same.
     let mut serial = [0; 16];
-    rustls::crypto::ring::default_provider()
-        .secure_random
-        .fill(&mut serial)
-        .map_err(|_| rustls::Error::FailedToGetRandomBytes)?;
+    random(&mut serial)?;
     // A positive number (RFC 5280, section 4.1.2.2).
     serial[0] = serial[0] & 0x7f | 0x40;
     parameters.serial_number = Some(SerialNumber::from_slice(&serial));
@@ -165,4 +173,36 @@ fn member(role: &Role) -> Result<CertificateParams, TransportError> {
     parameters.extended_key_usages =
         vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     Ok(parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a cluster that an earlier ckptd has made, by rcgen's own keys.
+    const OLD_KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
+MFECAQEwBQYDK2VwBCIEIG+Qw85V0TTsypUCpqDUpTPLwuQA0G8g72W3DqoWhpSi\n\
+gSEAeSBx3Pnts66hYEDhXBZCF0v5no+rdGrGiBE+VKFrVsY=\n\
+-----END PRIVATE KEY-----\n";
+    const OLD_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
+MIIBXDCCAQ6gAwIBAgIURKTwP5Si8U1+uFRiIRVzRtIxUQwwBQYDK2VwMCkxJzAl\n\
+BgNVBAMMHmNrcHRkIGNsdXN0ZXIgOTg1Yzg0YWZjNTYxMDViNTAgFw03NTAxMDEw\n\
+MDAwMDBaGA80MDk2MDEwMTAwMDAwMFowKTEnMCUGA1UEAwweY2twdGQgY2x1c3Rl\n\
+ciA5ODVjODRhZmM1NjEwNWI1MCowBQYDK2VwAyEAeSBx3Pnts66hYEDhXBZCF0v5\n\
+no+rdGrGiBE+VKFrVsajRjBEMA8GA1UdDwEB/wQFAwMHBAAwHQYDVR0OBBYEFKY5\n\
+vIXksQjnSdKs3fFZvDLRA/oeMBIGA1UdEwEB/wQIMAYBAf8CAQAwBQYDK2VwA0EA\n\
+Jg1P0QRQaYzp0Q0qC0pTgHJhkTc2bZrd5Awp6xmXLVQZ3jp6Uz+Mo21XHMbn06hx\n\
+ve1rQPEAJch5XNlaf5HYAA==\n\
+-----END CERTIFICATE-----\n";
+
+    #[test]
+    fn an_authority_of_before_is_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(KEY), OLD_KEY).unwrap();
+        let authority = Authority::open(folder.path()).unwrap();
+        // Ed25519 signs the same twice.
+        assert_eq!(authority.pem(), OLD_CERTIFICATE);
+        assert_eq!(Key::from_pem(OLD_KEY).unwrap().pem(), OLD_KEY);
+        authority.issue(&Role::Coordinator).unwrap();
+    }
 }

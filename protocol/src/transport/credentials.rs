@@ -1,9 +1,9 @@
 //! A key, the certificates that say whose it is, and what TLS makes of them.
 
+use super::crypto::provider;
 use super::verify::{AnyClient, ByAuthority, Pinned};
 use super::{Fingerprint, TransportError};
 use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::TLS13;
@@ -93,10 +93,6 @@ impl Credentials {
     fn chain(&self) -> Vec<CertificateDer<'static>> {
         vec![self.certificate.clone(), self.authority.clone()]
     }
-}
-
-pub(super) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 /// How a client speaks TLS.

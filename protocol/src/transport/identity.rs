@@ -1,7 +1,9 @@
 //! An agent's membership: its key, its certificate, and where the coordinator is.
 
 use super::acceptor::HANDSHAKE_LIMIT;
+use super::authority::serial_of;
 use super::credentials::{certificate_of, client, read, write};
+use super::crypto::Key;
 use super::greeting::MAX_GREETING;
 use super::verify::{Pinned, identify};
 use super::{
@@ -12,7 +14,7 @@ use crate::cluster::agent::{FromAgent, ToAgent};
 use crate::cluster::peer::PeerMessage;
 use crate::cluster::succession::Followed;
 use crate::cluster::{NodeName, VERSION};
-use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
+use rcgen::CertificateParams;
 use rustls::ClientConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use std::fs::DirBuilder;
@@ -115,8 +117,8 @@ impl Identity {
         let mut identity =
             Self::of(credentials, joined).map_err(|error| damaged(error.to_string()))?;
         if let Some(text) = read(&folder.join(FOLLOWED))? {
-            let followed =
-                serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+            let followed = serde_json::from_slice(text.as_bytes())
+                .map_err(|error| damaged(error.to_string()))?;
             identity.followed = RwLock::new(followed);
         }
         identity.folder = Some(folder.to_owned());
@@ -171,11 +173,12 @@ impl Identity {
                 reason: error.to_string(),
             }
         })?;
-        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let key = Key::generate()?;
         // It says nothing but which key it is of.
-        let own = CertificateParams::new(vec![Role::Agent(name.clone()).dns_name()])?
-            .self_signed(&key)?;
-        let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let mut own = CertificateParams::new(vec![Role::Agent(name.clone()).dns_name()])?;
+        own.serial_number = Some(serial_of(&key.pair));
+        let own = own.self_signed(&key.pair)?;
+        let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.der.clone()));
         let pinned = Pinned::Fingerprint(token.authority.clone());
         let config = client(pinned, vec![own.der().clone()], private)?;
         let greeting = Greeting::Join {
@@ -192,7 +195,7 @@ impl Identity {
                 "the coordinator gave a certificate of another authority".to_owned(),
             ));
         }
-        let key = key.serialize_pem();
+        let key = key.pem();
         let credentials = Credentials::from_pem(&key, &certificate, &authority)?;
         let mut identity = Self::of(credentials, token.addresses.clone())?;
         identity.folder = Some(folder.to_owned());

@@ -24,6 +24,7 @@
 mod acceptor;
 mod authority;
 mod credentials;
+mod crypto;
 mod discovery;
 mod error;
 mod frame;
@@ -39,6 +40,7 @@ mod verify;
 pub use acceptor::{Acceptor, Guest};
 pub use authority::{Authority, CertifiedNode};
 pub use credentials::Credentials;
+pub use crypto::random;
 pub use discovery::{DISCOVERY_AUTHORITY, DISCOVERY_SERVICE};
 pub use error::{RefusalKind, TransportError};
 pub use frame::{

@@ -1,6 +1,6 @@
 //! Words of the coordinator that others pass on: signed with the key of its certificate.
 
-use super::credentials::provider;
+use super::crypto::provider;
 use super::verify::identify;
 use super::{Credentials, Holder, Role, TransportError};
 use base64::Engine;

@@ -1,6 +1,6 @@
 //! Join tokens: what a machine must know to become a member.
 
-use super::Fingerprint;
+use super::{Fingerprint, random};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
@@ -28,10 +28,7 @@ impl Secret {
     /// Where the system has no randomness.
     pub fn generate() -> Result<Self, rustls::Error> {
         let mut bytes = [0; SECRET];
-        rustls::crypto::ring::default_provider()
-            .secure_random
-            .fill(&mut bytes)
-            .map_err(|_| rustls::Error::FailedToGetRandomBytes)?;
+        random(&mut bytes)?;
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
     }
 

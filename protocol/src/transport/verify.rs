@@ -1,9 +1,10 @@
 //! Who holds a certificate.
 
 use super::TransportError;
+use super::crypto::ALGORITHMS;
 use crate::cluster::NodeName;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
@@ -91,10 +92,6 @@ pub enum Holder {
     },
 }
 
-pub(super) fn algorithms() -> WebPkiSupportedAlgorithms {
-    rustls::crypto::ring::default_provider().signature_verification_algorithms
-}
-
 /// Tells who shows these certificates.
 pub(super) fn identify(
     shown: &[CertificateDer<'_>],
@@ -112,7 +109,7 @@ pub(super) fn identify(
         .map_err(|error| unfit(format!("authority's certificate can't be used: {error}")))?;
     let anchors = [anchor];
     let verified = certificate.verify_for_usage(
-        algorithms().all,
+        ALGORITHMS.all,
         &anchors,
         chain,
         UnixTime::now(),
