@@ -292,6 +292,8 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         Driver::new(machine, journal, logs, register, operator, clock, replication, absent)
             .map_err(io_error("start the thread of the log"))?;
     let mut driver = driver.sealing(TreeSealer::new(Sealer::new(&credentials)?));
+    // That there is none is known when it is built, then, and what would serve it is not in the executable.
+    let dmtcp = dmtcp.filter(|_| cfg!(feature = "dmtcp"));
     let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);
     if let Some((port, recorder)) = &dmtcp {
         let mut address = port.address();

@@ -5,6 +5,10 @@ mod checkpoint;
 mod clustered;
 mod completions;
 mod coordinator;
+#[cfg(feature = "dmtcp")]
+mod dmtcp;
+#[cfg(not(feature = "dmtcp"))]
+#[path = "without_dmtcp.rs"]
 mod dmtcp;
 mod doctor;
 mod export;

@@ -14,6 +14,7 @@ pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure
 }
 
 /// Runs the job on this machine, whether it belongs to a cluster or not; `begins` is called before it runs.
+#[cfg(feature = "dmtcp")]
 pub fn perform_alone(
     context: &Context,
     arguments: RunArguments,
