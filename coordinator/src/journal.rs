@@ -45,7 +45,7 @@ fn parse_line<E: DeserializeOwned>(line: &[u8]) -> Option<E> {
     if check != check_of(entry) {
         return None;
     }
-    serde_json::from_slice(entry.as_bytes()).ok()
+    protocol::json::read(entry.as_bytes()).ok()
 }
 
 /// The entries of a log's text, each with the length of its line.

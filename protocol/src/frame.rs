@@ -46,7 +46,7 @@ pub fn decode<T: DeserializeOwned>(line: &str, limit: usize) -> Result<T, FrameE
     if line.len() > limit {
         return Err(FrameError::TooLong { length: line.len(), limit });
     }
-    Ok(serde_json::from_slice(line.as_bytes())?)
+    Ok(crate::json::read(line.as_bytes())?)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! of them is framed as one JSON value a line ([`frame`]) under a limit. The rooms:
 //!
 //! - [`agent`]: what a coordinator tells an agent to do with a job, and what the agent reports.
+//! - [`json`]: how JSON is read.
 //! - [`launch`]: how an agent starts or restores a job, and the streams that it hands back.
 //! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
 //! - [`compact`]: what is said to many, or of many.
@@ -19,6 +20,7 @@ pub mod compact;
 pub mod control;
 pub mod database;
 pub mod frame;
+pub mod json;
 pub mod launch;
 pub mod service;
 pub mod transport;

@@ -53,7 +53,7 @@ impl Checkpoint {
         let number = self.mark.checkpoint;
         let file = self.mark.files.iter().find(|file| file.name == name);
         let file = file.ok_or_else(|| Damage::IndexMissing { number, name: name.to_owned() })?;
-        serde_json::from_slice(&self.read_index(file)?)
+        protocol::json::read(&self.read_index(file)?)
             .map_err(|error| self.index_damage(file, &error.to_string()))
     }
 

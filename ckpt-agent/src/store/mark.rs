@@ -103,7 +103,7 @@ impl CommitMark {
             Ok(_) => {}
         }
         let mark: Self =
-            serde_json::from_slice(json.as_bytes()).map_err(|error| damaged(&error.to_string()))?;
+            protocol::json::read(json.as_bytes()).map_err(|error| damaged(&error.to_string()))?;
         mark.check(number).map_err(damaged)?;
         Ok(mark)
     }

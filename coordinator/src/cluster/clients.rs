@@ -33,7 +33,7 @@ impl ClusterMachine {
     pub(super) fn client_line(&mut self, now: Now, client: &ClientId, line: &str) {
         let known = self.shared.clients.get(client).and_then(|client| client.user.clone());
         let Some(user) = known else { return };
-        match serde_json::from_slice::<Ask>(line.as_bytes()) {
+        match protocol::json::read::<Ask>(line.as_bytes()) {
             Ok(ask) => self.asked(now, client, &user, ask),
             Err(error) => {
                 let reason = format!("understand what was asked: {error}");

@@ -140,7 +140,7 @@ impl Admission {
             Ok(_) => {
                 let text = fs::read(&path).map_err(|error| failed(error.to_string()))?;
                 let register: Register =
-                    serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
+                    protocol::json::read(&text).map_err(|error| failed(error.to_string()))?;
                 if register.format > FORMAT {
                     return Err(failed(format!(
                         "it has format {}, this ckptd reads up to {FORMAT}: use a newer one",

@@ -140,7 +140,7 @@ impl JobRecord {
             return Err(bad(format!("it exceeds the limit of {MAX_RECORD} bytes")));
         }
         let value: serde_json::Value =
-            serde_json::from_slice(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
+            protocol::json::read(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
         let record = Self::of(value).map_err(bad)?;
         if record.id == id { Ok(record) } else { Err(bad(format!("it is of {}", record.id))) }
     }

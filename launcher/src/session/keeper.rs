@@ -102,7 +102,7 @@ pub fn keep() {
     loop {
         let mut line = String::new();
         match std::io::Read::take(&mut lines, LINE).read_line(&mut line) {
-            Ok(1..) => match serde_json::from_slice::<Option<Change>>(line.as_bytes()) {
+            Ok(1..) => match protocol::json::read::<Option<Change>>(line.as_bytes()) {
                 Ok(change) => last = change,
                 Err(_) => return,
             },

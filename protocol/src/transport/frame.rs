@@ -80,7 +80,7 @@ pub fn take<R: DeserializeOwned>(
     buffer.advance(PREFIX);
     let header = buffer.split_to(header);
     let body = buffer.split_to(body).freeze();
-    Ok(Taken::Message(serde_json::from_slice(&header)?, body))
+    Ok(Taken::Message(crate::json::read(&header)?, body))
 }
 
 /// Sends messages of one type.

@@ -117,8 +117,8 @@ impl Identity {
         let mut identity =
             Self::of(credentials, joined).map_err(|error| damaged(error.to_string()))?;
         if let Some(text) = read(&folder.join(FOLLOWED))? {
-            let followed = serde_json::from_slice(text.as_bytes())
-                .map_err(|error| damaged(error.to_string()))?;
+            let followed =
+                crate::json::read(text.as_bytes()).map_err(|error| damaged(error.to_string()))?;
             identity.followed = RwLock::new(followed);
         }
         identity.folder = Some(folder.to_owned());

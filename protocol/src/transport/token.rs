@@ -94,7 +94,7 @@ impl FromStr for Token {
             return Err(TokenError::Damaged);
         }
         let bytes = URL_SAFE_NO_PAD.decode(rest).map_err(|_| TokenError::Damaged)?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|_| TokenError::Damaged)?;
+        let token: Self = crate::json::read(&bytes).map_err(|_| TokenError::Damaged)?;
         if token.addresses.is_empty() {
             return Err(TokenError::Damaged);
         }

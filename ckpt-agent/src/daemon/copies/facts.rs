@@ -97,7 +97,7 @@ fn read<T: serde::de::DeserializeOwned>(
 ) -> Result<T, String> {
     let path = folder.join("checkpoints").join(checkpoint.to_string()).join(name);
     let text = std::fs::read(&path).map_err(|error| format!("read {}: {error}", path.display()))?;
-    serde_json::from_slice(&text).map_err(|error| format!("read {}: {error}", path.display()))
+    protocol::json::read(&text).map_err(|error| format!("read {}: {error}", path.display()))
 }
 
 fn placement_units<'a>(

@@ -288,7 +288,7 @@ fn read_list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Option<Vec<O
     if hash != [blake3::hash(json).to_hex().as_bytes(), b"\n"].concat() {
         return Err(damaged());
     }
-    let list: List = serde_json::from_slice(json).map_err(|_| damaged())?;
+    let list: List = protocol::json::read(json).map_err(|_| damaged())?;
     let sound = |file: &OwnFile| {
         file.path.starts_with('/') && is_content(&format!("{FOLDER}/{}", file.hash))
     };

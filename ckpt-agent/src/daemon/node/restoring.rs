@@ -329,6 +329,6 @@ fn read_record(path: &std::path::Path) -> Option<Record> {
     use std::io::Read;
     let mut text = Vec::new();
     std::fs::File::open(path).ok()?.take(LONGEST_RECORD).read_to_end(&mut text).ok()?;
-    let record: Record = serde_json::from_slice(&text).ok()?;
+    let record: Record = protocol::json::read(&text).ok()?;
     (record.format == super::instance::FORMAT).then_some(record)
 }

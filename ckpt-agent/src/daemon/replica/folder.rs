@@ -55,7 +55,7 @@ pub struct Folder {
 
 /// The copy in a folder, if it is whole.
 pub fn look(folder: &Path) -> Option<Copy> {
-    let note: ReplicaNote = serde_json::from_slice(&fs::read(folder.join(NOTE)).ok()?).ok()?;
+    let note: ReplicaNote = protocol::json::read(&fs::read(folder.join(NOTE)).ok()?).ok()?;
     let log = fs::metadata(folder.join(LOG)).ok()?;
     let age = log.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
     let age_ms = age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));

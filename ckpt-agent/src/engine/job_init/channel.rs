@@ -124,7 +124,7 @@ impl Channel {
                 count => filled += count,
             }
         }
-        Ok((serde_json::from_slice(&body)?, descriptors))
+        Ok((protocol::json::read(&body)?, descriptors))
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn in_child<T: Serialize + DeserializeOwned>(
             if let Ok(WaitStatus::Signaled(_, Signal::SIGSYS, _)) = end {
                 return Err(FORBIDDEN.to_owned());
             }
-            serde_json::from_slice(&text)
+            protocol::json::read(&text)
                 .map_err(|_| "the probe was killed or hung".to_owned())
                 .and_then(|answer: Result<T, String>| answer)
         }

@@ -72,7 +72,7 @@ impl Identity {
         let mut text = vec![0; mapping.length() as usize];
         ProcessMemory::of(host_pid).read(mapping.start, &mut text)?;
         let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        serde_json::from_slice(&text[..end]).map(Some).map_err(|error| odd(error.to_string()))
+        protocol::json::read(&text[..end]).map(Some).map_err(|error| odd(error.to_string()))
     }
 
     /// The fields, when the kernel says that the heap ends there. Where it could not be put into its place it has stayed

@@ -61,7 +61,7 @@ impl<R: Read> Import<R> {
         };
         let length = about.len() as u64;
         let bad = |error: serde_json::Error| ArchiveError::About(error.to_string());
-        let value: serde_json::Value = serde_json::from_slice(&about).map_err(bad)?;
+        let value: serde_json::Value = protocol::json::read(&about).map_err(bad)?;
         match value.get("format").and_then(serde_json::Value::as_u64) {
             Some(found) if found > ARCHIVE_VERSION => return Err(ArchiveError::Newer { found }),
             _ => {}

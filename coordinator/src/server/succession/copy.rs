@@ -48,7 +48,7 @@ pub fn look(folder: &Path) -> Result<Option<Copy>, ServeError> {
         Err(error) => return Err(failed("read", &note)(error)),
     };
     let note: ReplicaNote =
-        serde_json::from_slice(&text).map_err(|error| failed("read", &note)(error.into()))?;
+        protocol::json::read(&text).map_err(|error| failed("read", &note)(error.into()))?;
     let path = Source::new(folder).log();
     let log = fs::metadata(&path).map_err(failed("read", &path))?;
     let age = log.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());

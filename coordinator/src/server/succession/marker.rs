@@ -24,7 +24,7 @@ impl Marker {
     /// Where it can't be read.
     pub fn of(folder: &Path) -> io::Result<Option<Self>> {
         match fs::read(folder.join(NAME)) {
-            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+            Ok(text) => Ok(Some(protocol::json::read(&text)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

@@ -353,7 +353,7 @@ pub fn description(job: &JobFolder, number: u64) -> Result<Description, String> 
     if fs::metadata(&path).map_err(failed)?.len() > MAX_DESCRIPTION {
         return Err(format!("read {}: it exceeds {MAX_DESCRIPTION} bytes", path.display()));
     }
-    let description: Description = serde_json::from_slice(&fs::read(&path).map_err(failed)?)
+    let description: Description = protocol::json::read(&fs::read(&path).map_err(failed)?)
         .map_err(|error| format!("read {}: {error}", path.display()))?;
     if description.format > FORMAT {
         return Err(format!("read {}: it is of a newer ckptd", path.display()));

@@ -97,7 +97,7 @@ impl Pointer {
                 &"it is an image of DMTCP's own, and holds DMTCP's library: DMTCP's own dmtcp_restart restarts it",
             ));
         }
-        let pointer: Self = serde_json::from_slice(&bytes).map_err(|error| failed(&error))?;
+        let pointer: Self = protocol::json::read(&bytes).map_err(|error| failed(&error))?;
         if pointer.ckptd_image > FORMAT {
             return Err(failed(&"it is of a newer ckptd"));
         }
