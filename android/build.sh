@@ -17,8 +17,9 @@ limit=6000000
 # A panic ends the process: nothing is ever unwound, and tables for that would be an eighth of the executable.
 rust_flags='-C link-self-contained=no -C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no'
 # Of zstd's decoders one of each kind (its lib/README.md, ZSTD_LIB_MINIFY), of its compressors that of level 1, the only one that
-# images and archives are written with.
-c_flags='-fno-unwind-tables -fno-asynchronous-unwind-tables -DHUF_FORCE_DECOMPRESS_X1 -DZSTD_FORCE_DECOMPRESS_SEQUENCES_SHORT'
+# images and archives are written with, and none of them once more for newer processors.
+c_flags='-fno-unwind-tables -fno-asynchronous-unwind-tables -DHUF_FORCE_DECOMPRESS_X1 -DZSTD_FORCE_DECOMPRESS_SEQUENCES_SHORT
+-DDYNAMIC_BMI2=0'
 for strategy in DFAST GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA; do
     c_flags="$c_flags -DZSTD_EXCLUDE_${strategy}_BLOCK_COMPRESSOR"
 done
@@ -31,6 +32,12 @@ usage() {
 # Instructions that come again and again become functions, as LLVM does by itself for 64-bit ARM where size counts.
 outline='-C llvm-args=-enable-machine-outliner=always'
 
+# On x86 what is addressed by the stack's pointer takes a byte more than what is by the frame's.
+frames='-C force-frame-pointers=yes'
+
+# TLS that is small, not fast.
+slower='--config profile.phone.package.ring.opt-level="z" --config profile.phone.package.blake3.opt-level="s"'
+
 # Sets rust_target, zig_target, own_flags (for rustc), settings (for cargo) and last_flags of an ABI: those of the last step, in
 # which everything is optimised together.
 targets() {
@@ -42,13 +49,14 @@ targets() {
         # Instructions of 2 bytes where there are such, as in all of Android's own code for this ABI.
         own_flags='-C target-feature=+thumb-mode'
         ;;
-    x86_64) rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl last_flags=$outline ;;
-    x86)
-        rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl last_flags=$outline
-        # What else it takes: a panic says what, not where; and TLS is small, not fast.
-        own_flags='-Z location-detail=none -Z fmt-debug=shallow'
-        settings='--config profile.phone.package.ring.opt-level="z" --config profile.phone.package.blake3.opt-level="s"'
+    x86_64)
+        rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl
+        own_flags="$frames -Z location-detail=none -Z fmt-debug=shallow" settings=$slower
+        # Functions that differ in constants only become one.
+        last_flags="$outline -C llvm-args=-enable-global-merge-func"
         ;;
+    x86)
+        rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl last_flags=$outline own_flags=$frames ;;
     *) say "there is no ABI '$1'"; usage ;;
     esac
 }

@@ -95,11 +95,12 @@ wrapper() {
     mv "$cache/bin/.$1.$$" "$cache/bin/$1"
 }
 
-# What cargo is told of features for an ABI. x86: zig's C compiler wants to be told in another way that AVX-512 is to be used; no
+# What cargo is told of features for an ABI. There is no DMTCP for phones. x86: zig's C compiler wants to be told in another way that AVX-512 is to be used; no
 # such phone has that, and without it blake3 needs no C there. $1: the ABI.
 features() {
     case $1 in
-    x86) echo --features blake3/pure ;;
+    x86) echo --no-default-features --features blake3/pure ;;
+    *) echo --no-default-features ;;
     esac
 }
 

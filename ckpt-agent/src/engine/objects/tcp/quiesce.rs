@@ -19,8 +19,10 @@ use super::refill::{Refill, refill};
 use super::widened::{Widened, tell_of_room};
 use super::{DumpContext, Found, Probe, TcpSocket, TcpState, diag, kernel_state, soon};
 
-/// Limit for all connections together.
+/// Limit for all connections together, from the last byte that has arrived.
 const LIMIT: Duration = Duration::from_secs(2);
+/// Limit however many arrive: the job stands still meanwhile.
+const LONGEST: Duration = Duration::from_secs(10);
 /// Limit for putting bytes back: past it the job would lose them.
 const PUT_BACK_LIMIT: Duration = Duration::from_secs(5);
 /// An acknowledgement that was only delayed comes within this time once it is asked for.
@@ -170,12 +172,17 @@ struct Line<'a> {
 fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
     let began = Instant::now();
     let mut orphans = Orphans::default();
+    let (mut before, mut moved) = (0, began);
     loop {
         let mut busy: Option<usize> = None;
-        let waited = began.elapsed();
+        let (mut left, waited) = (0, began.elapsed());
         for sender in 0..lines.len() {
-            if !lines[sender].connected || unacknowledged(lines[sender].probe)? == 0 {
+            if !lines[sender].connected {
                 continue;
+            }
+            match unacknowledged(lines[sender].probe)? {
+                0 => continue,
+                count => left += count,
             }
             if lines[sender].outer.is_some() {
                 if lines[sender].waits_for_outside(waited)? {
@@ -229,14 +236,17 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
             }
             return Ok(());
         };
-        if waited > LIMIT {
+        if left != before {
+            (before, moved) = (left, Instant::now());
+        }
+        if moved.elapsed() > LIMIT || waited > LONGEST {
             let probe = lines[sender].probe;
             return Err(EngineError::TooLong {
                 what: format!(
                     "bytes sent by process {} ({}), descriptor {}, to arrive",
                     probe.pid, probe.comm, probe.fd
                 ),
-                limit_ms: LIMIT.as_millis() as u64,
+                limit_ms: waited.as_millis() as u64,
             });
         }
         std::thread::sleep(PAUSE);
