@@ -1,11 +1,15 @@
 //! fork(2) with an exact process number, or one that may be another.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use super::super::graph::Pid;
 use super::super::job_init::world::wants_numbers;
 use super::rounds::{Counter, TRIES};
 use super::trial::Call;
+
+/// How long a thread that has been joined may take to be gone, on a busy machine.
+const JOINED_LIMIT: Duration = Duration::from_secs(2);
 
 /// Proof that the calling process has one thread, so that a fork leaves no lock of another thread
 /// locked for ever in the child (fork(2), NOTES).
@@ -14,17 +18,25 @@ pub struct SingleThreaded(std::marker::PhantomData<*const ()>);
 
 impl SingleThreaded {
     /// Asks the kernel. It stays true as long as the caller starts no thread, which a holder of
-    /// this proof must not do.
+    /// this proof must not do. A thread that has been joined is in the kernel's list still for a moment
+    /// (kernel/exit.c: do_exit wakes who joins it before exit_notify takes it off): that is waited for.
     ///
     /// # Errors
     ///
     /// EINVAL if the process has other threads (unshare(2), CLONE_THREAD).
     pub fn check() -> io::Result<Self> {
-        // SAFETY: with CLONE_THREAD, unshare changes nothing: it succeeds or fails
-        // (kernel/fork.c, check_unshare_flags).
-        match unsafe { libc::unshare(libc::CLONE_THREAD) } {
-            0 => Ok(Self(std::marker::PhantomData)),
-            _ => Err(io::Error::last_os_error()),
+        let begun = Instant::now();
+        loop {
+            // SAFETY: with CLONE_THREAD, unshare changes nothing: it succeeds or fails
+            // (kernel/fork.c, check_unshare_flags).
+            if unsafe { libc::unshare(libc::CLONE_THREAD) } == 0 {
+                return Ok(Self(std::marker::PhantomData));
+            }
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EINVAL) || begun.elapsed() > JOINED_LIMIT {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_micros(200));
         }
     }
 }
