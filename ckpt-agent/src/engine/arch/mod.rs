@@ -253,6 +253,10 @@ pub trait Architecture {
         Ok(saved)
     }
 
+    /// Whether system calls are made from within the vdso, whichever they are: a thread that is there could be about to make one
+    /// that waits.
+    const CALLS_IN_VDSO: bool = false;
+
     /// Code for the beginning of a function that goes on at another address, with all registers as they are but those
     /// that a call may change. `None`: not known for this architecture.
     fn jump(_target: u64) -> Option<Vec<u8>> {

@@ -82,6 +82,8 @@ impl Architecture for X86 {
     const AUDIT_ARCH: u32 = 0x4000_0003;
     // The end of __kernel_vsyscall: int 0x80; pop ebp; pop edx; pop ecx; ret.
     const ENTER_KERNEL: &'static [u8] = &[0xcd, 0x80, 0x5d, 0x5a, 0x59, 0xc3];
+    // __kernel_vsyscall is there.
+    const CALLS_IN_VDSO: bool = true;
     // A call takes all registers but esp, which points to the table. The count travels in the upper half of
     // the numbers; the kernel gives back all but eax.
     const BATCH: &'static [u8] = &[
