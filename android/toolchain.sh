@@ -95,8 +95,8 @@ wrapper() {
     mv "$cache/bin/.$1.$$" "$cache/bin/$1"
 }
 
-# What cargo is told of features for an ABI. There is no DMTCP for phones. x86: zig's C compiler wants to be told in another way that AVX-512 is to be used; no
-# such phone has that, and without it blake3 needs no C there. $1: the ABI.
+# What cargo is told of features for an ABI. There is no DMTCP for phones. x86: zig's C compiler wants to be told in
+# another way that AVX-512 is to be used; no such phone has that, and without it blake3 needs no C there. $1: the ABI.
 features() {
     case $1 in
     x86) echo --no-default-features --features blake3/pure ;;

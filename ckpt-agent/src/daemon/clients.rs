@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nix::unistd::Uid;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, MAX_ANSWER, MAX_ASK};
-use protocol::database::users::name_of;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -159,9 +158,7 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
 /// As getsockopt(2).
 async fn user_of(stream: &UnixStream) -> io::Result<JobUser> {
     let uid = stream.peer_cred()?.uid();
-    // A directory service may take its time.
-    let name = tokio::task::spawn_blocking(move || name_of(uid)).await.map_err(io::Error::other)?;
-    Ok(JobUser { uid, name })
+    tokio::task::spawn_blocking(move || JobUser::of(uid)).await.map_err(io::Error::other)
 }
 
 async fn serve(stream: UnixStream, client: u64, events: &Events) {

@@ -10,7 +10,6 @@ use nix::fcntl::OFlag;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::dmtcp::DmtcpFile;
-use protocol::database::users::name_of;
 use serde::{Deserialize, Serialize};
 
 use super::control::User;
@@ -115,8 +114,7 @@ fn open(path: &str) -> io::Result<(File, JobUser)> {
     if !found.is_file() {
         return refused("it is no plain file");
     }
-    let uid = found.uid();
-    Ok((file, JobUser { uid, name: name_of(uid) }))
+    Ok((file, JobUser::of(found.uid())))
 }
 
 /// Puts the images of a checkpoint where they were written, under names of their own, each as its owner.

@@ -4,7 +4,6 @@ use super::driver::Incoming;
 use futures_util::{SinkExt, StreamExt};
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, MAX_ASK};
-use protocol::database::users::name_of;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -81,8 +80,7 @@ pub async fn listen(listener: UnixListener, incoming: mpsc::Sender<Incoming>) {
 async fn serve(stream: UnixStream, number: u64, incoming: &mpsc::Sender<Incoming>) {
     let Ok(peer) = stream.peer_cred() else { return };
     let uid = peer.uid();
-    // A directory service may take its time.
-    let Ok(user) = tokio::task::spawn_blocking(move || user_of(uid)).await else { return };
+    let Ok(user) = tokio::task::spawn_blocking(move || JobUser::of(uid)).await else { return };
     let mut framed = Framed::new(stream, LinesCodec::new_with_max_length(MAX_ASK));
     let (lines, mut queued) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -125,9 +123,4 @@ async fn refuse(framed: &mut Framed<UnixStream, LinesCodec>) {
         // It may have gone.
         let _ = framed.send(line).await;
     }
-}
-
-/// A user of this machine.
-fn user_of(uid: u32) -> JobUser {
-    JobUser { uid, name: name_of(uid) }
 }

@@ -143,9 +143,12 @@ mod tests {
         assert!(Key::from_pem("no key").is_err());
         // An elliptic curve of another kind: P-256, from `openssl genpkey`.
         let foreign = "-----BEGIN PRIVATE KEY-----\n\
-            MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg3DbDGGqlV1bQBWcv\n\
+            MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgOGyFfsnecvPtyOhN\n\
+            aET7MDk5KgHjNlvm6DE6i4JauiGhRANCAASbEpiyvMNEh7CLpOQhT0kEFbbsJCp0\n\
+            kQy8cAaPkYE8eek3yEoXJWLMsBvtcO0wtKaRAFXm8vs8pXgfEfCDJVPq\n\
             -----END PRIVATE KEY-----\n";
-        assert!(Key::from_pem(foreign).is_err());
+        let error = Key::from_pem(foreign).err().unwrap().to_string();
+        assert!(error.contains("no key of Ed25519: WrongAlgorithm"), "{error}");
     }
 
     #[test]

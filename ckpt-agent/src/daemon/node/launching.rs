@@ -264,12 +264,9 @@ pub(super) fn user_on(
             .filter(|_| wanted.name == wanted.uid.to_string())
             .ok_or_else(|| format!("there is no user {:?} on {node}", wanted.name))?,
     };
-    let root = known.uid == 0;
-    if root && !allow_root {
-        return Err(format!("{node} runs no jobs as root; start its agent with --allow-root"));
-    }
-    if root {
-        return Ok(None);
+    if known.uid == 0 {
+        let refused = || format!("{node} runs no jobs as root; start its agent with --allow-root");
+        return if allow_root { Ok(None) } else { Err(refused()) };
     }
     let groups =
         known.groups().map_err(|error| format!("find the groups of {}: {error}", known.name))?;

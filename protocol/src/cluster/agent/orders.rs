@@ -4,6 +4,7 @@ use crate::agent::{AgentId, CheckpointNumber};
 use crate::cluster::addresses::AddressBook;
 use crate::cluster::baseline::Baseline;
 use crate::cluster::{InstanceKey, NodeName};
+use crate::database::users::name_of;
 use crate::launch::{External, LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,14 @@ pub struct JobUser {
     pub uid: u32,
     /// Name there: on other machines the user of the same name counts.
     pub name: String,
+}
+
+impl JobUser {
+    /// A user of this machine, which may have to ask a directory service for the name: not for a thread that others wait for.
+    #[must_use]
+    pub fn of(uid: u32) -> Self {
+        Self { uid, name: name_of(uid) }
+    }
 }
 
 /// Settings of a job that its agents need.
