@@ -1,0 +1,18 @@
+/* inotify with a watch. */
+#include "conform.h"
+#include <sys/inotify.h>
+
+int main(int argc, char **argv)
+{
+	conform_start(argc, argv);
+	BUILD(mkdir(conform_path("watched"), 0700));
+	int fd = (int)BUILD(inotify_init1(IN_NONBLOCK));
+	BUILD(inotify_add_watch(fd, conform_path("watched"), IN_CREATE));
+	conform_expect_refusal(getpid(), fd);
+	conform_ready();
+	conform_wait();
+	BUILD(mkdir(conform_path("watched/new"), 0700));
+	char event[4096];
+	EXPECT_BETWEEN("bytes of the event", read(fd, event, sizeof event), sizeof(struct inotify_event), sizeof event);
+	conform_pass();
+}
