@@ -136,6 +136,17 @@ impl EngineError {
             other => other,
         }
     }
+
+    /// Names the process in a refusal that does not name it yet.
+    #[must_use]
+    pub fn of(self, pid: Pid, comm: &str) -> Self {
+        match self {
+            Self::Refused(refusal) => {
+                Self::RefusedProcess { pid, comm: comm.to_owned(), refusal }
+            }
+            other => other,
+        }
+    }
 }
 
 impl EngineError {

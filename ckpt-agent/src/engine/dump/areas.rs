@@ -86,6 +86,10 @@ fn plan_file(
     if path.starts_with("anon_inode:") || path.starts_with("socket:") {
         return Err(refuse(mapping, "cannot be checkpointed"));
     }
+    // What the kernel calls anonymous memory of MAP_HUGETLB. Other memory of huge pages is told by its flags when it is read.
+    if path == "/anon_hugepage" {
+        return Err(refuse(mapping, "has huge pages of hugetlbfs, which cannot be checkpointed"));
+    }
     // Shared memory of the kernel's own tmpfs has no path below which it could be found again.
     let kernel_memory = path.starts_with("/memfd:") || (path == "/dev/zero" && mapping.shared);
     if path.starts_with("/dev/") && !path.starts_with("/dev/shm/") && !kernel_memory {

@@ -522,12 +522,7 @@ impl Quiesced {
         let (pid, comm) = (node.pid, node.comm.clone());
         let (stat, status) = process::stat_and_status(host_pid)?;
         let entry_point = vdso.kernel_entry()?;
-        let name = |error| match error {
-            EngineError::Refused(refusal) => {
-                EngineError::RefusedProcess { pid, comm: comm.clone(), refusal }
-            }
-            other => other,
-        };
+        let name = |error: EngineError| error.of(pid, &comm);
         let mut remote = process.lend(entry_point)?;
         if self.frozen.shares_ipc() {
             segments::refuse_attached(&mappings).map_err(name)?;

@@ -207,7 +207,8 @@ fn write_process(
         let special = data.as_it_ran(host_pid, mapping);
         // The ghost sees the same files, and is there for certain.
         let identify = |mapping: &Mapping| files.identify(ghost_pid, &view, mapping);
-        let (mut area, whole) = area(plan, special.or(flags), identify)?;
+        let (mut area, whole) = area(plan, special.or(flags), identify)
+            .map_err(|error| error.of(image.pid, image.leader_name()))?;
         if whole {
             pages.add(area.start, area.end, false)?;
         } else if !area.shared && plan.plan != Plan::Kernel && flags.is_some() {

@@ -107,6 +107,13 @@ pub struct ProcessImage {
     pub threads: Vec<ThreadImage>,
 }
 
+impl ProcessImage {
+    /// The name (comm) that the process goes by: its leader's.
+    pub fn leader_name(&self) -> &str {
+        self.threads.first().map_or("", |leader| &leader.comm)
+    }
+}
+
 /// One thread.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ThreadImage {
