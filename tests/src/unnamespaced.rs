@@ -65,10 +65,13 @@ impl Numbers {
 type Excuse = (&'static str, &'static [&'static str]);
 
 /// Programs that need a namespace of the job's own, whatever their processes' numbers are.
-const NEED_NAMESPACES: &[Excuse] = &[(
-    "SysV IPC is the machine's: shared memory is refused, nobody can tell which semaphores are the job's",
-    &["sysvshm", "sysvsem"],
-)];
+const NEED_NAMESPACES: &[Excuse] = &[
+    (
+        "SysV IPC is the machine's: shared memory is refused, nobody can tell which semaphores are the job's",
+        &["sysvshm", "sysvsem", "sysvqueue"],
+    ),
+    ("POSIX message queues are the machine's, and are refused", &["mqueue"]),
+];
 
 /// Programs that expect clocks to go on where they were, which is the time namespace's doing.
 const NEED_CLOCKS: &[Excuse] =

@@ -141,9 +141,7 @@ impl EngineError {
     #[must_use]
     pub fn of(self, pid: Pid, comm: &str) -> Self {
         match self {
-            Self::Refused(refusal) => {
-                Self::RefusedProcess { pid, comm: comm.to_owned(), refusal }
-            }
+            Self::Refused(refusal) => Self::RefusedProcess { pid, comm: comm.to_owned(), refusal },
             other => other,
         }
     }

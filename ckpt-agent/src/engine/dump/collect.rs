@@ -1,13 +1,19 @@
 //! Finds the open file descriptions behind all descriptors of all processes.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+
+use nix::sys::statfs::{FsType, statfs};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid};
 use super::super::locks;
 use super::super::objects::{DumpContext, Object, Probe};
 use super::super::sys::kcmp;
+use super::super::sys::mqueue;
 use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_mark};
 use super::super::sys::pidfd::PidFd;
 
@@ -88,6 +94,54 @@ pub fn collect(
         collected.descriptors.insert(*host_pid, descriptors);
     }
     Ok(collected)
+}
+
+/// Adds the message queues of the job that no process has open, as descriptions without descriptors. They are seen
+/// where the job's init has their folder.
+///
+/// # Errors
+/// As [`Object::dump`]; queues that can't be read.
+pub fn add_unopened_queues(
+    init: i32,
+    collected: &mut Collected,
+    context: &mut DumpContext,
+) -> Result<()> {
+    let Some(folder) = queue_folder(init)? else { return Ok(()) };
+    let failed = |error| EngineError::system("read", &folder, error);
+    let known: BTreeSet<(u64, u64)> = collected.probes.iter().map(Probe::inode).collect();
+    let own = std::process::id() as i32;
+    for entry in std::fs::read_dir(&folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let found = entry.metadata().map_err(failed)?;
+        if known.contains(&(found.dev(), found.ino())) {
+            continue;
+        }
+        let path = entry.path();
+        let queue = File::options().read(true).write(true).open(&path);
+        let queue =
+            queue.map_err(|error| EngineError::system("open", path.to_string_lossy(), error))?;
+        let probe = Probe::of(own, 1, "no process", queue.as_raw_fd())?;
+        let object = Object::dump(&probe, context).map_err(|e| e.of(1, "no process"))?;
+        collected.files.push(OpenFile {
+            flags: probe.flags & !libc::O_CLOEXEC,
+            owner: None,
+            locks: Vec::new(),
+            object,
+        });
+        collected.probes.push(probe);
+    }
+    Ok(())
+}
+
+/// The folder of the job's message queues, through the descriptor of it that its init keeps.
+fn queue_folder(init: i32) -> Result<Option<String>> {
+    let is_queues = |path: &String| {
+        statfs(path.as_str())
+            .is_ok_and(|found| found.filesystem_type() == FsType(mqueue::MAGIC as _))
+            && std::fs::metadata(path).is_ok_and(|found| found.is_dir())
+    };
+    let numbers = descriptor_numbers(init)?;
+    Ok(numbers.into_iter().map(|fd| format!("/proc/{init}/fd/{fd}")).find(is_queues))
 }
 
 fn descriptor_numbers(host_pid: i32) -> Result<Vec<i32>> {

@@ -26,7 +26,7 @@ use super::super::sys::schedule::Ahead;
 use super::super::trace::{ProcessMemory, Remote, Vdso};
 use super::areas::{Planned, Window, plan};
 use super::clocks;
-use super::collect::{Collected, collect};
+use super::collect::{Collected, add_unopened_queues, collect};
 use super::ghost::Ghost;
 use super::ghosts::{Reading, make_ghosts};
 use super::offers;
@@ -164,6 +164,7 @@ impl Frozen {
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
             external: self.settings.external,
+            shares_ipc: self.shares_ipc(),
             stdio: std::mem::take(&mut self.settings.stdio),
             terminal_master: self.settings.terminal_master.take(),
             cluster: self.settings.cluster,
@@ -189,6 +190,9 @@ impl Frozen {
             .collect();
         let streams_only = &self.remote_shells;
         let mut collected = collect(&living, streams_only, &mut context)?;
+        if !context.shares_ipc {
+            add_unopened_queues(self.settings.init, &mut collected, &mut context)?;
+        }
         Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
         Ok(Quiesced { frozen: self, nodes, collected, context, relay_states: Vec::new() })
     }

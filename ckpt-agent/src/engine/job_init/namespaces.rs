@@ -1,10 +1,14 @@
 //! The namespaces of a logical node: PID, mount, UTS, IPC, time; and a user namespace where the
 //! job runs without privilege (user_namespaces(7)).
 
+use std::os::fd::IntoRawFd;
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::Mode;
 
 use super::super::error::{EngineError, Result};
 use super::super::objects::HOSTS;
@@ -14,6 +18,8 @@ const NEW_TIME: i32 = 0x80;
 const SECOND: i64 = 1_000_000_000;
 /// A folder that is there on every machine, over which a file system lies for a moment.
 const PASSING: &str = "/proc";
+/// Where machines show POSIX message queues.
+const QUEUES: &str = "/dev/mqueue";
 
 fn write(path: &str, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|error| EngineError::system("write", path, error))
@@ -73,11 +79,18 @@ pub fn mount_own() -> Result<Vec<String>> {
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .map_err(|errno| EngineError::system("mount", "/ as private", errno))?;
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let queues = show_queues(safe);
     mount(Some("proc"), "/proc", Some("proc"), safe, none).map_err(|errno| EngineError::Unfit {
         what: format!("/proc cannot be mounted ({})", errno.desc()),
         way_out: "a container must show its whole /proc; see `ckptd doctor`".into(),
     })?;
     let mut warnings = Vec::new();
+    if let Err(errno) = queues {
+        warnings.push(format!(
+            "POSIX message queues that no process has open will not be kept: their file system can't be mounted ({})",
+            errno.desc()
+        ));
+    }
     let options = Some("newinstance,ptmxmode=0666,mode=0620");
     let no_exec = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
     let own_terminals = mount(Some("devpts"), "/dev/pts", Some("devpts"), no_exec, options)
@@ -89,6 +102,27 @@ pub fn mount_own() -> Result<Vec<String>> {
         ));
     }
     Ok(warnings)
+}
+
+/// Keeps a descriptor of the folder that shows the message queues of this IPC namespace (mq_overview(7)), for as long as this
+/// process lives: through it a checkpoint finds those that no process has open. Where machines show theirs, the job's are
+/// shown instead. A kernel without such queues has nothing to show.
+fn show_queues(flags: MsFlags) -> nix::Result<()> {
+    let none = None::<&str>;
+    match mount(Some("mqueue"), PASSING, Some("mqueue"), flags, none) {
+        Err(Errno::ENODEV) => return Ok(()),
+        other => other?,
+    }
+    let open = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let folder = nix::fcntl::open(PASSING, open, Mode::empty());
+    if folder.is_ok() && Path::new(QUEUES).is_dir() {
+        // Without it the job still has its queues.
+        let _ = mount(Some(PASSING), QUEUES, none, MsFlags::MS_BIND, none);
+    }
+    umount2(PASSING, MntFlags::MNT_DETACH)?;
+    // Closed by the end of this process.
+    let _ = folder?.into_raw_fd();
+    Ok(())
 }
 
 /// Without namespaces the host name is the machine's: a line for the user where the job's logical node has another.

@@ -92,6 +92,8 @@ pub struct DumpContext {
     pub session_directories: Vec<PathBuf>,
     /// What to do with connections to outside.
     pub external: External,
+    /// The job has no IPC namespace of its own: queues and segments are the machine's.
+    pub shares_ipc: bool,
     /// The job has other instances: a connection to outside of this one may lead to one of them.
     pub cluster: bool,
     /// Addresses of the machines that the job runs on; empty: not known.

@@ -273,6 +273,8 @@ rooms! {
     UdpSocket => udp,
     /// Netlink sockets
     NetlinkSocket => netlink,
+    /// POSIX message queues
+    MessageQueue => mqueue,
     /// /dev/null and its kin
     Device => device,
     /// Files of /proc and /sys

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::graph::{Backing, FileId, Graph, InodeId, Pid, ProcessImage};
+use super::super::objects::Object;
 use super::idle;
 
 /// What one living process holds.
@@ -38,7 +39,8 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Of these images. What a remote shell holds counts as its parent's: it stays with it.
+    /// Of these images. What a remote shell holds counts as its parent's: it stays with it. A message queue that no process has
+    /// open counts as the first one's.
     pub fn of<'a>(graph: &Graph, images: impl IntoIterator<Item = &'a ProcessImage>) -> Self {
         let images: Vec<&ProcessImage> = images.into_iter().collect();
         let mut idle = idle::idle(graph, &images);
@@ -55,6 +57,14 @@ impl Holdings {
             if let Some(possessions) = keeper.and_then(|pid| all.get_mut(&pid)) {
                 possessions.files.extend(shell.descriptors.iter().map(|one| one.file));
             }
+        }
+        let open: BTreeSet<FileId> =
+            all.values().flat_map(|one| one.files.iter().copied()).collect();
+        let queues = graph.files.iter().enumerate().filter(|(_, file)| is_queue(&file.object));
+        let ids = queues.map(|(index, _)| FileId(index as u32));
+        let unopened: Vec<FileId> = ids.filter(|id| !open.contains(id)).collect();
+        if let Some(first) = all.values_mut().next() {
+            first.files.extend(unopened);
         }
         Self::new(all)
     }
@@ -86,6 +96,10 @@ impl Holdings {
     pub fn holders(&self, file: FileId) -> impl Iterator<Item = Pid> + '_ {
         self.holders.get(&file).into_iter().flatten().copied()
     }
+}
+
+fn is_queue(object: &Object) -> bool {
+    matches!(object, Object::MessageQueue(_))
 }
 
 fn possessions(image: &ProcessImage) -> Possessions {

@@ -26,6 +26,7 @@ pub(super) fn fate(object: &Object, flags: i32) -> Fate {
         | Object::UnixSocket(_)
         | Object::TcpSocket(_)
         | Object::UdpSocket(_)
+        | Object::MessageQueue(_)
         | Object::Fifo(_) => Fate::Undivided,
         Object::Terminal(terminal) if terminal.side == TerminalSide::Master => Fate::Undivided,
         object if is_written_file(object, flags) => Fate::Undivided,
@@ -172,6 +173,14 @@ impl Divider<'_> {
                     |object| matches!(object, Object::Fifo(other) if other.fifo == number),
                 );
                 self.one_part("a FIFO", &all)?;
+                Realisation::Native
+            }
+            Object::MessageQueue(queue) => {
+                let number = queue.queue;
+                let all: Vec<FileId> = self.all_files(
+                    |object| matches!(object, Object::MessageQueue(other) if other.queue == number),
+                );
+                self.one_part("a message queue", &all)?;
                 Realisation::Native
             }
             _ => Realisation::Native,

@@ -33,6 +33,7 @@ pub fn units(graph: &Graph, holdings: &Holdings, callers: bool) -> Vec<Unit> {
     join_readers(graph, holdings, &mut together);
     join_terminals(graph, holdings, &mut together);
     join_fifos(graph, holdings, &mut together);
+    join_queues(graph, holdings, &mut together);
     join_memory(holdings, &mut together);
     join_segments(graph, holdings, &mut together);
     if callers {
@@ -98,6 +99,21 @@ fn join_fifos(graph: &Graph, holdings: &Holdings, together: &mut Together) {
         }
     }
     fifos.into_values().for_each(|holders| together.join(holders));
+}
+
+/// Processes that hold one message queue. One that still has its name is there for every process of the instance.
+fn join_queues(graph: &Graph, holdings: &Holdings, together: &mut Together) {
+    let mut queues: BTreeMap<u32, BTreeSet<Pid>> = BTreeMap::new();
+    for (index, file) in graph.files.iter().enumerate() {
+        if let Object::MessageQueue(queue) = &file.object {
+            let pids = queues.entry(queue.queue).or_default();
+            match queue.deleted {
+                true => pids.extend(holdings.holders(FileId(index as u32))),
+                false => pids.extend(holdings.by_process.keys()),
+            }
+        }
+    }
+    queues.into_values().for_each(|pids| together.join(pids));
 }
 
 /// Memory that one writes and others see.

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod memfd;
 pub mod memory_map;
 pub mod message;
+pub mod mqueue;
 pub mod own_sockets;
 pub mod owner;
 pub mod pidfd;
