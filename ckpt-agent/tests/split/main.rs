@@ -24,6 +24,7 @@ const CASES: &[Case] = &[
     ("everything", || family("all")),
     ("remote_shell", remote_shell),
     ("pipeline_of_a_shell", pipeline),
+    ("reading_copies_no_memory", reading_copies_no_memory),
 ];
 
 fn main() -> ExitCode {
@@ -93,6 +94,23 @@ fn generations(rig: &mut Rig, image: &Image) -> Result<Vec<Instance>, String> {
     }
     std::thread::sleep(WORK);
     Ok(parts)
+}
+
+/// A job that writes nothing while it is read costs no memory of its size.
+fn reading_copies_no_memory() -> Outcome {
+    let mut rig = Rig::new()?;
+    let job = rig.launch_program("large")?;
+    rig.await_word(&job, "filled\n")?;
+    let image = rig.dump(vec![job])?.remove(0);
+    if image.copied > program::LARGE / 1024 / 8 {
+        return Err(format!("{} KiB were copied", image.copied));
+    }
+    let job = rig.restore(&image, None)?;
+    let (status, said) = rig.finish(vec![job])?;
+    if said.concat() != "ok\n" || status != 3 {
+        return Err(format!("the job ends with {status} and says {said:?}"));
+    }
+    Ok(())
 }
 
 /// Two ends of a pipe and their shell, with short-lived children of their own.

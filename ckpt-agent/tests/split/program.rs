@@ -30,6 +30,7 @@ fn text(error: impl std::fmt::Display) -> String {
 pub fn run(kind: &str) -> ExitCode {
     let done = match kind.strip_prefix("shell:") {
         Some(socket) => shell_parent(socket),
+        None if kind == "large" => large(),
         None => parent(kind),
     };
     match done {
@@ -288,6 +289,22 @@ fn must_finish() -> bool {
     let stdin = std::io::stdin();
     let mut polled = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// Bytes that the large one fills and then only reads.
+pub const LARGE: u64 = 64 << 20;
+
+fn large() -> Outcome {
+    let memory: Vec<u64> = (0..LARGE / 8).map(|word| word.wrapping_mul(0x9e37_79b9)).collect();
+    println!("filled");
+    while !must_finish() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let right = |(at, word): (usize, &u64)| *word == (at as u64).wrapping_mul(0x9e37_79b9);
+    match memory.iter().enumerate().all(right) {
+        true => Ok(()),
+        false => Err("the memory is another".into()),
+    }
 }
 
 /// A parent that talks to a remote shell.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -63,6 +63,8 @@ impl Drop for Instance {
 pub struct Image {
     dir: PathBuf,
     number: u64,
+    /// Memory that the copies of its processes have for themselves alone after all of it was read, in KiB.
+    pub copied: u64,
 }
 
 impl Image {
@@ -337,6 +339,7 @@ impl Rig {
         for (instance, snapshot) in instances.iter().zip(&mut snapshots) {
             let data = snapshot.take_data().ok_or("no data")?;
             let number = instance.number + 1;
+            let copies: Vec<i32> = data.processes.iter().map(|dump| dump.ghost_pid).collect();
             let (sealed, _, _) = write_image(
                 data,
                 &instance.dir,
@@ -345,6 +348,7 @@ impl Rig {
                 &AtomicU64::new(0),
             )
             .map_err(text)?;
+            let copied = copies.into_iter().map(own_memory).sum::<Outcome<u64>>()?;
             let record = CommitRecord {
                 format: CommitRecord::FORMAT,
                 job: "test".into(),
@@ -360,9 +364,20 @@ impl Rig {
                 summary: Default::default(),
             };
             sealed.commit(&record).map_err(text)?;
-            images.push(Image { dir: instance.dir.clone(), number });
+            images.push(Image { dir: instance.dir.clone(), number, copied });
         }
         Ok(Some(images))
+    }
+
+    /// Waits until a job has said this.
+    pub fn await_word(&self, job: &Instance, word: &str) -> Outcome {
+        let stdout = job.console.get(&StdioRole::Stdout).ok_or("no standard output")?;
+        let mut said = vec![0; word.len()];
+        File::from(stdout.try_clone().map_err(text)?).read_exact(&mut said).map_err(text)?;
+        match said == word.as_bytes() {
+            true => Ok(()),
+            false => Err(format!("{:?} instead of {word:?}", String::from_utf8_lossy(&said))),
+        }
     }
 
     /// Lets the job come to its end: its status, and what the instances say.
@@ -387,6 +402,19 @@ impl Rig {
         said.retain(|text| !text.is_empty());
         self.carrier.stop();
         Ok((status, said))
+    }
+}
+
+/// Memory that a process has in common with nobody, in KiB.
+fn own_memory(pid: i32) -> Outcome<u64> {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).map_err(text)?;
+    let of = |name: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    match (of("Private_Dirty:"), of("Private_Clean:")) {
+        (Some(dirty), Some(clean)) => Ok(dirty + clean),
+        _ => Err(format!("what process {pid} has for itself is not told")),
     }
 }
 

@@ -302,7 +302,7 @@ impl<'w, 'p> PageWriter<'w, 'p> {
     fn new(writer: &'w mut Writer<'p>, ghost_pid: i32, page: u64) -> Self {
         Self {
             writer,
-            memory: ProcessMemory::of(ghost_pid),
+            memory: ProcessMemory::of_copy(ghost_pid),
             page,
             wanted: BTreeMap::new(),
             over_file: BTreeMap::new(),

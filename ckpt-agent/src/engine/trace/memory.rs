@@ -39,12 +39,21 @@ pub fn write_memory(pid: i32, address: u64, from: &[u8]) -> nix::Result<usize> {
 pub struct ProcessMemory {
     pid: i32,
     file: Option<File>,
+    /// Whether pages are read without being pinned.
+    unpinned: bool,
 }
 
 impl ProcessMemory {
     /// Of the process with this number on this machine.
     pub fn of(pid: i32) -> Self {
-        Self { pid, file: None }
+        Self { pid, file: None, unpinned: false }
+    }
+
+    /// Of a process that has its pages in common with another until one of the two writes. What
+    /// process_vm_readv(2) reads it pins, and a page is copied before it is pinned (Linux 5.19 and later,
+    /// FAULT_FLAG_UNSHARE): reading all would double the memory. Reading /proc/PID/mem copies nothing.
+    pub fn of_copy(pid: i32) -> Self {
+        Self { pid, file: None, unpinned: true }
     }
 
     fn file(&mut self) -> Result<&File> {
@@ -66,7 +75,9 @@ impl ProcessMemory {
     /// Where nothing is mapped.
     pub fn read(&mut self, address: u64, into: &mut [u8]) -> Result<()> {
         let mut done = 0;
-        while done < into.len() {
+        // Where that file is not to be had, the other way is better than none.
+        let unpinned = self.unpinned && self.file().is_ok();
+        while !unpinned && done < into.len() {
             match read_memory(self.pid, address + done as u64, &mut into[done..]) {
                 Ok(count) if count > 0 => done += count,
                 Ok(_) | Err(Errno::EFAULT | Errno::EINTR) => break,
