@@ -20,7 +20,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-type Address = (InstanceKey, RelaySide);
+/// Whose side of which relay.
+pub type Address = (InstanceKey, RelaySide);
 
 /// The exchange for all relays of this agent.
 #[derive(Clone)]
@@ -72,13 +73,29 @@ impl Hub {
         state.relays.insert((key, side), orders);
     }
 
-    /// A relay has carried everything, or its instance is gone.
-    pub fn remove(&self, key: &InstanceKey, side: &RelaySide, last: Option<Final>) {
-        let address = (key.clone(), side.clone());
+    /// The handle of a relay was dropped.
+    pub fn remove(&self, key: &InstanceKey, side: &RelaySide) {
+        self.state().relays.remove(&(key.clone(), side.clone()));
+    }
+
+    /// A relay has carried everything: from here on the hub speaks for it, also about what had come too late for it.
+    pub fn is_done(
+        &self,
+        address: Address,
+        last: Option<Final>,
+        inbox: &mut UnboundedReceiver<Order>,
+    ) {
         let mut state = self.state();
         state.relays.remove(&address);
-        if let Some(last) = last {
-            state.done.insert(address, last);
+        let Some(last) = last else { return };
+        state.done.insert(address, last.clone());
+        drop(state);
+        while let Ok(order) = inbox.try_recv() {
+            match order {
+                Order::Message { from, message, body } => self.deliver(&from, message, body),
+                Order::LinkUp(node) if node == last.link.node => self.say_all(&last),
+                _ => {}
+            }
         }
     }
 
@@ -127,9 +144,7 @@ impl Hub {
         let side = other(&last.link.side);
         let (node, none) = (&last.link.node, Vec::new);
         if let PeerMessage::Relay { .. } | PeerMessage::RelayAsk { .. } = question {
-            let message =
-                PeerMessage::RelayTaken { to: to.clone(), side: side.clone(), taken: last.taken };
-            self.send(node, message, none());
+            return self.say_all(last);
         }
         if let PeerMessage::RelayPaused { checkpoint, .. } = question {
             let (to, side, checkpoint) = (to.clone(), side.clone(), *checkpoint);
@@ -141,11 +156,26 @@ impl Hub {
         }
     }
 
-    /// All relays send again what may have been lost.
+    /// What it had taken in all, and its end.
+    fn say_all(&self, last: &Final) {
+        let Final { link, sent: offset, taken } = last.clone();
+        let (to, side) = (link.peer, other(&link.side));
+        let message = PeerMessage::RelayTaken { to: to.clone(), side: side.clone(), taken };
+        self.send(&link.node, message, Vec::new());
+        self.send(&link.node, PeerMessage::RelayEnd { to, side, offset }, Vec::new());
+    }
+
+    /// All relays say again what may have been lost, and ask for what they may have missed; so it is said for those
+    /// that are done.
     fn is_up(&self, node: &NodeName) {
-        for orders in self.state().relays.values() {
+        let state = self.state();
+        for orders in state.relays.values() {
             let _ = orders.send(Order::LinkUp(node.clone()));
         }
+        let done: Vec<Final> =
+            state.done.values().filter(|last| last.link.node == *node).cloned().collect();
+        drop(state);
+        done.iter().for_each(|last| self.say_all(last));
     }
 }
 

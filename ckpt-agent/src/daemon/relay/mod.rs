@@ -81,7 +81,7 @@ impl std::fmt::Debug for HubRef {
 
 impl Drop for RelayHandle {
     fn drop(&mut self) {
-        self.hub.0.remove(&self.key, &self.side, None);
+        self.hub.0.remove(&self.key, &self.side);
     }
 }
 

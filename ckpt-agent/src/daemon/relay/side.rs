@@ -93,7 +93,7 @@ pub async fn carry(
     loop {
         side.settle();
         if side.is_done() {
-            return side.finish();
+            return side.finish(inbox);
         }
         let may_read = side.may_read();
         let whole = datagrams || side.silent;
@@ -295,8 +295,9 @@ impl<R: Fn(RelayEvent)> Side<R> {
                 self.greet();
             }
             Order::LinkUp(node) => {
+                // Its first words may have been lost with what waited for this connection.
                 if self.link().is_some_and(|link| link.node == node) {
-                    self.send_again(0);
+                    self.greet();
                 }
             }
             Order::Pause { checkpoint, answer } => {
@@ -489,14 +490,15 @@ impl<R: Fn(RelayEvent)> Side<R> {
             && (self.sending.is_clear() || self.native.is_none())
     }
 
-    fn finish(mut self) {
+    fn finish(mut self, mut inbox: UnboundedReceiver<Order>) {
         self.close();
         let last = self.link().map(|link| Final {
             link: link.clone(),
             sent: self.sending.sent(),
             taken: self.receiving.taken(),
         });
-        self.hub.remove(&self.carried.key, &self.carried.side, last);
+        let address = (self.carried.key.clone(), self.carried.side.clone());
+        self.hub.is_done(address, last, &mut inbox);
         (self.report)(RelayEvent::Done(self.carried.side.clone()));
     }
 }

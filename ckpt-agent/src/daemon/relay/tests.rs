@@ -9,6 +9,7 @@ use std::time::Duration;
 use protocol::agent::AgentId;
 use protocol::cluster::agent::{Peer, RelayLink, RelaySide};
 use protocol::cluster::{InstanceKey, NodeName};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -28,6 +29,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 struct Wires {
     servers: Mutex<Vec<(NodeName, Server)>>,
     serving: Mutex<Vec<JoinHandle<()>>>,
+    /// Who can't connect to anybody yet.
+    held: watch::Sender<Option<NodeName>>,
 }
 
 struct Wired {
@@ -47,6 +50,8 @@ impl Dial for Wired {
         _: Validity,
     ) -> Promise<'_, Result<PeerLink, String>> {
         Box::pin(async move {
+            let mut held = self.wires.held.subscribe();
+            let _ = held.wait_for(|held| held.as_ref() != Some(&self.own)).await;
             let servers = self.wires.servers.lock().unwrap();
             let found = servers.iter().find(|(name, _)| *name == node);
             let server = found.ok_or("nobody there")?.1.clone();
@@ -232,6 +237,36 @@ async fn a_side_that_begins_late_misses_nothing() {
     first.order(Order::Resume);
     second.order(Order::Resume);
     assert_eq!(timeout(LIMIT, reading(b)).await.unwrap().unwrap(), b"too early");
+}
+
+/// What it asks for at its beginning is lost while its first connection is being made.
+#[tokio::test]
+async fn a_side_that_begins_late_and_connects_later_misses_nothing() {
+    let pair = Pair::new();
+    let (_first, mut a) = pair.side(0, RelayEndKind::Stream, RelayState::default());
+    a.write_all(b"too early").unwrap();
+    a.shutdown(std::net::Shutdown::Write).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    pair.wires.held.send_replace(Some(pair.hubs[1].0.clone()));
+    let (_second, b) = pair.side(1, RelayEndKind::Stream, RelayState::default());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    pair.wires.held.send_replace(None);
+    assert_eq!(timeout(LIMIT, reading(b)).await.unwrap().unwrap(), b"too early");
+}
+
+/// What a side says before it ends may be lost with a connection when nobody is left there who says it again.
+#[tokio::test]
+async fn last_words_come_over_a_connection_that_is_made_later() {
+    let pair = Pair::new();
+    pair.wires.held.send_replace(Some(pair.hubs[1].0.clone()));
+    let [(_first, mut a), (_second, b)] = pair.both(RelayEndKind::Stream);
+    a.write_all(b"one way").unwrap();
+    a.shutdown(std::net::Shutdown::Write).unwrap();
+    b.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(timeout(LIMIT, reading(b)).await.unwrap().unwrap(), b"one way");
+    pair.until_done(1).await;
+    pair.wires.held.send_replace(None);
+    pair.until_done(2).await;
 }
 
 #[tokio::test]
