@@ -38,6 +38,7 @@ fn a_success_counts_though_relays_were_lost_with_an_agent() {
     }
     assert_eq!(rig.rollbacks(), []);
     last_words(&mut rig, 0);
+    rig.wait(1000);
     assert_eq!(rig.end(), SUCCESS);
     assert!(String::from_utf8_lossy(&rig.output).ends_with("the end\n"));
 }
@@ -64,6 +65,7 @@ fn a_success_counts_though_the_address_is_another_one() {
         if status == 0 {
             assert_eq!(rig.rollbacks(), []);
             last_words(&mut rig, 0);
+            rig.wait(1000);
             assert_eq!(rig.end(), SUCCESS);
         } else {
             let address = "10.0.1.1".parse().unwrap();
@@ -72,22 +74,80 @@ fn a_success_counts_though_the_address_is_another_one() {
     }
 }
 
+/// As prterun ends that has lost a daemon.
 #[test]
-fn a_success_counts_though_another_machine_is_lost() {
+fn a_success_does_not_count_while_a_machine_is_unheard() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
-    rig.disconnect(1);
-    rig.root_ends(0, true);
-    rig.connect(1);
-    // One is gone, another one comes back without what ran there.
     rig.disconnect(2);
+    last_words(&mut rig, 0);
+    rig.wait(1000);
+    assert_eq!((rig.end(), rig.rollbacks().len()), (None, 0));
+    rig.wait(4000);
+    assert_eq!((rig.end(), rig.rollbacks()), (None, vec![Cause::Lost { node: name(2) }]));
+    // It is back without what ran there, before it was declared gone.
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.disconnect(2);
+    last_words(&mut rig, 0);
+    rig.nodes[2].instances.clear();
+    rig.connect(2);
+    let reason = "instance 2 is not there any more".to_owned();
+    assert_eq!(rig.rollbacks(), [Cause::Broken { node: name(2), reason }]);
+    assert_eq!(rig.end(), None);
+}
+
+#[test]
+fn a_success_counts_once_every_machine_was_heard() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.disconnect(2);
+    last_words(&mut rig, 0);
+    rig.connect(2);
     rig.disconnect(3);
-    rig.nodes[3].instances.clear();
+    assert_eq!(rig.end(), None);
+    rig.connect(3);
+    rig.wait(1000);
+    assert_eq!((rig.end(), rig.rollbacks()), (SUCCESS, Vec::new()));
+}
+
+/// Whatever became of the machines on which they were.
+#[test]
+fn a_success_counts_at_once_when_all_others_have_ended() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    let [second, third] = [2, 3].map(|node| rig.instance(node));
+    rig.says(2, FromAgent::Empty { key: second });
+    rig.disconnect(2);
+    last_words(&mut rig, 0);
+    assert_eq!(rig.end(), None);
+    rig.says(3, FromAgent::Empty { key: third });
+    assert_eq!((rig.end(), rig.rollbacks()), (SUCCESS, Vec::new()));
+}
+
+/// A machine that has told of an instance's end may go before it was heard after the job's.
+#[test]
+fn a_failure_does_not_wait_for_a_machine_that_has_nothing_left() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    let key = rig.instance(2);
+    rig.disconnect(3);
+    last_words(&mut rig, 1);
+    rig.says(2, FromAgent::Empty { key });
+    rig.disconnect(2);
     rig.connect(3);
     rig.wait(5000);
-    assert!(rig.log.iter().any(|entry| matches!(entry, ClusterEntry::NodeGone { .. })));
-    assert_eq!(rig.rollbacks(), []);
+    assert_eq!((rig.end(), rig.rollbacks()), (Some(ExitKind::Exited(1)), Vec::new()));
+}
+
+#[test]
+fn a_success_counts_though_a_machine_is_lost_that_was_heard_after_it() {
+    let mut rig = Rig::with_job(4, Rig::on_demand());
+    rig.disconnect(3);
     last_words(&mut rig, 0);
-    assert_eq!(rig.end(), SUCCESS);
+    rig.wait(1000);
+    assert_eq!(rig.end(), None);
+    // Its output is all there, and the other was heard.
+    rig.disconnect(1);
+    rig.disconnect(2);
+    rig.connect(3);
+    rig.wait(1000);
+    assert_eq!((rig.end(), rig.rollbacks()), (SUCCESS, Vec::new()));
 }
 
 #[test]
@@ -133,6 +193,7 @@ fn what_the_log_of_a_job_lacks_that_is_over_is_said_once() {
     rig.prints("one\n");
     let kept = rig.output.len();
     last_words(&mut rig, 0);
+    rig.wait(1000);
     assert_eq!(rig.end(), SUCCESS);
     // Its own log has all of it.
     rig.restart_coordinator();

@@ -29,8 +29,8 @@ impl Job {
     }
 
     /// Killed processes send FIN and RST at once, and an MPI run time gives up long before a grace
-    /// is over. So an end that is no success counts only once every machine of the job was
-    /// heard after it.
+    /// is over, or ends with 0, as prterun does that has lost a daemon. So an end counts only once every other machine that
+    /// has an instance left was heard after it.
     pub(in crate::cluster) fn weigh_end(&mut self, now: Now, shared: &mut Shared) {
         let Some(status) = self.live.root_end else { return };
         self.hold_while_needed();
@@ -40,25 +40,54 @@ impl Job {
             awaited.remove(&root);
         }
         let State::Running(running) = &mut self.state else { return };
-        let sound = status == ExitKind::Exited(0) || running.machine.is_ending();
-        if sound || awaited.is_empty() {
+        if awaited.is_empty() || running.machine.is_ending() {
             self.end_with(now, shared, status);
         } else {
             running.held = Some(HeldEnd { since: now.nanos, awaited });
         }
     }
 
-    /// Whether the job's first process has ended with success. That counts, whatever happens to others afterwards.
+    /// The coordinator itself has found that the job has come to its end: every instance has said so of itself.
+    pub(in crate::cluster) fn came_to_rest(&mut self, now: Now, shared: &mut Shared) {
+        let status = ExitKind::Exited(0);
+        self.live.root_end = Some(status);
+        self.hold_while_needed();
+        self.end_with(now, shared, status);
+    }
+
+    /// Whether the job's first process has ended with success.
     pub(in crate::cluster) fn has_succeeded(&self) -> bool {
         let early = self.live.early_end.map(|end| end.status);
         self.live.root_end.or(early) == Some(ExitKind::Exited(0))
     }
 
-    /// Whether the job has come to a good end in spite of what this instance has lost or was: nothing that was
-    /// still to come is lost with it.
+    /// Whether the job has come to a good end in spite of what this instance has lost or was: all its output is there, if
+    /// that came from here, or its machine was heard after that end.
     pub(in crate::cluster) fn has_succeeded_without(&self, instance: AgentId) -> bool {
-        let output_comes = self.live.root_end.is_none() && self.ledger.root() == Some(instance);
-        self.is_running() && self.has_succeeded() && !output_comes
+        let State::Running(running) = &self.state else { return false };
+        let heard = |held: &HeldEnd| {
+            self.live.node(instance).is_none_or(|node| !held.awaited.contains(node))
+        };
+        self.live.root_end == Some(ExitKind::Exited(0))
+            && (self.ledger.root() == Some(instance) || running.held.as_ref().is_none_or(heard))
+    }
+
+    /// Some instances have ended, or a machine has gone without one: nobody waits for machines that have none left. Of an end
+    /// that is no success each of them must be heard all the same, as long as it is there.
+    pub(in crate::cluster) fn await_no_more(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        gone: Option<&NodeName>,
+    ) {
+        let (succeeded, nodes) = (self.has_succeeded(), self.nodes());
+        if let State::Running(running) = &mut self.state {
+            if let Some(held) = &mut running.held {
+                held.awaited
+                    .retain(|node| Some(node) != gone && (!succeeded || nodes.contains(node)));
+                self.release_end(now, shared);
+            }
+        }
     }
 
     fn end_with(&mut self, now: Now, shared: &mut Shared, status: ExitKind) {

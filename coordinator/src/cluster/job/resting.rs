@@ -71,7 +71,7 @@ impl Job {
             self.ledger.name
         );
         self.tell_user(shared, &line);
-        self.root_ended(now, shared, ExitKind::Exited(0));
+        self.came_to_rest(now, shared);
     }
 
     /// A process ended whose daemon has departed: nobody else will tell of a failure.

@@ -375,6 +375,7 @@ impl Job {
             self.obey(now, shared, actions);
         }
         self.bury(shared, instance);
+        self.await_no_more(now, shared, None);
     }
 
     /// Lets go of all that have ended and of which nothing is needed any more.

@@ -291,6 +291,7 @@ impl Job {
         }
         self.after_killing(now, shared);
         self.plan_if_waiting(now, shared);
+        self.await_no_more(now, shared, Some(node));
     }
 
     /// A machine has nothing older than this epoch any more.
