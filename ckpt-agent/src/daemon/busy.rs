@@ -35,6 +35,11 @@ impl Busy {
         self.state().taken.insert(folder.to_owned(), checkpoint);
     }
 
+    /// An image that is here is being marked as committed. A newer copy that comes keeps its place.
+    pub fn await_commit(&self, folder: &Path, checkpoint: CheckpointNumber) {
+        self.state().taken.entry(folder.to_owned()).or_insert(checkpoint);
+    }
+
     /// It is committed, or could not be made.
     pub fn settle(&self, folder: &Path, checkpoint: CheckpointNumber) {
         let mut state = self.state();

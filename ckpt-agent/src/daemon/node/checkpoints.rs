@@ -111,7 +111,7 @@ impl Node {
             // The job stands still, to go on elsewhere.
             self.look_at_efforts(key, checkpoint);
         }
-        let user = self.instances.get(key).map(|instance| self.user_for(&instance.record.user));
+        let whose = self.instances.get(key).map(|instance| self.whose(&instance.record.user));
         let Some(instance) = self.instances.get_mut(key) else { return };
         let wanted = instance.record.settings.copies.saturating_sub(1) as usize;
         let own = self.parts.name.clone();
@@ -123,7 +123,7 @@ impl Node {
             let place = folder.clone();
             fault::point("copy");
             let gather = move || {
-                let user = user.transpose()?.flatten();
+                let user = whose.map(|whose| whose.look_up()).transpose()?.flatten();
                 copies::facts(&place, checkpoint, user.as_ref(), callers)
             };
             let facts = spawn_blocking(gather).await;

@@ -29,11 +29,9 @@ impl Node {
             return;
         }
         let suits = self.holds(order.settings.cpu_baseline);
-        let made = suits.and_then(|()| self.user_for(&order.user)).and_then(|user| {
-            let control = self.new_instance(Record::of_launch(&order), State::Starting)?;
-            Ok((user, control))
-        });
-        let (user, control) = match made {
+        let made =
+            suits.and_then(|()| self.new_instance(Record::of_launch(&order), State::Starting));
+        let control = match made {
             Ok(made) => made,
             Err(reason) => {
                 self.instances.remove(&key);
@@ -42,14 +40,15 @@ impl Node {
         };
         let socket = self.parts.folders.dir().join(SHELL_SOCKET);
         set(&mut order.launch, shell_call::VARIABLE, socket.into_os_string());
-        if order.shell.is_some() {
-            self.at_home(&mut order.launch, user.as_ref());
+        let is_shell = order.shell.is_some();
+        if is_shell {
             // The job's first process has it from the command that runs the job.
             if let Some(baseline) = order.settings.cpu_baseline {
                 baseline.hold(&mut order.launch.environment);
             }
         }
-        let setup = Setup {
+        let whose = self.whose(&order.user);
+        let mut setup = Setup {
             key: key.clone(),
             host_name: order.logical_node.to_string(),
             hosts: order.hosts,
@@ -57,14 +56,20 @@ impl Node {
             lease_until: self.lease.until(),
             is_root: order.is_root,
             external: order.settings.external,
-            user,
+            user: None,
             shell: order.shell.as_ref().map(|_| shell_link(&key)),
             watch: self.watch(&order.settings, order.book),
             crowded: false,
         };
-        let (events, launch) = (self.parts.events.clone(), order.launch);
+        let (events, mut launch) = (self.parts.events.clone(), order.launch);
         tokio::task::spawn_blocking(move || {
-            let result = control.launch(launch, setup);
+            let result = whose.look_up().and_then(|user| {
+                if is_shell {
+                    at_home(&mut launch, user.as_ref());
+                }
+                setup.user = user;
+                control.launch(launch, setup)
+            });
             events.tell(Event::Made(key, result.map_err(Lacking::from)));
         });
     }
@@ -109,24 +114,10 @@ impl Node {
         Ok(control)
     }
 
-    /// The user of the same name; None: this agent's own, if it is not root.
-    pub(super) fn user_for(&self, wanted: &JobUser) -> Result<Option<User>, String> {
-        user_on(&self.parts.name, self.parts.profile.allow_root, wanted)
-    }
-
-    /// As sshd sets it: the variables of the user, and a folder that is there.
-    fn at_home(&self, launch: &mut LaunchSpec, user: Option<&User>) {
-        let own = Account::of_uid(Uid::effective().as_raw());
-        let own = own.map(|own| (own.name, own.home, own.shell));
-        let of = user.map(|user| (user.name.clone(), user.home.clone(), user.shell.clone()));
-        let Some((name, home, shell)) = of.or(own) else { return };
-        set(launch, "USER", name.clone().into());
-        set(launch, "LOGNAME", name.into());
-        set(launch, "HOME", home.clone().into_os_string());
-        set(launch, "SHELL", shell.into_os_string());
-        if !launch.working_directory.is_dir() {
-            launch.working_directory = if home.is_dir() { home } else { "/".into() };
-        }
+    /// Whose processes an instance's are, to be looked up where that may take its time.
+    pub(super) fn whose(&self, wanted: &JobUser) -> Whose {
+        let (node, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
+        Whose { node, allow_root, wanted: wanted.clone() }
     }
 
     pub(super) fn made(&mut self, key: &InstanceKey, result: Result<Started, Lacking>) {
@@ -229,6 +220,40 @@ impl Node {
         let RelayEnd { side, kind, native, shared, gated, prefix } = end;
         let carried = Carried { key: key.clone(), side, kind, prefix, link, gated };
         relay::start(&self.parts.hub, carried, native, shared, report)
+    }
+}
+
+/// A job's user on this node. A directory service may take ten seconds to say who that is, so it is never asked on
+/// the event loop: heartbeats would stay away for longer than the lease.
+#[derive(Debug, Clone)]
+pub(super) struct Whose {
+    node: NodeName,
+    allow_root: bool,
+    wanted: JobUser,
+}
+
+impl Whose {
+    /// The user of the same name; None: this agent's own, if it is not root. Blocks.
+    ///
+    /// # Errors
+    /// One line.
+    pub(super) fn look_up(&self) -> Result<Option<User>, String> {
+        user_on(&self.node, self.allow_root, &self.wanted)
+    }
+}
+
+/// As sshd sets it: the variables of the user, and a folder that is there.
+fn at_home(launch: &mut LaunchSpec, user: Option<&User>) {
+    let own = Account::of_uid(Uid::effective().as_raw());
+    let own = own.map(|own| (own.name, own.home, own.shell));
+    let of = user.map(|user| (user.name.clone(), user.home.clone(), user.shell.clone()));
+    let Some((name, home, shell)) = of.or(own) else { return };
+    set(launch, "USER", name.clone().into());
+    set(launch, "LOGNAME", name.into());
+    set(launch, "HOME", home.clone().into_os_string());
+    set(launch, "SHELL", shell.into_os_string());
+    if !launch.working_directory.is_dir() {
+        launch.working_directory = if home.is_dir() { home } else { "/".into() };
     }
 }
 

@@ -201,8 +201,8 @@ impl Node {
         }
     }
 
-    /// An image is committed, and nobody has said so here. At once: what comes next may take it for an
-    /// unfinished one.
+    /// An image is committed, and nobody has said so here. Making the mark durable may take a while, so it is done beside the
+    /// event loop; until then the image counts as one that waits for its commit, and nothing removes it.
     fn mark(&mut self, job: &str, number: AgentId, record: &CommitRecord) {
         if !is_job_id(job) {
             return;
@@ -219,13 +219,22 @@ impl Node {
             return;
         }
         let folder = self.parts.folders.instance(job, number);
-        match crate::store::commit_copy(&folder, checkpoint, record) {
-            Ok(()) => self.parts.busy.settle(&folder, checkpoint),
+        let (busy, record) = (self.parts.busy.clone(), record.clone());
+        busy.await_commit(&folder, checkpoint);
+        tokio::spawn(async move {
+            let lock = busy.fetching(&folder);
+            let _alone = lock.lock().await;
+            let place = folder.clone();
+            let marked = tokio::task::spawn_blocking(move || {
+                crate::store::commit_copy(&place, checkpoint, &record)
+                    .map_err(|error| error.to_string())
+            });
             // As of a disk that was lost.
-            Err(error) => {
+            if let Err(error) = marked.await.unwrap_or_else(|error| Err(error.to_string())) {
                 tracing::warn!(%error, folder = %folder.display(), checkpoint, "no mark");
             }
-        }
+            busy.settle(&folder, checkpoint);
+        });
     }
 
     /// Everything of the job goes but these images, and what runs.

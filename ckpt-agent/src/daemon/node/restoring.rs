@@ -30,16 +30,11 @@ impl Node {
         if self.instances.contains_key(&key) {
             return tracing::warn!(%key, "the instance is here already");
         }
-        let made = self.user_for(&order.user).and_then(|user| {
-            self.new_instance(Record::of_prepare(&order), State::Preparing).map(|_| user)
-        });
-        let user = match made {
-            Ok(user) => user,
-            Err(reason) => {
-                self.instances.remove(&key);
-                return self.tell(FromAgent::NotMade { key, reason });
-            }
-        };
+        if let Err(reason) = self.new_instance(Record::of_prepare(&order), State::Preparing) {
+            self.instances.remove(&key);
+            return self.tell(FromAgent::NotMade { key, reason });
+        }
+        let whose = self.whose(&order.user);
         let (folders, folder) =
             (self.parts.folders.clone(), self.parts.folders.instance(&key.job, order.image));
         let (peers, events, busy) =
@@ -53,6 +48,8 @@ impl Node {
         let without = departed(&order);
         tokio::spawn(async move {
             let result = async {
+                let user = spawn_blocking(move || whose.look_up()).await;
+                let user = user.unwrap_or_else(|error| Err(error.to_string()))?;
                 // Several parts of one image may be wanted here: it is fetched once.
                 let lock = busy.fetching(&folder);
                 let _alone = lock.lock().await;
@@ -125,13 +122,10 @@ impl Node {
         connections: Vec<Rewire>,
         skipped: Vec<Skipped>,
     ) {
-        let user = match self.instances.get(key).map(|known| self.user_for(&known.record.user)) {
-            Some(Ok(user)) => user,
-            Some(Err(reason)) => return self.tell(FromAgent::NotMade { key: key.clone(), reason }),
-            None => {
-                let reason = "it was not prepared here".to_owned();
-                return self.tell(FromAgent::NotMade { key: key.clone(), reason });
-            }
+        let Some(whose) = self.instances.get(key).map(|known| self.whose(&known.record.user))
+        else {
+            let reason = "it was not prepared here".to_owned();
+            return self.tell(FromAgent::NotMade { key: key.clone(), reason });
         };
         let crowded = self.instances.iter().any(|(other, instance)| {
             let node = |instance: &Instance| instance.record.logical_node.clone();
@@ -148,7 +142,7 @@ impl Node {
         let control = instance.control.clone();
         fault::point("rewire");
         instance.skipped.clone_from(&skipped);
-        let setup = Setup {
+        let mut setup = Setup {
             key: key.clone(),
             host_name: order.logical_node.to_string(),
             hosts: order.hosts.clone(),
@@ -156,7 +150,7 @@ impl Node {
             lease_until: self.lease.until(),
             is_root: order.is_root,
             external: order.settings.external,
-            user,
+            user: None,
             shell: None,
             // What has moved is told before it goes.
             watch: self.watch(&order.settings, AddressBook::default()),
@@ -169,6 +163,8 @@ impl Node {
         let without = departed(&order);
         tokio::spawn(async move {
             let result = async {
+                let user = spawn_blocking(move || whose.look_up()).await;
+                setup.user = user.unwrap_or_else(|error| Err(error.to_string()))?;
                 let deadline = Instant::now() + WIRE_LIMIT;
                 let mut made =
                     wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;

@@ -1,6 +1,6 @@
 //! Members: who is let in, and what the death of a daemon costs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::open_mpi::{ANSWER, end, finish, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
@@ -37,6 +37,11 @@ pub(super) const CASES: &[Case] = &[
         run: users,
     },
     Case {
+        name: "directory-slow",
+        about: "a directory service is slow to answer an agent: the node is heard, its jobs run on",
+        run: users_slow,
+    },
+    Case {
         name: "attach",
         about: "a job is attached to from another node, and outlives its launcher",
         run: attach,
@@ -65,6 +70,26 @@ fn users(stage: &Stage) -> Result<(), Failure> {
         check(ckptd.agent_runs(number)?, || ckptd.agent_errors(number))?;
     }
     Ok(())
+}
+
+/// A directory service that takes long to say that it does not know somebody: the agent that asks it is heard all
+/// the same, and its other jobs run on.
+fn users_slow(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    let node = ckptd.node(1);
+    let slow = "printf '#!/bin/sh\nsleep 9\nexit 2\n' > /tmp/getent && chmod 755 /tmp/getent \
+        && mount --bind /tmp/getent $(command -v getent)";
+    node.must_run(&["sh", "-c", slow])?;
+    let run = ["env", "-C", "/", "HOME=/tmp", "ckptd", "run", "--", "true"];
+    let as_user = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"];
+    let began = Instant::now();
+    let unknown = node.run(&[&as_user[..], &run].concat(), &[])?;
+    let expected = "there is no user \"54321\" on node1";
+    check(unknown.status != 0 && unknown.stderr.contains(expected), || format!("{unknown:?}"))?;
+    check(began.elapsed() > Duration::from_secs(5), || "the service was not asked".into())?;
+    no_rollback(&job)?;
+    finish(&ckptd, &mut job)
 }
 
 fn no_rollback(job: &crate::cluster::job::ClusterJob<'_>) -> Result<(), Failure> {
