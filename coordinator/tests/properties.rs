@@ -501,3 +501,56 @@ fn who_leaves_while_it_writes_is_waited_for() {
     all(&mut machine, &|| AgentEvent::Committed { checkpoint });
     assert!(!machine.has_in_hand(AgentId(2)));
 }
+
+/// A machine whose two agents are at the snapshot, since 0 s.
+fn at_the_snapshot() -> JobMachine {
+    let agents = [AgentId(1), AgentId(2)];
+    let settings = Settings { interval: Interval::OnDemand, ..Settings::default() };
+    let mut machine = JobMachine::new("job-1".into(), settings, History::default(), agents);
+    let (now, checkpoint) = (Time::default(), 1);
+    machine.step(now, Event::Started { restored_from: None });
+    machine.step(now, Event::Request { ticket: 1 });
+    for agent in agents {
+        let event = AgentEvent::Frozen { checkpoint, processes: 1, threads: 1 };
+        machine.step(now, Event::Agent { agent, event });
+    }
+    machine.step(now, Event::ConsoleDrained { checkpoint, log_length: 0 });
+    for agent in agents {
+        machine.step(now, Event::Agent { agent, event: AgentEvent::Quiesced { checkpoint } });
+    }
+    machine
+}
+
+fn is_abandoned(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Append(Entry::Abandoned { .. })))
+}
+
+fn at(seconds: u64) -> Time {
+    Time { nanos: seconds * 1_000_000_000, ..Time::default() }
+}
+
+#[test]
+fn who_copies_memory_is_waited_for_as_long_as_it_goes_on() {
+    let mut machine = at_the_snapshot();
+    let copied = |machine: &mut JobMachine, seconds, agent, bytes| {
+        let event = AgentEvent::Progress { checkpoint: 1, bytes };
+        machine.step(at(seconds), Event::Agent { agent: AgentId(agent), event })
+    };
+    // The first has copied more than the second ever will, and stands still from then on.
+    copied(&mut machine, 1, 1, 1 << 40);
+    for seconds in (5..100).step_by(5) {
+        copied(&mut machine, seconds, 2, seconds);
+        let passed = machine.step(at(seconds + 4), Event::Clock);
+        assert!(!is_abandoned(&passed), "{seconds} s: {passed:?}");
+    }
+    // What does not move is none.
+    copied(&mut machine, 100, 2, 95);
+    assert!(is_abandoned(&machine.step(at(105), Event::Clock)));
+}
+
+#[test]
+fn a_snapshot_of_which_nothing_is_heard_is_given_up() {
+    let mut machine = at_the_snapshot();
+    assert!(!is_abandoned(&machine.step(at(9), Event::Clock)));
+    assert!(is_abandoned(&machine.step(at(10), Event::Clock)));
+}

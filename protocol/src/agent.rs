@@ -172,11 +172,12 @@ pub enum AgentEvent {
         /// How long the job stood still, in microseconds.
         pause_us: u64,
     },
-    /// The write goes on: sent at least every ten seconds while it does.
+    /// The step goes on: sent at least every ten seconds while a write does, or the copying of files and shared memory
+    /// in a quiesce or a snapshot.
     Progress {
         /// The checkpoint in flight.
         checkpoint: CheckpointNumber,
-        /// Bytes of the image dealt with so far, before compression.
+        /// Bytes dealt with so far, before compression.
         bytes: u64,
     },
     /// The image is durable.

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -379,6 +380,7 @@ impl Job {
             relays,
             offers: self.offers.clone(),
             freeze_limit: FREEZE_LIMIT,
+            copied: Arc::default(),
         })
     }
 

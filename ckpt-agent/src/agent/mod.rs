@@ -5,6 +5,7 @@ mod cluster;
 mod instance;
 mod job;
 mod memory_watch;
+mod reports;
 mod worker;
 mod writer;
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use protocol::cluster::addresses::AddressBook;
 
 use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
+use super::reports::Reports;
 use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance};
 use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
@@ -94,6 +96,8 @@ struct Worker {
     book: AddressBook,
     /// Those who wait for what the init holds to run.
     going: Vec<Answer<()>>,
+    /// Bytes that the checkpoint in flight has copied while the job stands.
+    copied: Arc<AtomicU64>,
     quitting: bool,
 }
 
@@ -117,6 +121,7 @@ pub fn run(
         machines: BTreeSet::new(),
         book: AddressBook::default(),
         going: Vec::new(),
+        copied: Arc::default(),
         quitting: false,
     };
     // An embedded agent stays until its job has ended.
@@ -238,9 +243,11 @@ impl Worker {
                 self.step(checkpoint, Step::Freeze, Self::freeze);
             }
             AgentCommand::Quiesce { checkpoint } => {
+                let _moving = self.report_copying(checkpoint);
                 self.step(checkpoint, Step::Quiesce, Self::quiesce);
             }
             AgentCommand::Snapshot { checkpoint } => {
+                let _moving = self.report_copying(checkpoint);
                 self.step(checkpoint, Step::Snapshot, Self::snapshot);
             }
             AgentCommand::Resume { checkpoint } => {
@@ -314,8 +321,8 @@ impl Worker {
         if self.held.is_some() {
             return Err(EngineError::odd("the job", "it is held"));
         }
-        let frozen =
-            freeze_job(DumpSettings { machines: self.machines.clone(), ..job.dump_settings()? })?;
+        self.copied = Arc::default();
+        let frozen = freeze_job(self.dump_settings(job)?)?;
         let (processes, threads) = frozen.counts();
         self.flight = Some((number, Stage::Frozen(frozen)));
         fault::point("freeze");
@@ -325,6 +332,16 @@ impl Worker {
             threads: threads as u32,
         });
         Ok(())
+    }
+
+    fn dump_settings(&self, job: &Job) -> Result<DumpSettings, EngineError> {
+        let (machines, copied) = (self.machines.clone(), self.copied.clone());
+        Ok(DumpSettings { machines, copied, ..job.dump_settings()? })
+    }
+
+    /// Tells how far a step has come in which files and shared memory are copied, until it has done.
+    fn report_copying(&self, number: u64) -> Reports {
+        Reports::begin(number, self.copied.clone(), self.events.clone())
     }
 
     fn quiesce(&mut self, number: u64) -> Result<(), EngineError> {
@@ -373,10 +390,7 @@ impl Worker {
             }
             std::thread::sleep(MOMENT);
             let job = self.job.as_ref().ok_or_else(no_job)?;
-            frozen = freeze_job(DumpSettings {
-                machines: self.machines.clone(),
-                ..job.dump_settings()?
-            })?;
+            frozen = freeze_job(self.dump_settings(job)?)?;
         }
         frozen.quiesce()
     }

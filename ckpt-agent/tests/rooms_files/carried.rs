@@ -183,7 +183,7 @@ fn copying_shared_memory_costs_little_more_than_memcpy() {
     };
     let copy = || {
         let start = std::time::Instant::now();
-        let copied = inodes::read_content(file.as_fd(), size as u64).unwrap();
+        let copied = inodes::read_content(file.as_fd(), size as u64, &Default::default()).unwrap();
         let took = start.elapsed();
         assert!(copied.extents.len() == 1 && copied.extents[0].bytes == content);
         took

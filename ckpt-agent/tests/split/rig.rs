@@ -459,5 +459,6 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         relays,
         offers: Vec::new(),
         freeze_limit: Duration::from_secs(2),
+        copied: Arc::default(),
     })
 }

@@ -1,6 +1,6 @@
 //! One checkpoint after the other, step by step.
 
-use super::phase::{Phase, Taking, tell};
+use super::phase::{Phase, Taking, limit, tell};
 use super::{JobMachine, Life, Waiter};
 use crate::event::{Action, Notice, StepTimes, Time};
 use crate::history::Entry;
@@ -32,7 +32,7 @@ impl JobMachine {
             processes: 0,
             log_length: 0,
             pause_us: 0,
-            bytes: 0,
+            progress: BTreeMap::new(),
             summary: ImageSummary::default(),
             record: None,
             recorded: false,
@@ -74,11 +74,13 @@ impl JobMachine {
             (Phase::Taking(taking), AgentEvent::Progress { checkpoint, bytes })
                 // Only what moves is progress.
                 if taking.number == checkpoint
-                    && taking.step == Step::Write
-                    && bytes > taking.bytes =>
+                    && matches!(taking.step, Step::Quiesce | Step::Snapshot | Step::Write)
+                    && taking.awaited.contains(&agent)
+                    && bytes > taking.progress.get(&agent).copied().unwrap_or(0) =>
             {
-                taking.bytes = bytes;
-                taking.deadline = now.nanos.saturating_add(self.settings.limits.write);
+                taking.progress.insert(agent, bytes);
+                let limit = limit(&self.settings.limits, taking.step);
+                taking.deadline = now.nanos.saturating_add(limit);
             }
             (Phase::Taking(taking), event) => {
                 let answered = taking.note(now, agent, event);

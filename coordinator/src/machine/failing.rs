@@ -225,7 +225,8 @@ impl JobMachine {
             Phase::Taking(taking) if now.nanos >= taking.deadline => {
                 let step = taking.step;
                 let allowed = limit(&self.settings.limits, step) / 1_000_000_000;
-                let what = if step == Step::Write { "no progress for" } else { "no answer in" };
+                let moved = step == Step::Write || !taking.progress.is_empty();
+                let what = if moved { "no progress for" } else { "no answer in" };
                 self.fail(now, step, format!("{what} {allowed} s"), out);
             }
             Phase::Abandoning(abandoning) if now.nanos >= abandoning.repeat_at => {

@@ -41,7 +41,8 @@ pub(super) struct Taking {
     pub(super) processes: u32,
     pub(super) log_length: u64,
     pub(super) pause_us: u64,
-    pub(super) bytes: u64,
+    /// Bytes that each agent has dealt with in this step, as far as it has told.
+    pub(super) progress: BTreeMap<AgentId, u64>,
     pub(super) summary: ImageSummary,
     /// The record, once it has been handed to the log.
     pub(super) record: Option<CommitRecord>,
@@ -102,7 +103,7 @@ impl Phase {
                 checkpoint: taking.number,
                 step: taking.step,
                 age_ms: now.nanos.saturating_sub(taking.began.nanos) / 1_000_000,
-                bytes: taking.bytes,
+                bytes: taking.progress.values().fold(0, |sum, bytes| sum.saturating_add(*bytes)),
             }),
             _ => None,
         }
@@ -159,6 +160,7 @@ impl Taking {
         self.entered = now.nanos;
         self.step = step;
         self.awaited = awaited.clone();
+        self.progress.clear();
         self.deadline = now.nanos.saturating_add(limit(limits, step));
     }
 

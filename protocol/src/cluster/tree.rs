@@ -224,7 +224,7 @@ impl TreeMessage {
             // In which nothing has been ordered.
             Self::Mark(TreeMark { generation: 0, .. }) => Ok(()),
             Self::Mark(mark) => trust.check(mark.seal.as_ref(), &("generation", mark.generation)),
-            Self::Answer(_) => Ok(()),
+            Self::Answer(_) | Self::Progress(_) => Ok(()),
         }
     }
 }
@@ -237,6 +237,8 @@ pub enum TreeMessage {
     Call(TreeCall),
     /// Back to it.
     Answer(TreeAnswer),
+    /// Back to it: below, the operation goes on.
+    Progress(Operation),
     /// The first message of both sides, and of each generation.
     Mark(TreeMark),
 }

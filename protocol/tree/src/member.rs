@@ -189,7 +189,11 @@ impl Member {
             TreeMessage::Answer(answer) if line.ours => {
                 self.answered(&line.node, answer, &mut out);
             }
-            TreeMessage::Call(_) | TreeMessage::Answer(_) => {}
+            TreeMessage::Progress(operation) if line.ours => {
+                let called = |running: &Running| running.called.contains_key(&line.node);
+                self.extend(now, operation, called, &mut out);
+            }
+            TreeMessage::Call(_) | TreeMessage::Answer(_) | TreeMessage::Progress(_) => {}
         }
         out
     }
@@ -227,6 +231,13 @@ impl Member {
                 self.fail(operation, vec![failure], &mut out);
             }
         }
+        out
+    }
+
+    /// The own part of an operation goes on: whoever waits for it waits for its whole limit again.
+    pub fn progressed(&mut self, now: u64, operation: Operation) -> Vec<Act> {
+        let mut out = Vec::new();
+        self.extend(now, operation, |running| running.own_pending, &mut out);
         out
     }
 
@@ -405,6 +416,26 @@ impl Member {
             .map(|failure| TreeFailure::new(failure.node, failure.cause, failure.reason))
             .collect();
         self.tell(&running.caller, TreeAnswer { operation, failures, sum: running.sum }, out);
+    }
+
+    fn extend(
+        &mut self,
+        now: u64,
+        operation: Operation,
+        is_awaited: impl FnOnce(&Running) -> bool,
+        out: &mut Vec<Act>,
+    ) {
+        let Some(running) = self.running.get_mut(&operation).filter(|found| is_awaited(found)) else {
+            return;
+        };
+        running.deadline = now.saturating_add(running.limit_ms.saturating_mul(1_000_000));
+        // The coordinator hears of it from the instance itself.
+        if let Caller::Member(node) = &running.caller {
+            let line = Line { node: node.clone(), ours: false };
+            if self.lines.contains_key(&line) {
+                out.push(Act::Send(line, TreeMessage::Progress(operation)));
+            }
+        }
     }
 
     fn tell(&self, caller: &Caller, answer: TreeAnswer, out: &mut Vec<Act>) {

@@ -159,6 +159,16 @@ impl Root {
         })
     }
 
+    /// An instance of a job has come further with its checkpoint.
+    pub fn progressed(&mut self, now: u64, job: &str, checkpoint: CheckpointNumber) {
+        let flights = self.flights.values_mut();
+        for flight in
+            flights.filter(|known| known.order.job == job && known.order.checkpoint == checkpoint)
+        {
+            flight.deadline = now.saturating_add(flight.limit_ms.saturating_mul(1_000_000));
+        }
+    }
+
     /// The operation of a job is not wanted any more.
     pub fn forget(&mut self, job: &str) {
         self.flights.retain(|_, flight| flight.order.job != job);

@@ -42,6 +42,14 @@ impl Works {
         self.0.values().any(|work| work.awaits(key) && answer(&work.order, event).is_some())
     }
 
+    /// The operation that goes on, by an instance's event.
+    #[must_use]
+    pub fn goes_on(&self, key: &InstanceKey, event: &AgentEvent) -> Option<Operation> {
+        let AgentEvent::Progress { checkpoint, .. } = event else { return None };
+        let fits = |work: &Work| work.awaits(key) && work.order.checkpoint == *checkpoint;
+        self.0.iter().find(|(_, work)| fits(work)).map(|(operation, _)| *operation)
+    }
+
     /// An instance's event, where that decides an own part.
     pub fn answered(&mut self, key: &InstanceKey, event: &AgentEvent) -> Option<(Operation, Own)> {
         let (operation, work, own) = self.0.iter_mut().find_map(|(operation, work)| {

@@ -221,6 +221,10 @@ impl Node {
                 let answered = TreeEvent::Answered(key.clone(), event.clone());
                 return self.parts.events.tell(Event::Tree(Box::new(answered)));
             }
+            if let Some(operation) = self.parts.tree.works.goes_on(key, event) {
+                let progressed = TreeEvent::Progressed(operation);
+                self.parts.events.tell(Event::Tree(Box::new(progressed)));
+            }
         }
         self.tell_with(message, Vec::new());
     }

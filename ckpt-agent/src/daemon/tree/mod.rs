@@ -56,6 +56,8 @@ pub enum TreeEvent {
     },
     /// An instance has answered a step that came by the tree.
     Answered(InstanceKey, AgentEvent),
+    /// An own instance has come further.
+    Progressed(Operation),
     /// A limit may be over.
     Clock,
 }
@@ -108,6 +110,7 @@ impl Tree {
                 let own = self.works.answered(&key, &event);
                 self.own(own)
             }
+            TreeEvent::Progressed(operation) => self.member.progressed(boot_time(), operation),
             TreeEvent::Clock => self.member.pass_time(boot_time()),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::error::Result;
 use super::super::graph::InodeId;
@@ -40,10 +41,10 @@ pub fn read_all(
         }
         let (metadata, data) = match open(windows[0]) {
             Some((file, metadata)) => {
-                let data = content::read(file.as_fd(), metadata.size())?;
+                let data = content::read(file.as_fd(), metadata.size(), &context.copied)?;
                 (Some(metadata), data)
             }
-            None => (None, read_windows(&windows, &mut resident_of)?),
+            None => (None, read_windows(&windows, &context.copied, &mut resident_of)?),
         };
         let entry = &mut context.inodes[inode.0 as usize];
         let segment = segments::number_of(entry).is_some();
@@ -80,9 +81,10 @@ pub fn unseen_segments(windows: &[Window], context: &DumpContext) -> Vec<(InodeI
 /// Failed reads.
 pub fn read_window(
     window: &Window,
+    copied: &AtomicU64,
     mut resident_of: impl FnMut(&Window) -> Result<Vec<(u64, u64)>>,
 ) -> Result<BlobData> {
-    read_windows(&[window], &mut resident_of)
+    read_windows(&[window], copied, &mut resident_of)
 }
 
 fn open(window: &Window) -> Option<(File, Metadata)> {
@@ -153,6 +155,7 @@ fn in_parallel(
 /// mapped cannot be seen by anybody either.
 fn read_windows(
     windows: &[&Window],
+    copied: &AtomicU64,
     resident_of: &mut impl FnMut(&Window) -> Result<Vec<(u64, u64)>>,
 ) -> Result<BlobData> {
     let mut data = BlobData::default();
@@ -184,11 +187,13 @@ fn read_windows(
                 }
             }
         }
+        content::fits_into_memory(ranges.iter().map(|(start, end)| end - start).sum())?;
         let host_pid = window.host_pid;
         let read = |start: u64, end: u64| {
             let mut bytes = vec![0; (end - start) as usize];
             let address = start - mapping.offset + mapping.start;
             ProcessMemory::of(host_pid).read(address, &mut bytes)?;
+            copied.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             Ok(bytes)
         };
         data.extents.extend(in_parallel(&cut(&ranges), read)?);

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use super::super::arch::{Architecture, Current};
@@ -63,6 +65,8 @@ pub struct DumpSettings {
     pub offers: Vec<Offer>,
     /// How long stopping all threads may take.
     pub freeze_limit: Duration,
+    /// Bytes of files and shared memory that have been copied while the job stands.
+    pub copied: Arc<AtomicU64>,
 }
 
 /// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again while the kernel
@@ -171,6 +175,7 @@ impl Frozen {
             machines: std::mem::take(&mut self.settings.machines),
             relays: std::mem::take(&mut self.settings.relays),
             names: std::mem::take(&mut self.names),
+            copied: self.settings.copied.clone(),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {
@@ -575,7 +580,9 @@ impl Quiesced {
                 let mut remote = process.lend(reading.entry_point)?;
                 let read = |remote: &mut Remote<'_>, mapping| {
                     let window = Window { inode, host_pid, mapping };
-                    shared::read_window(&window, |window| shared::resident(remote, window, page))
+                    shared::read_window(&window, &self.context.copied, |window| {
+                        shared::resident(remote, window, page)
+                    })
                 };
                 content = segments::read_detached(&mut remote, number, size, page, read)?;
                 if content.is_some() {

@@ -1,6 +1,7 @@
 //! The content of a file or memory object, holes left out.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek64};
@@ -17,16 +18,20 @@ const SMALL_HOLE: u64 = 64 * 1024;
 /// small pages would take longer than the copying.
 const LARGE: usize = 4 * 1024 * 1024;
 
-/// Reads all of an inode. The offset of the description stays as it is.
+/// Bytes read by one call: of a large file it is to be seen how far the reading has come.
+const AT_ONCE: usize = 64 * 1024 * 1024;
+
+/// Reads all of an inode, and adds to `copied` what has been read as it goes on. The offset of the description
+/// stays as it is.
 ///
 /// # Errors
 /// A refusal where it may not be read or does not fit into this machine's free memory; failed
 /// system calls.
-pub fn read(fd: BorrowedFd<'_>, size: u64) -> Result<BlobData> {
+pub fn read(fd: BorrowedFd<'_>, size: u64, copied: &AtomicU64) -> Result<BlobData> {
     // A description of our own: SEEK_DATA moves the offset, and the job's may be open for
     // writing only or for direct access.
     match reopen::reopen(fd, libc::O_RDONLY | libc::O_NOATIME | libc::O_NONBLOCK) {
-        Ok(own) => read_moving(own.as_fd(), size),
+        Ok(own) => read_moving(own.as_fd(), size, copied),
         Err(_) => {
             let unreadable = |errno: Errno| {
                 Refusal::new(
@@ -37,7 +42,7 @@ pub fn read(fd: BorrowedFd<'_>, size: u64) -> Result<BlobData> {
             let offset = lseek64(fd, 0, Whence::SeekCur).map_err(unreadable)?;
             let mut byte = [0];
             nix::sys::uio::pread(fd, &mut byte, 0).map_err(unreadable)?;
-            let content = read_moving(fd, size);
+            let content = read_moving(fd, size, copied);
             lseek64(fd, offset, Whence::SeekSet)
                 .map_err(|errno| EngineError::system("lseek", "a file of the job", errno))?;
             content
@@ -45,13 +50,13 @@ pub fn read(fd: BorrowedFd<'_>, size: u64) -> Result<BlobData> {
     }
 }
 
-fn read_moving(fd: BorrowedFd<'_>, size: u64) -> Result<BlobData> {
+fn read_moving(fd: BorrowedFd<'_>, size: u64, copied: &AtomicU64) -> Result<BlobData> {
     let ranges = data_ranges(fd, size)?;
     let wanted = ranges.iter().map(|(start, end)| end - start).sum();
     fits_into_memory(wanted)?;
     let mut extents = Vec::with_capacity(ranges.len());
     for (start, end) in ranges {
-        let bytes = read_range(fd, start, end)?;
+        let bytes = read_range(fd, start, end, copied)?;
         if !bytes.is_empty() {
             extents.push(Extent { offset: start, bytes });
         }
@@ -87,7 +92,7 @@ fn data_ranges(fd: BorrowedFd<'_>, size: u64) -> Result<Vec<(u64, u64)>> {
 }
 
 /// Up to `end`, or less where the file has become shorter.
-fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64) -> Result<Vec<u8>> {
+fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64, copied: &AtomicU64) -> Result<Vec<u8>> {
     let length = (end - start) as usize;
     let mut bytes: Vec<u8> = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| too_large(length as u64))?;
@@ -96,7 +101,7 @@ fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64) -> Result<Vec<u8>> {
     }
     while bytes.len() < length {
         let offset = start + bytes.len() as u64;
-        let spare = length - bytes.len();
+        let spare = (length - bytes.len()).min(AT_ONCE);
         // SAFETY: the kernel writes at most `spare` bytes behind the vector's length; the
         // capacity was reserved for `length`, so these are allocated and nobody else's.
         let count = unsafe {
@@ -105,8 +110,11 @@ fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64) -> Result<Vec<u8>> {
         };
         match Errno::result(count) {
             Ok(0) => break,
-            // SAFETY: that many bytes behind the length have just been written.
-            Ok(count) => unsafe { bytes.set_len(bytes.len() + count as usize) },
+            Ok(count) => {
+                // SAFETY: that many bytes behind the length have just been written.
+                unsafe { bytes.set_len(bytes.len() + count as usize) };
+                copied.fetch_add(count as u64, Ordering::Relaxed);
+            }
             Err(Errno::EINTR) => {}
             Err(errno) => {
                 return Err(EngineError::system("read", "the content of a file", errno));
@@ -128,7 +136,10 @@ fn advise_huge(start: usize, length: usize) {
 }
 
 /// The copy is held in memory until it is written: a job must not be lost to that.
-fn fits_into_memory(wanted: u64) -> Result<()> {
+///
+/// # Errors
+/// A refusal where it would be.
+pub fn fits_into_memory(wanted: u64) -> Result<()> {
     let Ok(info) = std::fs::read_to_string("/proc/meminfo") else { return Ok(()) };
     let available = info
         .lines()

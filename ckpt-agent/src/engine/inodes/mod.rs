@@ -36,7 +36,7 @@ pub fn take(
     if let Some(known) = context.inode_index.get(&key) {
         return Ok(*known);
     }
-    let content = content::read(fd, stat.st_size.max(0) as u64)?;
+    let content = content::read(fd, stat.st_size.max(0) as u64, &context.copied)?;
     Ok(add(context, stat, origin, content))
 }
 

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use protocol::cluster::agent::MovedListener;
 
@@ -110,6 +112,8 @@ pub struct DumpContext {
     pub inodes: Vec<CarriedInode>,
     /// (device, inode) of those already taken.
     pub inode_index: HashMap<(u64, u64), InodeId>,
+    /// Bytes of files and shared memory that have been copied while the job stands: whoever waits sees that it goes on.
+    pub copied: Arc<AtomicU64>,
 }
 
 /// A side of a relay in an agent's hands during a dump.

@@ -311,7 +311,12 @@ impl Job {
                 self.root_ended(now, shared, status);
             }
             AgentEvent::Ended { .. } => self.emptied(now, shared, instance),
-            event => self.feed(now, shared, Event::Agent { agent: instance, event }),
+            event => {
+                if let AgentEvent::Progress { checkpoint, .. } = event {
+                    shared.tree.progressed(now.nanos, &self.ledger.id, checkpoint);
+                }
+                self.feed(now, shared, Event::Agent { agent: instance, event });
+            }
         }
     }
 
