@@ -28,6 +28,38 @@ pub struct LaunchSpec {
     /// (four 32-bit words of flags, `c_line`, 19 control characters; 36 bytes on x86-64 and
     /// aarch64, ioctl_tty(2)). None: the kernel's defaults.
     pub termios: Option<Vec<u8>>,
+    /// What of the file system is the job's.
+    #[serde(default)]
+    pub kept: Kept,
+}
+
+/// What of the file system is a job's: it is in each image, and goes back with the job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Folders whose whole content is, open or not; absolute paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<PathBuf>,
+    /// The one of them that is made for the job's temporary files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temporary: Option<PathBuf>,
+    /// How many bytes of files go into an image at most; `None`: [`FILES_LIMIT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files_limit: Option<u64>,
+}
+
+/// Bytes of files that go into an image unless the user says otherwise.
+pub const FILES_LIMIT: u64 = 1 << 30;
+
+impl Kept {
+    /// All folders whose whole content is the job's.
+    pub fn all_folders(&self) -> impl Iterator<Item = &PathBuf> {
+        self.temporary.iter().chain(&self.folders)
+    }
+
+    /// Bytes of files that go into an image.
+    pub fn limit(&self) -> u64 {
+        self.files_limit.unwrap_or(FILES_LIMIT)
+    }
 }
 
 /// What one standard stream of a job is.

@@ -15,7 +15,7 @@ use nix::unistd::Pid as UnixPid;
 use protocol::agent::ExitKind;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::MovedListener;
-use protocol::launch::{Console, LaunchSpec, RestoreSpec};
+use protocol::launch::{Console, Kept, LaunchSpec, RestoreSpec};
 
 use super::cluster::{Launched, RestoreOrder, Restored};
 use super::instance::Instance;
@@ -60,6 +60,7 @@ pub struct Job {
     streams: Vec<(StdioRole, OwnedFd)>,
     outer: Vec<(OuterEnd, OwnedFd)>,
     session_directories: Vec<PathBuf>,
+    kept: Kept,
     external: External,
     /// The way to an init that outlives this agent; `None`: it does not.
     instance: Option<Instance>,
@@ -79,8 +80,11 @@ impl Job {
         requests: Sender<Request>,
         warn: &dyn Fn(String),
     ) -> Result<(Self, Console), AgentError> {
+        let mut spec = spec;
+        spec.kept.temporary = own_temporary(&spec.environment);
         let keepsake = Keepsake {
-            session_directories: session_directories(&spec.environment),
+            session_directories: session_directories(&spec.environment, &spec.kept),
+            kept: spec.kept.clone(),
             ..Keepsake::default()
         };
         let task = Task::Launch(spec);
@@ -116,8 +120,11 @@ impl Job {
         requests: Sender<Request>,
         warn: &dyn Fn(String),
     ) -> Result<(Self, Launched), AgentError> {
+        let mut spec = spec;
+        spec.kept.temporary = own_temporary(&spec.environment);
         let keepsake = Keepsake {
-            session_directories: session_directories(&spec.environment),
+            session_directories: session_directories(&spec.environment, &spec.kept),
+            kept: spec.kept.clone(),
             external: cluster.external,
             watched: watched(&cluster),
             offers: Vec::new(),
@@ -188,6 +195,7 @@ impl Job {
             streams: remember(console)?,
             outer: remember_outer(outer)?,
             session_directories: keepsake.session_directories,
+            kept: keepsake.kept,
             external: external(keepsake.external),
             instance: Some(instance),
             watched: keepsake.watched,
@@ -250,6 +258,7 @@ impl Job {
             streams: remember(&started.console)?,
             outer: remember_outer(&started.outer)?,
             session_directories: order.keepsake.session_directories.clone(),
+            kept: order.keepsake.kept.clone(),
             external: external(order.keepsake.external),
             instance,
             watched: order.keepsake.watched.clone(),
@@ -372,6 +381,7 @@ impl Job {
             init: self.init,
             root: self.root.unwrap_or(NO_ROOT),
             session_directories: self.session_directories.clone(),
+            kept: self.kept.clone(),
             external: self.external,
             stdio,
             terminal_master,
@@ -432,14 +442,19 @@ impl Job {
             // It may have been reaped among this thread's tracees.
             let _ = monitor.wait();
         }
+        if let Some(folder) = &self.kept.temporary {
+            // What the job has left there is left; a restart makes the folder again.
+            let _ = std::fs::remove_dir(folder);
+        }
     }
 }
 
 fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError> {
     let environment: Vec<_> = std::env::vars_os().collect();
-    let Past { clocks, number, offers } = Past::of(job_dir, spec.checkpoint)?;
+    let Past { clocks, number, offers, kept } = Past::of(job_dir, spec.checkpoint)?;
     let keepsake = Keepsake {
-        session_directories: session_directories(&environment),
+        session_directories: session_directories(&environment, &kept),
+        kept,
         external: spec.external,
         watched: None,
         offers,
@@ -558,14 +573,44 @@ fn watch(channel: Channel, requests: Sender<Request>) -> Result<(), AgentError> 
         .map_err(AgentError::Spawn)
 }
 
-/// Directories whose files travel with the job.
-fn session_directories(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Vec<PathBuf> {
+/// Directories whose files travel with the job while they are open.
+fn session_directories(
+    environment: &[(std::ffi::OsString, std::ffi::OsString)],
+    kept: &Kept,
+) -> Vec<PathBuf> {
     let mut directories = vec![PathBuf::from("/tmp"), PathBuf::from("/dev/shm")];
-    let own = environment.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value);
-    if let Some(directory) = own.map(PathBuf::from) {
-        if directory.is_absolute() && directory != Path::new("/") {
-            directories.push(directory);
-        }
-    }
+    directories.extend(temporary_folder(environment));
+    directories.extend(kept.all_folders().cloned());
     directories
+}
+
+/// The user's own $TMPDIR.
+fn temporary_folder(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Option<PathBuf> {
+    let own = environment.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value);
+    own.map(PathBuf::from).filter(|folder| folder.is_absolute() && folder != Path::new("/"))
+}
+
+/// A name for the folder of a job's temporary files: below the user's own $TMPDIR or /tmp. Short, since sockets are made
+/// below it, whose paths have 107 bytes at most.
+fn own_temporary(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Option<PathBuf> {
+    /// How its name begins.
+    const PREFIX: &str = "ckptd-tmp-";
+    let mut base = temporary_folder(environment).unwrap_or_else(|| "/tmp".into());
+    let is_a_jobs = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
+    // A job in a job, or a remote shell's: it must not be in what belongs to another.
+    while base.file_name().is_some_and(is_a_jobs) {
+        base = base.parent()?.to_owned();
+    }
+    if !base.is_dir() {
+        base = "/tmp".into();
+    }
+    let name = random_name()?;
+    Some(base.join(format!("{PREFIX}{name}")))
+}
+
+/// Eight letters that nobody else has.
+fn random_name() -> Option<String> {
+    let mut bytes = [0; 4];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom").ok()?, &mut bytes).ok()?;
+    Some(crate::engine::graph::to_hex(&bytes))
 }

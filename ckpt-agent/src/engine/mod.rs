@@ -3,7 +3,7 @@
 //! * [`graph`]: what a checkpoint says, without a word about machines;
 //! * [`objects`]: one room per kind of kernel object, its dump and its restore side by side;
 //! * [`split`]: which part of an instance goes where;
-//! * [`inodes`]: files and memory whose content travels; [`locks`]: file locks;
+//! * [`inodes`]: files and memory whose content travels; [`folders`]: whole folders; [`locks`]: file locks;
 //! * [`sys`]: safe wrappers of system calls; [`proc`]: what /proc says.
 //!
 //! `unsafe` is allowed below this module only.
@@ -11,6 +11,7 @@
 pub mod arch;
 pub mod dump;
 pub mod error;
+pub mod folders;
 pub mod freeze;
 pub mod graph;
 pub mod inodes;

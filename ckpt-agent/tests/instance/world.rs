@@ -162,6 +162,7 @@ pub fn script_in(text: &str, folder: PathBuf) -> LaunchSpec {
         stderr: StreamKind::Pipe,
         window: None,
         termios: None,
+        kept: protocol::launch::Kept::default(),
     }
 }
 

@@ -131,6 +131,8 @@ impl Image {
             processes: Vec::new(),
             files: self.files,
             inodes: self.inodes,
+            folders: Vec::new(),
+            kept: Default::default(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: Vec::new(),

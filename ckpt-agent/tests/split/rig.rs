@@ -107,6 +107,7 @@ impl Rig {
             stderr: StreamKind::WithStdout,
             window: None,
             termios: None,
+            kept: protocol::launch::Kept::default(),
         };
         let dir = self.new_dir()?;
         self.start(
@@ -453,6 +454,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         init: instance.init,
         root: instance.root,
         session_directories: Vec::new(),
+        kept: protocol::launch::Kept::default(),
         external: External::Fail,
         stdio,
         terminal_master: None,

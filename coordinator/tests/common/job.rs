@@ -14,6 +14,7 @@ pub fn launch_spec(program: &str) -> LaunchSpec {
         stderr: StreamKind::Pipe,
         window: None,
         termios: None,
+        kept: protocol::launch::Kept::default(),
     }
 }
 

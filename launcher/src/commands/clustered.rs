@@ -60,6 +60,7 @@ fn launch(
         stderr: streams.stderr,
         window: streams.window,
         termios: streams.termios,
+        kept: protocol::launch::Kept::default(),
     };
     if detach {
         // Nobody will be there to type or to read: its output is in its log, in the order in which

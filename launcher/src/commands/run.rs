@@ -93,6 +93,7 @@ fn perform_in(
         stderr: streams.stderr,
         window: streams.window,
         termios: streams.termios,
+        kept: protocol::launch::Kept::default(),
     };
     let loud = is_loud(&arguments.options);
     begins(&job);

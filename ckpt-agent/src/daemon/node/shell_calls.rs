@@ -12,7 +12,7 @@ use std::sync::Arc;
 use protocol::agent::{AgentCommand, ExitKind};
 use protocol::cluster::agent::{FromAgent, RelayLink, RelaySide, ShellCall};
 use protocol::cluster::{InstanceKey, NodeName};
-use protocol::launch::{LaunchSpec, StreamKind};
+use protocol::launch::{Kept, LaunchSpec, StreamKind};
 
 use super::Node;
 use super::instance::{Instance, State};
@@ -107,6 +107,7 @@ impl Node {
             stderr: StreamKind::Pipe,
             window: None,
             termios: None,
+            kept: Kept::default(),
         };
         let message = FromAgent::Shell { call: call.clone(), logical_node, launch };
         self.tell(message.clone());

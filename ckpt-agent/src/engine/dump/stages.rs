@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use protocol::launch::Kept;
+
 use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::folders;
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
 use super::super::graph::{
     Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Offer, Pid, ProcessImage, ProcessNode,
-    ProcessState, RelayEnd, RelayState, RemoteShell,
+    ProcessState, RelayEnd, RelayState, RemoteShell, WholeFolder,
 };
 use super::super::inodes::segments;
 use super::super::late::{Names, filters_of};
@@ -47,6 +50,8 @@ pub struct DumpSettings {
     pub root: Pid,
     /// Directories whose files travel with the job.
     pub session_directories: Vec<PathBuf>,
+    /// What of the file system is the job's.
+    pub kept: Kept,
     /// What to do with connections to outside.
     pub external: External,
     /// The launcher's ends of standard streams: (device, inode) as rooms see them.
@@ -167,6 +172,7 @@ impl Frozen {
         self.check_stand_ins(&nodes)?;
         let mut context = DumpContext {
             session_directories: std::mem::take(&mut self.settings.session_directories),
+            files_limit: self.settings.kept.limit(),
             external: self.settings.external,
             shares_ipc: self.shares_ipc(),
             stdio: std::mem::take(&mut self.settings.stdio),
@@ -437,6 +443,7 @@ impl Quiesced {
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
         let (dumps, ghosts, vdso, clocks) = result?;
+        let folders = self.take_folders(&dumps)?;
         let portable = Current::jump(0).is_some();
         let vdso_image = vdso.as_ref().and_then(Vdso::image).filter(|_| portable);
         let vdso_image = vdso_image.map(|bytes| self.context.keep(bytes.to_vec()));
@@ -460,6 +467,8 @@ impl Quiesced {
             processes: parents_first(&self.nodes, &dumps),
             files: std::mem::take(&mut self.collected.files),
             inodes: Vec::new(),
+            folders,
+            kept: self.frozen.settings.kept.clone(),
             relays,
             remote_shells,
             blobs: Vec::new(),
@@ -469,6 +478,17 @@ impl Quiesced {
         let data =
             SnapshotData { processes: dumps, graph, context: self.context, page, not_inherited };
         Ok(Snapshot { job: Some(self.frozen.job), ghosts, data: Some(data), since })
+    }
+
+    /// Folders whose whole content belongs to the image; what is open or mapped is in it already.
+    fn take_folders(&mut self, dumps: &[ProcessDump]) -> Result<Vec<WholeFolder>> {
+        let threads = dumps.iter().flat_map(|dump| &dump.image.threads);
+        let mut owners: Vec<u32> =
+            threads.flat_map(|thread| thread.credentials.uids.iter().copied()).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let folders = self.frozen.settings.kept.all_folders().map(PathBuf::as_path);
+        folders::take_all(folders, &owners, &mut self.context)
     }
 
     #[allow(clippy::type_complexity, reason = "used once, right above")]

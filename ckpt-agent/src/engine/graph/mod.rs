@@ -4,6 +4,7 @@
 mod area;
 mod blob;
 mod file;
+mod folder;
 mod hex;
 mod inode;
 pub mod offer;
@@ -13,6 +14,7 @@ mod relay;
 pub use area::{Advice, Area, Backing, MappedFile, Protection};
 pub use blob::{Blob, BlobId, Span};
 pub use file::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind};
+pub use folder::{EntryKind, FolderEntry, WholeFolder};
 pub use hex::{from_hex, to_hex};
 pub use inode::{CarriedInode, InodeId, Origin};
 pub use offer::Offer;
@@ -24,6 +26,8 @@ pub use process::{
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell, stream_relay};
 
 use serde::{Deserialize, Serialize};
+
+use protocol::launch::Kept;
 
 use super::arch::Part;
 use super::objects::Object;
@@ -71,6 +75,12 @@ pub struct Graph {
     pub inodes: Vec<CarriedInode>,
     /// In-flight bytes and file contents; a [`BlobId`] is an index here.
     pub blobs: Vec<Blob>,
+    /// Folders whose whole content belongs to the image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<WholeFolder>,
+    /// What of the file system belongs to the job.
+    #[serde(default)]
+    pub kept: Kept,
     /// Relays of which the instance has a side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<RelayState>,

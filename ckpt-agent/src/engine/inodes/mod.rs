@@ -100,6 +100,12 @@ pub fn pathless_origin(link: &str, seals: i32) -> Origin {
     }
 }
 
+/// Whether an inode that travels is made again under this name.
+pub fn is_named(context: &DumpContext, inode: InodeId, name: &str) -> bool {
+    let known = context.inodes.get(inode.0 as usize);
+    known.is_some_and(|known| matches!(&known.origin, Origin::Named { path } if path == name))
+}
+
 /// Whether a file of a session directory has to stay where it is: it belongs to another user than
 /// the process (told by the owner of /proc/PID), so that a restart could not replace it (in a
 /// folder with the sticky bit, as /tmp is). Holds for mapped files too.

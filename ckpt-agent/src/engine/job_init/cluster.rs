@@ -7,7 +7,7 @@ use protocol::agent::ExitKind;
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::MovedListener;
 use protocol::cluster::{InstanceKey, NodeName};
-use protocol::launch::External;
+use protocol::launch::{External, Kept};
 use serde::{Deserialize, Serialize};
 
 use super::super::graph::{FileId, Offer, OuterEnd, Pid, RelayEnd};
@@ -66,6 +66,9 @@ pub struct UserOrder {
 pub struct Keepsake {
     /// Directories whose files travel with the job.
     pub session_directories: Vec<PathBuf>,
+    /// What of the file system is the job's.
+    #[serde(default)]
+    pub kept: Kept,
     /// What a checkpoint does about connections to outside of the job.
     pub external: External,
     /// Logical node and machine, if late connections are watched.

@@ -3,6 +3,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
@@ -34,12 +35,15 @@ struct Streams {
 pub fn launch(
     spec: &LaunchSpec,
     user: Option<&UserOrder>,
+    warnings: &mut Vec<String>,
 ) -> Result<(UnixPid, Vec<(StdioRole, OwnedFd)>)> {
     let _acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
     let program = find_program(spec)?;
     let streams = make_streams(spec)?;
     let arguments = strings(spec.program.iter())?;
-    let environment = strings(spec.environment.iter().map(|(name, value)| {
+    let mut environment = spec.environment.clone();
+    set_temporary(&mut environment, spec.kept.temporary.as_deref(), warnings);
+    let environment = strings(environment.iter().map(|(name, value)| {
         let mut entry = name.clone();
         entry.push("=");
         entry.push(value);
@@ -55,6 +59,25 @@ pub fn launch(
             // SAFETY: ends this child without running anything of the parent's.
             unsafe { libc::_exit(status) }
         }
+    }
+}
+
+/// Makes the folder of the job's temporary files, and names it in its environment.
+fn set_temporary(
+    environment: &mut Vec<(OsString, OsString)>,
+    folder: Option<&Path>,
+    warnings: &mut Vec<String>,
+) {
+    let Some(folder) = folder else { return };
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => {
+            environment.retain(|(name, _)| name != "TMPDIR");
+            environment.push(("TMPDIR".into(), folder.into()));
+        }
+        Err(error) => warnings.push(format!(
+            "{} can't be made ({error}): temporary files that are closed at a checkpoint do not go back with the job",
+            folder.display()
+        )),
     }
 }
 

@@ -324,7 +324,7 @@ fn begin(
     match task {
         Task::Launch(spec) => {
             let watched = if watch { late::install_or_say(warnings) } else { None };
-            let (root, console) = launch::launch(&spec, user)?;
+            let (root, console) = launch::launch(&spec, user, warnings)?;
             Ok(Begun {
                 root: Some(root.as_raw()),
                 console,

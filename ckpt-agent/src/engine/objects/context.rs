@@ -92,6 +92,10 @@ pub struct DumpContext {
     pub terminal_master: Option<OwnedFd>,
     /// Directories whose files travel with the job (/tmp, /dev/shm, $TMPDIR).
     pub session_directories: Vec<PathBuf>,
+    /// How many bytes of files go into the image at most.
+    pub files_limit: u64,
+    /// How many have.
+    pub files_taken: u64,
     /// What to do with connections to outside.
     pub external: External,
     /// The job has no IPC namespace of its own: queues and segments are the machine's.
@@ -184,6 +188,16 @@ impl DumpContext {
     /// Adds a line for the user.
     pub fn warn(&mut self, line: impl Into<String>) {
         self.warnings.push(line.into());
+    }
+
+    /// Whether so many more bytes of files may go into the image; then they count as taken.
+    pub fn has_room_for(&mut self, bytes: u64) -> bool {
+        let wanted = self.files_taken.saturating_add(bytes);
+        let fits = wanted <= self.files_limit;
+        if fits {
+            self.files_taken = wanted;
+        }
+        fits
     }
 
     /// Whether a path lies in a directory whose files travel with the job.

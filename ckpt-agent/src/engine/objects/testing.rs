@@ -116,6 +116,8 @@ impl Dumped {
             processes: Vec::new(),
             files: self.files.clone(),
             inodes: Vec::new(),
+            folders: Vec::new(),
+            kept: Default::default(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: self

@@ -20,7 +20,10 @@ pub use memory_map::own_stack;
 
 use std::collections::BTreeMap;
 
+use protocol::launch::Kept;
+
 use super::error::{EngineError, Result};
+use super::folders;
 use super::graph::{
     Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer, stream_relay,
 };
@@ -111,8 +114,10 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         let user = context.user.clone();
         let _acting =
             user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
+        folders::begin(context)?;
         inodes::restore_all(context)?;
         Object::restore_all(&image.graph.files, context)?;
+        folders::finish(context)?;
         put_flags(image, context)?;
         mapped::release_programs(image, context)?;
         MappedFiles::open(image, foreign, context)?
@@ -510,6 +515,8 @@ pub struct Past {
     pub number: Option<Pid>,
     /// What processors its programs began on.
     pub offers: Vec<Offer>,
+    /// What of the file system is the job's.
+    pub kept: Kept,
 }
 
 impl Past {
@@ -530,6 +537,7 @@ impl Past {
             ),
             number: (graph.init > 1).then_some(graph.init),
             offers: graph.offers,
+            kept: graph.kept,
         })
     }
 }

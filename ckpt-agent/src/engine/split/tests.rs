@@ -76,6 +76,8 @@ impl World {
             files: Vec::new(),
             inodes: Vec::new(),
             blobs: Vec::new(),
+            folders: Vec::new(),
+            kept: Default::default(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
         };

@@ -46,7 +46,7 @@ pub const FILTER_IF_EQUAL: u16 = (ptrace::BPF_JMP | ptrace::BPF_JEQ | ptrace::BP
 pub const FILTER_ANSWER: u16 = (ptrace::BPF_RET | ptrace::BPF_K) as u16;
 
 /// Types of files, in as many bits as stat(2) has (inode(7)).
-pub use general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
+pub use general::{S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 
 /// close_range(2) (include/uapi/linux/close_range.h)
 pub const CLOSE_RANGE_UNSHARE: u32 = 1 << 1;

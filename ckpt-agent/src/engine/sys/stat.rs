@@ -45,6 +45,17 @@ pub fn modified_ns_of(metadata: &Metadata) -> i64 {
     metadata.mtime().saturating_mul(SECOND).saturating_add(metadata.mtime_nsec())
 }
 
+/// When the inode was changed, in nanoseconds since 1970: nobody can set that.
+pub fn changed_ns(stat: &FileStat) -> i64 {
+    let second = i64::from(stat.st_ctime).saturating_mul(SECOND);
+    second.saturating_add(i64::from(stat.st_ctime_nsec as i32))
+}
+
+/// The same, as the standard library tells it.
+pub fn changed_ns_of(metadata: &Metadata) -> i64 {
+    metadata.ctime().saturating_mul(SECOND).saturating_add(metadata.ctime_nsec())
+}
+
 /// That many nanoseconds; what this machine's type cannot hold becomes the last that it can.
 pub fn time(nanoseconds: i64) -> TimeSpec {
     let seconds = nanoseconds.div_euclid(SECOND);

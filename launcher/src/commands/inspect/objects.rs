@@ -125,6 +125,8 @@ mod tests {
             processes: vec![],
             files: vec![],
             inodes: vec![],
+            folders: Vec::new(),
+            kept: Default::default(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: vec![Blob { length: 5, spans: vec![] }, Blob { length: 7, spans: vec![] }],
