@@ -25,7 +25,7 @@ use crate::engine::dump::DumpSettings;
 use crate::engine::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
 use crate::engine::job_init::{
     Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, NUMBERS_VARIABLE,
-    Order, Report, Task,
+    Order, Report, Task, UserOrder,
 };
 use crate::engine::objects::{External, HeldRelay, StdioRole};
 use crate::engine::restore::{Past, VDSO_VARIABLE};
@@ -68,6 +68,8 @@ pub struct Job {
     watched: Option<(String, NodeName)>,
     /// What processors its programs began on, as far as the last checkpoint knew.
     offers: Vec<Offer>,
+    /// The user whom this agent runs it for, if not its own.
+    user: Option<UserOrder>,
 }
 
 impl Job {
@@ -128,6 +130,7 @@ impl Job {
             external: cluster.external,
             watched: watched(&cluster),
             offers: Vec::new(),
+            user: cluster.user.clone(),
         };
         let task = Task::Launch(spec);
         let cluster = Some(cluster);
@@ -154,6 +157,7 @@ impl Job {
             *part = wanted;
         }
         order.keepsake.watched = watched(&cluster);
+        order.keepsake.user.clone_from(&cluster.user);
         order.cluster = Some(cluster);
         let connections: Vec<(Connection, OwnedFd)> =
             connections
@@ -200,6 +204,7 @@ impl Job {
             instance: Some(instance),
             watched: keepsake.watched,
             offers: keepsake.offers,
+            user: keepsake.user,
         })
     }
 
@@ -263,6 +268,7 @@ impl Job {
             instance,
             watched: order.keepsake.watched.clone(),
             offers: order.keepsake.offers.clone(),
+            user: order.keepsake.user.clone(),
         };
         Ok((job, started))
     }
@@ -383,6 +389,7 @@ impl Job {
             session_directories: self.session_directories.clone(),
             kept: self.kept.clone(),
             external: self.external,
+            user: self.user.clone(),
             stdio,
             terminal_master,
             cluster: self.instance.is_some(),
@@ -458,6 +465,7 @@ fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError>
         external: spec.external,
         watched: None,
         offers,
+        user: None,
     };
     let task = Task::Restore { job_dir: job_dir.to_owned(), spec, part: None };
     Ok(Order { clocks: Some(clocks), number, ..Order::of(task, keepsake) })

@@ -9,6 +9,7 @@ use protocol::agent::{AgentEvent, ExitKind};
 
 use super::Outcome;
 use super::agent_process::AgentProcess;
+use super::rights;
 use super::world::{
     COUNTER, Here, World, boottime, exists, held_by, order, restore_order, script_in, traced, until,
 };
@@ -34,6 +35,8 @@ pub const ALL: &[Case] = &[
     ("names", names),
     ("init_killed", init_killed),
     ("as_another_user", as_another_user),
+    ("deleted_program_of_root", rights::deleted_program_of_root),
+    ("unreadable_file_of_root", rights::unreadable_file_of_root),
 ];
 
 fn check(holds: bool, what: &str) -> Outcome {

@@ -3,6 +3,7 @@
 
 mod agent_process;
 mod cases;
+mod rights;
 mod world;
 
 use std::fs;

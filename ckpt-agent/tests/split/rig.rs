@@ -455,6 +455,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         root: instance.root,
         session_directories: Vec::new(),
         kept: protocol::launch::Kept::default(),
+        user: None,
         external: External::Fail,
         stdio,
         terminal_master: None,

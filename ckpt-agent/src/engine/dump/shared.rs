@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::error::Result;
@@ -39,7 +39,7 @@ pub fn read_all(
         if has_content(context, inode) {
             continue;
         }
-        let (metadata, data) = match open(windows[0]) {
+        let (metadata, data) = match open(windows[0], context)? {
             Some((file, metadata)) => {
                 let data = content::read(file.as_fd(), metadata.size(), &context.copied)?;
                 (Some(metadata), data)
@@ -87,17 +87,26 @@ pub fn read_window(
     read_windows(&[window], copied, &mut resident_of)
 }
 
-fn open(window: &Window) -> Option<(File, Metadata)> {
+fn open(window: &Window, context: &DumpContext) -> Result<Option<(File, Metadata)>> {
     let mapping = &window.mapping;
     let (path, deleted) = mapping.path();
-    let by_name = (!deleted).then(|| format!("/proc/{}/root{path}", window.host_pid));
-    let by_mapping =
-        format!("/proc/{}/map_files/{:x}-{:x}", window.host_pid, mapping.start, mapping.end);
-    by_name.into_iter().chain([by_mapping]).find_map(|path| {
-        let file = File::open(path).ok()?;
+    let open = |path: String| {
+        // Whatever the job has put there by now must not make this wait.
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
         let metadata = file.metadata().ok()?;
-        (metadata.ino() == mapping.inode).then_some((file, metadata))
-    })
+        (metadata.ino() == mapping.inode && metadata.is_file()).then_some((file, metadata))
+    };
+    if !deleted {
+        // By now the name may lead to something that the user can't read.
+        let _acting = context.act_as_user()?;
+        let found = open(format!("/proc/{}/root{path}", window.host_pid));
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    // What is mapped can be read by whoever has it mapped.
+    let (start, end) = (mapping.start, mapping.end);
+    Ok(open(format!("/proc/{}/map_files/{start:x}-{end:x}", window.host_pid)))
 }
 
 fn cut(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {

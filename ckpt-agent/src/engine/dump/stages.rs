@@ -20,6 +20,7 @@ use super::super::graph::{
     ProcessState, RelayEnd, RelayState, RemoteShell, WholeFolder,
 };
 use super::super::inodes::segments;
+use super::super::job_init::UserOrder;
 use super::super::late::{Names, filters_of};
 use super::super::objects::{DumpContext, External, HeldRelay, Object, StdioRole};
 use super::super::proc::{
@@ -54,6 +55,8 @@ pub struct DumpSettings {
     pub kept: Kept,
     /// What to do with connections to outside.
     pub external: External,
+    /// The user for whom a root agent runs the job; `None`: the agent's own.
+    pub user: Option<UserOrder>,
     /// The launcher's ends of standard streams: (device, inode) as rooms see them.
     pub stdio: HashMap<(u64, u64), StdioRole>,
     /// A copy of the master of the job's terminal.
@@ -180,6 +183,7 @@ impl Frozen {
             cluster: self.settings.cluster,
             machines: std::mem::take(&mut self.settings.machines),
             relays: std::mem::take(&mut self.settings.relays),
+            user: self.settings.user.take(),
             names: std::mem::take(&mut self.names),
             copied: self.settings.copied.clone(),
             ..DumpContext::default()

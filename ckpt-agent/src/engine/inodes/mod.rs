@@ -6,7 +6,7 @@ mod restore;
 pub mod segments;
 
 pub use content::read as read_content;
-pub use restore::{make_parents, restore_all, seal_all};
+pub use restore::{KEPT_MODE, make_parents, restore_all, seal_all};
 
 use std::os::fd::BorrowedFd;
 
@@ -14,7 +14,7 @@ use nix::sys::stat::FileStat;
 
 use super::error::Result;
 use super::graph::{CarriedInode, InodeId, Origin};
-use super::objects::{BlobData, DumpContext, Probe};
+use super::objects::{BlobData, DumpContext, Probe, reopen};
 use super::sys::stat::{identity, modified_ns};
 
 /// The name that a restore gives to a memfd which stands for shared anonymous memory: the next
@@ -125,6 +125,11 @@ pub fn belongs_to_another(host_pid: i32, owner: u32) -> bool {
 pub fn take_probe(context: &mut DumpContext, probe: &Probe, named: bool) -> Result<InodeId> {
     use std::os::fd::AsFd;
     let copy = probe.copy.as_fd();
+    // Such a descriptor gives its holder no right to the content.
+    let opened = match reopen::readable(probe.flags) {
+        true => None,
+        false => Some(context.open_to_read(copy, &probe.link)?),
+    };
     let origin = if named {
         Origin::Named { path: probe.link.clone() }
     } else {
@@ -132,5 +137,5 @@ pub fn take_probe(context: &mut DumpContext, probe: &Probe, named: bool) -> Resu
         let seals = nix::fcntl::fcntl(copy, nix::fcntl::FcntlArg::F_GET_SEALS).unwrap_or(0);
         pathless_origin(&probe.link, seals)
     };
-    take(context, copy, &probe.stat, origin)
+    take(context, opened.as_ref().map_or(copy, AsFd::as_fd), &probe.stat, origin)
 }

@@ -11,6 +11,7 @@ use nix::sys::stat::Mode;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{CarriedInode, InodeId, Origin};
 use super::super::objects::{RestoreContext, paths};
+use super::super::sys::file_user::FileUser;
 use super::super::sys::memfd;
 use super::super::sys::stat::{modified_ns, time};
 use super::{ANONYMOUS_NAME, segments};
@@ -26,6 +27,10 @@ const F_SEAL_EXEC: i32 = 0x20;
 /// that none will be made; and with them a shared mapping for reading becomes one that can't
 /// be made writable, as it was.
 const EARLY_SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+
+/// Permission bits that are set again. What is made again belongs to whoever restores, who must not give rights with it: never
+/// set-user-ID and set-group-ID.
+pub const KEPT_MODE: u32 = 0o1777;
 
 /// Makes every inode that travels in the image, with its content. Permissions and the seals that
 /// would be in the way of open(2) and mmap(2) are put on by [`seal_all`].
@@ -49,12 +54,16 @@ pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
 }
 
 /// Puts owners, permissions, times and the remaining seals on the inodes: the last act, when all
-/// descriptions are open and all mappings made.
+/// descriptions are open and all mappings made. As the user for whom they were made: a file of somebody else's is that user's
+/// own from now on.
 ///
 /// # Errors
 /// Failed fcntl(F_ADD_SEALS): EBUSY where a writable mapping is left that the job did not have.
-pub fn seal_all(context: &RestoreContext) -> Result<()> {
-    for (index, inode) in context.graph.inodes.iter().enumerate() {
+pub fn seal_all(context: &mut RestoreContext) -> Result<()> {
+    let user = context.user.as_ref();
+    let _acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
+    let graph = context.graph;
+    for (index, inode) in graph.inodes.iter().enumerate() {
         let id = InodeId(index as u32);
         if !context.needs_inode(id) {
             continue;
@@ -67,14 +76,24 @@ pub fn seal_all(context: &RestoreContext) -> Result<()> {
         if inode.read_only && is_unchanged(fd, inode) {
             continue;
         }
+        let mut changed = Vec::new();
         if let Some((user, group)) = inode.owner {
-            // An ordinary user can't give files away, and need not: they are his own.
-            let _ = nix::unistd::fchown(fd, Some(user.into()), Some(group.into()));
+            // An ordinary user can't give files away: those of others become that user's own.
+            let given = nix::unistd::fchown(fd, Some(user.into()), Some(group.into()));
+            let found = nix::sys::stat::fstat(fd);
+            if let (Err(_), Ok(found)) = (given, found) {
+                if (found.st_uid, found.st_gid) != (user, group) {
+                    let (uid, gid) = (found.st_uid, found.st_gid);
+                    changed.push(format!("belongs to user {uid}, group {gid}, not to {user}, {group}"));
+                }
+            }
         }
-        let mode = Mode::from_bits_truncate(inode.mode as libc::mode_t);
+        let mode = Mode::from_bits_truncate((inode.mode & KEPT_MODE) as libc::mode_t);
         if inode.origin != Origin::Anonymous {
-            // Behind fchown, which clears set-user-ID. A memfd that is sealed against execution
-            // has its mode already.
+            if inode.mode & !KEPT_MODE != 0 {
+                changed.push("has lost its set-user-ID and set-group-ID bits".to_owned());
+            }
+            // A memfd that is sealed against execution has its mode already.
             nix::sys::stat::fchmod(fd, mode)
                 .map_err(|errno| EngineError::system("fchmod", name(inode), errno))?;
         }
@@ -85,6 +104,9 @@ pub fn seal_all(context: &RestoreContext) -> Result<()> {
         }
         if let Origin::Memfd { seals, .. } = &inode.origin {
             add_seals(fd, seals & !EARLY_SEALS, inode)?;
+        }
+        if !changed.is_empty() {
+            context.warn(format!("{}, made again, {}", name(inode), changed.join(" and ")));
         }
     }
     Ok(())
@@ -113,23 +135,19 @@ fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
     }
 }
 
-/// A file without a name where the old one was: best under its old name, which /proc goes on
-/// telling with "(deleted)" behind it.
+/// A file without a name where the old one was. On file systems that make none such, under its old name for a moment.
 fn deleted(path: &str) -> Result<OwnedFd> {
     let failed = |errno| EngineError::system("make the deleted file", path, errno);
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
-    let once = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
-    match open(path, once, Mode::S_IRUSR | Mode::S_IWUSR) {
-        Ok(fd) => {
-            nix::unistd::unlink(path).map_err(failed)?;
-            Ok(fd)
-        }
-        Err(_) => {
-            let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
-            let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-            open(folder, flags | OFlag::O_TMPFILE, mode).map_err(failed)
-        }
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
+    if let Ok(fd) = open(folder, flags | OFlag::O_TMPFILE, mode) {
+        return Ok(fd);
     }
+    let once = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+    let fd = open(path, once, mode).map_err(failed)?;
+    nix::unistd::unlink(path).map_err(failed)?;
+    Ok(fd)
 }
 
 /// A new file with the old content under the old name: whoever holds another file of that name
@@ -165,7 +183,7 @@ fn is_unchanged(fd: BorrowedFd<'_>, inode: &CarriedInode) -> bool {
     nix::sys::stat::fstat(fd).is_ok_and(|stat| {
         stat.st_size as u64 == inode.size
             && Some(modified_ns(&stat)) == inode.modified_ns
-            && stat.st_mode & 0o7777 == inode.mode
+            && stat.st_mode & KEPT_MODE == inode.mode & KEPT_MODE
     })
 }
 

@@ -77,6 +77,9 @@ pub struct Keepsake {
     /// What processors the programs of a restored job began on.
     #[serde(default)]
     pub offers: Vec<Offer>,
+    /// The user whom a root agent runs the job for; `None`: the agent's own.
+    #[serde(default)]
+    pub user: Option<UserOrder>,
 }
 
 /// A connection that an agent has made for a restore, sent with its descriptor.

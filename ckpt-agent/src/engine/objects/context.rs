@@ -9,15 +9,17 @@ use std::sync::atomic::AtomicU64;
 
 use protocol::cluster::agent::MovedListener;
 
-use super::super::error::{EngineError, Result};
+use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind,
 };
 use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
 use super::super::split::{Part, Realisation};
+use super::super::sys::file_user::FileUser;
 use super::super::sys::stat::identity;
 use super::super::sys::tty;
+use super::reopen;
 use super::tcp::{Asking, Widened};
 
 /// Which of the job's standard streams an object is.
@@ -118,6 +120,9 @@ pub struct DumpContext {
     pub inode_index: HashMap<(u64, u64), InodeId>,
     /// Bytes of files and shared memory that have been copied while the job stands: whoever waits sees that it goes on.
     pub copied: Arc<AtomicU64>,
+    /// The user with whose rights files are opened that the job does not have open for reading; `None`: this
+    /// process's own.
+    pub user: Option<UserOrder>,
 }
 
 /// A side of a relay in an agent's hands during a dump.
@@ -183,6 +188,29 @@ impl DumpContext {
     pub fn keep_blob(&mut self, blob: BlobData) -> BlobId {
         self.blobs.push(blob);
         BlobId((self.blobs.len() - 1) as u32)
+    }
+
+    /// Opens once more, for reading, what the job has open without the right to read it: with its user's rights.
+    ///
+    /// # Errors
+    /// A refusal where the user may not read it.
+    pub fn open_to_read(&self, fd: impl AsFd, path: &str) -> Result<OwnedFd> {
+        let _acting = self.act_as_user()?;
+        let flags = libc::O_RDONLY | libc::O_NOATIME | libc::O_NONBLOCK;
+        reopen::reopen(fd, flags).map_err(|errno| {
+            let what = format!("the job's user may not read {path} ({})", errno.desc());
+            Refusal::new(what, "close it while checkpoints are taken, or let the user read it")
+                .into()
+        })
+    }
+
+    /// While the guard lives, this thread opens files with the rights of the job's user.
+    ///
+    /// # Errors
+    /// Failed system calls.
+    pub fn act_as_user(&self) -> Result<Option<FileUser>> {
+        let user = self.user.as_ref();
+        user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()
     }
 
     /// Adds a line for the user.

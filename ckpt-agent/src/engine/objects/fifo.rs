@@ -81,8 +81,7 @@ impl Room for Fifo {
             } else if pipe_content::unread(copy)? > 0 {
                 // A later reader may still want it: a reader of our own for a moment, which
                 // nobody sees while all stand still.
-                let end = reopen::reopen(copy, libc::O_RDONLY | libc::O_NONBLOCK)
-                    .map_err(|errno| EngineError::system("open", &found.object.path, errno))?;
+                let end = context.open_to_read(copy, &found.object.path).map_err(named)?;
                 reader.read(end.as_fd(), packets, context).map_err(named)?
             } else {
                 None

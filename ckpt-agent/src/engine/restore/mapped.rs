@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use super::super::dump::build_id;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Area, Backing, InodeId, MappedFile, Origin, Pid};
-use super::super::inodes::segments;
+use super::super::inodes::{self, segments};
 use super::super::objects::{RestoreContext, reopen};
 use super::super::sys::memory_map::{self, Means};
 use super::super::sys::stat::modified_ns_of;
@@ -223,7 +223,8 @@ pub fn release_programs(image: &Image, context: &mut RestoreContext) -> Result<(
         }
         if inode.mode & 0o111 != 0 && !written.contains(&id) {
             // PR_SET_MM_MAP asks for the right to execute, which else comes last.
-            let mode = nix::sys::stat::Mode::from_bits_truncate(inode.mode as libc::mode_t);
+            let mode = (inode.mode & inodes::KEPT_MODE) as libc::mode_t;
+            let mode = nix::sys::stat::Mode::from_bits_truncate(mode);
             // An unchanged one has it, and may be another user's.
             let _ = nix::sys::stat::fchmod(context.inode(id)?, mode);
             let reading = open_inode(id, false, context)?;

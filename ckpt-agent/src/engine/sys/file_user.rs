@@ -1,12 +1,14 @@
 //! Acting on files as another user.
 
-use nix::unistd::{Gid, Uid, getgroups, setfsgid, setfsuid, setgroups};
+use nix::errno::Errno;
+use nix::unistd::{Gid, Uid, getgroups, setfsgid, setfsuid};
 
+use super::super::arch::calls;
 use super::super::error::{EngineError, Result};
 
 /// While this lives, the calling thread opens and makes files, pipes, sockets and terminals with another
-/// user's rights and in its name (setfsuid(2)); everything else it does as before. For root, in a
-/// single-threaded process.
+/// user's rights and in its name (setfsuid(2)); everything else it does as before. For root. Other threads
+/// are not touched.
 #[derive(Debug)]
 pub struct FileUser {
     groups: Vec<Gid>,
@@ -21,7 +23,7 @@ impl FileUser {
         let failed = |errno| EngineError::system("setgroups", format!("user {uid}"), errno);
         let before = getgroups().map_err(failed)?;
         let wanted: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
-        setgroups(&wanted).map_err(failed)?;
+        set_groups(&wanted).map_err(failed)?;
         let acting = Self { groups: before };
         setfsgid(Gid::from_raw(gid));
         setfsuid(Uid::from_raw(uid));
@@ -38,6 +40,14 @@ impl Drop for FileUser {
         setfsuid(nix::unistd::geteuid());
         setfsgid(nix::unistd::getegid());
         // They were this process's a moment ago.
-        let _ = setgroups(&self.groups);
+        let _ = set_groups(&self.groups);
     }
+}
+
+/// The calling thread's own groups: the C library's function changes those of all threads.
+fn set_groups(groups: &[Gid]) -> nix::Result<()> {
+    let numbers: Vec<libc::gid_t> = groups.iter().map(|group| group.as_raw()).collect();
+    // SAFETY: the kernel reads as many numbers as the vector holds, which lives across the call.
+    let answer = unsafe { libc::syscall(calls::SETGROUPS, numbers.len(), numbers.as_ptr()) };
+    Errno::result(answer).map(drop)
 }
