@@ -27,6 +27,12 @@ pub(super) const CASES: &[Case] = &[
         run: ends,
     },
     Case {
+        name: "careless-end",
+        about: "a program that ends with 0 when it loses its daemon, as prterun does: the daemon's machine is lost, its \
+                connections closed, and the job goes on to its answer",
+        run: careless,
+    },
+    Case {
         name: "cpu-baseline",
         about: "the C library is held to a common set of processor features, on all nodes; a node is lost",
         run: baseline,
@@ -55,6 +61,17 @@ fn ends(stage: &Stage) -> Result<(), Failure> {
     job.wait_for_checkpoint(newest + 2, LIMIT)?;
     end(&ckptd)?;
     job.must_end_with("all have ended", JOB_LIMIT)
+}
+
+fn careless(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let command = ["careless", "launch", "node1", "7600", "node3", "1000", "10000"];
+    let mut job = start(&ckptd, "careless", &[], &command)?;
+    // Everything there is killed, and its kernel closes the connections.
+    ckptd.kill_agent(3)?;
+    ckptd.node(3).run(&["sh", "-c", "kill -KILL -1"], &[])?;
+    job.wait_for_rollback(1, LIMIT)?;
+    job.must_end_with("careless: right", JOB_LIMIT)
 }
 
 fn baseline(stage: &Stage) -> Result<(), Failure> {
