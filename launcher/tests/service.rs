@@ -110,6 +110,10 @@ fn the_service_manager_is_told() {
     let ready = agent.wait_for("READY=1");
     assert!(ready.contains("STATUS=a member by the name of desk"), "{ready}");
     agent.expect_signs_of_life();
+    agent.signal(Signal::SIGUSR1);
+    agent.expect_end();
+    let mut agent = Service::start(dir.path(), "again", 800_000, &join);
+    agent.wait_for("READY=1");
     agent.signal(Signal::SIGTERM);
     agent.expect_end();
     coordinator.signal(Signal::SIGTERM);
@@ -121,13 +125,15 @@ fn the_units_are_well_formed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd");
     let dir = tempfile::tempdir().unwrap();
     let mut units = Vec::new();
-    for name in ["ckptd-coordinator.service", "ckptd-agent.service"] {
+    for name in ["ckptd-coordinator.service", "ckptd-agent.service", "ckptd-leave.service"] {
         let text = std::fs::read_to_string(folder.join(name)).unwrap();
+        let has = |line: &str| text.lines().any(|found| found == line);
         for line in ["Type=notify", "Restart=on-failure", "WatchdogSec=20"] {
-            assert!(text.lines().any(|found| found == line), "{name}: {line}");
+            assert_eq!(has(line), !name.contains("leave"), "{name}: {line}");
         }
-        let agent = name.contains("agent");
-        assert_eq!(text.lines().any(|line| line == "KillMode=process"), agent, "{name}");
+        for line in ["KillMode=process", "KillSignal=SIGUSR1"] {
+            assert_eq!(has(line), name.contains("agent"), "{name}: {line}");
+        }
         // What is not installed here is not the units' fault.
         let text = text.replace("/usr/local/bin/ckptd", env!("CARGO_BIN_EXE_ckptd"));
         let text: Vec<&str> = text.lines().filter(|l| !l.starts_with("Documentation=")).collect();

@@ -51,8 +51,10 @@ pub enum Event {
     Refused(String),
     /// It is time for a heartbeat, and to look at the lease.
     Tick,
-    /// SIGTERM or SIGINT.
+    /// SIGTERM or SIGINT: this machine is about to go.
     Terminate,
+    /// SIGUSR1: the agent is about to be started again, and takes its jobs over then.
+    HandOver,
     /// Of an instance.
     Instance(InstanceKey, ControlEvent),
     /// An instance was launched or restored, or could not be.

@@ -166,8 +166,9 @@ async fn listen(
 async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Result<(), DaemonError> {
     let (sender, mut inbox) = unbounded_channel();
     let events = Events::new(sender);
-    on_signal(SignalKind::terminate(), &events)?;
-    on_signal(SignalKind::interrupt(), &events)?;
+    on_signal(SignalKind::terminate(), &events, || Event::Terminate)?;
+    on_signal(SignalKind::interrupt(), &events, || Event::Terminate)?;
+    on_signal(SignalKind::user_defined1(), &events, || Event::HandOver)?;
     let identity = Arc::new(identity(options).await?);
     let name = identity.name().clone();
     let door = Door::new(identity.trust(), events.clone());
@@ -268,12 +269,12 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
     Ok(())
 }
 
-fn on_signal(kind: SignalKind, events: &Events) -> Result<(), DaemonError> {
+fn on_signal(kind: SignalKind, events: &Events, event: fn() -> Event) -> Result<(), DaemonError> {
     let mut stream = signal(kind).map_err(DaemonError::system("catch a signal"))?;
     let events = events.clone();
     tokio::spawn(async move {
         while stream.recv().await.is_some() {
-            events.tell(Event::Terminate);
+            events.tell(event());
         }
     });
     Ok(())

@@ -330,9 +330,22 @@ impl Ckptd {
     /// # Errors
     /// When none runs, or it does not end in time.
     pub fn end_agent(&self, number: usize, limit: Duration) -> Result<i32, Failure> {
+        self.end_agent_by(number, Signal::SIGTERM, limit)
+    }
+
+    /// Ends an agent by a signal: its status.
+    ///
+    /// # Errors
+    /// When none runs, or it does not end in time.
+    pub fn end_agent_by(
+        &self,
+        number: usize,
+        signal: Signal,
+        limit: Duration,
+    ) -> Result<i32, Failure> {
         let agent = lock(&self.agents).remove(&number);
         let mut agent = agent.ok_or_else(|| Failure(format!("no agent runs on node{number}")))?;
-        agent.signal(Signal::SIGTERM)?;
+        agent.signal(signal)?;
         agent.wait(limit)
     }
 

@@ -179,6 +179,8 @@ impl Node {
             }
             Event::Tick => self.tick(),
             Event::Terminate => return self.terminate(),
+            // As if it were killed: everything stays where it is.
+            Event::HandOver => return Verdict::End,
             Event::Instance(key, event) => self.instance_event(&key, event),
             Event::Made(key, result) => {
                 self.made(&key, result);

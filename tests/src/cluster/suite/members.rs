@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use super::open_mpi::{ANSWER, end, finish, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
@@ -24,6 +26,11 @@ pub(super) const CASES: &[Case] = &[
         name: "agent-killed",
         about: "an agent is killed and started again: it takes its job over",
         run: agent_killed,
+    },
+    Case {
+        name: "agent-restarted",
+        about: "an agent is ended as its unit does it for a restart, and started again: nothing of its jobs moves",
+        run: agent_restarted,
     },
     Case { name: "tokens", about: "wrong, expired and used-up tokens are refused", run: tokens },
     Case {
@@ -137,6 +144,21 @@ fn agent_killed(stage: &Stage) -> Result<(), Failure> {
     // What it took over it can lose, too.
     ckptd.kill_node(2)?;
     job.wait_for_rollback(1, LIMIT)?;
+    finish(&ckptd, &mut job)
+}
+
+fn agent_restarted(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    for number in [1, 2] {
+        let status = ckptd.end_agent_by(number, Signal::SIGUSR1, LIMIT)?;
+        check(status == 0, || format!("the agent ended with {status}"))?;
+        ckptd.start_agent(number)?;
+        ckptd.wait_for_members(&[1, 2, 3])?;
+    }
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 1, LIMIT)?;
+    no_rollback(&job)?;
     finish(&ckptd, &mut job)
 }
 
