@@ -91,6 +91,12 @@ pub enum AgentCommand {
         /// The signal's number on this machine.
         signal: i32,
     },
+    /// Send a signal to the job's first process alone, as somebody has sent it to the one who stands for it: the
+    /// job decides what it means, and what its children get to know of it.
+    Forward {
+        /// The signal's number on this machine, a real-time signal's too.
+        signal: i32,
+    },
     /// Stop every thread of the job and keep it so, without a checkpoint; one that is in flight is
     /// given up. No answer here: the agent of a cluster tells when it has been done.
     Hold,

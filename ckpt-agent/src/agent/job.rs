@@ -30,6 +30,7 @@ use crate::engine::job_init::{
 use crate::engine::objects::{External, HeldRelay, StdioRole};
 use crate::engine::restore::{Past, VDSO_VARIABLE};
 use crate::engine::sys::memory_map::{self, Means};
+use crate::engine::sys::signals;
 use crate::engine::sys::spawn;
 use crate::engine::sys::trial::Call;
 
@@ -416,6 +417,14 @@ impl Job {
         if let (Ok(group), Ok(signal)) = (group, Signal::try_from(signal)) {
             // It may just have ended.
             let _ = kill(UnixPid::from_raw(-group.as_raw()), signal);
+        }
+    }
+
+    /// Sends a signal to the job's first process alone.
+    pub fn forward(&self, signal: i32) {
+        if let Some(root) = self.root_on_this_machine() {
+            // It may just have ended.
+            let _ = signals::send(root, signal);
         }
     }
 

@@ -272,6 +272,11 @@ impl Worker {
                     job.signal(signal);
                 }
             }
+            AgentCommand::Forward { signal } => {
+                if let Some(job) = &self.job {
+                    job.forward(signal);
+                }
+            }
             AgentCommand::Hold => match self.hold() {
                 Ok(processes) => self.tell(InstanceEvent::Held { processes }),
                 Err(error) => self.tell(InstanceEvent::NotHeld { reason: one_line(&error) }),

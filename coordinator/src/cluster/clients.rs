@@ -21,6 +21,10 @@ const MOST_CLIENTS: usize = 4096;
 /// Jobs remembered.
 const MOST_JOBS: usize = 4096;
 
+/// Signals by which a user or a system wants a job ended; the same on every architecture of Linux (signal(7)):
+/// SIGHUP, SIGINT, SIGQUIT, SIGPIPE and SIGTERM. What others mean is the job's to decide.
+const ENDING: [i32; 5] = [1, 2, 3, 13, 15];
+
 impl ClusterMachine {
     pub(super) fn client_opened(&mut self, client: ClientId, user: JobUser) {
         if self.shared.clients.len() >= MOST_CLIENTS {
@@ -94,7 +98,9 @@ impl ClusterMachine {
             }
             Ask::Signal { signal } => {
                 if let Some(job) = of_connection.and_then(|job| self.jobs.get_mut(&job)) {
-                    if job.is_running() {
+                    if !ENDING.contains(&signal) {
+                        job.forward(&mut self.shared, signal);
+                    } else if job.is_running() {
                         let event = Event::Interrupt { signal, delivered: false };
                         job.feed(now, &mut self.shared, event);
                         job.release_end(now, &mut self.shared);

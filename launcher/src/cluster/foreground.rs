@@ -288,6 +288,7 @@ impl<'a> Screen<'a> {
                 }
                 return Next::Done(128 + 1);
             }
+            signal if signals::is_foreign(signal) => self.tell(&Ask::Signal { signal }),
             signal if self.job.is_none() && self.interrupted => {
                 return Next::Done(u8::try_from(128 + signal).unwrap_or(255));
             }
@@ -364,7 +365,7 @@ impl<'a> Screen<'a> {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(1)) => {}
                 Some(signal) = self.signals.recv() => {
-                    if signal != nix::libc::SIGWINCH {
+                    if signal != nix::libc::SIGWINCH && !signals::is_foreign(signal) {
                         return;
                     }
                 }

@@ -100,6 +100,8 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
         }
     });
     tokio::pin!(begun);
+    // For a job that does not exist yet.
+    let mut early = Vec::new();
     let console = loop {
         tokio::select! {
             begun = &mut begun => {
@@ -111,6 +113,9 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
                     // The job, as far as it exists, dies with this process.
                     agent.command(AgentCommand::Kill);
                     return Err(failed(&"interrupted before the job ran"));
+                }
+                if signals::is_foreign(signal) && !early.contains(&signal) {
+                    early.push(signal);
                 }
             }
         }
@@ -140,6 +145,9 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     runner.greet(tail, warning);
     if let Err(error) = &server {
         runner.warn(&format!("other commands can't reach this job: {error}"));
+    }
+    for signal in early {
+        runner.agent.command(AgentCommand::Forward { signal });
     }
     let outcome = runner.drive(agent_events, asked, &mut signals).await;
     if let Ok(server) = server {
@@ -453,6 +461,10 @@ impl<'a> Runner<'a> {
             signal if is_deadly(signal) => {
                 self.interrupted = true;
                 Some(Event::Interrupt { signal, delivered: false })
+            }
+            signal if signals::is_foreign(signal) => {
+                self.agent.command(AgentCommand::Forward { signal });
+                None
             }
             _ => None,
         }

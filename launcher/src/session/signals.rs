@@ -4,9 +4,8 @@ use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Those that are caught, unless the launcher was started with them ignored (nohup, or a shell's
-/// background): then they stay so.
-const CAUGHT: [i32; 7] = [
+/// Those that mean something to the launcher.
+const OWN: [i32; 7] = [
     nix::libc::SIGINT,
     nix::libc::SIGQUIT,
     nix::libc::SIGTERM,
@@ -16,13 +15,40 @@ const CAUGHT: [i32; 7] = [
     nix::libc::SIGWINCH,
 ];
 
-/// Sends each caught signal's number.
+/// Those that would end the launcher, and the job with it, and mean nothing to it: they are for the job.
+///
+/// Not among them are the marks of a fault of the launcher's own (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGSYS, SIGTRAP).
+const FOREIGN: [i32; 10] = [
+    nix::libc::SIGUSR1,
+    nix::libc::SIGUSR2,
+    nix::libc::SIGALRM,
+    nix::libc::SIGVTALRM,
+    nix::libc::SIGPROF,
+    nix::libc::SIGXCPU,
+    nix::libc::SIGIO,
+    nix::libc::SIGPWR,
+    nix::libc::SIGSTKFLT,
+    nix::libc::SIGABRT,
+];
+
+/// Whether a caught signal is for the job alone, which decides what it means.
+pub fn is_foreign(signal: i32) -> bool {
+    FOREIGN.contains(&signal) || real_time().contains(&signal)
+}
+
+/// Without those that the C library keeps to itself.
+fn real_time() -> std::ops::RangeInclusive<i32> {
+    nix::libc::SIGRTMIN()..=nix::libc::SIGRTMAX()
+}
+
+/// Sends each caught signal's number. A signal that the launcher was started with as ignored (nohup, or a shell's
+/// background) stays so.
 ///
 /// # Errors
 /// Where a handler can't be installed.
 pub fn watch(sender: &UnboundedSender<i32>) -> io::Result<()> {
     let ignored = ignored(&std::fs::read_to_string("/proc/self/status")?);
-    for number in CAUGHT {
+    for number in OWN.into_iter().chain(FOREIGN).chain(real_time()) {
         if ignored & (1 << (number - 1)) != 0 {
             continue;
         }
@@ -46,6 +72,14 @@ fn ignored(status: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_is_for_the_job() {
+        for own in super::OWN {
+            assert!(!super::is_foreign(own), "{own}");
+        }
+        assert!(super::is_foreign(nix::libc::SIGUSR1) && super::is_foreign(nix::libc::SIGRTMAX()));
+    }
+
     #[test]
     fn the_set_of_ignored_signals() {
         assert_eq!(super::ignored("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), 0x1001);

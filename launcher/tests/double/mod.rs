@@ -99,7 +99,9 @@ impl AgentHandle for Double {
                 self.signal(nix::libc::SIGCONT);
                 AgentEvent::Abandoned { checkpoint }
             }
-            AgentCommand::Signal { signal } => return self.signal(signal),
+            AgentCommand::Signal { signal } | AgentCommand::Forward { signal } => {
+                return self.signal(signal);
+            }
             AgentCommand::Hold => return self.signal(nix::libc::SIGSTOP),
             AgentCommand::Release => return self.signal(nix::libc::SIGCONT),
             AgentCommand::Kill => return self.signal(nix::libc::SIGKILL),

@@ -44,6 +44,22 @@ pub unsafe fn set_action(signal: i32, action: Action) -> io::Result<Action> {
     action_from_bytes(&before).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Sends a signal, a real-time one too, to one process.
+///
+/// # Errors
+///
+/// ESRCH, EPERM, and EINVAL for what is no signal (kill(2)); EINVAL for a process number that stands for several.
+pub fn send(process: i32, signal: i32) -> io::Result<()> {
+    if process <= 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: two numbers; no memory is touched.
+    match unsafe { libc::kill(process, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Sets the signals that the calling thread blocks (bit N-1: signal N); returns those before.
 ///
 /// # Errors

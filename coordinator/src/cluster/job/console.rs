@@ -8,7 +8,7 @@ use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use protocol::agent::CheckpointNumber;
+use protocol::agent::{AgentCommand, CheckpointNumber};
 use protocol::cluster::agent::{Stream, ToAgent};
 use protocol::cluster::client::{Answer, LogPlace};
 use protocol::cluster::{Epoch, InstanceKey};
@@ -16,6 +16,9 @@ use protocol::launch::WindowSize;
 
 /// Input that is kept while the job can't take any, in bytes.
 const MOST_INPUT: usize = 1 << 20;
+
+/// Signals that are kept while the job can't take any: no more than there are.
+const MOST_SIGNALS: usize = 64;
 
 /// Somebody who sees the job's output.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub(in crate::cluster) struct Console {
     may_lack: bool,
     /// Input for the job that could not be passed on yet.
     input: Vec<Vec<u8>>,
+    /// Signals likewise.
+    signals: Vec<i32>,
     /// What had not reached the job when it stood still for this checkpoint: of use if it goes on from there.
     left: (CheckpointNumber, Vec<Vec<u8>>),
     pub(in crate::cluster) window: Option<WindowSize>,
@@ -104,10 +109,12 @@ impl Job {
         let record = checkpoint.and_then(|number| self.ledger.history.record(number));
         let length = record.map_or(0, |record| record.log_length).min(self.console.length);
         let (window, input) = (self.console.window, std::mem::take(&mut self.console.input));
+        let signals = std::mem::take(&mut self.console.signals);
         let left = std::mem::take(&mut self.console.left);
         let stretches = std::mem::take(&mut self.console.stretches);
         let epoch = self.ledger.epoch;
-        self.console = Console { window, input, left, stretches, epoch, ..Console::at(length, 0) };
+        let kept = Console { window, input, signals, left, ..Console::at(length, 0) };
+        self.console = Console { stretches, epoch, ..kept };
         shared.act(ClusterAction::CutLog {
             job: self.ledger.id.clone(),
             length,
@@ -242,6 +249,19 @@ impl Job {
         for bytes in std::mem::take(&mut self.console.input) {
             shared.send_with(&node, ToAgent::Input { key: key.clone() }, bytes);
         }
+        for signal in std::mem::take(&mut self.console.signals) {
+            shared.command(&node, key.clone(), AgentCommand::Forward { signal });
+        }
+    }
+
+    /// A signal that was sent to a launcher of the job, for the job to decide what it means.
+    pub(in crate::cluster) fn forward(&mut self, shared: &mut Shared, signal: i32) {
+        // Of one that waits already the kernel, too, keeps no second (signal(7)).
+        let waits = &self.console.signals;
+        if !self.is_over() && waits.len() < MOST_SIGNALS && !waits.contains(&signal) {
+            self.console.signals.push(signal);
+        }
+        self.pass_input(shared);
     }
 
     pub(in crate::cluster) fn resize(

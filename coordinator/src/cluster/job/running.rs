@@ -186,7 +186,11 @@ impl Job {
             // One order to every machine says it for all instances.
             AgentCommand::Collect { .. } => return,
             // Daemons get their signals from the job's first process.
-            AgentCommand::Signal { .. } if self.ledger.root() != Some(instance) => return,
+            AgentCommand::Signal { .. } | AgentCommand::Forward { .. }
+                if self.ledger.root() != Some(instance) =>
+            {
+                return;
+            }
             _ => {}
         }
         if let Some(node) = self.live.node(instance).cloned() {

@@ -104,8 +104,11 @@ impl Node {
                 }
                 tell(AgentEvent::Abandoned { checkpoint });
             }
-            AgentCommand::Kill | AgentCommand::Signal { .. } => {
-                let signal = if let AgentCommand::Signal { signal } = command { signal } else { 9 };
+            AgentCommand::Kill | AgentCommand::Signal { .. } | AgentCommand::Forward { .. } => {
+                let signal = match command {
+                    AgentCommand::Signal { signal } | AgentCommand::Forward { signal } => signal,
+                    _ => 9,
+                };
                 if instance.app.root {
                     let status = ExitKind::Signalled(signal);
                     instance.ended = Some(status);

@@ -263,6 +263,13 @@ impl Holder {
                     } else if matches!(signal, nix::libc::SIGINT | nix::libc::SIGQUIT) {
                         self.asked_to_end = true;
                         harder = Some(tokio::time::Instant::now() + ENDING);
+                    } else if signals::is_foreign(signal) {
+                        match Signal::try_from(signal) {
+                            Ok(signal) => signal_to(pid, signal),
+                            Err(_) => eprintln!(
+                                "ckptd: warning: real-time signal {signal} is not passed on to a job of DMTCP"
+                            ),
+                        }
                     }
                 }
                 () = due(harder) => {

@@ -34,6 +34,7 @@ const CASES: &[(&str, Case)] = &[
     ("early-reader", streams::early_reader),
     ("pipes-of-three-generations", streams::pipes_of_three_generations),
     ("deadly-signals", streams::deadly_signals),
+    ("foreign-signals", streams::foreign_signals),
     ("stubborn-job", streams::stubborn_job),
     ("json", listings::json),
     ("stop-with-checkpoint", listings::stop_with_checkpoint),

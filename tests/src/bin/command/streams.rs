@@ -7,7 +7,7 @@ use std::process::Stdio;
 use ckptd_tests::job::Failure;
 use nix::sys::signal::Signal;
 
-use super::stage::{JOB, Stage, expect, fail, own, until};
+use super::stage::{JOB, Running, Stage, expect, fail, own, until};
 
 /// Input, output and error are passed on, apart and unchanged.
 pub fn pipes(stage: &Stage) -> Result<(), Failure> {
@@ -122,5 +122,40 @@ pub fn stubborn_job(stage: &Stage) -> Result<(), Failure> {
         return fail(format!("the third interrupt waited {:?}", started.elapsed()));
     }
     expect(ended.status.code() == Some(137), || format!("{ended:?}"))?;
+    stage.expect_gone()
+}
+
+/// Signals that mean nothing to ckptd are the job's first process's, as without ckptd: what it handles does not end it,
+/// its children get none of them, and what it does not handle ends it.
+pub fn foreign_signals(stage: &Stage) -> Result<(), Failure> {
+    const SIGNALS: [i32; 6] = [10, 12, 14, 24, 27, 36];
+    let traps: Vec<String> =
+        SIGNALS.iter().map(|signal| format!("trap 'echo got {signal}.' {signal}")).collect();
+    let script = format!(
+        "sleep 1000 & child=$!; {}; echo ready; while [ ! -e go ]; do sleep 0.02 <&- & wait $!; done; \
+         kill -0 $child && echo child lives; trap - USR1; echo bare; while :; do sleep 0.02; done",
+        traps.join("; ")
+    );
+    let send = |running: &Running, signal: i32| {
+        let pid = running.child.id().to_string();
+        let status = std::process::Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        expect(own(status)?.success(), || format!("signal {signal} could not be sent"))
+    };
+    let mut running = stage.run(&["sh", "-c", &script])?;
+    running.wait_for("ready")?;
+    stage.checkpoint()?;
+    for _ in 0..2 {
+        for signal in SIGNALS {
+            send(&running, signal)?;
+            running.wait_for(&format!("got {signal}."))?;
+        }
+        running.kill()?;
+        stage.expect_gone()?;
+        running = stage.restart(&[])?;
+    }
+    own(fs::write(stage.home.join("go"), ""))?;
+    running.wait_for("child lives\nbare")?;
+    send(&running, 10)?;
+    running.finish()?.expect(138)?;
     stage.expect_gone()
 }
