@@ -232,12 +232,13 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, job: Option<&Value>) {
 
 /// What happened to a job, newest first.
 fn events(job: &Value) -> Vec<String> {
+    let now = text::now_ms();
     let mut events: Vec<(u64, String)> = Vec::new();
     for checkpoint in list(job, "checkpoints") {
         let summary = checkpoint.get("summary").unwrap_or(&Value::Null);
         let size = number(summary, "stored_bytes").map_or("-".to_owned(), text::size);
         let pause = number(checkpoint, "pause_us").map_or("-".to_owned(), text::micros);
-        let at = number(checkpoint, "committed_at_ms").unwrap_or(0);
+        let at = number(checkpoint, "committed_at_ms").unwrap_or(now);
         let degraded = checkpoint.get("degraded").and_then(Value::as_bool) == Some(true);
         let copies = format!(
             "{} copies{}",
@@ -252,13 +253,16 @@ fn events(job: &Value) -> Vec<String> {
             Some(Value::String(_)) => format!(" ({})", word(rollback, "node")),
             _ => String::new(),
         };
-        let checkpoint = word(rollback, "checkpoint");
-        let text =
-            format!("moved: {}{node}, from checkpoint {checkpoint}", word(rollback, "reason"));
-        events.push((number(rollback, "at_ms").unwrap_or(0), text));
+        let from = match number(rollback, "checkpoint") {
+            Some(checkpoint) => format!("from checkpoint {checkpoint}"),
+            None => "from the beginning".to_owned(),
+        };
+        let text = format!("moved: {}{node}, {from}", word(rollback, "reason"));
+        // Since when it runs again; of one under way, since when it is known to be needed.
+        let at = number(rollback, "running_ms").or_else(|| number(rollback, "declared_ms"));
+        events.push((at.unwrap_or(now), text));
     }
     events.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-    let now = text::now_ms();
     let mut lines: Vec<String> = events
         .into_iter()
         .take(EVENTS)
@@ -274,27 +278,65 @@ fn events(job: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coordinator::End;
+    use coordinator::cluster::entry::RollbackRecord;
+    use protocol::agent::{AgentId, CommitRecord, ExitKind, ImageSummary};
+    use protocol::control::LiveStatus;
     use serde_json::json;
 
+    /// Made of what the coordinator writes, so that no key is read that nobody writes.
     fn picture() -> Picture {
         let now = text::now_ms();
-        let checkpoint = json!({
-            "checkpoint": 4, "taken_at_ms": now - 5000, "committed_at_ms": now - 4000,
-            "pause_us": 12_000, "copies": 2, "degraded": false,
-            "summary": {"processes": 7, "bytes": 1 << 20, "stored_bytes": 1 << 19},
-        });
+        let summary = ImageSummary { processes: 7, bytes: 1 << 20, stored_bytes: 1 << 19, ..Default::default() };
+        let checkpoint = CommitRecord {
+            format: CommitRecord::FORMAT,
+            job: "queens-1".into(),
+            checkpoint: 4,
+            restored_from: None,
+            taken_at_ms: now - 5000,
+            committed_at_ms: now - 4000,
+            pause_us: 12_000,
+            log_length: 0,
+            copies: 2,
+            degraded: false,
+            summary,
+            agents: [AgentId(1)].into_iter().collect(),
+        };
+        let lost = RollbackRecord {
+            reason: "lost".into(),
+            node: Some("c".parse().unwrap()),
+            checkpoint: Some(3),
+            lost_at_ms: now - 36_000,
+            declared_ms: now - 33_000,
+            running_ms: Some(now - 30_000),
+            ..RollbackRecord::default()
+        };
+        let under_way = RollbackRecord {
+            reason: "again".into(),
+            declared_ms: now - 1_000,
+            ..RollbackRecord::default()
+        };
+        let live = LiveStatus {
+            launcher_pid: 0,
+            processes: Some(7),
+            interval_s: 30,
+            next_checkpoint_ms: Some(25_000),
+            in_flight: None,
+            ending: false,
+        };
+        let end = End { at_ms: now, status: Some(ExitKind::Exited(3)), asked: false };
         let job = json!({
             "name": "queens", "state": "running", "command": ["mpirun", "./nqueens\u{1b}[31m"],
             "started_at_ms": now - 60_000,
-            "live": {"processes": 7, "next_checkpoint_ms": 25_000, "in_flight": null},
+            "live": live,
             "checkpoints": [checkpoint],
-            "rollbacks": [{"at_ms": now - 30_000, "reason": "lost", "node": "c", "checkpoint": 3}],
+            "rollbacks": [lost, under_way],
             "processes": [
                 {"pid": 3, "name": "orted", "node": "a", "home": "c", "why": "moved from c: c is gone"},
                 {"pid": 2, "name": "mpirun", "node": "a", "home": "a", "why": "started here"},
             ],
         });
-        let other = json!({"name": "fold", "state": "ended", "end": {"status": {"exited": 3}}});
+        let other = json!({"name": "fold", "state": "ended", "end": end});
         let nodes = vec![
             json!({"name": "a", "state": "alive", "slots": 2, "load": 0.5, "heard_ms": 900,
                    "instances": ["queens-1/1"]}),
@@ -316,7 +358,8 @@ mod tests {
             "mpirun ./nqueens?[31m",
             "moved from c: c is gone",
             "checkpoint 4: 512 KiB, pause 12 ms, 2 copies",
-            "moved: lost (c), from checkpoint 3",
+            "30 s ago  moved: lost (c), from checkpoint 3",
+            " 1 s ago  moved: again, from the beginning",
             "ended (3)",
         ] {
             assert!(text.contains(expected), "{expected:?} is not in\n{text}");
