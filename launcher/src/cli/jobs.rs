@@ -29,7 +29,8 @@ pub struct RunArguments {
     #[command(flatten)]
     pub options: JobOptions,
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    // What begins with a hyphen before it is an option, misspelled perhaps, and no program.
+    #[arg(required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
 

@@ -301,8 +301,17 @@ mod tests {
         assert_eq!(parsed.command, ["mpirun", "-np", "4", "--name", "x"]);
         let parsed = run(&["ckptd", "run", "--", "ls", "--", "-l"]);
         assert_eq!(parsed.command, ["ls", "--", "-l"]);
+        assert_eq!(run(&["ckptd", "run", "--", "-strange", "-l"]).command, ["-strange", "-l"]);
+        assert_eq!(run(&["ckptd", "run", "ls", "--no-such", "-q"]).command, ["ls", "--no-such", "-q"]);
         let parsed = run(&["ckptd", "run", "--dir", "/x", "sh", "--dir", "/y"]);
         assert_eq!(parsed.command, ["sh", "--dir", "/y"]);
+    }
+
+    #[test]
+    fn a_misspelled_option_is_told_with_the_right_one() {
+        let arguments = ["ckptd", "run", "--intreval", "5", "sleep", "1"];
+        let text = Cli::try_parse_from(arguments).unwrap_err().to_string();
+        assert!(text.contains("'--intreval'") && text.contains("'--interval'"), "{text}");
     }
 
     #[test]
@@ -323,6 +332,8 @@ mod tests {
             &["ckptd", "run", "--place", "a=x", "ls"],
             &["ckptd", "rsh", "node1"],
             &["ckptd", "run", "--quiet", "--verbose", "ls"],
+            &["ckptd", "run", "--intreval", "5", "sleep", "1"],
+            &["ckptd", "run", "-x", "sleep", "1"],
         ] {
             let error = Cli::try_parse_from(arguments).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{arguments:?}");

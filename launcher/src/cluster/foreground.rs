@@ -209,7 +209,7 @@ impl<'a> Screen<'a> {
             Answer::Failed { reason, status } => {
                 self.flush().await;
                 terminal::leave_raw();
-                return Err(refusal(reason, status));
+                return Err(refusal(&self.want.what, reason, status));
             }
             other => return Err(unexpected(&self.want.what, &other)),
         }

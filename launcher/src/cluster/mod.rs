@@ -115,7 +115,7 @@ impl Cluster {
         loop {
             match link.next().map_err(failed)? {
                 Answer::Say { text } => eprintln!("ckptd: {text}"),
-                Answer::Failed { reason, status } => return Err(refusal(reason, status)),
+                Answer::Failed { reason, status } => return Err(refusal(what, reason, status)),
                 answer => return Ok(answer),
             }
         }
@@ -137,7 +137,7 @@ impl Cluster {
                     return Ok(());
                 }
                 Ok(Answer::Failed { reason, .. }) if reason == NO_COORDINATOR => reason,
-                Ok(Answer::Failed { reason, status }) => return Err(refusal(reason, status)),
+                Ok(Answer::Failed { reason, status }) => return Err(refusal(what, reason, status)),
                 Ok(other) => return Err(unexpected(what, &other)),
                 Err(error @ (LinkError::Io(_) | LinkError::Gone)) => error.to_string(),
                 Err(error) => return Err(Failure::of(what, error)),
@@ -195,8 +195,11 @@ pub fn unexpected(what: &str, answer: &Answer) -> Failure {
     Failure::of(what, format!("unexpected answer {answer:?}"))
 }
 
-fn refusal(reason: String, status: u8) -> Failure {
-    if status == 2 {
+/// The cluster's words say what failed; an agent that is alone knows only why.
+fn refusal(what: &str, reason: String, status: u8) -> Failure {
+    if reason == NO_COORDINATOR {
+        Failure::of(what, reason)
+    } else if status == 2 {
         Failure::Usage(format!("failed to {reason}"))
     } else {
         Failure::Failed(reason)
@@ -207,6 +210,14 @@ fn refusal(reason: String, status: u8) -> Failure {
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn refusals_say_what_failed() {
+        let text = |reason: &str, status| refusal("list the jobs", reason.into(), status).to_string();
+        let alone = format!("failed to list the jobs: {NO_COORDINATOR}");
+        assert_eq!(text(NO_COORDINATOR, 125), alone);
+        assert_eq!(text("find job x: there is none", 2), "failed to find job x: there is none");
+    }
 
     #[test]
     fn a_dead_agent_is_told_of_unless_somebody_else_answers() {

@@ -48,6 +48,8 @@ pub fn statuses(stage: &Stage) -> Result<(), Failure> {
         || format!("{missing:?}"),
     )?;
     stage.output(&["run"], "")?.expect(2)?;
+    let misspelled = stage.output(&["run", "--intreval", "5", "true"], "")?.expect(2)?;
+    expect(misspelled.err.contains("'--interval'"), || format!("{misspelled:?}"))?;
     stage.output(&["run", "--interval", "-3", "true"], "")?.expect(2).map(drop)
 }
 
