@@ -26,6 +26,8 @@ pub fn take_all<'a>(
     owners: &[u32],
     context: &mut DumpContext,
 ) -> Result<Vec<WholeFolder>> {
+    // A name may lead to what the job's user cannot read.
+    let _acting = context.act_as_user()?;
     let mut taken = Vec::new();
     for path in folders {
         let Some(shown) = path.to_str() else { continue };
@@ -210,7 +212,7 @@ impl Walk<'_> {
         let Some(fd) = opened.ok().filter(same) else {
             return Ok(self.leave(path, "it cannot be read".to_owned()));
         };
-        let content = match inodes::read_content(fd.as_fd(), size) {
+        let content = match inodes::read_content(fd.as_fd(), size, &self.context.copied) {
             Ok(content) => content,
             Err(EngineError::Refused(refusal)) => return Ok(self.leave(path, refusal.what)),
             Err(error) => return Err(error),

@@ -85,7 +85,7 @@ fn users_slow(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
     let mut job = start(&ckptd, &[], "nqueens")?;
     let node = ckptd.node(1);
-    let slow = "printf '#!/bin/sh\nsleep 9\nexit 2\n' > /tmp/getent && chmod 755 /tmp/getent \
+    let slow = "printf '#!/bin/sh\nsleep 5\nexit 2\n' > /tmp/getent && chmod 755 /tmp/getent \
         && mount --bind /tmp/getent $(command -v getent)";
     node.must_run(&["sh", "-c", slow])?;
     let run = ["env", "-C", "/", "HOME=/tmp", "ckptd", "run", "--", "true"];
