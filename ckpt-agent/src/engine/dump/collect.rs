@@ -33,7 +33,7 @@ pub struct Collected {
     pub process_locks: HashMap<i32, Vec<(i32, Lock)>>,
 }
 
-/// A description found earlier under this inode, for comparison.
+/// Descriptions found earlier under each inode, in the kernel's order where it tells one (kcmp(2)).
 type Known = HashMap<(u64, u64), Vec<FileId>>;
 
 /// Reads the descriptors of these processes: (number on this machine, number in the job, name); of those
@@ -63,12 +63,13 @@ pub fn collect(
                 .map_err(|e| e.at(*pid, comm, fd))?
                 .into_iter()
                 .partition(|lock| lock.kind == LockKind::Process);
-            let file = match find(&known, &collected.probes, &probe) {
-                Some(file) => file,
-                None => {
+            let same_inode = known.entry(probe.inode()).or_default();
+            let file = match find(same_inode, &collected.probes, &probe) {
+                Ok(file) => file,
+                Err(place) => {
                     let object = Object::dump(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
                     let id = FileId(collected.files.len() as u32);
-                    known.entry(probe.inode()).or_default().push(id);
+                    same_inode.insert(place, id);
                     let owner = owner(&probe, context);
                     // O_CLOEXEC belongs to the descriptor.
                     let flags = probe.flags & !libc::O_CLOEXEC;
@@ -78,7 +79,8 @@ pub fn collect(
                 }
             };
             // Every descriptor of the description shows the process's locks on it.
-            if !descriptors.iter().any(|earlier: &Descriptor| earlier.file == file) {
+            let has_locks = !of_process.is_empty();
+            if has_locks && !descriptors.iter().any(|earlier: &Descriptor| earlier.file == file) {
                 let locks = collected.process_locks.entry(*host_pid).or_default();
                 locks.extend(of_process.into_iter().map(|lock| (fd, lock)));
             }
@@ -156,12 +158,31 @@ fn close_on_exec(probe: &Probe) -> Result<bool> {
     Ok(probe.info.number("flags", 8)? & libc::O_CLOEXEC as u64 != 0)
 }
 
-fn find(known: &Known, probes: &[Probe], probe: &Probe) -> Option<FileId> {
-    known.get(&probe.inode())?.iter().copied().find(|id| {
+/// The description among these, which are in the kernel's order, or where it belongs among them.
+fn find(
+    known: &[FileId],
+    probes: &[Probe],
+    probe: &Probe,
+) -> std::result::Result<FileId, usize> {
+    let compare = |id: &FileId| {
         let other = &probes[id.0 as usize];
-        let order = kcmp::compare_files((other.host_pid, other.fd), (probe.host_pid, probe.fd));
-        order.map_or_else(|| are_the_same(other, probe), Ordering::is_eq)
-    })
+        kcmp::compare_files((other.host_pid, other.fd), (probe.host_pid, probe.fd))
+    };
+    let mut is_told = true;
+    let place = known.binary_search_by(|id| {
+        compare(id).unwrap_or_else(|| {
+            is_told = false;
+            Ordering::Less
+        })
+    });
+    if is_told {
+        return place.map(|at| known[at]);
+    }
+    let same = |id: &&FileId| {
+        let other = &probes[id.0 as usize];
+        compare(id).map_or_else(|| are_the_same(other, probe), Ordering::is_eq)
+    };
+    known.iter().find(same).copied().ok_or(known.len())
 }
 
 /// Without kcmp: a mark tells. Where none may be set (whoever is told of input would be told otherwise) or can be, what /proc tells of

@@ -77,8 +77,11 @@ pub fn bring_back(
         check_user(&image, user)?;
     }
     let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
-    raise_descriptor_limit(first_free as u64 + image.graph.files.len() as u64)?;
+    let crowded = raise_descriptor_limit(first_free as u64, image.graph.files.len() as u64)?;
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
+    if crowded {
+        context.park_from = OWN_DESCRIPTORS as i32;
+    }
     context.part = Some(part);
     context.user = user.cloned();
     context.cluster = among.cluster;
@@ -149,20 +152,23 @@ fn check_user(image: &Image, user: &UserOrder) -> Result<()> {
     Ok(())
 }
 
-/// Descriptors of the job below, parked ones above: the soft limit must allow both.
-fn raise_descriptor_limit(needed: u64) -> Result<()> {
+/// Descriptors of the job below, parked ones above: the soft limit must allow both. Where the hard one does not, the
+/// two have to lie among each other: whether that is so.
+fn raise_descriptor_limit(first_free: u64, files: u64) -> Result<bool> {
     use nix::sys::resource::Resource;
     let failed = |errno| EngineError::system("setrlimit", "open files", errno);
     let (soft, hard) = limits::own(Resource::RLIMIT_NOFILE).map_err(failed)?;
-    let wanted = needed + OWN_DESCRIPTORS;
+    let beside = first_free + files + OWN_DESCRIPTORS;
+    if beside > hard && limits::set_own(Resource::RLIMIT_NOFILE, beside, beside).is_ok() {
+        return Ok(false);
+    }
+    let wanted = first_free.max(files + OWN_DESCRIPTORS) + OWN_DESCRIPTORS;
     if wanted > hard {
-        if limits::set_own(Resource::RLIMIT_NOFILE, wanted, wanted).is_ok() {
-            return Ok(());
-        }
         return Err(EngineError::Unfit {
             what: format!("the job needs {wanted} open files, the hard limit is {hard}"),
             way_out: "raise it (ulimit -Hn)".into(),
         });
     }
-    limits::set_own(Resource::RLIMIT_NOFILE, soft.max(hard), hard).map_err(failed)
+    limits::set_own(Resource::RLIMIT_NOFILE, soft.max(hard), hard).map_err(failed)?;
+    Ok(beside > hard)
 }

@@ -293,6 +293,9 @@ pub struct RestoreContext<'a> {
     /// Lowest descriptor number that no process of the job uses: temporary numbers below it are free
     /// in the init, numbers from it on hold parked descriptions.
     pub first_free: i32,
+    /// From which number on descriptions are parked: a lower one where the limit leaves no room for all of them beside
+    /// the job's own numbers.
+    pub park_from: i32,
     /// The job has other instances.
     pub cluster: bool,
     /// The user with whose rights files are opened and made; `None`: this process's own.
@@ -328,6 +331,7 @@ impl<'a> RestoreContext<'a> {
             outer: Vec::new(),
             force,
             first_free,
+            park_from: first_free,
             cluster: false,
             user: None,
             connections: BTreeMap::new(),
@@ -414,8 +418,8 @@ impl<'a> RestoreContext<'a> {
     /// # Errors
     /// Failed fcntl(2): the limit of open files is too low.
     pub fn park(&mut self, id: FileId, fd: OwnedFd) -> Result<()> {
-        let high = self.lift(fd)?;
-        self.parked.insert(id, high);
+        let parked = Self::move_up(fd, self.park_from)?;
+        self.parked.insert(id, parked);
         Ok(())
     }
 
@@ -424,14 +428,18 @@ impl<'a> RestoreContext<'a> {
     /// # Errors
     /// Failed fcntl(2).
     pub fn lift(&self, fd: OwnedFd) -> Result<OwnedFd> {
+        Self::move_up(fd, self.first_free)
+    }
+
+    fn move_up(fd: OwnedFd, lowest: i32) -> Result<OwnedFd> {
         use std::os::fd::{AsRawFd, FromRawFd};
-        if fd.as_raw_fd() >= self.first_free {
+        if fd.as_raw_fd() >= lowest {
             return Ok(fd);
         }
-        let high = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(self.first_free))
+        let high = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(lowest))
             .map_err(|errno| {
-            EngineError::system("fcntl", format!("F_DUPFD from {} on", self.first_free), errno)
-        })?;
+                EngineError::system("fcntl", format!("F_DUPFD from {lowest} on"), errno)
+            })?;
         // SAFETY: fcntl just returned this number for us alone.
         Ok(unsafe { OwnedFd::from_raw_fd(high) })
     }

@@ -1,6 +1,9 @@
 //! What a helper does to itself, as ordinary code, before its memory is replaced.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::super::graph::{Descriptor, FileId, Pid, ProcessImage, ProcessState};
 use super::super::locks;
@@ -177,19 +180,57 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Final numbers below the parked ones; what is parked stays until the mappings are made.
+    /// Gives each number (the second) what is at another one (the first).
+    fn rearrange(&self, moves: &[(i32, i32)]) -> Outcome {
+        let mut aside = None;
+        for step in shuffle(moves) {
+            let (kept, from, to);
+            match step {
+                Step::Aside { from } => {
+                    // SAFETY: something is parked there still.
+                    let parked = unsafe { BorrowedFd::borrow_raw(from) };
+                    let copy = fcntl(parked, FcntlArg::F_DUPFD_CLOEXEC(self.context.first_free))
+                        .map_err(failed(&format!("put descriptor {from} aside")))?;
+                    // SAFETY: fcntl just returned this number for us alone.
+                    aside = Some(unsafe { OwnedFd::from_raw_fd(copy) });
+                    continue;
+                }
+                Step::Copy { from: at, to: number } => {
+                    // SAFETY: something is parked there still.
+                    (from, to) = (unsafe { BorrowedFd::borrow_raw(at) }, number);
+                }
+                Step::Back { to: number } => {
+                    kept = aside.take().ok_or("nothing was put aside")?;
+                    (from, to) = (kept.as_fd(), number);
+                }
+            }
+            // SAFETY: the target number belongs to the process that this helper becomes, and what is parked there
+            // is not wanted any more.
+            unsafe { dup3(from, to, 0) }
+                .map_err(failed(&format!("put descriptor {to} in place")))?;
+        }
+        Ok(())
+    }
+
+    /// Final numbers; what is parked above all of them stays until the mappings are made.
     fn descriptors(&self, process: &ProcessImage) -> Outcome {
+        let mut moves = Vec::with_capacity(process.descriptors.len());
+        for descriptor in &process.descriptors {
+            let parked = self.context.parked(descriptor.file).map_err(|error| error.to_string())?;
+            moves.push((parked.as_raw_fd(), descriptor.fd));
+        }
+        self.rearrange(&moves)?;
         let mut next = 0;
         for descriptor in &process.descriptors {
             if descriptor.fd > next {
                 close_range(next, descriptor.fd - 1)?;
             }
             next = descriptor.fd + 1;
-            let parked = self.context.parked(descriptor.file).map_err(|error| error.to_string())?;
-            let flags = if descriptor.close_on_exec { libc::O_CLOEXEC } else { 0 };
-            // SAFETY: the target number belongs to the process that this helper becomes.
-            unsafe { dup3(parked, descriptor.fd, flags) }
-                .map_err(failed(&format!("put descriptor {} in place", descriptor.fd)))?;
+            let flags = if descriptor.close_on_exec { libc::FD_CLOEXEC } else { 0 };
+            // SAFETY: the number was put in place right above, and belongs to the process that this helper becomes.
+            let fd = unsafe { BorrowedFd::borrow_raw(descriptor.fd) };
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::from_bits_retain(flags)))
+                .map_err(failed(&format!("mark descriptor {}", descriptor.fd)))?;
         }
         if next < self.context.first_free {
             close_range(next, self.context.first_free - 1)?;
@@ -198,8 +239,101 @@ impl Preparation<'_> {
     }
 }
 
+/// A step on the way of descriptors to their final numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// From one number to another, which nobody needs any more.
+    Copy { from: i32, to: i32 },
+    /// To a number that neither is parked at nor in use.
+    Aside { from: i32 },
+    /// From there.
+    Back { to: i32 },
+}
+
+/// In which order each number (the second) gets what is at another (the first) before that is overwritten.
+/// What has to be put aside is only ever one at a time.
+fn shuffle(moves: &[(i32, i32)]) -> Vec<Step> {
+    let mut sources: BTreeMap<i32, i32> = moves.iter().map(|(from, to)| (*to, *from)).collect();
+    sources.retain(|to, from| to != from);
+    // How often what is at a number is still wanted.
+    let mut wanted: BTreeMap<i32, usize> = BTreeMap::new();
+    for (from, _) in moves {
+        *wanted.entry(*from).or_default() += 1;
+    }
+    let is_free = |wanted: &BTreeMap<i32, usize>, at: &i32| wanted.get(at).is_none_or(|n| *n == 0);
+    let mut ready: Vec<i32> = sources.keys().copied().filter(|to| is_free(&wanted, to)).collect();
+    let mut steps = Vec::with_capacity(moves.len());
+    let mut aside = None;
+    loop {
+        while let Some(to) = ready.pop() {
+            let Some(from) = sources.remove(&to) else { continue };
+            if aside == Some(from) {
+                aside = None;
+                steps.push(Step::Back { to });
+                continue;
+            }
+            steps.push(Step::Copy { from, to });
+            if let Some(left) = wanted.get_mut(&from) {
+                *left -= 1;
+                if *left == 0 {
+                    ready.push(from);
+                }
+            }
+        }
+        // What is left are rings.
+        let Some((to, _)) = sources.first_key_value() else { return steps };
+        steps.push(Step::Aside { from: *to });
+        aside = Some(*to);
+        ready.push(*to);
+    }
+}
+
 fn close_range(first: i32, last: i32) -> Outcome {
     // SAFETY: closes numbers that no owned descriptor of this helper has: those are parked above.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     nix::errno::Errno::result(closed).map(drop).map_err(failed("close_range"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each number has in the end what the other one had at first, in the room of one more.
+    fn check(moves: &[(i32, i32)]) {
+        let mut table: BTreeMap<i32, i32> = moves.iter().map(|(from, _)| (*from, *from)).collect();
+        let mut aside = None;
+        for step in shuffle(moves) {
+            match step {
+                Step::Aside { from } => {
+                    assert!(aside.replace(table[&from]).is_none(), "{moves:?}");
+                }
+                Step::Copy { from, to } => drop(table.insert(to, table[&from])),
+                Step::Back { to } => drop(table.insert(to, aside.take().unwrap())),
+            }
+        }
+        for (from, to) in moves {
+            assert_eq!(table[to], *from, "{moves:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_overwritten_that_is_still_wanted() {
+        check(&[]);
+        check(&[(70, 0), (70, 1), (71, 2)]);
+        check(&[(64, 64), (65, 66), (66, 65), (64, 67)]);
+        check(&[(1, 2), (2, 3), (3, 1), (3, 7), (4, 5), (5, 4), (9, 9)]);
+        let mut seed = 1_u64;
+        for _ in 0..2000 {
+            let mut next = |below: u64| {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (seed >> 33) % below
+            };
+            let count = 1 + next(12);
+            let targets: std::collections::BTreeSet<i32> =
+                (0..next(12)).map(|_| next(12) as i32).collect();
+            let moves: Vec<_> =
+                targets.into_iter().map(|to| (4 + next(count) as i32, to)).collect();
+            check(&moves);
+        }
+    }
 }

@@ -94,3 +94,25 @@ pub fn missing(stage: &Stage) -> Result<(), Failure> {
     let running = stage.restart(&[])?;
     held.finish(running, "second")
 }
+
+/// A job that has used most of the descriptors that it may have is brought back under the same limit.
+pub fn many_descriptors(stage: &Stage) -> Result<(), Failure> {
+    let limited = ["bash", "-c", "ulimit -n 1000; exec \"$@\"", "bash"];
+    let script = "for i in {1..700}; do exec {fd}<data; done; \
+         echo open; while [ ! -e go ]; do sleep 0.02; done; \
+         for i in {1..700}; do read -r -N 1 -u $((fd - 700 + i)) x || exit 3; done; echo done";
+    own(fs::write(stage.home.join("data"), "x".repeat(1000)))?;
+    let job = ["run", "--interval", "0", "--name", JOB, "--", "bash", "-c", script];
+    let start = |arguments: &[&str]| Running::start(stage.wrapped(&limited, arguments));
+    let running = start(&job)?;
+    running.wait_for("open")?;
+    stage.checkpoint()?;
+    running.kill()?;
+    stage.expect_gone()?;
+    let mut running = start(&["restart", JOB])?;
+    stage.until_up(&mut running)?;
+    own(fs::write(stage.home.join("go"), ""))?;
+    let ended = running.finish()?.expect(0)?;
+    expect(ended.out == "done\n", || format!("{ended:?}"))?;
+    stage.expect_gone()
+}

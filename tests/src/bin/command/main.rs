@@ -47,6 +47,7 @@ const CASES: &[(&str, Case)] = &[
     ("shorter-file", files::shorter),
     ("changed-file", files::changed),
     ("missing-file", files::missing),
+    ("many-descriptors", files::many_descriptors),
     ("terminal-interrupt", terminals::interrupt),
     ("interactive-shell", terminals::interactive_shell),
     ("top", terminals::top),

@@ -129,9 +129,7 @@ impl Stage {
 
     /// Starts a command with pipes.
     pub fn start(&self, arguments: &[&str]) -> Result<Running, Failure> {
-        let mut command = self.command(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::of(own(command.spawn())?)
+        Running::start(self.command(arguments))
     }
 
     /// `ckptd run --interval 0 --name j -- COMMAND...`, until it answers.
@@ -230,6 +228,12 @@ impl Heard {
 }
 
 impl Running {
+    /// Starts a command with pipes.
+    pub fn start(mut command: Command) -> Result<Running, Failure> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::of(own(command.spawn())?)
+    }
+
     fn of(mut child: Child) -> Result<Running, Failure> {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let missing = || Failure("no pipe".into());
