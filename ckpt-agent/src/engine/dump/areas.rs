@@ -3,7 +3,7 @@
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
-    Advice, Area, Backing, BlobId, CarriedInode, InodeId, MappedFile, Origin,
+    Advice, Area, Backing, BlobId, CarriedInode, InodeId, MappedFile, Origin, Protection,
 };
 use super::super::inodes::{self, segments};
 use super::super::objects::{BlobData, DumpContext};
@@ -20,6 +20,8 @@ pub enum Plan {
     File,
     /// An inode whose content travels and was read while the job stood still.
     Shared(InodeId),
+    /// Private pages over an inode whose content travels.
+    Private(InodeId),
     /// A private mapping of a file that has no name any more: every page is stored.
     Whole,
 }
@@ -90,18 +92,28 @@ fn plan_file(
     if path == "/anon_hugepage" {
         return Err(refuse(mapping, "has huge pages of hugetlbfs, which cannot be checkpointed"));
     }
-    // Shared memory of the kernel's own tmpfs has no path below which it could be found again.
-    let kernel_memory = path.starts_with("/memfd:") || (path == "/dev/zero" && mapping.shared);
+    // Shared memory of the kernel's own tmpfs has no path below which it could be found again. The device of
+    // that name is never deleted there.
+    let kernel_memory =
+        path.starts_with("/memfd:") || (path == "/dev/zero" && (mapping.shared || deleted));
     if path.starts_with("/dev/") && !path.starts_with("/dev/shm/") && !kernel_memory {
         return match path {
             "/dev/zero" => Ok(Plan::Anonymous),
             _ => Err(refuse(mapping, "is a device, which cannot be checkpointed")),
         };
     }
-    if !mapping.shared {
-        return Ok(if deleted || kernel_memory { Plan::Whole } else { Plan::File });
+    let nameless = deleted || kernel_memory;
+    if !mapping.shared && !nameless {
+        return Ok(Plan::File);
     }
-    if !(deleted || kernel_memory || context.is_session_file(path)) {
+    if !mapping.shared {
+        // Who has the file itself, too, sees in the one what is written to the other. A place for it from which code may
+        // run there may be none.
+        let known = context.inode_index.get(&(mapping.device, mapping.inode));
+        let data = mapping.protection.0 & Protection::EXEC == 0;
+        return Ok(known.filter(|_| data).map_or(Plan::Whole, |inode| Plan::Private(*inode)));
+    }
+    if !(nameless || context.is_session_file(path)) {
         return Ok(Plan::File);
     }
     let key = (mapping.device, mapping.inode);
@@ -166,6 +178,9 @@ pub fn area(
         Plan::Shared(inode) => {
             Backing::Carried { inode: *inode, offset: mapping.offset, writable: may_write }
         }
+        Plan::Private(inode) => {
+            Backing::Carried { inode: *inode, offset: mapping.offset, writable: false }
+        }
         Plan::File => match identify(mapping) {
             Some(file) => Backing::File {
                 file,
@@ -223,6 +238,7 @@ fn advice(smaps: &Mapping) -> Result<Advice> {
         grows_down: smaps.has(b"gd"),
         no_reserve: smaps.has(b"nr"),
         locked: smaps.has(b"lo"),
+        droppable: smaps.has(b"dp"),
         advise: ADVICE
             .iter()
             .filter(|(flag, _)| smaps.has(flag))

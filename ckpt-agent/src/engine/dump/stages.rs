@@ -81,6 +81,9 @@ pub struct DumpSettings {
 /// changes the time.
 const LONGEST_WAY: u32 = 2000;
 
+/// Pages with their addresses, and guard regions.
+type NotInGhost = (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>);
+
 /// Mappings of a process that its children do not inherit as they are: found while it still runs.
 type NotInherited = HashMap<i32, Vec<Mapping>>;
 
@@ -394,6 +397,8 @@ pub struct ProcessDump {
     pub planned: Vec<Planned>,
     /// Pages that the ghost did not inherit: address and content.
     pub early: Vec<(u64, Vec<u8>)>,
+    /// Guard regions (MADV_GUARD_INSTALL) that it did not inherit.
+    pub guards: Vec<(u64, u64)>,
 }
 
 /// What is written once the job goes on. Can be sent to another thread.
@@ -653,7 +658,7 @@ impl Quiesced {
         page: u64,
     ) -> Result<ProcessDump> {
         let host_pid = process.host_pid;
-        let early = self.read_early(host_pid, ghost_pid, &reading.planned, page)?;
+        let (early, guards) = self.read_early(host_pid, ghost_pid, &reading.planned, page)?;
         process.take_scratch_out()?;
         let mut threads = reading.inside.threads;
         for (image, thread) in threads.iter_mut().zip(&process.threads) {
@@ -709,17 +714,18 @@ impl Quiesced {
             pages: Vec::new(),
             threads,
         };
-        Ok(ProcessDump { host_pid, ghost_pid, image, planned: reading.planned, early })
+        Ok(ProcessDump { host_pid, ghost_pid, image, planned: reading.planned, early, guards })
     }
 
-    /// Pages of areas that the ghost has not inherited, read from the process itself.
+    /// Pages and guard regions of areas that the ghost has not inherited, read from the process itself. What may be dropped
+    /// is: random numbers that a library keeps there must not come twice.
     fn read_early(
         &self,
         host_pid: i32,
         ghost_pid: i32,
         planned: &[Planned],
         page: u64,
-    ) -> Result<Vec<(u64, Vec<u8>)>> {
+    ) -> Result<NotInGhost> {
         let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
         let inherited = read_maps(ghost_pid)?;
         for area in planned {
@@ -739,15 +745,20 @@ impl Quiesced {
         }
         let mut pagemap = Pagemap::of(host_pid, page)?;
         let mut memory = ProcessMemory::of(host_pid);
-        let mut early = Vec::new();
+        let (mut early, mut guards) = (Vec::new(), Vec::new());
         for mapping in known.iter().filter(|mapping| is_not_inherited(mapping)) {
-            for (first, last) in pagemap.stored(mapping.start, mapping.end)?.pages {
+            let stored = pagemap.stored(mapping.start, mapping.end)?;
+            guards.extend(stored.guards);
+            if mapping.has(b"dp") {
+                continue;
+            }
+            for (first, last) in stored.pages {
                 let mut bytes = vec![0; (last - first) as usize];
                 memory.read(first, &mut bytes)?;
                 early.push((first, bytes));
             }
         }
-        Ok(early)
+        Ok((early, guards))
     }
 
     /// Tells what the agent holds of relays that is not in a native object: bytes for this side as the

@@ -178,7 +178,7 @@ fn write_process(
     blobs: &mut Vec<PendingBlob>,
     files: &mut MappedFiles,
 ) -> Result<(ProcessImage, Vec<PendingWindow>)> {
-    let ProcessDump { host_pid, ghost_pid, mut image, planned, early } = process;
+    let ProcessDump { host_pid, ghost_pid, mut image, planned, early, guards } = process;
     let lost = || {
         EngineError::system(
             "hold",
@@ -214,10 +214,14 @@ fn write_process(
         } else if !area.shared && plan.plan != Plan::Kernel && flags.is_some() {
             let stored = pagemap.stored(area.start, area.end)?;
             for (start, end) in stored.pages {
-                pages.add(start, end, plan.plan == Plan::File)?;
+                let over_file = matches!(plan.plan, Plan::File | Plan::Private(_));
+                pages.add(start, end, over_file)?;
             }
             area.advice.guards = stored.guards;
         }
+        let within = |(start, end): &&(u64, u64)| area.start <= *start && *end <= area.end;
+        let guards: Vec<_> = guards.iter().filter(within).copied().collect();
+        area.advice.guards.extend(guards);
         carry_if_session(&mut area, ghost_pid, &mut data.context, pages.writer, blobs)?;
         areas.push(area);
     }

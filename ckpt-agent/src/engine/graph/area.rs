@@ -109,6 +109,9 @@ pub struct Advice {
     /// mlock(2)
     #[serde(default)]
     pub locked: bool,
+    /// MAP_DROPPABLE: the kernel may take its content away at any time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub droppable: bool,
     /// madvise(2) values to apply, in this order.
     #[serde(default)]
     pub advise: Vec<i32>,

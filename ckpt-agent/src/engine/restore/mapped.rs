@@ -31,6 +31,8 @@ pub struct MappedFiles {
     segments: BTreeMap<InodeId, (i32, u64)>,
     /// How processes can be told what they are.
     means: Means,
+    /// Whether this kernel has MAP_DROPPABLE.
+    can_drop: bool,
     /// Where they can't: what each of them keeps of itself, and its length.
     identities: BTreeMap<Pid, (OwnedFd, u64)>,
     /// The vdso that the job's processes know, where it is not this kernel's.
@@ -64,6 +66,7 @@ impl MappedFiles {
             executables: BTreeMap::new(),
             segments: segments::known(&image.graph.inodes),
             means: memory_map::means(),
+            can_drop: memory_map::can_drop(),
             identities: BTreeMap::new(),
             foreign,
         };
@@ -139,6 +142,11 @@ impl MappedFiles {
     /// The vdso that the job's processes know, where it is not this kernel's.
     pub fn foreign_vdso(&self) -> Option<&ForeignVdso> {
         self.foreign.as_ref()
+    }
+
+    /// Whether this kernel has MAP_DROPPABLE.
+    pub fn can_drop(&self) -> bool {
+        self.can_drop
     }
 
     /// How processes can be told what they are.

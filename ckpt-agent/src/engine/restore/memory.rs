@@ -341,7 +341,12 @@ fn map(
         protection |= Protection::WRITE;
     }
     let mut flags = abi::MAP_FIXED_NOREPLACE;
-    flags |= if area.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+    flags |= match area.shared {
+        true => libc::MAP_SHARED,
+        // Elsewhere it is memory that begins as zeros, which a kernel that never drops anything would do as well.
+        false if area.advice.droppable && files.can_drop() => abi::MAP_DROPPABLE,
+        false => libc::MAP_PRIVATE,
+    };
     if area.advice.no_reserve {
         flags |= libc::MAP_NORESERVE;
     }

@@ -24,6 +24,8 @@ pub const MAP_FIXED_NOREPLACE: c_int = general::MAP_FIXED_NOREPLACE as c_int;
 pub const MREMAP_TO: u64 = (general::MREMAP_MAYMOVE | general::MREMAP_FIXED) as u64;
 /// rseq(2)
 pub const SYS_RSEQ: c_long = general::__NR_rseq as c_long;
+/// mmap(2), instead of MAP_PRIVATE (include/uapi/linux/mman.h), since Linux 6.11.
+pub const MAP_DROPPABLE: i32 = 0x08;
 /// getrlimit(2)
 pub const RLIMIT_RTTIME: u32 = general::RLIMIT_RTTIME;
 /// socket(7)

@@ -3,6 +3,8 @@
 
 use nix::errno::Errno;
 
+use super::abi;
+
 /// PR_SET_MM_BRK
 const BRK: libc::c_ulong = 7;
 /// PR_SET_MM_MAP_SIZE: answers only where PR_SET_MM_MAP is there.
@@ -34,4 +36,18 @@ pub fn means() -> Means {
         libc::prctl(libc::PR_SET_MM, BRK, end as libc::c_ulong, nothing, nothing)
     };
     if Errno::result(set).is_ok() { Means::Fields } else { Means::Nothing }
+}
+
+/// Whether this kernel has MAP_DROPPABLE.
+pub fn can_drop() -> bool {
+    const LENGTH: usize = 1 << 16;
+    let flags = abi::MAP_DROPPABLE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping at a place of the kernel's choice.
+    let made = unsafe { libc::mmap(std::ptr::null_mut(), LENGTH, libc::PROT_READ, flags, -1, 0) };
+    if made == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the mapping made right above, which nobody knows of.
+    unsafe { libc::munmap(made, LENGTH) };
+    true
 }
