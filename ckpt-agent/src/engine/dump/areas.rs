@@ -139,6 +139,7 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
         mode: 0o600,
         owner: None,
         modified_ns: None,
+        number: None,
         read_only: false,
         content,
     });

@@ -55,6 +55,7 @@ pub fn read_all(
             entry.mode = metadata.mode() & 0o7777;
             entry.owner = Some((metadata.uid(), metadata.gid()));
             entry.modified_ns = Some(modified_ns_of(&metadata));
+            entry.number = Some(metadata.ino());
         }
         let blob = entry.content.0 as usize;
         context.blobs[blob] = data;

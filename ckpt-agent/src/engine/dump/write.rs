@@ -277,6 +277,7 @@ fn carry_if_session(
                 owner: Some((metadata.uid(), metadata.gid())),
                 read_only: true,
                 modified_ns: Some(modified_ns_of(&metadata)),
+                number: Some(metadata.ino()),
                 content,
             });
             let inode = InodeId((context.inodes.len() - 1) as u32);

@@ -26,6 +26,9 @@ pub struct CarriedInode {
     /// Modification time, ns since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified_ns: Option<i64>,
+    /// Number of the inode: programs may know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
     /// The job never writes to it: it is mapped privately, a program or a library. One that is still
     /// there is taken as it is.
     #[serde(default)]

@@ -58,6 +58,7 @@ pub fn add(
         mode: stat.st_mode & 0o7777,
         owner: Some((stat.st_uid, stat.st_gid)),
         modified_ns: Some(modified_ns(stat)),
+        number: Some(key.1),
         read_only: false,
         content: context.keep_blob(content),
     };
@@ -78,6 +79,7 @@ pub fn add_anonymous(context: &mut DumpContext, key: (u64, u64), content: BlobDa
         mode: 0o600,
         owner: None,
         modified_ns: None,
+        number: None,
         read_only: false,
         content: context.keep_blob(content),
     };

@@ -6,14 +6,15 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, open};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FileStat, Mode};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{CarriedInode, InodeId, Origin};
-use super::super::objects::{RestoreContext, paths};
+use super::super::objects::{RestoreContext, paths, reopen};
+use super::super::sys::abi;
 use super::super::sys::file_user::FileUser;
 use super::super::sys::memfd;
-use super::super::sys::stat::{modified_ns, time};
+use super::super::sys::stat::{identity, modified_ns, time};
 use super::{ANONYMOUS_NAME, segments};
 
 /// include/uapi/linux/memfd.h, since Linux 6.3.
@@ -38,6 +39,7 @@ pub const KEPT_MODE: u32 = 0o1777;
 /// # Errors
 /// Failed system calls (a file that cannot be written is named), [`EngineError::Damaged`].
 pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
+    let mut renumbered = Vec::new();
     for (index, inode) in context.graph.inodes.iter().enumerate() {
         let id = InodeId(index as u32);
         if !context.needs_inode(id) {
@@ -48,9 +50,37 @@ pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
             continue;
         }
         let fd = make(inode, context)?;
+        if is_another(&fd, inode) && is_written(id, context) {
+            renumbered.push(name(inode));
+        }
         context.add_inode(id, fd)?;
     }
+    if let Some(first) = renumbered.first() {
+        let others = match renumbered.len() {
+            1 => "has another inode number".to_owned(),
+            more => format!("and {} more files have other inode numbers", more - 1),
+        };
+        context.warn(format!(
+            "{first} {others} than before: a program that compares them, as databases do, may refuse to write"
+        ));
+    }
     Ok(())
+}
+
+/// Whether a file with a name has got another inode.
+fn is_another(fd: &OwnedFd, inode: &CarriedInode) -> bool {
+    let known = inode.number.filter(|_| matches!(inode.origin, Origin::Named { .. }));
+    known.is_some_and(|known| {
+        nix::sys::stat::fstat(fd).is_ok_and(|found| identity(&found).1 != known)
+    })
+}
+
+/// Whether a description can be written through.
+fn is_written(id: InodeId, context: &RestoreContext) -> bool {
+    let files = context.graph.files.iter();
+    files
+        .filter(|file| reopen::writable(file.flags))
+        .any(|file| file.object.carried_inode() == Some(id))
 }
 
 /// Puts owners, permissions, times and the remaining seals on the inodes: the last act, when all
@@ -150,8 +180,8 @@ fn deleted(path: &str) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A new file with the old content under the old name: whoever holds another file of that name
-/// keeps it, and never sees half of this one.
+/// The file itself with its old content, where it is still there: programs may know it by its number. Else a new file
+/// under the old name: whoever holds another file of that name keeps it, and never sees half of this one.
 fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
     let failed = |errno| EngineError::system("make the file", path, errno);
     if inode.read_only {
@@ -162,6 +192,12 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
                 return Ok(there);
             }
         }
+    }
+    if let Some(there) = itself(path, inode) {
+        nix::unistd::ftruncate(&there, 0)
+            .map_err(|errno| EngineError::system("truncate", path, errno))?;
+        context.copy_blob(inode.content, there.as_fd())?;
+        return Ok(there);
     }
     make_parents(path)?;
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_CREAT | OFlag::O_EXCL;
@@ -176,6 +212,26 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
         return Err(error);
     }
     Ok(fd)
+}
+
+/// The very file that is recorded, if its name leads to it still and it may be written: a program that runs may not.
+fn itself(path: &str, inode: &CarriedInode) -> Option<OwnedFd> {
+    let number = inode.number?;
+    let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let is_it = |stat: &FileStat| {
+        stat.st_mode & abi::S_IFMT == abi::S_IFREG && identity(stat).1 == number
+    };
+    nix::sys::stat::lstat(path).ok().filter(is_it)?;
+    let fd = open(path, flags, Mode::empty())
+        .or_else(|_| {
+            let own = Mode::S_IRUSR | Mode::S_IWUSR;
+            let follow = nix::sys::stat::FchmodatFlags::FollowSymlink;
+            nix::sys::stat::fchmodat(nix::fcntl::AT_FDCWD, path, own, follow)?;
+            open(path, flags, Mode::empty())
+        })
+        .ok()?;
+    nix::sys::stat::fstat(&fd).ok().filter(is_it)?;
+    Some(fd)
 }
 
 /// Whether a file has the size and time of the recorded one.

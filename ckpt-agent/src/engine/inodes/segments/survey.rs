@@ -122,6 +122,7 @@ fn add(context: &mut DumpContext, number: i32, bytes: &[u8; layout::SIZE]) {
         mode: mode & 0o777,
         owner: Some((word(layout::USER), word(layout::GROUP))),
         modified_ns: None,
+        number: None,
         read_only: false,
         content,
     });
