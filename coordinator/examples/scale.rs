@@ -262,6 +262,7 @@ fn measure(agents: usize, way: &str) -> Result<serde_json::Value, Box<dyn Error>
         let hello = FromAgent::Hello {
             version: VERSION,
             term: 1,
+            followed: None,
             profile: profile(number),
             instances: Vec::new(),
             holdings: Vec::new(),

@@ -9,7 +9,7 @@ use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
     Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerListener, RefusalKind, Role,
-    Successor, Token, TransportError,
+    Sealer, Successor, Token, TransportError,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -107,7 +107,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         started_ms: 1,
     };
     let (instances, holdings) = (Vec::new(), Vec::new());
-    FromAgent::Hello { version: VERSION, term: 0, profile, instances, holdings }
+    FromAgent::Hello { version: VERSION, term: 0, followed: None, profile, instances, holdings }
 }
 
 fn refused<T>(result: Result<T, TransportError>) -> (RefusalKind, String) {
@@ -318,7 +318,9 @@ fn a_coordinator_of_a_lower_term_ends_and_does_not_begin_again() {
     let ready = ready.recv_timeout(Duration::from_secs(10)).unwrap();
     let authority = Authority::open(&dir.path().join("state")).unwrap();
     let credentials = authority.issue(&Role::Coordinator).unwrap();
-    let of = |term| Followed { term, claim: "x".to_owned(), addresses: vec!["b:1".to_owned()] };
+    let (claim, addresses) = ("x".to_owned(), vec!["b:1".to_owned()]);
+    let base = Followed { claim, addresses, ..Followed::default() };
+    let of = |term| Followed { term, ..base.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let address = ready.address.to_string();
     for (term, ends) in [(0, false), (1, false), (2, true)] {
@@ -329,4 +331,47 @@ fn a_coordinator_of_a_lower_term_ends_and_does_not_begin_again() {
     let text = lost.join().unwrap().to_string();
     assert!(text.contains("of term 2: b:1;"), "{text}");
     assert_eq!(serve(&again, |_| panic!("it began")).unwrap_err().to_string(), text);
+}
+
+/// Says hello as a member that follows a coordinator of another term.
+async fn hello_of_term(identity: &Identity, term: u64, seal: Option<&Sealer>) {
+    let link = identity.connect_coordinator().await.unwrap();
+    let FromAgent::Hello { version, profile, instances, holdings, .. } = hello(link.local) else {
+        panic!("it is a hello");
+    };
+    let followed = Followed { term, claim: "x".to_owned(), ..Followed::default() };
+    let followed = match seal {
+        Some(sealer) => followed.sealed(sealer).unwrap(),
+        None => followed,
+    };
+    let followed = Some(followed);
+    let hello = FromAgent::Hello { version, term, followed, profile, instances, holdings };
+    let (mut sender, mut receiver) = link.split();
+    sender.send(&hello, &[]).await.unwrap();
+    while let Ok(Some(_)) = receiver.receive().await {}
+}
+
+/// A member is believed that there is a newer coordinator only with that one's seal.
+#[tokio::test]
+async fn a_member_s_word_does_not_end_a_coordinator() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path());
+    let (sender, ready) = mpsc::channel();
+    let server = std::thread::spawn(move || {
+        serve(&options, |ready| sender.send(ready.clone()).unwrap()).unwrap_err()
+    });
+    let cluster = Cluster { ready: ready.recv_timeout(Duration::from_secs(10)).unwrap(), dir };
+    let token = cluster.token(1, 60);
+    let identity = Identity::open(&cluster.folder("a"), &token, &node("a")).await.unwrap();
+    let authority = Authority::open(&cluster.dir.path().join("state")).unwrap();
+    let forged = Sealer::new(&authority.issue(&Role::Agent(node("a"))).unwrap()).unwrap();
+    for seal in [None, Some(&forged)] {
+        hello_of_term(&identity, 2, seal).await;
+        cluster.token(1, 60);
+    }
+    assert!(!cluster.dir.path().join("state/superseded.json").exists());
+    let real = Sealer::new(&authority.issue(&Role::Coordinator).unwrap()).unwrap();
+    hello_of_term(&identity, 2, Some(&real)).await;
+    let text = server.join().unwrap().to_string();
+    assert!(text.contains("of term 2"), "{text}");
 }

@@ -18,7 +18,8 @@ impl ClusterMachine {
         message: FromAgent,
         body: Vec<u8>,
     ) {
-        if let FromAgent::Hello { version, term, profile, instances, holdings } = message {
+        if let FromAgent::Hello { version, term, profile, instances, holdings, .. } = message {
+            // With that coordinator's seal, or it would not have come so far.
             if term > self.shared.coordinator.term {
                 let by = node.clone();
                 self.shared.act(ClusterAction::Superseded { term, by });

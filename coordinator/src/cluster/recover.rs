@@ -53,7 +53,7 @@ impl Recovered {
                     }
                 }
                 let (term, claim) = (*term, claim.clone());
-                self.followed = Some(Followed { term, claim, addresses: Vec::new() });
+                self.followed = Some(Followed { term, claim, ..Followed::default() });
                 self.ledgers.values_mut().for_each(Ledger::take_over);
             }
             ClusterEntry::NodeKnown { node, profile } => {

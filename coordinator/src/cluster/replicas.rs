@@ -14,6 +14,11 @@ impl ClusterMachine {
         &self.shared.coordinator
     }
 
+    /// With the seal by which agents show it to others.
+    pub fn seal_coordinator(&mut self, sealed: Followed) {
+        self.shared.coordinator.seal = sealed.seal;
+    }
+
     /// Where coordinators were from which this one took over, HOST:PORT.
     #[must_use]
     pub fn lost_coordinators(&self) -> &[String] {

@@ -59,7 +59,7 @@ impl Shared {
     pub(super) fn new(settings: ClusterSettings, secrets: Box<dyn Secrets>) -> Self {
         let addresses = settings.addresses.clone();
         Self {
-            coordinator: Followed { term: 1, claim: String::new(), addresses },
+            coordinator: Followed { term: 1, addresses, ..Followed::default() },
             lost: Vec::new(),
             settings,
             secrets,

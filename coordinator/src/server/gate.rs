@@ -3,12 +3,12 @@
 use super::admission::{Admission, Admitted};
 use super::driver::Incoming;
 use crate::server::wall_ms;
-use protocol::cluster::NodeName;
+use protocol::cluster::{NodeName, Term};
 use protocol::cluster::agent::{FromAgent, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::transport::{
     Acceptor, Connection, Fingerprint, FrameReceiver, Greeting, Guest, Holder, Outbox, RefusalKind,
-    Role, TransportError,
+    Role, TransportError, Trust,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +50,7 @@ pub async fn listen(
                         let guest = acceptor.accept(stream).await?;
                         match is_successor(&guest) {
                             Some(other) => answer(guest, &own, other, &incoming).await,
-                            None => take(guest, &admission, &connections, &incoming).await,
+                            None => take(guest, &admission, &connections, &incoming, &own).await,
                         }
                     };
                     let taken: Result<(), TransportError> = taken.await;
@@ -101,18 +101,20 @@ async fn take(
     admission: &SharedAdmission,
     connections: &AtomicU64,
     incoming: &mpsc::Sender<Incoming>,
+    own: &Followed,
 ) -> Result<(), TransportError> {
     let remote = guest.remote();
-    let (admitted, authority) = {
+    let (admitted, authority, trust) = {
         let mut admission = admission.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = admission.admit(guest.holder(), guest.greeting(), wall_ms());
-        (admitted, admission.authority().pem().to_owned())
+        (admitted, admission.authority().pem().to_owned(), admission.authority().trust())
     };
     match admitted {
         Ok(Admitted::Agent(node, certificate)) => {
+            let coordinators = Coordinators { term: own.term, trust };
             // Rising in the order in which nodes are admitted: a newer one replaces an older one.
             let connection = connections.fetch_add(1, Ordering::Relaxed);
-            converse(guest, node, certificate, connection, incoming).await
+            converse(guest, node, certificate, connection, incoming, &coordinators).await
         }
         Ok(Admitted::Joined(node, certified)) => {
             tracing::info!("{node} has joined from {remote}");
@@ -132,6 +134,32 @@ async fn take(
     }
 }
 
+/// By what a claim that there is a newer coordinator is judged.
+struct Coordinators {
+    /// The own term.
+    term: Term,
+    trust: Trust,
+}
+
+impl Coordinators {
+    /// A member's word for a higher term is nothing: this coordinator would end for good. The newer one's seal counts.
+    fn check(&self, hello: &FromAgent, node: &NodeName) -> Result<(), TransportError> {
+        let FromAgent::Hello { term, followed, .. } = hello else { return Ok(()) };
+        if *term <= self.term {
+            return Ok(());
+        }
+        let unproven = |why: &str| {
+            TransportError::Unfit(format!("{node} tells of a coordinator of term {term}: {why}"))
+        };
+        match followed {
+            Some(followed) if followed.term == *term => {
+                followed.check(&self.trust).map_err(|error| unproven(&error.to_string()))
+            }
+            _ => Err(unproven("it has no seal")),
+        }
+    }
+}
+
 /// Hands on what a member's agent says, until one of the two has enough.
 async fn converse(
     guest: Guest,
@@ -139,6 +167,7 @@ async fn converse(
     certificate: Fingerprint,
     connection: u64,
     incoming: &mpsc::Sender<Incoming>,
+    coordinators: &Coordinators,
 ) -> Result<(), TransportError> {
     let link: Connection<ToAgent, FromAgent> = guest.welcome().await?;
     let remote = link.remote;
@@ -154,6 +183,7 @@ async fn converse(
             Some(_) => Err(TransportError::Unfit(format!("{node} did not begin with hello"))),
         };
     };
+    coordinators.check(&hello, &node)?;
     let outbox = Outbox::before(sender, MAX_WAITING);
     let (closer, mut closed) = mpsc::channel(1);
     let connected = Incoming::Connected {

@@ -272,7 +272,10 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let (journal, entries) = Journal::open(&source.log(), opened)?;
     let clock = Clock::new();
     let secrets = Box::new(SeededSecrets::new(seed));
-    let machine = ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
+    let mut machine =
+        ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
+    let sealer = Sealer::new(&credentials)?;
+    machine.seal_coordinator(machine.coordinator().clone().sealed(&sealer)?);
     let own = machine.coordinator().clone();
     let note = ReplicaNote { term: own.term, addresses: addresses.clone(), grace_s: grace };
     let replication = Replication::new(source, note);
@@ -291,7 +294,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let driver =
         Driver::new(machine, journal, logs, register, operator, clock, replication, absent)
             .map_err(io_error("start the thread of the log"))?;
-    let mut driver = driver.sealing(TreeSealer::new(Sealer::new(&credentials)?));
+    let mut driver = driver.sealing(TreeSealer::new(sealer));
     // That there is none is known when it is built, then, and what would serve it is not in the executable.
     let dmtcp = dmtcp.filter(|_| cfg!(feature = "dmtcp"));
     let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);

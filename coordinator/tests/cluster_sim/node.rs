@@ -271,7 +271,8 @@ impl Node {
             .map(|((job, instance), checkpoints)| Holding { job, instance, checkpoints })
             .collect();
         let (version, term) = (VERSION, self.term);
-        FromAgent::Hello { version, term, profile: self.profile(), instances, holdings }
+        let (followed, profile) = (None, self.profile());
+        FromAgent::Hello { version, term, followed, profile, instances, holdings }
     }
 
     /// Whether this agent says once more, behind the last output, how a job's first process has ended.

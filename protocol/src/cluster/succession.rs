@@ -3,7 +3,11 @@
 
 use super::Term;
 use super::replica::{ReplicaNote, SmallFile};
+use crate::transport::{Seal, Sealer, TransportError, Trust};
 use serde::{Deserialize, Serialize};
+
+/// What precedes the term in what is sealed.
+const TERM: &str = "term";
 
 /// From the new coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +30,28 @@ pub struct Followed {
     pub claim: String,
     /// Where it is, HOST:PORT.
     pub addresses: Vec<String>,
+    /// Its own, of term and claim: whoever has heard of it can show that there is such a coordinator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<Seal>,
+}
+
+impl Followed {
+    /// With a coordinator's seal.
+    ///
+    /// # Errors
+    /// As [`Sealer::seal`].
+    pub fn sealed(mut self, sealer: &Sealer) -> Result<Self, TransportError> {
+        self.seal = Some(sealer.seal(&(TERM, self.term, &self.claim))?);
+        Ok(self)
+    }
+
+    /// Whether a coordinator has sealed its term.
+    ///
+    /// # Errors
+    /// Where none has.
+    pub fn check(&self, trust: &Trust) -> Result<(), TransportError> {
+        trust.check(self.seal.as_ref(), &(TERM, self.term, &self.claim))
+    }
 }
 
 /// A copy of the lost coordinator's folder.

@@ -2,7 +2,7 @@
 
 use super::credentials::{certificate_of, read, write};
 use super::crypto::{Key, identifier, random};
-use super::{Credentials, Fingerprint, Role, TransportError};
+use super::{Credentials, Fingerprint, Role, TransportError, Trust};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ED25519,
@@ -83,6 +83,12 @@ impl Authority {
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
+    }
+
+    /// In the coordinators that it has certified.
+    #[must_use]
+    pub fn trust(&self) -> Trust {
+        Trust::in_authority(self.certificate.clone())
     }
 
     /// Its certificate, PEM.

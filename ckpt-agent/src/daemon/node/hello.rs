@@ -32,8 +32,10 @@ impl Node {
             .collect();
         let profile = self.parts.profile.clone();
         let holdings = self.parts.folders.holdings();
-        let term = self.parts.identity.followed().term;
-        let hello = FromAgent::Hello { version: VERSION, term, profile, instances, holdings };
+        let followed = self.parts.identity.followed();
+        let (version, term) = (VERSION, followed.term);
+        let followed = (term > 0).then_some(followed);
+        let hello = FromAgent::Hello { version, term, followed, profile, instances, holdings };
         if let Some(coordinator) = &mut self.coordinator {
             coordinator.hello_sent = boot_time();
             let _ = coordinator.queue.send((hello, Vec::new()));

@@ -20,7 +20,7 @@ use crate::event::Time;
 use copy::Copied;
 use protocol::cluster::NodeName;
 use protocol::cluster::succession::Followed;
-use protocol::transport::{Authority, Identity, Role, Successor};
+use protocol::transport::{Authority, Identity, Role, Sealer, Successor};
 use std::path::{Path, PathBuf};
 use survey::{Members, Survey};
 
@@ -37,6 +37,7 @@ const IDENTITY: &str = "identity";
 pub struct Prepared {
     copied: Copied,
     successor: Successor,
+    sealer: Sealer,
     members: Members,
     survey: Survey,
     /// Where the lost coordinator was.
@@ -72,7 +73,9 @@ pub async fn prepare(agent: &Path, state: &Path) -> Result<Prepared, ServeError>
         )));
     }
     let authority = copy::authority(&folder)?;
-    let successor = Successor::new(&authority.issue(&Role::Coordinator)?, Followed::default())?;
+    let credentials = authority.issue(&Role::Coordinator)?;
+    let successor = Successor::new(&credentials, Followed::default())?;
+    let sealer = Sealer::new(&credentials)?;
     let survey = survey::survey(&successor, &known, &own.note.addresses).await?;
     let best = survey.newest().filter(|(_, copy)| copy::is_newer(copy, &own));
     let (from, source, chosen): (NodeName, PathBuf, _) = match best {
@@ -87,7 +90,7 @@ pub async fn prepare(agent: &Path, state: &Path) -> Result<Prepared, ServeError>
     let members = members(&copied.entries)?;
     let grace = chosen.note.grace_s;
     let lost = chosen.note.addresses;
-    Ok(Prepared { copied, successor, members, survey, lost, from, grace })
+    Ok(Prepared { copied, successor, sealer, members, survey, lost, from, grace })
 }
 
 impl Prepared {
@@ -103,7 +106,9 @@ impl Prepared {
     ) -> Result<TakenOver, ServeError> {
         let highest = self.survey.highest_term().max(self.copied.term);
         let term = highest.max(1) + 1;
-        let followed = Followed { term, claim: claim.clone(), addresses: addresses.to_vec() };
+        let (claimed, addresses) = (claim.clone(), addresses.to_vec());
+        let followed = Followed { term, claim: claimed, addresses, seal: None };
+        let followed = followed.sealed(&self.sealer)?;
         let successor = self.successor.with(followed.clone());
         survey::claim(&successor, &self.members, &self.survey).await?;
         let (from, lost) = (self.from.clone(), self.lost.clone());

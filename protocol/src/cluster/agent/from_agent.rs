@@ -7,6 +7,7 @@ use crate::agent::{AgentEvent, AgentId, CheckpointNumber, ExitKind};
 use crate::cluster::dmtcp::DmtcpReport;
 use crate::cluster::image::ImageFacts;
 use crate::cluster::replica::ReplicaReport;
+use crate::cluster::succession::Followed;
 use crate::cluster::tree::TreeAnswer;
 use crate::cluster::{Epoch, InstanceKey, NodeName, Term};
 use crate::launch::LaunchSpec;
@@ -32,6 +33,9 @@ pub enum FromAgent {
         version: u32,
         /// The highest term that it has heard of.
         term: Term,
+        /// The coordinator of that term, whose seal shows that there is one; `None`: the one that was joined.
+        #[serde(default)]
+        followed: Option<Followed>,
         /// What the machine offers.
         profile: NodeProfile,
         /// What runs on it.
