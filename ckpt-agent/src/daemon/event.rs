@@ -57,6 +57,8 @@ pub enum Event {
     HandOver,
     /// Of an instance.
     Instance(InstanceKey, ControlEvent),
+    /// The number of the user that an instance's processes will have, before there are any.
+    RunBy(InstanceKey, u32),
     /// An instance was launched or restored, or could not be.
     Made(InstanceKey, Result<Started, Lacking>),
     /// What a restore needs is here, or not.

@@ -14,9 +14,12 @@ use super::clients::bind;
 use super::event::{Event, Events};
 use super::shell_call::{SOCKET, ShellReply, ShellRequest};
 use crate::engine::job_init::Channel;
+use crate::engine::proc::parent;
 
 /// Calls at a time.
 const MOST: usize = 1024;
+/// More generations than any job has.
+const MOST_ANCESTORS: u32 = 10_000;
 /// How long a caller may take to say what it wants.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 
@@ -25,6 +28,8 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 pub struct Caller {
     /// Its process, as this machine numbers it.
     pub pid: i32,
+    /// Its user.
+    pub uid: u32,
     /// What it wants.
     pub request: ShellRequest,
     /// The agent's end of its link.
@@ -47,7 +52,8 @@ impl ReplyTo {
     }
 }
 
-/// Listens for callers. Everybody may connect; who is not inside of an instance is refused by the node.
+/// Listens for callers. Everybody may connect; who is not inside of an instance, or is another user than its own, is refused by
+/// the node.
 ///
 /// # Errors
 /// As bind(2).
@@ -81,7 +87,8 @@ pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
 }
 
 fn serve(stream: UnixStream, events: &Events) -> io::Result<()> {
-    let pid = getsockopt(&stream, PeerCredentials)?.pid();
+    let peer = getsockopt(&stream, PeerCredentials)?;
+    let (pid, uid) = (peer.pid(), peer.uid());
     stream.set_read_timeout(Some(REQUEST_LIMIT))?;
     let channel = Channel::new(stream);
     let (request, descriptors) = channel.receive::<ShellRequest>().map_err(io::Error::other)?;
@@ -91,15 +98,31 @@ fn serve(stream: UnixStream, events: &Events) -> io::Result<()> {
         .try_into()
         .map_err(|_| io::Error::other("a link and three streams were to come"))?;
     let streams = [stdin, stdout, stderr];
-    let caller = Caller { pid, request, link, streams, reply: ReplyTo(stream) };
+    let caller = Caller { pid, uid, request, link, streams, reply: ReplyTo(stream) };
     events.tell(Event::Shell(Box::new(caller)));
     Ok(())
 }
 
-/// Whether a process is inside of the PID namespace of which `init` is the first process.
+/// Whether a process is inside of the PID namespace of which `init` is the first process; where that is the machine's, whether it
+/// descends from `init`.
 #[must_use]
 pub fn is_inside(pid: i32, init: i32) -> bool {
-    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let inside = namespace(pid);
-    inside.is_some() && inside == namespace(init) && pid != std::process::id() as i32
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let inside = namespace(&pid.to_string());
+    if inside.is_none() || inside != namespace(&init.to_string()) {
+        return false;
+    }
+    inside != namespace("self") || descends(pid, init)
+}
+
+/// Orphans of an instance are its init's children.
+fn descends(mut pid: i32, init: i32) -> bool {
+    for _ in 0..MOST_ANCESTORS {
+        match parent(pid) {
+            Some(found) if found == init => return true,
+            Some(found) if found > 1 => pid = found,
+            _ => return false,
+        }
+    }
+    false
 }

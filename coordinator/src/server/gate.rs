@@ -3,9 +3,9 @@
 use super::admission::{Admission, Admitted};
 use super::driver::Incoming;
 use crate::server::wall_ms;
-use protocol::cluster::{NodeName, Term};
 use protocol::cluster::agent::{FromAgent, ToAgent};
 use protocol::cluster::succession::Followed;
+use protocol::cluster::{NodeName, Term};
 use protocol::transport::{
     Acceptor, Connection, Fingerprint, FrameReceiver, Greeting, Guest, Holder, Outbox, RefusalKind,
     Role, TransportError, Trust,

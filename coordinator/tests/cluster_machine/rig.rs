@@ -156,7 +156,10 @@ impl Rig {
             .collect();
         let instances = self.nodes[node].instances.values().cloned().collect();
         let (profile, version) = (self.profile(node), VERSION);
-        self.says(node, FromAgent::Hello { version, term: 1, followed: None, profile, instances, holdings });
+        self.says(
+            node,
+            FromAgent::Hello { version, term: 1, followed: None, profile, instances, holdings },
+        );
     }
 
     fn profile(&self, node: usize) -> NodeProfile {

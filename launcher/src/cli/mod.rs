@@ -302,7 +302,10 @@ mod tests {
         let parsed = run(&["ckptd", "run", "--", "ls", "--", "-l"]);
         assert_eq!(parsed.command, ["ls", "--", "-l"]);
         assert_eq!(run(&["ckptd", "run", "--", "-strange", "-l"]).command, ["-strange", "-l"]);
-        assert_eq!(run(&["ckptd", "run", "ls", "--no-such", "-q"]).command, ["ls", "--no-such", "-q"]);
+        assert_eq!(
+            run(&["ckptd", "run", "ls", "--no-such", "-q"]).command,
+            ["ls", "--no-such", "-q"]
+        );
         let parsed = run(&["ckptd", "run", "--dir", "/x", "sh", "--dir", "/y"]);
         assert_eq!(parsed.command, ["sh", "--dir", "/y"]);
     }

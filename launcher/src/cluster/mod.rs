@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn refusals_say_what_failed() {
-        let text = |reason: &str, status| refusal("list the jobs", reason.into(), status).to_string();
+        let text =
+            |reason: &str, status| refusal("list the jobs", reason.into(), status).to_string();
         let alone = format!("failed to list the jobs: {NO_COORDINATOR}");
         assert_eq!(text(NO_COORDINATOR, 125), alone);
         assert_eq!(text("find job x: there is none", 2), "failed to find job x: there is none");

@@ -425,7 +425,8 @@ impl Member {
         is_awaited: impl FnOnce(&Running) -> bool,
         out: &mut Vec<Act>,
     ) {
-        let Some(running) = self.running.get_mut(&operation).filter(|found| is_awaited(found)) else {
+        let Some(running) = self.running.get_mut(&operation).filter(|found| is_awaited(found))
+        else {
             return;
         };
         running.deadline = now.saturating_add(running.limit_ms.saturating_mul(1_000_000));

@@ -118,6 +118,9 @@ pub struct Record {
     pub is_root: bool,
     /// For whom.
     pub user: JobUser,
+    /// The number of the user of its processes on this machine; `None`: written by an agent that did not note it.
+    #[serde(default)]
+    pub uid: Option<u32>,
     /// Settings.
     pub settings: InstanceSettings,
     /// Nodes that get copies.
@@ -136,6 +139,7 @@ impl Record {
             logical_node: order.logical_node.clone(),
             is_root: order.is_root,
             user: order.user.clone(),
+            uid: None,
             settings: order.settings,
             partners: order.partners.clone(),
             shell: order.shell.clone(),
@@ -151,6 +155,7 @@ impl Record {
             logical_node: order.logical_node.clone(),
             is_root: order.is_root,
             user: order.user.clone(),
+            uid: None,
             settings: order.settings,
             partners: order.partners.clone(),
             shell: None,

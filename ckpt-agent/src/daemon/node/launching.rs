@@ -64,6 +64,7 @@ impl Node {
         let (events, mut launch) = (self.parts.events.clone(), order.launch);
         tokio::task::spawn_blocking(move || {
             let result = whose.look_up().and_then(|user| {
+                events.tell(Event::RunBy(key.clone(), own_or(user.as_ref())));
                 if is_shell {
                     at_home(&mut launch, user.as_ref());
                 }
@@ -118,6 +119,16 @@ impl Node {
     pub(super) fn whose(&self, wanted: &JobUser) -> Whose {
         let (node, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
         Whose { node, allow_root, wanted: wanted.clone() }
+    }
+
+    /// Who runs an instance has been looked up.
+    pub(super) fn run_by(&mut self, key: &InstanceKey, uid: u32) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        instance.record.uid = Some(uid);
+        if let Err(error) = instance.write_record() {
+            // The agent that takes the instance over would look the user up again.
+            tracing::warn!(%key, %error, "the instance's record could not be written");
+        }
     }
 
     pub(super) fn made(&mut self, key: &InstanceKey, result: Result<Started, Lacking>) {
@@ -268,6 +279,11 @@ fn set(launch: &mut LaunchSpec, name: &str, value: std::ffi::OsString) {
 #[must_use]
 pub fn shell_link(instance: &InstanceKey) -> String {
     format!("{}/{}#link", instance.job, instance.instance.0)
+}
+
+/// The number of the user of an instance's processes: this process's own, where there is none.
+pub(super) fn own_or(user: Option<&User>) -> u32 {
+    user.map_or_else(|| Uid::effective().as_raw(), |user| user.uid)
 }
 
 /// Who that user is on a node; None: this process's own.

@@ -182,6 +182,7 @@ impl Node {
             // As if it were killed: everything stays where it is.
             Event::HandOver => return Verdict::End,
             Event::Instance(key, event) => self.instance_event(&key, event),
+            Event::RunBy(key, uid) => self.run_by(&key, uid),
             Event::Made(key, result) => {
                 self.made(&key, result);
                 self.hear_early_calls();

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::Node;
 use super::instance::{Instance, RECORD, Record, SOCKET, State};
+use super::launching::{own_or, user_on};
 use crate::daemon::control::{Adopted, Control, RestoreSetup, Setup};
 use crate::daemon::copies::{self, Lacking, Wanted};
 use crate::daemon::event::Event;
@@ -50,6 +51,7 @@ impl Node {
             let result = async {
                 let user = spawn_blocking(move || whose.look_up()).await;
                 let user = user.unwrap_or_else(|error| Err(error.to_string()))?;
+                events.tell(Event::RunBy(of.clone(), own_or(user.as_ref())));
                 // Several parts of one image may be wanted here: it is fetched once.
                 let lock = busy.fetching(&folder);
                 let _alone = lock.lock().await;
@@ -239,6 +241,7 @@ impl Node {
 
     /// Looks for instances that outlived the agent before.
     pub fn look_for_survivors(&self) {
+        let (name, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
         let (folders, start, events) = (
             self.parts.folders.clone(),
             self.parts.start_control.clone(),
@@ -248,7 +251,12 @@ impl Node {
             for job in folders.jobs() {
                 for number in folders.instances(&job) {
                     let folder = folders.instance(&job, number);
-                    let Some(record) = read_record(&folder.join(RECORD)) else { continue };
+                    let Some(mut record) = read_record(&folder.join(RECORD)) else { continue };
+                    if record.uid.is_none() {
+                        // Nobody but an agent of before has left it out.
+                        let user = user_on(&name, allow_root, &record.user);
+                        record.uid = user.ok().map(|user| own_or(user.as_ref()));
+                    }
                     if record.key.job != job || record.key.instance != number {
                         continue;
                     }

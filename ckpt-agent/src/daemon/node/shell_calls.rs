@@ -84,8 +84,12 @@ impl Node {
         {
             return self.calls.early.push(caller);
         }
-        let Caller { request, link, streams, reply, .. } = caller;
+        let Caller { uid, request, link, streams, reply, .. } = caller;
         let checked = match of {
+            // Whoever got into a job as somebody else must not act for its user elsewhere.
+            Some(instance) if instance.record.uid != Some(uid) => {
+                Err("it works only for the user of its job".to_owned())
+            }
             Some(instance) => check(&request).map(|node| (instance.record.key.clone(), node)),
             None => Err("it works only from inside its job".to_owned()),
         };

@@ -159,11 +159,7 @@ fn close_on_exec(probe: &Probe) -> Result<bool> {
 }
 
 /// The description among these, which are in the kernel's order, or where it belongs among them.
-fn find(
-    known: &[FileId],
-    probes: &[Probe],
-    probe: &Probe,
-) -> std::result::Result<FileId, usize> {
+fn find(known: &[FileId], probes: &[Probe], probe: &Probe) -> std::result::Result<FileId, usize> {
     let compare = |id: &FileId| {
         let other = &probes[id.0 as usize];
         kcmp::compare_files((other.host_pid, other.fd), (probe.host_pid, probe.fd))

@@ -114,7 +114,9 @@ pub fn seal_all(context: &mut RestoreContext) -> Result<()> {
             if let (Err(_), Ok(found)) = (given, found) {
                 if (found.st_uid, found.st_gid) != (user, group) {
                     let (uid, gid) = (found.st_uid, found.st_gid);
-                    changed.push(format!("belongs to user {uid}, group {gid}, not to {user}, {group}"));
+                    changed.push(format!(
+                        "belongs to user {uid}, group {gid}, not to {user}, {group}"
+                    ));
                 }
             }
         }
@@ -218,9 +220,8 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
 fn itself(path: &str, inode: &CarriedInode) -> Option<OwnedFd> {
     let number = inode.number?;
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let is_it = |stat: &FileStat| {
-        stat.st_mode & abi::S_IFMT == abi::S_IFREG && identity(stat).1 == number
-    };
+    let is_it =
+        |stat: &FileStat| stat.st_mode & abi::S_IFMT == abi::S_IFREG && identity(stat).1 == number;
     nix::sys::stat::lstat(path).ok().filter(is_it)?;
     let fd = open(path, flags, Mode::empty())
         .or_else(|_| {

@@ -436,10 +436,9 @@ impl<'a> RestoreContext<'a> {
         if fd.as_raw_fd() >= lowest {
             return Ok(fd);
         }
-        let high = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(lowest))
-            .map_err(|errno| {
-                EngineError::system("fcntl", format!("F_DUPFD from {lowest} on"), errno)
-            })?;
+        let high = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(lowest)).map_err(
+            |errno| EngineError::system("fcntl", format!("F_DUPFD from {lowest} on"), errno),
+        )?;
         // SAFETY: fcntl just returned this number for us alone.
         Ok(unsafe { OwnedFd::from_raw_fd(high) })
     }

@@ -287,7 +287,12 @@ mod tests {
     /// Made of what the coordinator writes, so that no key is read that nobody writes.
     fn picture() -> Picture {
         let now = text::now_ms();
-        let summary = ImageSummary { processes: 7, bytes: 1 << 20, stored_bytes: 1 << 19, ..Default::default() };
+        let summary = ImageSummary {
+            processes: 7,
+            bytes: 1 << 20,
+            stored_bytes: 1 << 19,
+            ..Default::default()
+        };
         let checkpoint = CommitRecord {
             format: CommitRecord::FORMAT,
             job: "queens-1".into(),

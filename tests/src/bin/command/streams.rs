@@ -140,7 +140,8 @@ pub fn foreign_signals(stage: &Stage) -> Result<(), Failure> {
     );
     let send = |running: &Running, signal: i32| {
         let pid = running.child.id().to_string();
-        let status = std::process::Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        let status =
+            std::process::Command::new("kill").args([&format!("-{signal}"), &pid]).status();
         expect(own(status)?.success(), || format!("signal {signal} could not be sent"))
     };
     let mut running = stage.run(&["sh", "-c", &script])?;

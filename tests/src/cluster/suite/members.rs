@@ -7,9 +7,10 @@ use nix::sys::signal::Signal;
 use super::open_mpi::{ANSWER, end, finish, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
-use crate::cluster::ckptd::Ckptd;
+use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::until;
 use crate::job::Failure;
+use crate::unnamespaced::Numbers;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -49,12 +50,19 @@ pub(super) const CASES: &[Case] = &[
         run: users_slow,
     },
     Case {
+        name: "shells-of-others",
+        about: "without namespaces nobody runs commands as the user of a job but that job itself",
+        run: shells_of_others,
+    },
+    Case {
         name: "attach",
         about: "a job is attached to from another node, and outlives its launcher",
         run: attach,
     },
 ];
 
+/// Tells the programs of a job where their agent is.
+const SOCKET: &str = "CKPTD_AGENT_SOCKET";
 /// What a program says of its user on this node and the next.
 const WHO: &str = "id -un && id -G && ckptd rsh node2 id -un && ckptd rsh node2 id -G";
 
@@ -97,6 +105,35 @@ fn users_slow(stage: &Stage) -> Result<(), Failure> {
     check(began.elapsed() > Duration::from_secs(5), || "the service was not asked".into())?;
     no_rollback(&job)?;
     finish(&ckptd, &mut job)
+}
+
+/// Nobody's; a stranger's.
+const USERS: [&str; 2] = ["65534", "54321"];
+
+fn shells_of_others(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup { numbers: Numbers::None, ..Setup::new(2) })?;
+    let node = ckptd.node(1);
+    let as_user = |uid| {
+        let user = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"];
+        [&user[..], &["env", "-C", "/", "HOME=/tmp"]].concat()
+    };
+    let script = "echo at $CKPTD_AGENT_SOCKET; ckptd rsh node2 id -un; \
+                  until [ -e /mnt/shared/end ]; do sleep 0.1; done; echo all is well";
+    let run = ["ckptd", "run", "--name", "shells", "--", "sh", "-c", script];
+    let mut job = node.spawn(&[&as_user(USERS[0])[..], &run].concat(), &[])?;
+    job.wait_for_output("nobody", LIMIT)?;
+    let output = job.output();
+    let socket = output.lines().find_map(|line| line.trim().strip_prefix("at "));
+    let socket = socket.ok_or_else(|| Failure(format!("no socket is named: {output:?}")))?;
+    for uid in USERS {
+        let call = ["ckptd", "rsh", "node2", "id", "-un"];
+        let called = node.run(&[&as_user(uid)[..], &call].concat(), &[(SOCKET, socket)])?;
+        let refused = called.status == 255 && called.stderr.contains("it works only");
+        check(refused && called.stdout.is_empty(), || format!("as user {uid}: {called:?}"))?;
+    }
+    end(&ckptd)?;
+    let status = job.wait(JOB_LIMIT)?;
+    check(status == 0 && job.output().contains("all is well"), || job.output())
 }
 
 fn no_rollback(job: &crate::cluster::job::ClusterJob<'_>) -> Result<(), Failure> {
@@ -194,7 +231,7 @@ fn with_other_secret(token: &str) -> Result<String, Failure> {
 }
 
 fn tokens(stage: &Stage) -> Result<(), Failure> {
-    let mut setup = crate::cluster::ckptd::Setup::new(3);
+    let mut setup = Setup::new(3);
     setup.agents = 2;
     let ckptd = Ckptd::start(&stage.ckptd, setup)?;
     refused(&ckptd, "nonsense", "token")?;
