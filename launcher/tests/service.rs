@@ -104,7 +104,10 @@ fn the_service_manager_is_told() {
         .unwrap();
     let token = String::from_utf8(token.stdout).unwrap();
     let own = dir.path().join("agent");
-    let join = ["agent", "--join", token.trim(), "--name", "desk", "--speed", "1", "--dir"];
+    let file = dir.path().join("token");
+    std::fs::write(&file, &token).unwrap();
+    let file = file.to_str().unwrap();
+    let join = ["agent", "--join-file", file, "--name", "desk", "--speed", "1", "--dir"];
     let join = [&join[..], &[own.to_str().unwrap()]].concat();
     let mut agent = Service::start(dir.path(), "agent", 800_000, &join);
     let ready = agent.wait_for("READY=1");
@@ -118,6 +121,60 @@ fn the_service_manager_is_told() {
     agent.expect_end();
     coordinator.signal(Signal::SIGTERM);
     coordinator.expect_end();
+}
+
+/// Starts an agent; its process and what it says.
+fn agent(dir: &Path, name: &str, arguments: &[&str], credentials: Option<&Path>) -> Child {
+    let errors = std::fs::File::create(dir.join(format!("{name}.errors"))).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ckptd"));
+    command.args(["agent", "--name", name, "--speed", "1", "--dir"]).arg(dir.join(name));
+    command.args(arguments).env_remove("CKPTD_DIR").env_remove("CREDENTIALS_DIRECTORY");
+    if let Some(folder) = credentials {
+        command.env("CREDENTIALS_DIRECTORY", folder);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(errors).spawn().unwrap()
+}
+
+/// No user of the machine can read a token in `ps`, whichever way it came.
+#[test]
+fn a_token_is_not_left_on_the_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("coordinator");
+    let state = state.to_str().unwrap();
+    let listen = ["coordinator", "--listen", "127.0.0.1:0", "--state", state];
+    let coordinator = Service::start(dir.path(), "coordinator", 800_000, &listen);
+    coordinator.wait_for("READY=1");
+    let token = Command::new(env!("CARGO_BIN_EXE_ckptd"))
+        .args(["token", "--uses", "3", "--state", state])
+        .output()
+        .unwrap();
+    let token = String::from_utf8(token.stdout).unwrap();
+    let credentials = dir.path().join("credentials");
+    std::fs::create_dir(&credentials).unwrap();
+    std::fs::write(credentials.join("ckptd.join"), &token).unwrap();
+    for (name, arguments, credentials) in [
+        ("one", &["--join", token.trim()][..], None),
+        ("two", &["--join-file", "-"], None),
+        ("three", &[], Some(credentials.as_path())),
+    ] {
+        let mut child = agent(dir.path(), name, arguments, credentials);
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), token.as_bytes()).unwrap_or(());
+        let end = Instant::now() + LIMIT;
+        while !dir.path().join(name).join("agent.sock").exists() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let line = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
+        let lock = std::fs::metadata(dir.path().join(name).join("agent.lock"));
+        let _ = child.kill();
+        let _ = child.wait();
+        let said = std::fs::read_to_string(dir.path().join(format!("{name}.errors"))).unwrap();
+        assert!(dir.path().join(name).join("agent.sock").exists(), "{name}: {said}");
+        assert!(line.contains(name) && !line.contains(token.trim()), "{line}");
+        assert_eq!(said.contains("use --join-file"), name == "one", "{said}");
+        assert!(!said.contains(token.trim()), "{said}");
+        let mode = std::os::unix::fs::MetadataExt::mode(&lock.unwrap());
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
 }
 
 #[test]

@@ -65,9 +65,13 @@ pub struct TokenArguments {
 /// What agent takes.
 #[derive(Debug, Args)]
 pub struct AgentArguments {
-    /// The token that 'ckptd token' printed [default: this machine has joined before].
-    #[arg(long, value_name = "TOKEN")]
+    /// The token that 'ckptd token' printed. Others on this machine can read it for a moment: --join-file is better.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "join_file")]
     pub join: Option<String>,
+    /// The file that holds the token; -: standard input [default: ckptd.join in $CREDENTIALS_DIRECTORY if it is
+    /// there, else this machine has joined before].
+    #[arg(long, value_name = "FILE")]
+    pub join_file: Option<PathBuf>,
     /// The machine's name in the cluster [default: its host name].
     #[arg(long)]
     pub name: Option<NodeName>,

@@ -36,7 +36,7 @@ Examples:
 A cluster, so that a job outlives machines:
   ckptd coordinator                     on one machine
   ckptd token                           there; prints TOKEN
-  ckptd agent --join TOKEN              on every machine that is to run jobs
+  ckptd agent --join-file FILE          on every machine that is to run jobs; FILE holds TOKEN
   ckptd run mpirun -np 6 ./nqueens 16   on any of them
 
 JOB is the name of a job, the beginning of its id, or 'latest'.
@@ -212,7 +212,8 @@ Examples:
     /// started again takes its jobs over.
     #[command(after_long_help = "\
 Examples:
-  ckptd agent --join ckptd1.eyJhIjpb... --name desk --slots 4")]
+  ckptd agent --join-file token --name desk --slots 4
+  ssh head ckptd token | ckptd agent --join-file -")]
     Agent(AgentArguments),
     /// List the members of the cluster: state, slots, speed, load, battery, what they hold.
     Nodes {

@@ -77,7 +77,7 @@ impl Context {
         self.cluster()?.ok_or_else(|| {
             Failure::of(
                 what,
-                "this machine belongs to no cluster: 'ckptd agent --join TOKEN' joins one",
+                "this machine belongs to no cluster: 'ckptd agent --join-file FILE' joins one",
             )
         })
     }
@@ -103,7 +103,7 @@ fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Fail
         None => Ok(()),
         Some((_, option)) => Err(Failure::Usage(format!(
             "wrong usage: {option} is for jobs on a cluster, and this machine belongs to none: \
-             'ckptd agent --join TOKEN' joins one"
+             'ckptd agent --join-file FILE' joins one"
         ))),
     }
 }
