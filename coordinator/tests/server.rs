@@ -375,3 +375,33 @@ async fn a_member_s_word_does_not_end_a_coordinator() {
     let text = server.join().unwrap().to_string();
     assert!(text.contains("of term 2"), "{text}");
 }
+
+/// Connections of somebody who says nothing, from several addresses, do not take the places of members.
+#[tokio::test]
+async fn half_open_connections_keep_nobody_out() {
+    let cluster = Cluster::start();
+    let token = cluster.token(2, 60);
+    let known = Identity::open(&cluster.folder("a"), &token, &node("a")).await.unwrap();
+    known.connect_coordinator().await.unwrap();
+    let mut silent = Vec::new();
+    for number in 0..240 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        let from = format!("127.0.1.{}:0", number % 20);
+        socket.bind(from.parse().unwrap()).unwrap();
+        silent.push(socket.connect(cluster.ready.address).await.unwrap());
+    }
+    for _ in 0..10 {
+        known.connect_coordinator().await.unwrap();
+    }
+    Identity::open(&cluster.folder("b"), &token, &node("b")).await.unwrap();
+}
+
+#[test]
+fn local_clients_who_ask_nothing_keep_nobody_out() {
+    let cluster = Cluster::start();
+    let idle: Vec<_> = (0..300).map(|_| UnixStream::connect(cluster.socket()).unwrap()).collect();
+    for _ in 0..10 {
+        cluster.token(1, 60);
+    }
+    drop(idle);
+}

@@ -8,11 +8,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use nix::unistd::Uid;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, MAX_ANSWER, MAX_ASK};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use protocol::transport::{Lines, LongLines, Place, PlaceLimits, Places};
+use tokio::io::AsyncWriteExt;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -21,8 +23,8 @@ use super::event::{Event, Events};
 
 /// Name of the socket in the agent's folder.
 pub const SOCKET: &str = "agent.sock";
-/// Clients at a time.
-const MOST: usize = 256;
+/// Clients at a time. Some places are for this user and root alone.
+const CLIENTS: PlaceLimits = PlaceLimits { all: 256, each: 96, kept: 32 };
 /// Bytes that may wait for a client that does not read.
 const MOST_WAITING: usize = 64 * 1024 * 1024;
 
@@ -115,23 +117,28 @@ impl Clients {
 pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
     let path = dir.join(SOCKET);
     let listener = bind(&path, if Uid::effective().is_root() { 0o666 } else { 0o600 })?;
-    let count = Arc::new(AtomicUsize::new(0));
+    let (places, long) = (Places::new(CLIENTS), LongLines::default());
+    let own = Uid::effective().as_raw();
     tokio::spawn(async move {
         let mut number = 0;
         loop {
             let Ok((stream, _)) = listener.accept().await else {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            if count.load(Ordering::Relaxed) >= MOST {
+            let Ok(uid) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
+            let Some(place) = places.enter(uid, uid == 0 || uid == own) else {
+                tracing::debug!(uid, "too many connections: one more is closed");
                 continue;
-            }
+            };
             number += 1;
-            count.fetch_add(1, Ordering::Relaxed);
-            let (count, events) = (count.clone(), events.clone());
+            let (long, events) = (long.clone(), events.clone());
             tokio::spawn(async move {
-                serve(stream, number, &events).await;
-                count.fetch_sub(1, Ordering::Relaxed);
+                tokio::select! {
+                    () = serve(stream, (number, uid), long, &place, &events) => {}
+                    () = place.lost() => {}
+                }
+                events.tell(Event::Client(ClientEvent::Closed { client: number }));
             });
         }
     });
@@ -152,42 +159,33 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The user at the other side of a socket.
-///
-/// # Errors
-/// As getsockopt(2).
-async fn user_of(stream: &UnixStream) -> io::Result<JobUser> {
-    let uid = stream.peer_cred()?.uid();
-    tokio::task::spawn_blocking(move || JobUser::of(uid)).await.map_err(io::Error::other)
-}
-
-async fn serve(stream: UnixStream, client: u64, events: &Events) {
-    let Ok(user) = user_of(&stream).await else { return };
+async fn serve(
+    stream: UnixStream,
+    (client, uid): (u64, u32),
+    long: LongLines,
+    place: &Place<u32>,
+    events: &Events,
+) {
+    let Ok(user) = tokio::task::spawn_blocking(move || JobUser::of(uid)).await else { return };
     let (read, write) = stream.into_split();
     let (lines, answers) = unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
     let way = Answers { lines, waiting: waiting.clone() };
     events.tell(Event::Client(ClientEvent::Opened { client, user, answers: way }));
     tokio::select! {
-        () = listen_to(read, client, events) => {}
+        () = listen_to(Lines::new(read, uid, long, MAX_ASK), client, place, events) => {}
         () = answer_to(write, answers, &waiting) => {}
     }
-    events.tell(Event::Client(ClientEvent::Closed { client }));
 }
 
-async fn listen_to(read: OwnedReadHalf, client: u64, events: &Events) {
-    let mut reader = BufReader::new(read);
-    loop {
-        let mut line = Vec::new();
-        let mut limited = (&mut reader).take(MAX_ASK as u64 + 1);
-        match limited.read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        if line.pop() != Some(b'\n') {
-            return;
-        }
-        let Ok(line) = String::from_utf8(line) else { return };
+async fn listen_to(
+    mut lines: Lines<OwnedReadHalf>,
+    client: u64,
+    place: &Place<u32>,
+    events: &Events,
+) {
+    while let Ok(Some(line)) = lines.next().await {
+        place.settle();
         events.tell(Event::Client(ClientEvent::Line { client, line }));
     }
 }

@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
+use protocol::transport::{Place, PlaceLimits, Places};
 
 use super::clients::bind;
 use super::event::{Event, Events};
@@ -16,8 +16,8 @@ use super::shell_call::{SOCKET, ShellReply, ShellRequest};
 use crate::engine::job_init::Channel;
 use crate::engine::proc::parent;
 
-/// Calls at a time.
-const MOST: usize = 1024;
+/// Calls at a time, each a thread for as long as it takes to say what it wants.
+const CALLS: PlaceLimits = PlaceLimits { all: 1024, each: 512, kept: 0 };
 /// More generations than any job has.
 const MOST_ANCESTORS: u32 = 10_000;
 /// How long a caller may take to say what it wants.
@@ -60,27 +60,26 @@ impl ReplyTo {
 pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
     let listener: UnixListener = bind(&dir.join(SOCKET), 0o666)?.into_std()?;
     listener.set_nonblocking(false)?;
-    let count = Arc::new(AtomicUsize::new(0));
+    let places = Places::new(CALLS);
     std::thread::Builder::new().name("shells".into()).spawn(move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            if count.load(Ordering::Relaxed) >= MOST {
-                continue;
-            }
-            count.fetch_add(1, Ordering::Relaxed);
-            let (events, counted) = (events.clone(), count.clone());
-            let started = std::thread::Builder::new().name("shell".into()).spawn(move || {
+            let Ok(peer) = getsockopt(&stream, PeerCredentials) else { continue };
+            let Some(place) = places.enter(peer.uid(), false) else { continue };
+            // Nobody could tell a thread that its place is another's now.
+            place.settle();
+            let events = events.clone();
+            let serve = move |_place: Place<u32>| {
                 if let Err(error) = serve(stream, &events) {
                     tracing::debug!(%error, "a call of ckptd rsh");
                 }
-                counted.fetch_sub(1, Ordering::Relaxed);
-            });
-            if started.is_err() {
-                count.fetch_sub(1, Ordering::Relaxed);
-            }
+            };
+            // Where no thread is to be had the caller tries again.
+            let shell = std::thread::Builder::new().name("shell".into());
+            drop(shell.spawn(move || serve(place)));
         }
     })?;
     Ok(())

@@ -1,9 +1,9 @@
 //! The beginning and the end of an agent.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,11 @@ fn lock(dir: &Path) -> Result<Flock<File>, DaemonError> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(0o600)
         .open(&path)
+        .map_err(DaemonError::system(failed(&path)))?;
+    // Whoever could open one of before could keep this agent from starting.
+    file.set_permissions(Permissions::from_mode(0o600))
         .map_err(DaemonError::system(failed(&path)))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
         nix::errno::Errno::EWOULDBLOCK => DaemonError::Unfit(format!(
@@ -112,7 +116,9 @@ async fn identity(options: &DaemonOptions) -> Result<Identity, DaemonError> {
     let known = Identity::load(&folder).map_err(|error| unfit(&error))?;
     let Some(token) = &options.join else {
         let mut known = known.ok_or_else(|| {
-            DaemonError::Unfit("join: this machine is no member yet; give --join TOKEN".to_owned())
+            DaemonError::Unfit(
+                "join: this machine is no member yet; give --join-file FILE".to_owned(),
+            )
         })?;
         if options.discover {
             let addresses = discover::addresses(&known.addresses(), &known.cluster()).await;

@@ -1,9 +1,9 @@
 //! The coordinator's own Unix socket, for commands on its machine.
 
 use super::driver::Incoming;
-use futures_util::{SinkExt, StreamExt};
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, MAX_ASK};
+use protocol::transport::{LineError, Lines, LongLines, Place, PlaceLimits, Places};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -11,12 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc};
-use tokio_util::codec::{Framed, LinesCodec, LinesCodecError};
+use tokio::sync::mpsc;
 
-/// Clients at one time; more wait in the listener's queue.
-const MAX_CLIENTS: usize = 256;
+/// Clients at one time. Some places are for this user and root alone.
+const CLIENTS: PlaceLimits = PlaceLimits { all: 256, each: 96, kept: 32 };
 
 /// Bytes that may wait to be read by a client.
 const MAX_WAITING: usize = 64 * 1024 * 1024;
@@ -58,17 +59,27 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// Takes clients for ever.
 pub async fn listen(listener: UnixListener, incoming: mpsc::Sender<Incoming>) {
-    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let places = Places::new(CLIENTS);
+    let long = LongLines::default();
+    let own = nix::unistd::geteuid().as_raw();
     let mut number = 0;
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
+                let Ok(uid) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
+                let Some(place) = places.enter(uid, uid == 0 || uid == own) else {
+                    tracing::debug!(uid, "too many connections: one more is closed");
+                    continue;
+                };
                 number += 1;
-                let incoming = incoming.clone();
+                let (incoming, long) = (incoming.clone(), long.clone());
                 tokio::spawn(async move {
-                    serve(stream, number, &incoming).await;
-                    drop(place);
+                    tokio::select! {
+                        () = serve(stream, (number, uid), long, &place, &incoming) => {}
+                        () = place.lost() => {}
+                    }
+                    // Nobody listens any more when the coordinator itself ends.
+                    let _ = incoming.send(Incoming::ClientClosed { number }).await;
                 });
             }
             // Out of descriptors, most likely: others must close some first.
@@ -77,11 +88,16 @@ pub async fn listen(listener: UnixListener, incoming: mpsc::Sender<Incoming>) {
     }
 }
 
-async fn serve(stream: UnixStream, number: u64, incoming: &mpsc::Sender<Incoming>) {
-    let Ok(peer) = stream.peer_cred() else { return };
-    let uid = peer.uid();
+async fn serve(
+    stream: UnixStream,
+    (number, uid): (u64, u32),
+    long: LongLines,
+    place: &Place<u32>,
+    incoming: &mpsc::Sender<Incoming>,
+) {
     let Ok(user) = tokio::task::spawn_blocking(move || JobUser::of(uid)).await else { return };
-    let mut framed = Framed::new(stream, LinesCodec::new_with_max_length(MAX_ASK));
+    let (reading, mut writing) = stream.into_split();
+    let mut asked = Lines::new(reading, uid, long, MAX_ASK);
     let (lines, mut queued) = mpsc::unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
     let queue = LineQueue { lines, waiting: Arc::clone(&waiting) };
@@ -93,34 +109,40 @@ async fn serve(stream: UnixStream, number: u64, incoming: &mpsc::Sender<Incoming
             line = queued.recv() => match line {
                 Some(line) => {
                     waiting.fetch_sub(line.len(), Ordering::Relaxed);
-                    if framed.send(line).await.is_err() {
+                    if send(&mut writing, line).await.is_err() {
                         break;
                     }
                     continue;
                 }
                 None => break,
             },
-            line = framed.next() => match line {
-                Some(Ok(line)) => Incoming::ClientLine { number, line },
-                Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
-                    refuse(&mut framed).await;
+            line = asked.next() => match line {
+                Ok(Some(line)) => {
+                    place.settle();
+                    Incoming::ClientLine { number, line }
+                }
+                Ok(None) | Err(LineError::Io(_)) => break,
+                Err(error) => {
+                    refuse(&mut writing, &error).await;
                     break;
                 }
-                Some(Err(_)) | None => break,
             },
         };
         if incoming.send(event).await.is_err() {
             return;
         }
     }
-    // Nobody listens any more when the coordinator itself ends.
-    let _ = incoming.send(Incoming::ClientClosed { number }).await;
 }
 
-async fn refuse(framed: &mut Framed<UnixStream, LinesCodec>) {
-    let reason = format!("read the request: it exceeds the limit of {MAX_ASK} bytes");
+async fn send(writing: &mut OwnedWriteHalf, mut line: String) -> io::Result<()> {
+    line.push('\n');
+    writing.write_all(line.as_bytes()).await
+}
+
+async fn refuse(writing: &mut OwnedWriteHalf, error: &LineError) {
+    let reason = error.to_string();
     if let Ok(line) = serde_json::to_string(&Answer::Failed { reason, status: 2 }) {
         // It may have gone.
-        let _ = framed.send(line).await;
+        let _ = send(writing, line).await;
     }
 }

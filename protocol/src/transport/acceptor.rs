@@ -1,16 +1,17 @@
 //! The server's side of a handshake.
 
 use super::greeting::MAX_GREETING;
+use super::places::{Place, PlaceLimits, Places, source};
 use super::verify::identify;
 use super::{Connection, Credentials, Greeting, Holder, RefusalKind, Reply, TransportError};
 use crate::cluster::VERSION;
 use rustls::pki_types::CertificateDer;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -20,8 +21,12 @@ pub(super) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a refusal may take.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(2);
 
-/// Connections at a time of which it is not known yet who they are.
-const MAX_UNKNOWN: usize = 64;
+/// Connections at a time of which it is not known yet who they are. Some are for addresses alone from which members have
+/// come before.
+const UNKNOWN: PlaceLimits = PlaceLimits { all: 96, each: 24, kept: 32 };
+
+/// Addresses that are remembered.
+const MAX_KNOWN: usize = 8192;
 
 /// The first byte of a TLS connection: a record of type handshake (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
@@ -30,7 +35,9 @@ const TLS_HANDSHAKE: u8 = 22;
 pub struct Acceptor {
     tls: TlsAcceptor,
     authority: CertificateDer<'static>,
-    places: Arc<Semaphore>,
+    places: Places<IpAddr>,
+    /// Where members have come from.
+    known: Mutex<BTreeSet<IpAddr>>,
     limit: Duration,
 }
 
@@ -46,7 +53,8 @@ pub struct Guest {
     connection: Connection<Reply, Greeting>,
     greeting: Greeting,
     holder: Holder,
-    _place: OwnedSemaphorePermit,
+    /// Of a stranger, who has it until it is answered.
+    _place: Option<Place<IpAddr>>,
 }
 
 impl Acceptor {
@@ -58,7 +66,8 @@ impl Acceptor {
         Ok(Self {
             tls: TlsAcceptor::from(credentials.server()?),
             authority: credentials.authority().clone(),
-            places: Arc::new(Semaphore::new(MAX_UNKNOWN)),
+            places: Places::new(UNKNOWN),
+            known: Mutex::default(),
             limit: HANDSHAKE_LIMIT,
         })
     }
@@ -77,21 +86,46 @@ impl Acceptor {
     /// where it could be.
     pub async fn accept(&self, stream: TcpStream) -> Result<Guest, TransportError> {
         let remote = stream.peer_addr().map_err(TransportError::io("accept"))?;
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            TransportError::Unfit(format!(
-                "there are {MAX_UNKNOWN} connections already that have not said who they are"
-            ))
+        let from = source(remote.ip());
+        let known = self.known().contains(&from);
+        let place = self.places.enter(from, known).ok_or_else(|| {
+            TransportError::Unfit(
+                "there are too many connections already that wait for an answer".to_owned(),
+            )
         })?;
-        timeout(self.limit, self.greet(stream, remote, place))
-            .await
-            .map_err(|_| TransportError::TooSlow("client".to_owned(), self.limit.as_secs()))?
+        let greeted = tokio::select! {
+            greeted = timeout(self.limit, self.greet(stream, remote)) => greeted,
+            () = place.lost() => {
+                return Err(TransportError::Unfit(
+                    "it had not said who it is when others came, and went to make room".to_owned(),
+                ));
+            }
+        };
+        let mut guest = greeted
+            .map_err(|_| TransportError::TooSlow("client".to_owned(), self.limit.as_secs()))??;
+        match guest.holder {
+            Holder::Member { .. } => {
+                let mut known = self.known();
+                if known.len() < MAX_KNOWN {
+                    known.insert(from);
+                }
+            }
+            Holder::Stranger { .. } => {
+                place.settle();
+                guest._place = Some(place);
+            }
+        }
+        Ok(guest)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeSet<IpAddr>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn greet(
         &self,
         mut stream: TcpStream,
         remote: SocketAddr,
-        place: OwnedSemaphorePermit,
     ) -> Result<Guest, TransportError> {
         tracing::debug!(%remote, "connection");
         stream.set_nodelay(true).map_err(TransportError::io("set TCP_NODELAY"))?;
@@ -112,7 +146,7 @@ impl Acceptor {
             Ok(None) => Err(TransportError::Closed),
             Ok(Some((greeting, _))) => {
                 let version = greeting.version();
-                let guest = Guest { connection, greeting, holder, _place: place };
+                let guest = Guest { connection, greeting, holder, _place: None };
                 if version == VERSION {
                     return Ok(guest);
                 }
