@@ -139,6 +139,7 @@ fn facts(root: bool) -> ImageFacts {
             .collect(),
         requirements: Requirements { vdso: "0".repeat(64), ..job::requirements() },
         at_stake: Vec::new(),
+        digest: String::new(),
         efforts: None,
     }
 }

@@ -32,6 +32,41 @@ pub fn survey(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
     }
 }
 
+/// Hash of the index files of a checkpoint, committed or not: of their names, lengths and contents. They hold the hashes of
+/// all chunks.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn digest(job_dir: &Path, number: u64) -> Result<ChunkHash, Damage> {
+    let layout = Layout::new(job_dir);
+    let mut files = match read_mark(&layout, number) {
+        Ok(mark) => mark.files,
+        Err(Damage::Incomplete { .. }) => index_files(&layout, number)?,
+        Err(damage) => return Err(damage),
+    };
+    files.sort_by(|one, other| one.name.cmp(&other.name));
+    let line = |file: IndexFile| format!("{} {} {}\n", file.name, file.length, file.hash);
+    Ok(ChunkHash::of(files.into_iter().map(line).collect::<String>().as_bytes()))
+}
+
+fn index_files(layout: &Layout, number: u64) -> Result<Vec<IndexFile>, Damage> {
+    let folder = layout.checkpoint(number);
+    let failed = |error: std::io::Error| Damage::io(&folder, &error);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let Ok(name) = entry.map_err(failed)?.file_name().into_string() else { continue };
+        if !is_index_name(&name) {
+            continue;
+        }
+        if files.len() >= MAX_FILES {
+            return Err(damage(number, "it has too many files"));
+        }
+        let text = read_index(&folder.join(&name), number)?;
+        files.push(IndexFile { name, length: text.len() as u64, hash: ChunkHash::of(&text) });
+    }
+    Ok(files)
+}
+
 /// The packs that lie in a job's folder.
 ///
 /// # Errors

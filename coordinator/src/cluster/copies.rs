@@ -134,7 +134,11 @@ impl ClusterMachine {
             let (job, instance, checkpoint) = name.clone();
             let until = now.nanos.saturating_add(PATIENCE);
             self.copying.orders.insert(name, Order { node: node.clone(), until, failed: false });
-            self.shared.send(&node, ToAgent::Copy { job, instance, checkpoint, holders });
+            let images = self.jobs.get(&job).and_then(|job| job.ledger.images.get(&checkpoint));
+            let image = images.and_then(|images| images.get(&instance));
+            let digest = image.map_or_else(String::new, |image| image.facts.digest.clone());
+            let order = ToAgent::Copy { job, instance, checkpoint, holders, digest };
+            self.shared.send(&node, order);
         }
     }
 

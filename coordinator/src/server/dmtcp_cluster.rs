@@ -116,7 +116,12 @@ impl Cluster {
     #[must_use]
     pub fn copy(&self, node: &NodeName, image: &DmtcpImage, holders: Vec<NodeName>) -> Awaited {
         let DmtcpImage { job, instance, checkpoint } = image.clone();
-        self.order(node, image.clone(), ToAgent::Copy { job, instance, checkpoint, holders })
+        let digest = String::new();
+        self.order(
+            node,
+            image.clone(),
+            ToAgent::Copy { job, instance, checkpoint, holders, digest },
+        )
     }
 
     /// Has a node restart the processes of an image.

@@ -26,6 +26,7 @@ pub fn image_facts(pids: &[i32], root: bool, efforts: Option<Efforts>) -> ImageF
         units: pids.iter().map(unit).collect(),
         requirements: requirements(),
         at_stake: Vec::new(),
+        digest: String::new(),
         efforts,
     }
 }

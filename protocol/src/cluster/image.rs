@@ -93,6 +93,10 @@ pub struct ImageFacts {
     /// the image.
     #[serde(default)]
     pub at_stake: Vec<String>,
+    /// Hash of its index files, which hold the hashes of all that is in it: what a copy of it must have. Empty: not known,
+    /// as of images of before.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
     /// What its processes had done when the job went on after the checkpoint, or when it was written; None: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efforts: Option<Efforts>,

@@ -6,6 +6,7 @@ use std::path::Path;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 
+use super::digest::digest;
 use super::own_files::{Named, stash};
 use crate::daemon::control::User;
 use crate::engine::dump::process_file;
@@ -82,6 +83,8 @@ pub fn facts(
                 .unwrap_or(0),
         },
         at_stake: stash(folder, checkpoint, &named_files(&graph, images.values()), user)?,
+        // With the list that has just been written.
+        digest: digest(folder, checkpoint)?,
         efforts: None,
     })
 }

@@ -106,6 +106,7 @@ pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile
         for parent in files.iter().filter_map(|file| Path::new(&file.path).parent()) {
             make(&folder.join(parent))?;
         }
+        remove_others(&folder, &files);
         let is_here = |file: &ImageFile| {
             if own_files::is_content(&file.path) {
                 return own_files::is_here(&folder, &file.path, file.length);
@@ -117,6 +118,31 @@ pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile
         Ok(files.into_iter().filter(|file| !is_here(file)).collect())
     })
     .await
+}
+
+/// An older attempt at the same checkpoint may have left index files that would be taken for this one's.
+fn remove_others(folder: &Path, files: &[ImageFile]) {
+    let names: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let parents: HashSet<&Path> = files
+        .iter()
+        .filter(|file| file.path.ends_with(".json"))
+        .filter_map(|file| Path::new(&file.path).parent())
+        .collect();
+    for parent in parents {
+        let Ok(listing) = std::fs::read_dir(folder.join(parent)) else { continue };
+        if folder.join(parent).join(MARK).exists() {
+            continue;
+        }
+        for entry in listing.flatten() {
+            let name = parent.join(entry.file_name());
+            let other =
+                name.to_str().is_some_and(|name| name.ends_with(".json") && !names.contains(name));
+            if other {
+                // What can't be removed is found when the copy is checked.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
 }
 
 /// Which bytes of a copy are checked.

@@ -9,6 +9,7 @@
 //! ```
 
 mod carry;
+mod digest;
 mod facts;
 mod files;
 mod harm;
@@ -30,6 +31,7 @@ use super::peers::Peers;
 use crate::store;
 
 pub use carry::unexpected;
+pub use digest::{must_be, reject};
 pub use facts::facts;
 use files::Thoroughness;
 pub use files::forget_files;
@@ -110,6 +112,8 @@ pub struct Wanted<'a> {
     pub instance: AgentId,
     /// Of which checkpoint.
     pub checkpoint: CheckpointNumber,
+    /// What it must be, by the coordinator's log; empty: not known.
+    pub digest: &'a str,
     /// Where it is to lie.
     pub folder: &'a Path,
     /// Processes whose memory may be damaged in it.
@@ -164,7 +168,7 @@ struct Pulled {
 }
 
 async fn pull_image(mut link: PeerLink, wanted: Wanted<'_>, all: bool) -> Result<Pulled, String> {
-    let Wanted { job, instance, checkpoint, folder, without } = wanted;
+    let Wanted { job, instance, checkpoint, digest, folder, without } = wanted;
     let transfer = checkpoint;
     let fetch = PeerMessage::Fetch { transfer, job: job.to_owned(), instance, checkpoint };
     carry::send(&link, fetch, Vec::new()).await?;
@@ -187,6 +191,10 @@ async fn pull_image(mut link: PeerLink, wanted: Wanted<'_>, all: bool) -> Result
     carry::send(&link, want, Vec::new()).await?;
     carry::pull(&mut link, folder, lacking).await?;
     let verified = files::verify(folder, checkpoint, fresh, Thoroughness::Everything).await;
+    if let Err(reason) = must_be(folder, checkpoint, digest).await {
+        reject(folder, checkpoint).await;
+        return Ok(Pulled { harm: Some(Harm::total(reason)), all });
+    }
     let Err(reason) = verified else { return Ok(Pulled { harm: None, all }) };
     match harm(folder, checkpoint).await {
         Some(harm) if harm.spares_others(without) => Ok(Pulled { harm: None, all }),

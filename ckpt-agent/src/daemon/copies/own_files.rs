@@ -27,7 +27,7 @@ pub const FOLDER: &str = "files";
 /// The largest file that travels, bytes.
 const LARGEST: u64 = 256 * 1024 * 1024;
 /// The longest list that is read, bytes.
-const LONGEST_LIST: u64 = 16 * 1024 * 1024;
+pub const LONGEST_LIST: u64 = 16 * 1024 * 1024;
 /// Version of the list.
 const FORMAT: u32 = 1;
 /// Bytes that are copied at a time.

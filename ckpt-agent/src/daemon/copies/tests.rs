@@ -6,7 +6,8 @@ use protocol::agent::{AgentId, CommitRecord, ImageSummary};
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 
 use super::super::link::{Link, PeerLink};
-use super::{Wanted, complete, files, give, harm, is_here, mark, pull_image, take};
+use super::digest::digest;
+use super::{Wanted, complete, files, give, harm, is_here, mark, must_be, pull_image, take};
 use crate::store::{Checkpoint, CheckpointWriter, ChunkRef, SealedCheckpoint};
 
 /// A checkpoint with some chunks, sealed.
@@ -144,10 +145,22 @@ async fn fetched(
     without: &[i32],
     all: bool,
 ) -> Result<(Option<Vec<i32>>, bool), String> {
+    fetched_of("", from, to, without, all).await
+}
+
+/// The same of the image with that digest.
+async fn fetched_of(
+    digest: &str,
+    from: &Path,
+    to: &Path,
+    without: &[i32],
+    all: bool,
+) -> Result<(Option<Vec<i32>>, bool), String> {
     let (near, mut far) = Link::pair();
     let without = without.iter().copied().collect();
     let (instance, checkpoint) = (AgentId(1), 5);
-    let wanted = Wanted { job: "job", instance, checkpoint, folder: to, without: &without };
+    let job = "job";
+    let wanted = Wanted { job, instance, checkpoint, digest, folder: to, without: &without };
     let giving = async {
         assert!(matches!(far.from.recv().await.unwrap().0, PeerMessage::Fetch { .. }));
         give(&mut far, from, checkpoint, 5).await
@@ -203,4 +216,43 @@ async fn pieces_out_of_place_are_refused() {
         assert!(pulled.is_err(), "{case:?}");
         assert!(!folder.path().join("packs/00000000000a.tar").exists());
     }
+}
+
+/// Whoever keeps a copy can write another image, with a mark and hashes of its own.
+#[tokio::test]
+async fn a_copy_that_is_whole_and_not_the_committed_one_is_refused() {
+    let [one, other, two, three] = [(); 4].map(|()| tempfile::tempdir().unwrap());
+    let image = sealed(one.path(), 5);
+    let committed = digest(one.path(), 5).unwrap();
+    image.commit(&record(5)).unwrap();
+    assert_eq!(digest(one.path(), 5).unwrap(), committed, "the mark changes nothing");
+    sealed(other.path(), 5).commit(&record(5)).unwrap();
+    let folder = other.path().join("checkpoints/5");
+    let mut graph = std::fs::read(folder.join("graph.json")).unwrap();
+    graph.push(b' ');
+    std::fs::write(folder.join("graph.json"), graph).unwrap();
+    std::fs::remove_file(folder.join("COMMITTED")).unwrap();
+    complete(other.path(), 5).await.unwrap();
+    assert_eq!(fetched(other.path(), three.path(), &[], false).await.unwrap().0, None);
+    must_be(three.path(), 5, "").await.unwrap();
+    let reason = must_be(three.path(), 5, &committed).await.unwrap_err();
+    assert!(reason.contains("not the one that was committed"), "{reason}");
+    let refused = fetched_of(&committed, other.path(), two.path(), &[], false).await.unwrap();
+    assert_eq!(refused.0, Some(vec![]));
+    assert!(!is_here(two.path(), 5).await, "what was refused is left");
+    let taken = fetched_of(&committed, one.path(), two.path(), &[], false).await.unwrap();
+    assert_eq!(taken.0, None);
+    must_be(two.path(), 5, &committed).await.unwrap();
+}
+
+#[tokio::test]
+async fn index_files_of_an_older_attempt_do_not_count() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let _image = sealed(one.path(), 5);
+    let left = two.path().join("checkpoints/5");
+    std::fs::create_dir_all(&left).unwrap();
+    std::fs::write(left.join("process-99.json"), "{}").unwrap();
+    copy(one.path(), two.path(), 5).await.unwrap();
+    complete(two.path(), 5).await.unwrap();
+    must_be(two.path(), 5, &digest(one.path(), 5).unwrap()).await.unwrap();
 }

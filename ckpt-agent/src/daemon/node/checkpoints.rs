@@ -190,6 +190,7 @@ impl Node {
         instance: AgentId,
         checkpoint: CheckpointNumber,
         holders: Vec<NodeName>,
+        digest: String,
     ) {
         let (peers, events, busy) =
             (self.parts.peers.clone(), self.parts.events.clone(), self.parts.busy.clone());
@@ -204,11 +205,13 @@ impl Node {
                 let lock = busy.fetching(&folder);
                 let _alone = lock.lock().await;
                 folders.make_instance(&job, instance).map_err(|error| error.to_string())?;
-                if !copies::is_here(&folder, checkpoint).await {
+                let is_here = copies::is_here(&folder, checkpoint).await;
+                if !is_here || copies::must_be(&folder, checkpoint, &digest).await.is_err() {
                     let holders: Vec<_> = holders.into_iter().filter(|node| *node != own).collect();
                     let without = BTreeSet::new();
                     let (job, folder, without) = (job.as_str(), folder.as_path(), &without);
-                    let wanted = Wanted { job, instance, checkpoint, folder, without };
+                    let digest = digest.as_str();
+                    let wanted = Wanted { job, instance, checkpoint, digest, folder, without };
                     let fetched = copies::fetch(&peers, &holders, wanted).await;
                     fetched.map_err(|lacking| lacking.reason)?;
                 }

@@ -74,6 +74,7 @@ impl Node {
                                 job: &image.job,
                                 instance: image.instance,
                                 checkpoint,
+                                digest: "",
                                 folder: &folder,
                                 without: &BTreeSet::new(),
                             };

@@ -95,8 +95,8 @@ impl Node {
             }
             ToAgent::Client { client, line } => self.clients.answer(client, line),
             ToAgent::Replica(order) => self.parts.replica.order(order, body),
-            ToAgent::Copy { job, instance, checkpoint, holders } => {
-                self.fetch_copy(job, instance, checkpoint, holders);
+            ToAgent::Copy { job, instance, checkpoint, holders, digest } => {
+                self.fetch_copy(job, instance, checkpoint, holders, digest);
             }
             ToAgent::Dmtcp(order) => self.dmtcp(order),
             ToAgent::Stay { reason } => self.stay(&reason),

@@ -47,6 +47,7 @@ impl Node {
         // A copy that lies here, but does not count, may be damaged.
         let counts = order.holders.contains(&own);
         let without = departed(&order);
+        let digest = order.digest.clone();
         tokio::spawn(async move {
             let result = async {
                 let user = spawn_blocking(move || whose.look_up()).await;
@@ -57,10 +58,18 @@ impl Node {
                 let _alone = lock.lock().await;
                 let made = folders.make_instance(&of.job, image);
                 made.map_err(|error| format!("create the image's folder: {error}"))?;
-                let is_here = copies::is_here(&folder, checkpoint).await;
+                let mut is_here = copies::is_here(&folder, checkpoint).await;
+                if is_here && counts {
+                    if let Err(reason) = copies::must_be(&folder, checkpoint, &digest).await {
+                        tracing::warn!(key = %of, reason, "another copy is fetched");
+                        copies::reject(&folder, checkpoint).await;
+                        is_here = false;
+                    }
+                }
                 if !is_here || !counts {
                     let (job, folder, without) = (of.job.as_str(), folder.as_path(), &without);
-                    let wanted = Wanted { job, instance: image, checkpoint, folder, without };
+                    let (instance, digest) = (image, digest.as_str());
+                    let wanted = Wanted { job, instance, checkpoint, digest, folder, without };
                     let fetched = copies::fetch(&peers, &holders, wanted).await;
                     if let Err(mut lacking) = fetched {
                         if counts {
@@ -167,6 +176,7 @@ impl Node {
             let result = async {
                 let user = spawn_blocking(move || whose.look_up()).await;
                 setup.user = user.unwrap_or_else(|error| Err(error.to_string()))?;
+                copies::must_be(&image, order.checkpoint, &order.digest).await?;
                 let deadline = Instant::now() + WIRE_LIMIT;
                 let mut made =
                     wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;

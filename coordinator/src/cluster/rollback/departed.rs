@@ -182,6 +182,7 @@ pub(super) mod tests {
                 .collect(),
             requirements: Default::default(),
             at_stake: Vec::new(),
+            digest: String::new(),
             efforts: None,
         };
         let node: NodeName = node.parse().unwrap();

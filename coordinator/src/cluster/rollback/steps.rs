@@ -310,6 +310,9 @@ impl Job {
                 image: *image,
                 checkpoint,
                 holders,
+                digest: images
+                    .get(image)
+                    .map_or_else(String::new, |image| image.facts.digest.clone()),
                 assignment: assignment.clone(),
                 part: *part,
                 logical_node: record.logical_node.clone(),

@@ -209,6 +209,7 @@ mod tests {
                 units: (2..5).map(unit).collect(),
                 requirements: Default::default(),
                 at_stake: Vec::new(),
+                digest: String::new(),
                 efforts: Some(Efforts {
                     at_ms: seconds * 1000,
                     processes: (2..5).map(effort).collect(),

@@ -86,7 +86,7 @@ impl Node {
                     instance.kept = instance.kept.max(offset);
                 }
             }
-            ToAgent::Copy { job, instance, checkpoint, holders } => {
+            ToAgent::Copy { job, instance, checkpoint, holders, .. } => {
                 let name = (job, instance, checkpoint);
                 self.copy_of(name, &holders, random, fetch, &mut out);
             }

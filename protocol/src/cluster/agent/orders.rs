@@ -96,6 +96,9 @@ pub struct PrepareOrder {
     pub checkpoint: CheckpointNumber,
     /// Nodes that hold that image.
     pub holders: Vec<NodeName>,
+    /// [`crate::cluster::image::ImageFacts::digest`] of that image, as it was committed.
+    #[serde(default)]
+    pub digest: String,
     /// All processes of the image and the part that each belongs to; [`DEPARTED`]: to none.
     pub assignment: BTreeMap<i32, u32>,
     /// The part that this instance is.

@@ -202,6 +202,9 @@ pub enum ToAgent {
         checkpoint: CheckpointNumber,
         /// Nodes that hold it.
         holders: Vec<NodeName>,
+        /// [`crate::cluster::image::ImageFacts::digest`] of that image, as it was committed.
+        #[serde(default)]
+        digest: String,
     },
     /// The node is not let go, or not any more.
     Stay {

@@ -1,0 +1,64 @@
+//! What binds an image to what was committed: whoever keeps a copy could write another one, with right checksums of its own.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use protocol::agent::CheckpointNumber;
+
+use super::own_files::{LIST, LONGEST_LIST};
+use crate::store;
+
+/// Hash of the index files of an image and of its list of the job's files. These hold the hashes of all that is in it.
+///
+/// # Errors
+/// One line.
+pub fn digest(folder: &Path, checkpoint: CheckpointNumber) -> Result<String, String> {
+    let index = store::digest(folder, checkpoint).map_err(|damage| damage.to_string())?;
+    let path = folder.join("checkpoints").join(checkpoint.to_string()).join(LIST);
+    let mut list = Vec::new();
+    let read =
+        File::open(&path).and_then(|file| file.take(LONGEST_LIST + 1).read_to_end(&mut list));
+    match read {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(format!("read {}: {error}", path.display()));
+        }
+        _ => {}
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(format!("ckptd image {checkpoint} {index}\n").as_bytes());
+    hasher.update(&list);
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Whether an image is the committed one. `committed`: its digest by the coordinator's log; empty: of an image of before.
+///
+/// # Errors
+/// One line.
+pub async fn must_be(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    committed: &str,
+) -> Result<(), String> {
+    if committed.is_empty() {
+        return Ok(());
+    }
+    let (folder, committed) = (folder.to_owned(), committed.to_owned());
+    let looked = tokio::task::spawn_blocking(move || {
+        let found = digest(&folder, checkpoint)?;
+        let right = found == committed;
+        right.then_some(()).ok_or_else(|| {
+            format!("the image at {checkpoint} is not the one that was committed: it was changed")
+        })
+    });
+    looked.await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// Removes what belongs to one checkpoint alone: nothing of it may be taken for the committed one.
+pub async fn reject(folder: &Path, checkpoint: CheckpointNumber) {
+    let folder = folder.join("checkpoints").join(checkpoint.to_string());
+    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder));
+    if let Ok(Err(error)) = removed.await {
+        tracing::warn!("failed to remove an image that is not the committed one: {error}");
+    }
+}
