@@ -184,16 +184,18 @@ impl ClusterMachine {
 
     fn run(&mut self, now: Now, client: &ClientId, user: &JobUser, request: RunRequest) {
         let refusal = if request.launch.program.is_empty() {
-            Some("run nothing: a command is needed".to_owned())
+            Some("run the job: a command is needed".to_owned())
         } else if self.jobs.len() >= MOST_JOBS {
-            Some(format!("run it: the cluster remembers {MOST_JOBS} jobs; see 'ckptd rm'"))
+            Some(format!("run the job: the cluster remembers {MOST_JOBS} jobs; see 'ckptd rm'"))
         } else {
             request.name.as_deref().and_then(|name| {
                 let taken = || {
                     let same = |job: &Job| job.ledger.name == name || job.ledger.id == name;
                     self.jobs.values().any(same).then_some("there is a job of that name")
                 };
-                naming::refusal(name).or_else(taken).map(|why| format!("name it {name:?}: {why}"))
+                naming::refusal(name)
+                    .or_else(taken)
+                    .map(|why| format!("name the job {name:?}: {why}"))
             })
         };
         if let Some(refusal) = refusal {

@@ -391,19 +391,24 @@ impl Job {
             }
             Stage::Launching => {
                 let node = self.root_node();
-                self.make_failed(now, shared, node.as_ref(), "it was not started in time");
+                self.make_failed(now, shared, node.as_ref(), "the job was not started in time");
             }
             Stage::Preparing { awaited } => {
                 let node = late(awaited, &self.live);
-                self.make_failed(now, shared, node.as_ref(), "its images were not fetched in time");
+                self.make_failed(
+                    now,
+                    shared,
+                    node.as_ref(),
+                    "the job's images were not fetched in time",
+                );
             }
             Stage::Restoring { awaited } => {
                 let node = late(awaited, &self.live);
-                self.make_failed(now, shared, node.as_ref(), "it was not restored in time");
+                self.make_failed(now, shared, node.as_ref(), "the job was not restored in time");
             }
             Stage::Starting { awaited } => {
                 let node = late(awaited, &self.live);
-                self.make_failed(now, shared, node.as_ref(), "it was not let go in time");
+                self.make_failed(now, shared, node.as_ref(), "the job was not let go in time");
             }
         }
     }

@@ -160,6 +160,10 @@ fn coordinator_away(stage: &Stage) -> Result<(), Failure> {
     let mut job = start(&ckptd, &[], "nqueens")?;
     ckptd.kill_coordinator()?;
     std::thread::sleep(Duration::from_secs(6));
+    let asked = ckptd.ckptd(1, &["checkpoint", "queens"])?;
+    let reason = ": the agent has no coordinator at the moment: try again\n";
+    let fits = asked.stderr.starts_with("ckptd: failed to ") && asked.stderr.ends_with(reason);
+    check(asked.status == 125 && fits, || format!("{asked:?}"))?;
     ckptd.start_coordinator()?;
     ckptd.wait_for_members(&[1, 2, 3])?;
     no_rollback(&job)?;
