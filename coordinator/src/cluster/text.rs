@@ -2,6 +2,8 @@
 
 use super::entry::DepartedDaemon;
 use protocol::agent::CommitRecord;
+use protocol::cluster::NodeName;
+use std::collections::BTreeSet;
 
 /// A number of bytes.
 pub(super) fn size(bytes: u64) -> String {
@@ -76,4 +78,14 @@ pub(super) fn daemons(daemons: &[DepartedDaemon]) -> String {
         Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
         None => String::new(),
     }
+}
+
+/// Which machines must be back, one of each group; none, if a group has nobody.
+pub(super) fn must_be_back(groups: &BTreeSet<Vec<NodeName>>) -> Option<String> {
+    let either = |nodes: &Vec<NodeName>| {
+        let names: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
+        (!names.is_empty()).then(|| names.join(" or "))
+    };
+    let groups: Option<Vec<String>> = groups.iter().map(either).collect();
+    groups.map(|groups| format!("{} must be back", groups.join(", and ")))
 }

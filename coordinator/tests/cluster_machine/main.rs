@@ -11,7 +11,7 @@ use coordinator::cluster::ClusterEntry;
 use coordinator::cluster::entry::Cause;
 use protocol::agent::{AgentCommand, ExitKind};
 use protocol::cluster::agent::{FromAgent, ToAgent};
-use protocol::cluster::client::Answer;
+use protocol::cluster::client::{Answer, Ask, RestartRequest};
 use protocol::cluster::settings::{Daemons, JobSettings};
 use rig::{Rig, name};
 
@@ -229,6 +229,39 @@ fn an_instance_that_has_ended_is_let_go_on_connecting() {
     let command = AgentCommand::Kill;
     assert!(rig.sent.contains(&(2, ToAgent::Instance { key, command })));
     assert_eq!(rig.rollbacks(), []);
+}
+
+#[test]
+fn who_must_be_back_is_said_when_every_copy_is_away() {
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.checkpoint();
+    let failures = |rig: &Rig| -> Vec<String> {
+        let failure = |answer: &Answer| match answer {
+            Answer::Failed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        };
+        rig.answers.iter().filter_map(failure).collect()
+    };
+    rig.disconnect(2);
+    rig.disconnect(3);
+    rig.wait(5000);
+    let said = "failed to keep rank-1 running: every copy of the image of instance 2 at checkpoint 1 is gone with node2: \
+                node2, and node3 must be back; 'ckptd restart rank-1' goes on from checkpoint 1";
+    assert_eq!(failures(&rig), [said.strip_prefix("failed to ").unwrap()]);
+    rig.connect(2);
+    rig.connect(3);
+    let restart = RestartRequest {
+        job: "latest".to_owned(),
+        checkpoint: None,
+        force: false,
+        settings: None,
+        window: None,
+        detach: false,
+    };
+    let before = rig.rollbacks().len();
+    rig.ask(Ask::Restart(Box::new(restart)));
+    assert_eq!(rig.rollbacks()[before..], [Cause::Restart]);
+    assert_eq!(failures(&rig).len(), 1);
 }
 
 /// Who carries on for a lost coordinator must know where the images of a node are that has gone.

@@ -179,7 +179,15 @@ impl Job {
                         "every copy of the image of instance {} at checkpoint {checkpoint} is {how}",
                         instance.0
                     );
-                    self.go_further_back(now, shared, checkpoint, &what);
+                    let needed = images.iter().filter(|(number, image)| {
+                        !departing.is_whole(**number, image)
+                            && damaged.source(checkpoint, **number, &images, presence)
+                                == Source::Lost
+                    });
+                    let needed =
+                        needed.map(|(number, image)| damaged.sound(checkpoint, *number, image));
+                    let back = text::must_be_back(&needed.collect());
+                    self.go_further_back(now, shared, checkpoint, &what, back);
                     return;
                 }
             }
@@ -335,9 +343,11 @@ impl Job {
         shared: &mut Shared,
         checkpoint: CheckpointNumber,
         what: &str,
+        back: Option<String>,
     ) {
         let Some(older) = self.older_checkpoint(shared, checkpoint) else {
-            self.give_up(now, shared, what);
+            let back = back.map_or(String::new(), |back| format!(": {back}"));
+            self.give_up(now, shared, &format!("{what}{back}"));
             return;
         };
         self.say(shared, &format!("warning: {what}; going back to checkpoint {older}"));
