@@ -7,8 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid as UnixPid;
@@ -36,6 +37,10 @@ use crate::engine::sys::trial::Call;
 
 /// How long stopping all threads of a job may take.
 pub const FREEZE_LIMIT: Duration = Duration::from_secs(2);
+/// How long the end of a job may take from that of its first process.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// What an init has told until the job was there.
 #[derive(Default)]
@@ -71,6 +76,8 @@ pub struct Job {
     offers: Vec<Offer>,
     /// The user whom this agent runs it for, if not its own.
     user: Option<UserOrder>,
+    /// Whether the init has told the job's end, or is no more.
+    over: Arc<AtomicBool>,
 }
 
 impl Job {
@@ -206,6 +213,7 @@ impl Job {
             watched: keepsake.watched,
             offers: keepsake.offers,
             user: keepsake.user,
+            over: Arc::default(),
         })
     }
 
@@ -228,7 +236,7 @@ impl Job {
                 job.monitor = Some(monitor);
                 match job.instance {
                     Some(_) => {}
-                    None => watch(channel, requests)?,
+                    None => watch(channel, requests, job.over.clone())?,
                 }
                 Ok((job, started))
             }
@@ -270,6 +278,7 @@ impl Job {
             watched: order.keepsake.watched.clone(),
             offers: order.keepsake.offers.clone(),
             user: order.keepsake.user.clone(),
+            over: Arc::default(),
         };
         Ok((job, started))
     }
@@ -330,6 +339,28 @@ impl Job {
     /// Whether the init outlives this agent.
     pub fn is_instance(&self) -> bool {
         self.instance.is_some()
+    }
+
+    /// Whether the job's first process has ended, and with it the job, if that ends within a moment: what fails then
+    /// fails for that reason. Never of an instance: it outlives its processes.
+    pub fn is_ending(&self) -> bool {
+        let until = Instant::now() + LAST_MOMENT;
+        while !self.is_instance() && !self.root_lives() {
+            if self.over.load(Ordering::Acquire) {
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        false
+    }
+
+    fn root_lives(&self) -> bool {
+        let state = |pid| procfs::process::Process::new(pid).and_then(|process| process.stat());
+        let root = self.root_on_this_machine().and_then(|pid| state(pid).ok());
+        root.is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
     }
 
     /// The first process has ended, others go on.
@@ -573,7 +604,11 @@ fn spawn_init(socket: UnixStream, low_heap: bool) -> Result<Child, AgentError> {
 }
 
 /// Reads what the init reports while the job runs.
-fn watch(channel: Channel, requests: Sender<Request>) -> Result<(), AgentError> {
+fn watch(
+    channel: Channel,
+    requests: Sender<Request>,
+    over: Arc<AtomicBool>,
+) -> Result<(), AgentError> {
     std::thread::Builder::new()
         .name("init-watch".into())
         .spawn(move || {
@@ -584,6 +619,7 @@ fn watch(channel: Channel, requests: Sender<Request>) -> Result<(), AgentError> 
                     Err(_) => break None,
                 }
             };
+            over.store(true, Ordering::Release);
             let _ = requests.send(Request::Ended(ended));
         })
         .map(drop)

@@ -306,6 +306,10 @@ impl Worker {
         if let Err(error) = run(self, number) {
             self.flight = None;
             self.touch(false);
+            // With the job's end, which is told in a moment, the checkpoint is over.
+            if self.job.as_ref().is_some_and(Job::is_ending) {
+                return;
+            }
             let (reason, passing) = (one_line(&error), error.passes());
             self.tell(AgentEvent::Failed { checkpoint: number, step, reason, passing });
         }
@@ -515,7 +519,11 @@ impl Worker {
     }
 
     fn ended(&mut self, status: Option<ExitKind>) {
-        self.flight = None;
+        // What is written needs no process any more: the log may have it already, and it is to have its mark then.
+        self.flight = match self.flight.take() {
+            Some((number, Stage::Sealed(sealed, _))) => Some((number, Stage::Sealed(sealed, None))),
+            _ => None,
+        };
         self.held = None;
         self.going.clear();
         if let Some(mut job) = self.job.take() {

@@ -2,6 +2,7 @@
 //! refusals.
 
 mod archives;
+mod ends;
 mod files;
 mod listings;
 mod stage;
@@ -43,6 +44,8 @@ const CASES: &[(&str, Case)] = &[
     ("export-and-import", archives::there_and_back),
     ("hostile-archives", archives::hostile),
     ("interrupted-import", archives::interrupted),
+    ("ended-before-the-mark", ends::before_the_mark),
+    ("ended-meanwhile", ends::meanwhile),
     ("grown-file", files::grown),
     ("shorter-file", files::shorter),
     ("changed-file", files::changed),
