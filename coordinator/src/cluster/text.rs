@@ -1,7 +1,7 @@
 //! How sizes, times and counts are said in lines for the user.
 
 use super::entry::DepartedDaemon;
-use protocol::agent::CommitRecord;
+use protocol::agent::{CommitRecord, ExitKind};
 use protocol::cluster::NodeName;
 use std::collections::BTreeSet;
 
@@ -65,6 +65,14 @@ pub(super) fn committed(record: &CommitRecord) -> String {
         size(summary.stored_bytes),
         micros(record.pause_us),
     )
+}
+
+/// How a process ended, behind "ended".
+pub(super) fn ended(status: ExitKind) -> String {
+    match status {
+        ExitKind::Exited(status) => format!("with status {status}"),
+        ExitKind::Signalled(signal) => format!("by signal {signal}"),
+    }
 }
 
 /// "orted (5) of node3 and sh (2) of node4"

@@ -231,6 +231,35 @@ fn an_instance_that_has_ended_is_let_go_on_connecting() {
     assert_eq!(rig.rollbacks(), []);
 }
 
+/// A run time says that it will end the job, and the job goes on.
+#[test]
+fn what_a_job_wrote_since_its_checkpoint_is_said_to_be_taken_back() {
+    let said = |rig: &Rig| -> Vec<String> {
+        let say = |answer: &Answer| match answer {
+            Answer::Say { text } => Some(text.clone()),
+            _ => None,
+        };
+        rig.answers.iter().filter_map(say).collect()
+    };
+    let mut rig = Rig::with_job(3, Rig::on_demand());
+    rig.spread = true;
+    rig.prints("one\n");
+    rig.checkpoint();
+    rig.disconnect(3);
+    rig.prints("will terminate the job\n");
+    let key = rig.root();
+    rig.says(1, FromAgent::RootEnded { key, status: ExitKind::Exited(205) });
+    let held = "the job ended with status 205 while node3 can't be heard: it goes back to its last checkpoint if that \
+                stays so";
+    assert_eq!(said(&rig), [held]);
+    rig.wait(5000);
+    assert_eq!(rig.rollbacks(), [Cause::Lost { node: name(3) }]);
+    assert_eq!(said(&rig)[1], "what the job wrote since checkpoint 1 is taken back: the last 23 B");
+    assert!(said(&rig)[2].starts_with("job rank-1 goes on from checkpoint 1"));
+    let log = String::from_utf8_lossy(&rig.output);
+    assert!(log.starts_with("one\n") && !log.contains("terminate"), "{log}");
+}
+
 #[test]
 fn who_must_be_back_is_said_when_every_copy_is_away() {
     let mut rig = Rig::with_job(3, Rig::on_demand());

@@ -108,6 +108,7 @@ impl Job {
         let checkpoint = self.ledger.checkpoint;
         let record = checkpoint.and_then(|number| self.ledger.history.record(number));
         let length = record.map_or(0, |record| record.log_length).min(self.console.length);
+        self.tell_of_cut(shared, checkpoint, length);
         let (window, input) = (self.console.window, std::mem::take(&mut self.console.input));
         let signals = std::mem::take(&mut self.console.signals);
         let left = std::mem::take(&mut self.console.left);
@@ -120,6 +121,21 @@ impl Job {
             length,
             checkpoint: checkpoint.unwrap_or(0),
         });
+    }
+
+    /// Who is attached has seen what the job wrote since the checkpoint, such as a run time's word that it will end the job.
+    fn tell_of_cut(&self, shared: &mut Shared, checkpoint: Option<CheckpointNumber>, length: u64) {
+        let State::Making(making) = &self.state else { return };
+        let seen = making.record.reason != "restart" && !making.record.is_move();
+        let bytes = text::size(self.console.stretches.behind(length));
+        if seen && self.console.stretches.behind(length) > 0 {
+            let since = checkpoint
+                .map_or("since it began".to_owned(), |number| format!("since checkpoint {number}"));
+            self.say(
+                shared,
+                &format!("what the job wrote {since} is taken back: the last {bytes}"),
+            );
+        }
     }
 
     /// A piece of output. What came before, over an older connection, is passed over; one that

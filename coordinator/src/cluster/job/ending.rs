@@ -5,6 +5,7 @@ use super::{Job, State};
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::event::Now;
 use crate::cluster::shared::Shared;
+use crate::cluster::text;
 use crate::event::{Event, Outcome};
 use crate::history::Entry;
 use protocol::agent::{AgentEvent, AgentId, ExitKind};
@@ -43,7 +44,22 @@ impl Job {
         if awaited.is_empty() || running.machine.is_ending() {
             self.end_with(now, shared, status);
         } else {
+            let unheard: Vec<&str> = awaited
+                .iter()
+                .filter(|node| !shared.members.is_connected(node))
+                .map(NodeName::as_str)
+                .collect();
+            let line = (!unheard.is_empty()).then(|| {
+                let (how, who) = (text::ended(status), unheard.join(", "));
+                format!(
+                    "the job ended {how} while {who} can't be heard: it goes back to its last checkpoint \
+                     if that stays so"
+                )
+            });
             running.held = Some(HeldEnd { since: now.nanos, awaited });
+            if let Some(line) = line {
+                self.say(shared, &line);
+            }
         }
     }
 

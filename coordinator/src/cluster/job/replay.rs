@@ -37,6 +37,11 @@ impl Stretches {
         }
     }
 
+    /// Bytes of output behind a place.
+    pub(in crate::cluster) fn behind(&self, place: u64) -> u64 {
+        self.0.iter().map(|(start, end, _)| end.saturating_sub(place.max(*start))).sum()
+    }
+
     /// The stream at a place, and up to where at most. What a coordinator before has written counts as standard
     /// output.
     fn at(&self, place: u64) -> (Stream, u64) {

@@ -83,11 +83,10 @@ impl Job {
         pid: i32,
         status: ExitKind,
     ) {
-        let how = match status {
-            ExitKind::Exited(0) => return,
-            ExitKind::Exited(status) => format!("with status {status}"),
-            ExitKind::Signalled(signal) => format!("by signal {signal}"),
-        };
+        if status == ExitKind::Exited(0) {
+            return;
+        }
+        let how = text::ended(status);
         let name = self.process_name(instance, pid);
         let line = format!("{name} ({pid}), whose daemon has departed, ended {how}");
         self.tell_user(shared, &line);
