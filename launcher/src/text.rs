@@ -138,6 +138,7 @@ mod tests {
             log_length: 0,
             copies: 1,
             degraded: false,
+            suspended: false,
             summary: ImageSummary {
                 processes: 7,
                 bytes: 61 << 20,

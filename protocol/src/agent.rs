@@ -279,6 +279,9 @@ pub struct CommitRecord {
     /// Whether these are fewer than were asked for.
     #[serde(default)]
     pub degraded: bool,
+    /// Whether the user had stopped the job: restarted from here, it is let go on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
     /// What the image holds, over all agents.
     pub summary: ImageSummary,
     /// The agents that wrote parts of it.

@@ -74,6 +74,9 @@ pub struct LiveStatus {
     pub in_flight: Option<InFlight>,
     /// Whether the job is being ended.
     pub ending: bool,
+    /// Whether the job was stopped by its terminal's suspend key, or as that does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
 }
 
 /// A checkpoint that is being taken.

@@ -221,6 +221,7 @@ impl Here {
             log_length: 0,
             copies: 1,
             degraded: false,
+            suspended: false,
             summary: ImageSummary::default(),
             agents: vec![AgentId(7)].into(),
         };

@@ -361,6 +361,7 @@ impl Rig {
                 log_length: 0,
                 copies: 1,
                 degraded: false,
+                suspended: false,
                 agents: Vec::new().into(),
                 summary: Default::default(),
             };

@@ -156,6 +156,7 @@ impl JobMachine {
             log_length: taking.log_length,
             copies,
             degraded: copies < self.settings.copies,
+            suspended: self.suspended,
             summary: taking.summary,
             agents: taking.agents.iter().copied().collect(),
         };

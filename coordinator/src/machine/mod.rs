@@ -64,6 +64,8 @@ pub struct JobMachine {
     /// When the next attempt is to be made.
     retry_at: Option<u64>,
     processes: Option<u32>,
+    /// Whether the user has stopped the job.
+    suspended: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +109,13 @@ impl JobMachine {
             attempts: 0,
             retry_at: None,
             processes: None,
+            suspended: false,
         }
+    }
+
+    /// Tells whether the user has stopped the job, for the record of checkpoints.
+    pub fn note_suspended(&mut self, suspended: bool) {
+        self.suspended = suspended;
     }
 
     /// Takes an event and says what is to be done, in this order.

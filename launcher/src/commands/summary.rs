@@ -1,7 +1,7 @@
 //! What `ls` and `status` show of a job. The keys of the JSON form stay as they are.
 
 use crate::cli::EngineSetting;
-use crate::control::ask;
+use crate::control::{AskError, ask};
 use crate::jobs::{self, JobError, JobFolder};
 use crate::text;
 use coordinator::{CommittedState, End};
@@ -20,7 +20,7 @@ pub struct JobSummary {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// `running`; `ended`, where its end was seen; `interrupted`, where it was not, or was asked
+    /// `running`; `stopped`, where its user has suspended it; `ended`, where its end was seen; `interrupted`, where it was not, or was asked
     /// for: such a job is one to restart.
     pub state: &'static str,
     /// `native` or `dmtcp`.
@@ -73,15 +73,15 @@ impl JobSummary {
     pub fn of(job: &JobFolder) -> Result<Self, JobError> {
         let running = job.is_running()?;
         let history = jobs::load(job)?;
-        let live = running
-            .then(|| ask(job.path(), Request::Status, Some(LIVE_LIMIT)).ok())
-            .flatten()
-            .and_then(|reply| match reply {
-                Reply::Status(live) => Some(live),
-                _ => None,
-            });
+        let reply = running.then(|| ask(job.path(), Request::Status, Some(LIVE_LIMIT)));
+        let (live, stopped) = match reply {
+            Some(Ok(Reply::Status(live))) => (Some(live.clone()), live.suspended),
+            Some(Err(AskError::Stopped)) => (None, true),
+            _ => (None, false),
+        };
         let end = history.end().copied().filter(|_| !running);
         let state = match &end {
+            _ if stopped => "stopped",
             _ if running => "running",
             Some(End { asked: false, status: Some(_), .. }) => "ended",
             _ => "interrupted",

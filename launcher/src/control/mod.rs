@@ -3,7 +3,7 @@
 mod client;
 mod server;
 
-pub use client::{ask, ask_beginning};
+pub use client::{AskError, ask, ask_beginning};
 pub use server::{Asked, Server};
 
 use std::fs::File;

@@ -146,6 +146,9 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     if let Err(error) = &server {
         runner.warn(&format!("other commands can't reach this job: {error}"));
     }
+    if matches!(&session.begin, Begin::Restore(_, record) if record.suspended) {
+        runner.agent.command(AgentCommand::Signal { signal: nix::libc::SIGCONT });
+    }
     for signal in early {
         runner.agent.command(AgentCommand::Forward { signal });
     }
@@ -163,6 +166,23 @@ fn is_deadly(signal: i32) -> bool {
     )
 }
 
+/// How long a launcher that was let go on looks whether that was for a request, which is there before.
+const WOKEN: Duration = Duration::from_millis(100);
+
+/// How long what was said last may take on its way before this process is stopped.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+
+/// Whether the user has stopped the job, and why this process runs then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It is not stopped.
+    Runs,
+    /// It is not known yet why.
+    Woken(Instant),
+    /// For requests: once they are answered, this process stops again.
+    Serves,
+}
+
 struct Runner<'a> {
     session: &'a Session<'a>,
     machine: JobMachine,
@@ -178,6 +198,9 @@ struct Runner<'a> {
     tickets: HashMap<Ticket, oneshot::Sender<Reply>>,
     next_ticket: Ticket,
     interrupted: bool,
+    standing: Standing,
+    /// A SIGCONT that is known already is still to be reported.
+    continued: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -236,6 +259,8 @@ impl<'a> Runner<'a> {
             tickets: HashMap::new(),
             next_ticket: 0,
             interrupted: false,
+            standing: Standing::Runs,
+            continued: false,
         })
     }
 
@@ -291,10 +316,18 @@ impl<'a> Runner<'a> {
                     return outcome;
                 }
             }
+            self.stand().await;
             let wait = self
                 .machine
                 .deadline()
                 .map(|deadline| Duration::from_nanos(deadline.saturating_sub(self.now().nanos)));
+            let wait = match self.standing {
+                Standing::Woken(until) => {
+                    let woken = until.saturating_duration_since(Instant::now());
+                    Some(wait.map_or(woken, |wait| wait.min(woken)))
+                }
+                _ => wait,
+            };
             next = tokio::select! {
                 event = agent_events.recv() => Some(match event {
                     Some(event) => Event::Agent { agent: AgentId::EMBEDDED, event },
@@ -423,6 +456,9 @@ impl<'a> Runner<'a> {
             Request::Checkpoint => Event::Request { ticket },
             Request::Stop { checkpoint } => Event::Stop { ticket, checkpoint },
         };
+        if self.standing != Standing::Runs {
+            self.standing = Standing::Serves;
+        }
         self.next_ticket += 1;
         self.tickets.insert(ticket, asked.reply);
         Some(event)
@@ -437,6 +473,7 @@ impl<'a> Runner<'a> {
             next_checkpoint_ms: self.machine.due_in_ms(now),
             in_flight: self.machine.in_flight(now),
             ending: self.machine.is_ending(),
+            suspended: self.standing != Standing::Runs,
         }
     }
 
@@ -455,7 +492,9 @@ impl<'a> Runner<'a> {
                 None
             }
             nix::libc::SIGCONT => {
-                self.go_on();
+                if !std::mem::take(&mut self.continued) {
+                    self.go_on();
+                }
                 None
             }
             signal if is_deadly(signal) => {
@@ -473,15 +512,43 @@ impl<'a> Runner<'a> {
     /// Stops the job and then this process, as the terminal's suspend key does without ckptd.
     async fn suspend(&mut self) {
         self.agent.command(AgentCommand::Signal { signal: nix::libc::SIGSTOP });
+        self.machine.note_suspended(true);
+        self.stop_here().await;
+    }
+
+    /// Stops this process until it is let go on.
+    async fn stop_here(&mut self) {
         // The agent is stopped with this process: let it do this first.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(LAST_WORDS).await;
         terminal::leave_raw();
         if raise(Signal::SIGSTOP).is_err() {
-            self.go_on();
+            return self.go_on();
+        }
+        self.continued = true;
+        self.standing = Standing::Woken(Instant::now() + WOKEN);
+    }
+
+    /// Of a job that the user has stopped: lets it go on when the user does or it is to end, and stops again once
+    /// those who have woken this process have their answers.
+    async fn stand(&mut self) {
+        match self.standing {
+            Standing::Runs => {}
+            _ if self.machine.is_ending() => self.go_on(),
+            Standing::Woken(until) if Instant::now() >= until => self.go_on(),
+            Standing::Serves if self.tickets.is_empty() && !self.is_busy() => {
+                self.stop_here().await;
+            }
+            _ => {}
         }
     }
 
-    fn go_on(&self) {
+    fn is_busy(&self) -> bool {
+        self.machine.in_flight(self.now()).is_some()
+    }
+
+    fn go_on(&mut self) {
+        self.standing = Standing::Runs;
+        self.machine.note_suspended(false);
         if let Some((user, job)) = &self.terminals {
             if terminal::is_terminal(std::io::stdin()) {
                 terminal::enter_raw(std::io::stdin());

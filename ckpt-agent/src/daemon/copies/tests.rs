@@ -38,6 +38,7 @@ fn record(checkpoint: u64) -> CommitRecord {
         log_length: 4,
         copies: 2,
         degraded: false,
+        suspended: false,
         summary: ImageSummary::default(),
         agents: vec![AgentId(1)].into(),
     }

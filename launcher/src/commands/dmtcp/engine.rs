@@ -342,6 +342,7 @@ impl Holder {
                         .and_then(|next| u64::try_from(next.as_millis()).ok()),
                     in_flight: None,
                     ending: self.asked_to_end,
+                    suspended: false,
                 }));
                 false
             }

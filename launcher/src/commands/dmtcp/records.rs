@@ -181,6 +181,7 @@ impl JobRecorder {
             log_length: 0,
             copies,
             degraded,
+            suspended: false,
             summary: ImageSummary {
                 processes: u32::try_from(checkpoint.images.len()).unwrap_or(u32::MAX),
                 bytes,

@@ -304,6 +304,7 @@ mod tests {
             log_length: 0,
             copies: 2,
             degraded: false,
+            suspended: false,
             summary,
             agents: [AgentId(1)].into_iter().collect(),
         };
@@ -328,6 +329,7 @@ mod tests {
             next_checkpoint_ms: Some(25_000),
             in_flight: None,
             ending: false,
+            suspended: false,
         };
         let end = End { at_ms: now, status: Some(ExitKind::Exited(3)), asked: false };
         let job = json!({

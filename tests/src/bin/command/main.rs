@@ -54,6 +54,7 @@ const CASES: &[(&str, Case)] = &[
     ("terminal-interrupt", terminals::interrupt),
     ("interactive-shell", terminals::interactive_shell),
     ("top", terminals::top),
+    ("suspended", terminals::suspended),
     ("terminal-then-pipe", terminals::terminal_then_pipe),
 ];
 

@@ -179,3 +179,62 @@ pub fn terminal_then_pipe(stage: &Stage) -> Result<(), Failure> {
     expect(ended.out.trim_end() == "right", || format!("{ended:?}"))?;
     stage.expect_gone()
 }
+
+/// Whether a process is stopped.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T"))
+}
+
+/// The number in `tick N` that was shown last.
+fn last_tick(terminal: &Terminal) -> Option<u64> {
+    let text = terminal.screen.text();
+    text.lines().rev().find_map(|line| line.trim().strip_prefix("tick ")?.parse().ok())
+}
+
+/// A job that Ctrl-Z has stopped is told as stopped, can be checkpointed, stays stopped, goes on and can be stopped for
+/// good; and a restart from such a checkpoint runs.
+pub fn suspended(stage: &Stage) -> Result<(), Failure> {
+    let script = "n=0; while :; do n=$((n+1)); echo tick $n; sleep 0.05; done";
+    let mut terminal = Terminal::start(stage, &run(&["sh", "-c", script]))?;
+    terminal.screen.wait_for("tick 3")?;
+    terminal.up(stage)?;
+    let launcher = terminal.child.id();
+    terminal.type_in("\x1a")?;
+    until("ckptd is stopped", || is_stopped(launcher))?;
+    let stood = last_tick(&terminal);
+    for _ in 0..2 {
+        let told = std::time::Instant::now();
+        let listed = stage.json(&["ls"])?;
+        expect(listed[0]["state"] == "stopped" && told.elapsed().as_secs() < 3, || {
+            format!("after {:?}: {listed}", told.elapsed())
+        })?;
+        stage.checkpoint()?;
+        until("ckptd is stopped again", || is_stopped(launcher))?;
+    }
+    let now = last_tick(&terminal);
+    expect(now == stood, || format!("it went on while it was stopped: {stood:?}, {now:?}"))?;
+    // As the shell does for `fg` and `bg`.
+    let wake = || {
+        let pid = nix::unistd::Pid::from_raw(launcher as i32);
+        nix(nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT))
+    };
+    wake()?;
+    until("it goes on", || last_tick(&terminal) > stood)?;
+    expect(stage.json(&["status", JOB])?["state"] == "running", || "it does not run".into())?;
+    terminal.type_in("\x1a")?;
+    until("ckptd is stopped", || is_stopped(launcher))?;
+    let stood = last_tick(&terminal);
+    stage.output(&["stop", JOB, "--checkpoint"], "")?.expect(0)?;
+    terminal.expect_status(143)?;
+    stage.expect_gone()?;
+    let mut terminal = Terminal::start(stage, &["restart", JOB])?;
+    until("the restarted job runs", || last_tick(&terminal) > stood)?;
+    terminal.up(stage)?;
+    terminal.type_in("\x1a")?;
+    let launcher = terminal.child.id();
+    until("ckptd is stopped", || is_stopped(launcher))?;
+    stage.output(&["stop", JOB], "")?.expect(0)?;
+    terminal.expect_status(143)?;
+    stage.expect_gone()
+}
