@@ -156,6 +156,8 @@ pub enum Notice {
         reason: String,
         /// What each step took, the failed one last.
         steps: StepTimes,
+        /// Whether the one before it was given up at the same step for the same reason: nothing new to tell.
+        again: bool,
     },
     /// Something that the user should know and that stops nothing.
     Warning(String),

@@ -555,3 +555,40 @@ fn a_snapshot_of_which_nothing_is_heard_is_given_up() {
     assert!(!is_abandoned(&machine.step(at(9), Event::Clock)));
     assert!(is_abandoned(&machine.step(at(10), Event::Clock)));
 }
+
+#[test]
+fn a_reason_is_told_once_until_it_changes_or_a_checkpoint_is_committed() {
+    let agent = AgentId(1);
+    let settings = Settings { interval: Interval::OnDemand, ..Settings::default() };
+    let mut machine = JobMachine::new("job-1".into(), settings, History::default(), [agent]);
+    let now = Time::default();
+    machine.step(now, Event::Started { restored_from: None });
+    let mut told = Vec::new();
+    for (checkpoint, reason) in (1..).zip(["a", "a", "b", "b", "a", "", "a", "a"]) {
+        machine.step(now, Event::Request { ticket: checkpoint });
+        let mut say = |event| machine.step(now, Event::Agent { agent, event });
+        if !reason.is_empty() {
+            let (step, reason) = (Step::Freeze, reason.to_owned());
+            let failed = AgentEvent::Failed { checkpoint, step, reason, passing: false };
+            for action in say(failed) {
+                if let Action::Notify(coordinator::Notice::Abandoned { again, .. }) = action {
+                    told.push(!again);
+                }
+            }
+            say(AgentEvent::Abandoned { checkpoint });
+            assert_eq!(machine.history().last_abandoned().map(|(number, _)| number), Some(checkpoint));
+            continue;
+        }
+        say(AgentEvent::Frozen { checkpoint, processes: 1, threads: 1 });
+        machine.step(now, Event::ConsoleDrained { checkpoint, log_length: 0 });
+        let mut say = |event| machine.step(now, Event::Agent { agent, event });
+        say(AgentEvent::Quiesced { checkpoint });
+        say(AgentEvent::SnapshotTaken { checkpoint });
+        say(AgentEvent::Resumed { checkpoint, pause_us: 1 });
+        say(AgentEvent::Written { checkpoint, summary: ImageSummary::default() });
+        machine.step(now, Event::Recorded { checkpoint });
+        machine.step(now, Event::Agent { agent, event: AgentEvent::Committed { checkpoint } });
+        assert_eq!(machine.history().newest().map(|record| record.checkpoint), Some(checkpoint));
+    }
+    assert_eq!(told, [true, false, true, false, true, true, false]);
+}

@@ -182,6 +182,7 @@ impl JobMachine {
         let agents = taking.agents.clone();
         taking.enter(now, Step::Commit, &self.settings.limits, &agents);
         self.attempts = 0;
+        self.last_failure = None;
         self.history.apply(&Entry::Committed(record.clone()));
         tell(&agents, &AgentCommand::Commit { checkpoint, record }, out);
     }

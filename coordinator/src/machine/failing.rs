@@ -74,7 +74,10 @@ impl JobMachine {
         for Waiter { ticket, .. } in std::mem::take(&mut self.joined) {
             out.push(Action::Reply { ticket, reply: Reply::Failed(text.clone()) });
         }
-        out.push(Action::Notify(Notice::Abandoned { checkpoint, step, reason, steps }));
+        let failure = Some((step, reason.clone()));
+        let again = self.last_failure == failure;
+        self.last_failure = failure;
+        out.push(Action::Notify(Notice::Abandoned { checkpoint, step, reason, steps, again }));
         if let Life::Ended(status) = self.life {
             self.finish(now, status, out);
             return;

@@ -15,7 +15,7 @@ use crate::history::{Entry, History};
 use crate::settings::{Chosen, Departures, Settings};
 use ending::Ending;
 use phase::Phase;
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind};
+use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind, Step};
 use protocol::control::{InFlight, Reply};
 use std::collections::BTreeSet;
 
@@ -64,6 +64,8 @@ pub struct JobMachine {
     /// When the next attempt is to be made.
     retry_at: Option<u64>,
     processes: Option<u32>,
+    /// Why the checkpoint before was given up, and at which step; None: it was committed.
+    last_failure: Option<(Step, String)>,
     /// Whether the user has stopped the job.
     suspended: bool,
 }
@@ -109,6 +111,7 @@ impl JobMachine {
             attempts: 0,
             retry_at: None,
             processes: None,
+            last_failure: None,
             suspended: false,
         }
     }

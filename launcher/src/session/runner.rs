@@ -398,7 +398,9 @@ impl<'a> Runner<'a> {
                 }
                 self.output.mark(format!("{line}; {}", text::steps(steps)));
             }
-            Notice::Abandoned { checkpoint, step, reason, steps } => {
+            // Once; `ckptd status` tells it of the newest one.
+            Notice::Abandoned { again: true, .. } => {}
+            Notice::Abandoned { checkpoint, step, reason, steps, again: false } => {
                 let line = format!("checkpoint {checkpoint} abandoned: {step}: {reason}");
                 self.output.say(line.clone());
                 self.output.mark(format!("{line}; {}", text::steps(steps)));

@@ -439,9 +439,12 @@ impl Job {
                     running.images.retain(|_, (checkpoint, _)| *checkpoint > record.checkpoint);
                 }
             }
-            Notice::Abandoned { checkpoint, step, reason, .. } => {
+            Notice::Abandoned { checkpoint, step, reason, again, .. } => {
                 let line = format!("checkpoint {checkpoint} abandoned: {step}: {reason}");
-                self.tell_user(shared, &line);
+                // Once; 'ckptd status' tells it of the newest one.
+                if !again {
+                    self.tell_user(shared, &line);
+                }
                 // What was kept back while it was to be moved.
                 self.pass_input(shared);
             }

@@ -182,6 +182,7 @@ async fn foreground(
         stopping: Vec::new(),
         asked_to_end: false,
         stop_after: false,
+        last_failure: None,
         interval,
         loud,
     };
@@ -232,6 +233,8 @@ struct Holder {
     asked_to_end: bool,
     /// Whether the job is to end with the checkpoint under way.
     stop_after: bool,
+    /// Why the checkpoint before was abandoned, if it was.
+    last_failure: Option<String>,
     interval: u32,
     loud: bool,
 }
@@ -297,6 +300,7 @@ impl Holder {
     fn tell(&mut self, told: Told) -> bool {
         match told {
             Told::Committed(record) => {
+                self.last_failure = None;
                 if self.loud {
                     eprintln!("ckptd: {}", text::committed(&record));
                 }
@@ -306,7 +310,10 @@ impl Holder {
                 return std::mem::take(&mut self.stop_after);
             }
             Told::Failed(reason) => {
-                eprintln!("ckptd: a checkpoint was abandoned: {reason}");
+                if self.last_failure.as_ref() != Some(&reason) {
+                    eprintln!("ckptd: a checkpoint was abandoned: {reason}");
+                    self.last_failure = Some(reason.clone());
+                }
                 let text = format!("take a checkpoint: {reason}");
                 for reply in self.waiting.drain(..) {
                     let _ = reply.send(Reply::Failed(text.clone()));
