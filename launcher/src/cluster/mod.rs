@@ -104,6 +104,13 @@ impl Cluster {
         Err(Failure::of("talk to the cluster", cause))
     }
 
+    /// The folder of who listens here: an agent keeps the images of jobs in it. The socket for all users of a machine
+    /// leads to it by a link.
+    pub fn folder(&self) -> Option<PathBuf> {
+        let socket = std::fs::canonicalize(&self.socket).ok()?;
+        socket.parent().map(Path::to_owned)
+    }
+
     /// Asks for one thing and waits for the answer; lines for the user that come before it are
     /// printed.
     ///

@@ -13,6 +13,7 @@ mod dmtcp;
 mod doctor;
 mod export;
 mod gc;
+mod images;
 mod import;
 mod inspect;
 mod interrupts;

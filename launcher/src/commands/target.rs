@@ -1,14 +1,6 @@
 //! JOB@N: a job, and one of its checkpoints.
 
-use super::Context;
 use crate::failure::Failure;
-use crate::jobs::JobFolder;
-
-/// The job that is meant, and the checkpoint where one is named.
-pub fn find(context: &Context, wanted: &str) -> Result<(JobFolder, Option<u64>), Failure> {
-    let (job, checkpoint) = split(wanted)?;
-    Ok((context.state.find_job(job)?, checkpoint))
-}
 
 /// The job's name and the checkpoint's number.
 pub fn split(wanted: &str) -> Result<(&str, Option<u64>), Failure> {

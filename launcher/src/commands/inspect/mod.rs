@@ -5,9 +5,11 @@ mod objects;
 mod process;
 mod tree;
 
+use super::images::{ClusterJob, Image, Place};
 use super::summary::printable;
 use super::{Context, print, print_json, target};
 use crate::cli::InspectArguments;
+use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs;
 use crate::text;
@@ -18,6 +20,7 @@ use protocol::agent::CommitRecord;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 
 /// What a checkpoint says.
 struct Content {
@@ -39,8 +42,46 @@ impl Content {
     }
 }
 
+/// Which checkpoint, for its heading.
+struct Of<'a> {
+    name: &'a str,
+    id: &'a str,
+    command: &'a str,
+    number: u64,
+    /// Of a cluster's job: whose part of it.
+    instance: Option<u64>,
+}
+
+/// One that was opened.
+struct Opened {
+    content: Content,
+    checkpoint: Checkpoint,
+}
+
+impl Opened {
+    fn read(job_dir: &Path, number: u64, what: &str) -> Result<Self, Failure> {
+        let checkpoint =
+            Checkpoint::open(job_dir, number).map_err(|error| Failure::of(what, error))?;
+        Ok(Self { content: Content::read(&checkpoint, what)?, checkpoint })
+    }
+
+    fn json(&self, what: &str) -> Result<serde_json::Value, Failure> {
+        let mark = serde_json::to_value(self.checkpoint.mark())
+            .map_err(|error| Failure::of(what, error))?;
+        Ok(json!({
+            "mark": mark,
+            "graph": self.content.graph,
+            "processes": self.content.images.values().collect::<Vec<_>>(),
+        }))
+    }
+}
+
 pub fn perform(context: &Context, arguments: &InspectArguments) -> Result<(), Failure> {
-    let (job, only) = target::find(context, &arguments.job)?;
+    let (name, only) = target::split(&arguments.job)?;
+    if let Some(cluster) = context.cluster_of(name)? {
+        return of_cluster(context, &cluster, name, only, arguments);
+    }
+    let job = context.state.find_job(name)?;
     let what = format!("inspect {}", job.name());
     let number = match only {
         Some(number) => number,
@@ -49,31 +90,115 @@ pub fn perform(context: &Context, arguments: &InspectArguments) -> Result<(), Fa
             .map(|record| record.checkpoint)
             .ok_or_else(|| Failure::of(&what, "no checkpoint of it was committed"))?,
     };
-    let checkpoint =
-        Checkpoint::open(job.path(), number).map_err(|error| Failure::of(&what, error))?;
-    let content = Content::read(&checkpoint, &what)?;
+    let opened = Opened::read(job.path(), number, &what)?;
+    find_processes(std::slice::from_ref(&opened), arguments, &what)?;
+    if arguments.list.json {
+        let mut value = opened.json(&what)?;
+        value["job"] = job.id().into();
+        value["checkpoint"] = number.into();
+        return print_json(&value);
+    }
+    let command = job.record().command.join(" ");
+    let of =
+        Of { name: job.name(), id: job.id(), command: &command, number, instance: None };
+    print(&(describe(&of, &opened, arguments) + hint(arguments)))
+}
+
+/// Of a checkpoint of a cluster's job, the parts that can be read on this machine; of the others it says where they are.
+fn of_cluster(
+    context: &Context,
+    cluster: &Cluster,
+    name: &str,
+    only: Option<u64>,
+    arguments: &InspectArguments,
+) -> Result<(), Failure> {
+    let what = format!("inspect {name}");
+    let job = ClusterJob::find(context, cluster, name, &what)?;
+    let newest = || job.images.iter().rev().find(|image| image.is_current).map(|i| i.checkpoint);
+    let number = only
+        .or_else(newest)
+        .ok_or_else(|| Failure::of(&what, "no checkpoint of it was committed"))?;
+    let images: Vec<&Image> =
+        job.images.iter().filter(|image| image.checkpoint == number).collect();
+    if images.is_empty() {
+        return Err(Failure::of(what, format!("there is no checkpoint {number}")));
+    }
+    let (mut here, mut left, mut opened) = (Vec::new(), Vec::new(), Vec::new());
+    for image in &images {
+        match &image.place {
+            Place::Here(folder) => {
+                opened.push(Opened::read(folder, number, &what)?);
+                here.push(image.instance);
+            }
+            Place::Closed | Place::Elsewhere => left.push(*image),
+        }
+    }
+    if here.is_empty() {
+        return Err(Failure::of(what, job.nothing_here(&format!("inspect {name}@{number}"), &images)));
+    }
+    find_processes(&opened, arguments, &what)?;
+    if arguments.list.json {
+        let mut parts = Vec::new();
+        for (instance, opened) in here.iter().zip(&opened) {
+            let mut value = opened.json(&what)?;
+            value["instance"] = (*instance).into();
+            parts.push(value);
+        }
+        let elsewhere = left.iter().map(|image| {
+            json!({ "instance": image.instance, "holders": image.holders })
+        });
+        return print_json(&json!({
+            "job": job.id, "checkpoint": number,
+            "instances": parts, "elsewhere": elsewhere.collect::<Vec<_>>(),
+        }));
+    }
+    let mut out = String::new();
+    for (instance, opened) in here.iter().zip(&opened) {
+        let instance = Some(*instance);
+        let of = Of { name: &job.name, id: &job.id, command: &job.command, number, instance };
+        out += &describe(&of, opened, arguments);
+        out.push('\n');
+    }
+    for image in left {
+        out += &format!("instance {} is on {}\n", image.instance, image.holders.join(", "));
+    }
+    print(&(out + hint(arguments)))
+}
+
+fn find_processes(
+    opened: &[Opened],
+    arguments: &InspectArguments,
+    what: &str,
+) -> Result<(), Failure> {
     for pid in &arguments.process {
-        if !content.images.contains_key(pid) {
+        if !opened.iter().any(|opened| opened.content.images.contains_key(pid)) {
             return Err(Failure::of(what, format!("there is no living process {pid} in it")));
         }
     }
-    let mark = checkpoint.mark();
-    if arguments.list.json {
-        let mark = serde_json::to_value(mark).map_err(|error| Failure::of(&what, error))?;
-        return print_json(&json!({
-            "job": job.id(), "checkpoint": number, "mark": mark,
-            "graph": content.graph,
-            "processes": content.images.values().collect::<Vec<_>>(),
-        }));
+    Ok(())
+}
+
+fn hint(arguments: &InspectArguments) -> &'static str {
+    match arguments.verbose || !arguments.process.is_empty() {
+        true => "",
+        false => "\n--process PID or --verbose shows threads, mappings and descriptors\n",
     }
+}
+
+fn describe(of: &Of<'_>, opened: &Opened, arguments: &InspectArguments) -> String {
+    let Opened { content, checkpoint } = opened;
+    let mark = checkpoint.mark();
     let mut out = String::new();
     // Writing to a String never fails.
     let mut line = |label: &str, value: String| {
         let _ = writeln!(out, "{label:<12}{}", printable(&value));
     };
-    line("job", format!("{} ({})", job.name(), job.id()));
-    line("checkpoint", number.to_string());
-    line("command", job.record().command.join(" "));
+    line("job", format!("{} ({})", of.name, of.id));
+    line("checkpoint", of.number.to_string());
+    if let Some(instance) = of.instance {
+        line("instance", instance.to_string());
+    }
+    line("command", of.command.to_owned());
     if let Ok(record) = serde_json::from_value::<CommitRecord>(mark.meta.clone()) {
         let now = text::now_ms();
         line(
@@ -103,17 +228,14 @@ pub fn perform(context: &Context, arguments: &InspectArguments) -> Result<(), Fa
         format!("{}, pages of {} bytes", content.graph.architecture, content.graph.page_size),
     );
     out.push('\n');
-    out.push_str(&tree::describe(&content));
-    out.push_str(&connections::describe(&content));
+    out.push_str(&tree::describe(content));
+    out.push_str(&connections::describe(content));
     for (pid, image) in &content.images {
         if arguments.verbose || arguments.process.contains(pid) {
-            out.push_str(&process::describe(&content, image));
+            out.push_str(&process::describe(content, image));
         }
     }
-    if !arguments.verbose && arguments.process.is_empty() {
-        out.push_str("\n--process PID or --verbose shows threads, mappings and descriptors\n");
-    }
-    print(&out)
+    out
 }
 
 fn clocks(clocks: &Clocks) -> String {

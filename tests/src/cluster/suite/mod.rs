@@ -1,5 +1,6 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod commands;
 mod damage;
 mod discovery;
 mod dmtcp;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Case> {
         rows::CASES,
         late::CASES,
         members::CASES,
+        commands::CASES,
         faults::CASES,
         runtimes::CASES,
         fallback::CASES,

@@ -1,0 +1,76 @@
+//! Commands about a job that runs on the cluster: signals to those who stand for it, and what they show of it.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::open_mpi::end;
+use super::stage::{JOB_LIMIT, LIMIT, Stage};
+use super::{Case, check};
+use crate::cluster::ckptd::Ckptd;
+use crate::job::Failure;
+
+pub(super) const CASES: &[Case] = &[Case {
+    name: "commands",
+    about: "signals reach a job through its launcher, before and after a loss, and through attach; verify, inspect \
+            and top tell of it what is true",
+    run: commands,
+}];
+
+const SCRIPT: &str = "for name in USR1 USR2 ALRM; do trap \"echo got $name\" $name; done; echo started; \
+                      until [ -e /mnt/shared/end ]; do echo tick; sleep 0.2; done; echo all done";
+
+/// What a node without any image says, and one with the newest.
+fn verify_and_inspect(ckptd: &Ckptd) -> Result<(), Failure> {
+    let status = ckptd.ckptd(2, &["status", "told", "--json"])?;
+    let status: Value =
+        serde_json::from_str(&status.stdout).map_err(|e| Failure(format!("{e}: {status:?}")))?;
+    let newest = &status["checkpoints"].as_array().and_then(|all| all.last());
+    let newest = newest.ok_or_else(|| Failure(format!("no checkpoint: {status}")))?;
+    let which = format!("told@{}", newest["checkpoint"]);
+    let holders = newest["images"][0]["holders"].as_array().cloned().unwrap_or_default();
+    check(holders.len() == 2, || format!("two copies: {newest}"))?;
+    for number in 1..=3 {
+        let name = format!("node{number}");
+        let verified = ckptd.ckptd(number, &["verify", &which])?;
+        let inspected = ckptd.ckptd(number, &["inspect", &which])?;
+        let both = format!("{name}: {verified:?}, {inspected:?}");
+        if holders.contains(&Value::from(name)) {
+            let whole = verified.status == 0 && verified.stdout.contains(": whole: ");
+            check(whole, || both.clone())?;
+            let shown = inspected.status == 0 && inspected.stdout.contains("bash");
+            check(shown, || both.clone())?;
+        } else {
+            let first = holders[0].as_str().unwrap_or_default();
+            for said in [&verified, &inspected] {
+                let words = ["ckptd: failed to ", "none of its images is on this machine", first];
+                let told = words.iter().all(|word| said.stderr.contains(word));
+                check(said.status == 125 && told, || both.clone())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn commands(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    // The job begins on node1. The only checkpoint is the one that is looked at.
+    let mut job = ckptd.run(0, "told", &["--interval", "0"], &["bash", "-c", SCRIPT])?;
+    job.wait_for_output("started", LIMIT)?;
+    job.launcher().signal(Signal::SIGUSR1)?;
+    job.wait_for_output("got USR1", LIMIT)?;
+    job.checkpoint()?;
+    verify_and_inspect(&ckptd)?;
+    ckptd.kill_node(1)?;
+    job.wait_for_rollback(1, LIMIT)?;
+    job.launcher().signal(Signal::SIGUSR2)?;
+    job.wait_for_output("got USR2", LIMIT)?;
+    let mut attached = ckptd.node(2).spawn(&["ckptd", "attach", "told"], &[])?;
+    attached.wait_for_output("tick", LIMIT)?;
+    attached.signal(Signal::SIGALRM)?;
+    attached.wait_for_output("got ALRM", LIMIT)?;
+    let top = ckptd.ckptd(2, &["top"])?;
+    let moved = top.stdout.lines().find(|line| line.contains("moved: lost (node1)"));
+    check(moved.is_some_and(|line| line.contains(" s ago")), || format!("{top:?}"))?;
+    end(&ckptd)?;
+    job.must_end_with("all done", JOB_LIMIT)
+}
