@@ -9,7 +9,10 @@ mod fault;
 pub mod rewire;
 pub mod store;
 
-pub use agent::{Adopted, Agent, AgentError, InstanceEvent, Launched, RestoreOrder, Restored};
+pub use agent::{
+    Adopted, Agent, AgentError, InstanceEvent, Launched, Rehearsed, RestoreOrder, Restored,
+    rehearse,
+};
 
 pub use engine::graph::OuterEnd;
 pub use engine::job_init::{ClusterOrder, INIT_NAME, UserOrder};

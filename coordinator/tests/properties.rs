@@ -576,7 +576,10 @@ fn a_reason_is_told_once_until_it_changes_or_a_checkpoint_is_committed() {
                 }
             }
             say(AgentEvent::Abandoned { checkpoint });
-            assert_eq!(machine.history().last_abandoned().map(|(number, _)| number), Some(checkpoint));
+            assert_eq!(
+                machine.history().last_abandoned().map(|(number, _)| number),
+                Some(checkpoint)
+            );
             continue;
         }
         say(AgentEvent::Frozen { checkpoint, processes: 1, threads: 1 });

@@ -1,7 +1,7 @@
 //! How sizes, times and ends are shown.
 
 use protocol::agent::{CommitRecord, ExitKind, Step};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since 1970 UTC.
 #[must_use]
@@ -40,6 +40,20 @@ pub fn micros(us: u64) -> String {
         10_000..1_000_000 => format!("{} ms", us / 1000),
         _ => format!("{:.1} s", us as f64 / 1e6),
     }
+}
+
+/// A duration in whole milliseconds.
+#[must_use]
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What is said of a restart that was rehearsed.
+#[must_use]
+pub fn restorable(checkpoint: u64, processes: u32, took_ms: u64) -> String {
+    let processes = count(processes.into(), "process");
+    let seconds = took_ms as f64 / 1e3;
+    format!("checkpoint {checkpoint} can be restored: {processes}, {seconds:.1} s")
 }
 
 /// How long ago something was.

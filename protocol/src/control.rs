@@ -77,6 +77,33 @@ pub struct LiveStatus {
     /// Whether the job was stopped by its terminal's suspend key, or as that does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
+    /// The newest rehearsal of a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rehearsal: Option<Rehearsal>,
+}
+
+/// A restart that is rehearsed, or was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rehearsal {
+    /// From which checkpoint.
+    pub checkpoint: CheckpointNumber,
+    /// How it came out; `None`: it is going on.
+    pub outcome: Option<RehearsalOutcome>,
+}
+
+/// How the rehearsal of a restart came out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RehearsalOutcome {
+    /// The checkpoint can be restored.
+    Restorable {
+        /// Its processes.
+        processes: u32,
+        /// How long it took, in milliseconds.
+        took_ms: u64,
+    },
+    /// The restart would fail; one line, as it would have told.
+    Failed(String),
 }
 
 /// A checkpoint that is being taken.

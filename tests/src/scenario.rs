@@ -1,6 +1,9 @@
 //! What is done to a conformance program between "ready" and "go".
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,6 +14,9 @@ use crate::unnamespaced::Numbers;
 
 /// How long a program may take to build its state, and to check it afterwards.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long a job may have more processes than before a rehearsal.
+const LEFT_LIMIT: Duration = Duration::from_secs(5);
 
 /// What happens to the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -23,6 +29,8 @@ pub enum Mode {
     Restart,
     /// The same three times.
     Three,
+    /// Checkpoint, and a rehearsed restart from it; the job goes on.
+    Rehearse,
 }
 
 impl Mode {
@@ -33,6 +41,7 @@ impl Mode {
             Mode::Continue => "continue",
             Mode::Restart => "restart",
             Mode::Three => "three",
+            Mode::Rehearse => "rehearse",
         }
     }
 }
@@ -101,7 +110,7 @@ impl Case<'_> {
         if self.program.refused {
             return self.expect_refusal(&mut job, &work);
         }
-        if let Some(why) = self.generations(&mut job)? {
+        if let Some(why) = self.generations(&mut job, &work)? {
             work.finish(&mut job)?;
             return Ok(Outcome::Skipped(why));
         }
@@ -110,12 +119,13 @@ impl Case<'_> {
     }
 
     /// The checkpoints and restarts of the mode. An optional program's refusal ends them, with its reason.
-    fn generations(&self, job: &mut Job) -> Result<Option<String>, Failure> {
+    fn generations(&self, job: &mut Job, work: &Work) -> Result<Option<String>, Failure> {
         let (rounds, kill) = match self.mode {
             Mode::Plain => (0, false),
             Mode::Continue => (2, false),
             Mode::Restart => (1, true),
             Mode::Three => (3, true),
+            Mode::Rehearse => (1, false),
         };
         let mut last = 0;
         for _ in 0..rounds {
@@ -131,6 +141,9 @@ impl Case<'_> {
                     let state = job.dump();
                     return Err(Failure(format!("refused: {}\n{state}", line.trim())));
                 }
+            }
+            if self.mode == Mode::Rehearse {
+                rehearse(job, work, last)?;
             }
             if kill {
                 job.kill()?;
@@ -195,6 +208,31 @@ impl Case<'_> {
     }
 }
 
+/// A restart from that checkpoint is rehearsed, and leaves no trace.
+fn rehearse(job: &Job, work: &Work, number: u64) -> Result<(), Failure> {
+    let (processes, files) = (job.processes().len(), work.files()?);
+    let (status, stdout, stderr) = job.ckptd(&["verify", job.name(), "--rehearse"])?;
+    if !status.success() {
+        return Err(Failure(format!("the rehearsal: {}", stderr.trim())));
+    }
+    if !stdout.starts_with(&format!("checkpoint {number} can be restored: ")) {
+        return Err(Failure(format!("the rehearsal printed {stdout:?}")));
+    }
+    // One that forks all the time has more of them at times.
+    let deadline = Instant::now() + patiently(LEFT_LIMIT);
+    while job.processes().len() > processes && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    if job.processes().len() > processes {
+        return Err(Failure(format!("the rehearsal has left processes over\n{}", job.dump())));
+    }
+    let now = work.files()?;
+    if files != now {
+        return Err(Failure(format!("the rehearsal has changed files: {files:?}, now {now:?}")));
+    }
+    Ok(())
+}
+
 /// A program's folder.
 struct Work {
     path: PathBuf,
@@ -220,6 +258,13 @@ impl Work {
 
     fn text(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.path.join(name)).ok()
+    }
+
+    /// Names in it, and which file each is.
+    fn files(&self) -> Result<BTreeSet<(OsString, u64)>, Failure> {
+        let failed = |e| Failure(format!("failed to list {}: {e}", self.path.display()));
+        let entries = fs::read_dir(&self.path).map_err(failed)?;
+        entries.map(|entry| entry.map(|e| (e.file_name(), e.ino())).map_err(failed)).collect()
     }
 
     fn say_go(&self) -> Result<(), Failure> {

@@ -52,6 +52,9 @@ impl Numbers {
         };
         match self {
             Numbers::Own => None,
+            Numbers::None | Numbers::New if mode == Mode::Rehearse => {
+                Some("a restart can be rehearsed only in namespaces")
+            }
             Numbers::None | Numbers::New if restarted => find(NEED_NAMESPACES)
                 .or_else(|| find(NEED_CLOCKS))
                 .or_else(|| find(NEED_PRIVILEGE).filter(|_| account == Account::User))

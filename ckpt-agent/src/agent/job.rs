@@ -224,10 +224,8 @@ impl Job {
     ) -> Result<(Self, Started), AgentError> {
         let (ours, theirs) = UnixStream::pair().map_err(AgentError::Spawn)?;
         let restores = matches!(order.task, Task::Restore { .. });
-        // Where the heap of a restored process ends must then be reached from where the init's begins.
-        order.low_heap =
-            restores && memory_map::means() == Means::Nothing && spawn::randomizing_lifts_heap();
-        let mut monitor = spawn_init(theirs, order.low_heap)?;
+        order.low_heap = restores && heap_must_be_low();
+        let mut monitor = spawn_init(theirs, order.low_heap, Stdio::inherit)?;
         let channel = Channel::new(ours);
         let begun = Self::introduce(&channel, &order, connections)
             .and_then(|started| Self::settle(&channel, &order, started, &requests));
@@ -314,6 +312,7 @@ impl Job {
                 | Report::RootEnded(_)
                 | Report::Listens(_)
                 | Report::Names { .. }
+                | Report::Rehearsed { .. }
                 | Report::Empty => {
                     return Err(AgentError::Init("ended before it began".into()));
                 }
@@ -496,7 +495,12 @@ impl Job {
     }
 }
 
-fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError> {
+/// Where the heap of a restored process ends must be reached from where the init's begins.
+pub(super) fn heap_must_be_low() -> bool {
+    memory_map::means() == Means::Nothing && spawn::randomizing_lifts_heap()
+}
+
+pub(super) fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError> {
     let environment: Vec<_> = std::env::vars_os().collect();
     let Past { clocks, number, offers, kept } = Past::of(job_dir, spec.checkpoint)?;
     let keepsake = Keepsake {
@@ -581,17 +585,16 @@ fn identity(end: &OwnedFd) -> Result<OwnedFd, AgentError> {
 }
 
 /// A fresh execution of this program that becomes the job's init; its socket is descriptor 3, its
-/// standard streams are ours, for those that a job inherits.
-fn spawn_init(socket: UnixStream, low_heap: bool) -> Result<Child, AgentError> {
+/// standard streams are ours where there are jobs that inherit them.
+pub(super) fn spawn_init(
+    socket: UnixStream,
+    low_heap: bool,
+    stream: fn() -> Stdio,
+) -> Result<Child, AgentError> {
     // The new process would be killed for it.
     Call::CloseRange.must_not_be_forbidden()?;
     let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0(INIT_NAME)
-        .env_clear()
-        .stdin(Stdio::inherit())
-        .stdout(Stdio::inherit())
-        .stderr(Stdio::inherit());
+    command.arg0(INIT_NAME).env_clear().stdin(stream()).stdout(stream()).stderr(stream());
     for name in ["CKPTD_FAULT", "RUST_BACKTRACE", NUMBERS_VARIABLE, VDSO_VARIABLE] {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);

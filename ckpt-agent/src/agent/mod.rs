@@ -5,9 +5,12 @@ mod cluster;
 mod instance;
 mod job;
 mod memory_watch;
+mod rehearsal;
 mod reports;
 mod worker;
 mod writer;
+
+pub use rehearsal::{Rehearsed, rehearse};
 
 pub use cluster::{Adopted, InstanceEvent, Launched, RestoreOrder, Restored};
 

@@ -571,6 +571,7 @@ impl Worker {
             | Report::Ready { .. }
             | Report::Outer { .. }
             | Report::Names { .. }
+            | Report::Rehearsed { .. }
             | Report::Introduction(_) => {}
         }
     }

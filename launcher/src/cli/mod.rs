@@ -126,11 +126,20 @@ Examples:
   ckptd inspect fold --process 7        threads, mappings and descriptors of process 7
   ckptd inspect fold@6 --json")]
     Inspect(InspectArguments),
-    /// Check every hash of every checkpoint of a job.
+    /// Check every hash of every checkpoint of a job, or rehearse its restart.
     Verify {
         /// The job, and the checkpoint if not all.
         #[arg(value_name = "JOB[@N]")]
         job: String,
+        /// Rehearse a restart from the newest checkpoint, or from N: restore it into namespaces of its own until every
+        /// process is complete, let none run, and take it down again.
+        ///
+        /// The job may run meanwhile, and comes to know nothing of it: what a restart writes stays in memory, its ports
+        /// are taken in a network of its own, and connections to outside stay away. All that the checkpoint holds is in
+        /// memory for that time, beside the job. Exit status 125, and what the restart would have told, where it would
+        /// fail.
+        #[arg(long)]
+        rehearse: bool,
         /// How it is printed.
         #[command(flatten)]
         list: ListArguments,

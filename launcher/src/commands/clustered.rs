@@ -149,6 +149,7 @@ fn is_changed(options: &JobOptions) -> bool {
         place,
         daemons,
         no_rewire_connect,
+        rehearse,
         ..
     } = options;
     interval.is_some()
@@ -160,9 +161,15 @@ fn is_changed(options: &JobOptions) -> bool {
         || daemons.is_some()
         || *no_rewire_connect
         || !place.is_empty()
+        || rehearse.is_some()
 }
 
 fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, Failure> {
+    if options.rehearse.is_some_and(|every| every > 0) {
+        return Err(Failure::Usage(
+            "wrong usage: --rehearse is for jobs of one machine: jobs of a cluster can't be rehearsed yet".into(),
+        ));
+    }
     Ok(JobSettings {
         interval: match options.interval {
             Some(IntervalSetting::Auto) => Interval::Auto,

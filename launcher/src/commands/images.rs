@@ -99,8 +99,7 @@ impl ClusterJob {
 
 /// The machines that hold these images.
 pub fn holders<'a>(images: impl Iterator<Item = &'a Image>) -> String {
-    let all: BTreeSet<&str> =
-        images.flat_map(|image| &image.holders).map(String::as_str).collect();
+    let all: BTreeSet<&str> = images.flat_map(|image| &image.holders).map(String::as_str).collect();
     all.into_iter().collect::<Vec<_>>().join(", ")
 }
 

@@ -18,6 +18,7 @@ mod import;
 mod inspect;
 mod interrupts;
 mod ls;
+mod rehearse;
 mod restart;
 mod rm;
 mod rsh;
@@ -157,7 +158,12 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Completions { shell } => completions::completions(shell)?,
         Command::Man { folder } => completions::manual(&folder)?,
         Command::Doctor { engine, list } => return doctor::perform(&context, engine, list),
-        Command::Verify { job, list } => return verify::perform(&context, &job, list),
+        Command::Verify { job, rehearse: true, list } => {
+            return rehearse::perform(&context, &job, list);
+        }
+        Command::Verify { job, rehearse: false, list } => {
+            return verify::perform(&context, &job, list);
+        }
         Command::Attach { job } => {
             let cluster = context.need_cluster(&format!("attach {job}"))?;
             return clustered::attach(&context, &cluster, &job);

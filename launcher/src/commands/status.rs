@@ -6,6 +6,7 @@ use crate::cli::ListArguments;
 use crate::failure::Failure;
 use crate::text;
 use coordinator::CommittedState;
+use protocol::control::{Rehearsal, RehearsalOutcome};
 use std::fmt::Write;
 
 pub fn perform(
@@ -82,6 +83,20 @@ fn describe(job: &JobSummary) -> String {
                 (None, None) => "checkpoint on demand".to_owned(),
             },
         );
+        if let Some(Rehearsal { checkpoint, outcome }) = &live.rehearsal {
+            line(
+                "rehearsal",
+                match outcome {
+                    None => format!("of checkpoint {checkpoint} is going on"),
+                    Some(RehearsalOutcome::Restorable { processes, took_ms }) => {
+                        text::restorable(*checkpoint, *processes, *took_ms)
+                    }
+                    Some(RehearsalOutcome::Failed(reason)) => printable(&format!(
+                        "a restart from checkpoint {checkpoint} would fail: {reason}"
+                    )),
+                },
+            );
+        }
         if live.ending {
             line("ending", "yes".to_owned());
         }

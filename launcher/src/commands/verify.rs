@@ -130,7 +130,15 @@ fn tell(verdicts: &[Verdict], list: ListArguments) -> Result<u8, Failure> {
 }
 
 fn unread(checkpoint: u64, verdict: &'static str, reason: Option<String>) -> Verdict {
-    Verdict { checkpoint, instance: None, holders: Vec::new(), verdict, reason, chunks: 0, bytes: 0 }
+    Verdict {
+        checkpoint,
+        instance: None,
+        holders: Vec::new(),
+        verdict,
+        reason,
+        chunks: 0,
+        bytes: 0,
+    }
 }
 
 fn judge(job_dir: &std::path::Path, checkpoint: &store::CheckpointSummary) -> Verdict {

@@ -57,6 +57,9 @@ pub struct JobSettings {
     /// What takes the checkpoints.
     #[serde(default)]
     pub engine: EngineSetting,
+    /// After every so many checkpoints a restart is rehearsed; 0: never.
+    #[serde(default)]
+    pub rehearse: u32,
 }
 
 impl Default for JobSettings {
@@ -68,6 +71,7 @@ impl Default for JobSettings {
             external: External::Warn,
             placement: Placement::Process,
             engine: EngineSetting::Native,
+            rehearse: 0,
         }
     }
 }
@@ -83,6 +87,7 @@ impl JobSettings {
             external: options.external.map_or(self.external, External::from),
             placement: options.placement.unwrap_or(self.placement),
             engine: self.engine,
+            rehearse: options.rehearse.unwrap_or(self.rehearse),
         }
     }
 

@@ -5,6 +5,7 @@ mod joblog;
 mod keeper;
 pub mod mpi;
 mod output;
+mod rehearsals;
 mod runner;
 pub mod signals;
 pub mod sink;

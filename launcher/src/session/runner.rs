@@ -3,6 +3,7 @@
 use super::input::{self, Target, Typed};
 use super::joblog::{JobLog, put_back};
 use super::output::{JobOutput, Output, Report};
+use super::rehearsals::{Finished, Rehearsals};
 use super::terminal::{self, RawGuard};
 use super::{signals, streams};
 use crate::agent::{AgentHandle, StartAgent};
@@ -14,7 +15,7 @@ use coordinator::log::LogFile;
 use coordinator::{Action, Entry, Event, JobMachine, Notice, Outcome, Ticket, Time};
 use nix::sys::signal::{Signal, raise};
 use protocol::agent::{AgentCommand, AgentEvent, AgentId, CommitRecord};
-use protocol::control::{LiveStatus, Reply, Request};
+use protocol::control::{LiveStatus, RehearsalOutcome, Reply, Request};
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -195,6 +196,8 @@ struct Runner<'a> {
     terminals: Option<(OwnedFd, OwnedFd)>,
     raw: RawGuard,
     began: Instant,
+    rehearsals: Rehearsals,
+    rehearsed: mpsc::UnboundedReceiver<Finished>,
     tickets: HashMap<Ticket, oneshot::Sender<Reply>>,
     next_ticket: Ticket,
     interrupted: bool,
@@ -234,6 +237,8 @@ impl<'a> Runner<'a> {
             };
             input::start(stdin.as_fd().try_clone_to_owned()?, target, report)?;
         }
+        let (rehearsals, rehearsed) =
+            Rehearsals::new(session.job.path().to_owned(), session.settings.rehearse);
         let (report_sender, reports) = mpsc::unbounded_channel();
         let output = Output::start(
             JobOutput {
@@ -256,6 +261,8 @@ impl<'a> Runner<'a> {
             terminals,
             raw,
             began: Instant::now(),
+            rehearsals,
+            rehearsed,
             tickets: HashMap::new(),
             next_ticket: 0,
             interrupted: false,
@@ -337,6 +344,7 @@ impl<'a> Runner<'a> {
                     },
                 }),
                 Some(report) = self.reports.recv() => self.reported(report),
+                Some(finished) = self.rehearsed.recv() => self.on_rehearsed(&finished),
                 Some(typed) = self.typed.recv() => self.on_key(typed).await,
                 Some(asked) = asked.recv() => self.on_request(asked),
                 Some(signal) = signals.recv() => self.on_signal(signal).await,
@@ -389,7 +397,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn notify(&self, notice: &Notice) {
+    fn notify(&mut self, notice: &Notice) {
         match notice {
             Notice::Committed { record, steps } => {
                 let line = text::committed(record);
@@ -397,6 +405,9 @@ impl<'a> Runner<'a> {
                     self.output.say(line.clone());
                 }
                 self.output.mark(format!("{line}; {}", text::steps(steps)));
+                if let Some(line) = self.rehearsals.committed(record.checkpoint) {
+                    self.output.mark(line);
+                }
             }
             // Once; `ckptd status` tells it of the newest one.
             Notice::Abandoned { again: true, .. } => {}
@@ -429,6 +440,38 @@ impl<'a> Runner<'a> {
                 None
             }
         }
+    }
+
+    fn on_rehearsed(&mut self, finished: &Finished) -> Option<Event> {
+        let Finished { checkpoint, outcome, warnings } = finished;
+        let is_gone = self.machine.history().record(*checkpoint).is_none();
+        if is_gone && matches!(outcome, RehearsalOutcome::Failed(_)) {
+            // It has made room for newer ones.
+            self.rehearsals.forget();
+            self.output
+                .mark(format!("checkpoint {checkpoint} was removed before it was rehearsed"));
+            return None;
+        }
+        let is_news = self.rehearsals.note(finished);
+        let (line, to_say) = match outcome {
+            RehearsalOutcome::Restorable { processes, took_ms } => {
+                (text::restorable(*checkpoint, *processes, *took_ms), self.session.loud)
+            }
+            RehearsalOutcome::Failed(reason) => {
+                let line = format!(
+                    "warning: checkpoint {checkpoint} is committed, but a restart from it would fail: {reason}"
+                );
+                (line, is_news)
+            }
+        };
+        if to_say {
+            self.output.say(line.clone());
+        }
+        self.output.mark(line);
+        for warning in warnings {
+            self.output.mark(format!("a restart would warn: {warning}"));
+        }
+        None
     }
 
     async fn on_key(&mut self, typed: Typed) -> Option<Event> {
@@ -476,6 +519,7 @@ impl<'a> Runner<'a> {
             in_flight: self.machine.in_flight(now),
             ending: self.machine.is_ending(),
             suspended: self.standing != Standing::Runs,
+            rehearsal: self.rehearsals.newest().cloned(),
         }
     }
 

@@ -15,6 +15,7 @@ use super::super::restore::{Image, Standing, own_stack, restore};
 use super::super::split::PartOrder;
 use super::super::sys::{limits, tty};
 use super::UserOrder;
+use super::rehearsal;
 use super::stage::Connections;
 
 /// Where the stack begins among the fields of struct prctl_mm_map (prctl(2)).
@@ -45,7 +46,7 @@ pub struct Begun {
 }
 
 /// What an instance is among others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Among {
     /// There are other instances.
     pub cluster: bool,
@@ -53,6 +54,8 @@ pub struct Among {
     pub watch: bool,
     /// Other parts of this one are on this machine as well.
     pub crowded: bool,
+    /// It is never to run: nothing may come to know of it.
+    pub rehearsal: bool,
 }
 
 /// Rebuilds it up to the moment before it runs.
@@ -76,6 +79,9 @@ pub fn bring_back(
     if let Some(user) = user {
         check_user(&image, user)?;
     }
+    if among.rehearsal {
+        rehearsal::shield(&image)?;
+    }
     let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
     let crowded = raise_descriptor_limit(first_free as u64, image.graph.files.len() as u64)?;
     let mut context = RestoreContext::new(&image.graph, &image, spec.force, first_free);
@@ -87,6 +93,7 @@ pub fn bring_back(
     context.cluster = among.cluster;
     context.watch = among.watch;
     context.crowded = among.crowded;
+    context.rehearsal = among.rehearsal;
     for (file, connection) in connections.made {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);

@@ -10,6 +10,7 @@ mod launch;
 mod lease;
 pub(super) mod namespaces;
 mod reap;
+mod rehearsal;
 mod stage;
 pub(super) mod world;
 
@@ -57,6 +58,9 @@ pub struct Order {
     /// The init was executed without randomised addresses; what it executes is to have them.
     #[serde(default)]
     pub low_heap: bool,
+    /// What is brought back is never to run, and nothing else may come to know of it.
+    #[serde(default)]
+    pub rehearsal: bool,
 }
 
 impl Order {
@@ -72,6 +76,7 @@ impl Order {
             cluster: None,
             connections: 0,
             low_heap: false,
+            rehearsal: false,
         }
     }
 }
@@ -110,6 +115,13 @@ pub enum Report {
         /// The job's listening TCP sockets.
         #[serde(default)]
         moved: Vec<MovedListener>,
+        /// Lines for the user.
+        warnings: Vec<String>,
+    },
+    /// All of the job is there and stands still; it ends with the agent's next word, or with the agent.
+    Rehearsed {
+        /// Its processes.
+        processes: u32,
         /// Lines for the user.
         warnings: Vec<String>,
     },

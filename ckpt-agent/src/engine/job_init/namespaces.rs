@@ -17,7 +17,7 @@ use super::super::objects::HOSTS;
 const NEW_TIME: i32 = 0x80;
 const SECOND: i64 = 1_000_000_000;
 /// A folder that is there on every machine, over which a file system lies for a moment.
-const PASSING: &str = "/proc";
+pub(super) const PASSING: &str = "/proc";
 /// Where machines show POSIX message queues.
 const QUEUES: &str = "/dev/mqueue";
 
@@ -25,11 +25,11 @@ fn write(path: &str, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|error| EngineError::system("write", path, error))
 }
 
-/// Leaves the machine's namespaces, but the network. Processes forked from now on are inside.
+/// Leaves the machine's namespaces, but the network where that is not asked for. Processes forked from now on are inside.
 ///
 /// # Errors
 /// Where user namespaces are forbidden: `ckptd doctor` says how to allow them.
-pub fn enter(clocks: Option<(i64, i64)>) -> Result<()> {
+pub fn enter(clocks: Option<(i64, i64)>, network: bool) -> Result<()> {
     let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
     if !user.is_root() {
         unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| EngineError::Unfit {
@@ -45,10 +45,11 @@ pub fn enter(clocks: Option<(i64, i64)>) -> Result<()> {
     if let Some((monotonic, boottime)) = clocks {
         shift_clocks(monotonic, boottime)?;
     }
-    let flags = CloneFlags::CLONE_NEWNS
+    let mut flags = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWPID;
+    flags.set(CloneFlags::CLONE_NEWNET, network);
     unshare(flags).map_err(|errno| EngineError::Unfit {
         what: format!("namespaces cannot be made ({})", errno.desc()),
         way_out: "see `ckptd doctor`".into(),

@@ -13,15 +13,17 @@ use super::super::error::{EngineError, Result};
 use super::super::graph::{FileId, OuterEnd, RelayEnd, RelayKind, stream_relay};
 use super::super::late::{self, Installed, Late};
 use super::super::objects::StdioRole;
+use super::super::restore::Standing;
 use super::super::sys::clone3::{Side, SingleThreaded, fork_near};
 use super::super::sys::reap::{Reaped, reap_any};
 use super::super::sys::rounds::Counter;
 use super::super::sys::{prctl, signals, spawn};
 use super::bring_back::{Among, Begun, bring_back};
 use super::channel::Channel;
-use super::cluster::{ClusterOrder, Connection};
+use super::cluster::{ClusterOrder, Connection, Instruction};
 use super::keeper::Keeper;
 use super::lease::Lease;
+use super::rehearsal::{self, Surroundings};
 use super::world::World;
 use super::{Order, Report, Task, UserOrder, door, launch, namespaces, reap};
 
@@ -87,9 +89,13 @@ fn prepare(channel: &Channel) -> Result<(Order, Option<Outside>)> {
         Some(cluster) => Some(stay_behind(channel, cluster, order.connections)?),
         None => None,
     };
+    let surroundings = order.rehearsal.then(|| Surroundings::look(order.world)).transpose()?;
     match order.world {
-        World::Own => namespaces::enter(order.clocks)?,
+        World::Own => namespaces::enter(order.clocks, surroundings.is_some())?,
         World::Machine => outlive_launcher()?,
+    }
+    if let Some(surroundings) = surroundings {
+        surroundings.rebuild()?;
     }
     Ok((order, outside))
 }
@@ -187,6 +193,9 @@ fn divide(
             drop(introduced);
             let world = order.world;
             let lived = match outside {
+                None if order.rehearsal => {
+                    rehearse(&channel, order).map_err(|error| (Some(channel), error))
+                }
                 None => live(&channel, order).map_err(|error| (Some(channel), error)),
                 Some(outside) => live_in_cluster(channel, order, outside),
             };
@@ -248,6 +257,28 @@ fn live(channel: &Channel, order: Order) -> Result<()> {
     if let Some(status) = reap::until_end(root, channel).map_err(system("wait", "the job"))? {
         let _ = channel.send(&Report::Ended(status), &[]);
     }
+    Ok(())
+}
+
+/// Process 1 of a job that is brought back and never let go: it ends with this process.
+fn rehearse(channel: &Channel, order: Order) -> Result<()> {
+    let mut warnings = Vec::new();
+    nix::unistd::setsid().map_err(system("setsid", "the rehearsal's init"))?;
+    // The namespaces have changed the credentials, which clears it (prctl(2)).
+    die_with_parent()?;
+    rehearsal::seal_mounts()?;
+    warnings.extend(namespaces::mount_own()?);
+    let Task::Restore { job_dir, spec, part: None } = order.task else {
+        return Err(EngineError::odd("order", "only the restart of a whole job can be rehearsed"));
+    };
+    let among = Among { rehearsal: true, ..Among::default() };
+    let begun =
+        bring_back(&job_dir, &spec, None, Connections::default(), among, None, &mut warnings)?;
+    let processes = begun.standing.as_ref().map_or(0, Standing::processes);
+    // Whoever asked may have gone.
+    let _ = channel.send(&Report::Rehearsed { processes, warnings }, &[]);
+    // Nobody says anything any more: this is the end.
+    let _ = channel.receive::<Instruction>();
     Ok(())
 }
 
@@ -339,7 +370,7 @@ fn begin(
         }
         Task::Restore { job_dir, spec, part } => {
             let crowded = cluster.is_some_and(|cluster| cluster.crowded);
-            let among = Among { cluster: cluster.is_some(), watch, crowded };
+            let among = Among { cluster: cluster.is_some(), watch, crowded, rehearsal: false };
             bring_back(&job_dir, &spec, part.as_ref(), connections, among, user, warnings)
         }
     }

@@ -310,6 +310,8 @@ pub struct RestoreContext<'a> {
     pub connecting: Vec<Connecting>,
     /// Other parts of the instance are on this machine as well.
     pub crowded: bool,
+    /// What is made is never to run: it stays the first to be killed for want of memory.
+    pub rehearsal: bool,
     /// Late connections are to be watched.
     pub watch: bool,
     /// They are.
@@ -339,6 +341,7 @@ impl<'a> RestoreContext<'a> {
             names: Vec::new(),
             connecting: Vec::new(),
             crowded: false,
+            rehearsal: false,
             watch: false,
             watched: None,
             warnings: Vec::new(),

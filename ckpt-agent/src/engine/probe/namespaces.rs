@@ -27,7 +27,7 @@ const WANTED: i32 = 4321;
 /// Makes namespaces and tries in them what a job's init does.
 pub fn inside_namespaces() -> Inside {
     in_child(|| {
-        if let Err(error) = namespaces::enter(None) {
+        if let Err(error) = namespaces::enter(None, false) {
             return Ok(nothing(&error.to_string()));
         }
         // The first child is process 1 of the PID namespace: only there can /proc be mounted.
@@ -79,7 +79,7 @@ pub fn time_namespace() -> Result<(), String> {
         return Err("the kernel has none".into());
     }
     in_child(|| {
-        namespaces::enter(Some((1_000_000_000, 0))).map_err(|error| error.to_string())?;
+        namespaces::enter(Some((1_000_000_000, 0)), false).map_err(|error| error.to_string())?;
         // Only children are inside.
         // SAFETY: this child has one thread.
         match unsafe { fork() }.map_err(super::child::text)? {

@@ -67,7 +67,9 @@ impl Hooks for Preparation<'_> {
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             locks::restore_of_process(fd, lock).map_err(failed("lock a file"))?;
         }
-        own_settings(process);
+        if !self.context.rehearsal {
+            own_settings(process);
+        }
         // The last ones: from here on this code must not rely on any handler.
         let all: Vec<(i32, [u64; 4])> = all_actions(process);
         for (signal, words) in all {

@@ -79,6 +79,11 @@ impl Standing {
         self.numbers.here(recorded)
     }
 
+    /// How many processes it has.
+    pub fn processes(&self) -> u32 {
+        u32::try_from(self.processes.len()).unwrap_or(u32::MAX)
+    }
+
     /// Lets it run.
     ///
     /// # Errors

@@ -88,6 +88,7 @@ fn refuse_options(options: &crate::cli::JobOptions, detach: bool) -> Result<(), 
         (options.external.is_some(), "--external"),
         (options.copies.is_some_and(|copies| copies > 1), "--copies"),
         (options.no_rewire_connect, "--no-rewire-connect"),
+        (options.rehearse.is_some_and(|every| every > 0), "--rehearse"),
         (options.interval == Some(crate::cli::IntervalSetting::Auto), "--interval auto"),
     ];
     match given.iter().find(|(given, _)| *given) {
@@ -350,6 +351,7 @@ impl Holder {
                     in_flight: None,
                     ending: self.asked_to_end,
                     suspended: false,
+                    rehearsal: None,
                 }));
                 false
             }

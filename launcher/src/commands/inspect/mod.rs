@@ -99,8 +99,7 @@ pub fn perform(context: &Context, arguments: &InspectArguments) -> Result<(), Fa
         return print_json(&value);
     }
     let command = job.record().command.join(" ");
-    let of =
-        Of { name: job.name(), id: job.id(), command: &command, number, instance: None };
+    let of = Of { name: job.name(), id: job.id(), command: &command, number, instance: None };
     print(&(describe(&of, &opened, arguments) + hint(arguments)))
 }
 
@@ -134,7 +133,10 @@ fn of_cluster(
         }
     }
     if here.is_empty() {
-        return Err(Failure::of(what, job.nothing_here(&format!("inspect {name}@{number}"), &images)));
+        return Err(Failure::of(
+            what,
+            job.nothing_here(&format!("inspect {name}@{number}"), &images),
+        ));
     }
     find_processes(&opened, arguments, &what)?;
     if arguments.list.json {
@@ -144,9 +146,9 @@ fn of_cluster(
             value["instance"] = (*instance).into();
             parts.push(value);
         }
-        let elsewhere = left.iter().map(|image| {
-            json!({ "instance": image.instance, "holders": image.holders })
-        });
+        let elsewhere = left
+            .iter()
+            .map(|image| json!({ "instance": image.instance, "holders": image.holders }));
         return print_json(&json!({
             "job": job.id, "checkpoint": number,
             "instances": parts, "elsewhere": elsewhere.collect::<Vec<_>>(),

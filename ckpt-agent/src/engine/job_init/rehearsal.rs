@@ -1,0 +1,349 @@
+//! What keeps a rehearsed restart apart from everything else: it is a restart in each respect, and has no effect.
+//!
+//! * A network of its own: the loopback interface with all addresses of the machine. Ports that the job has are free there,
+//!   and what is sent to others gets no answer.
+//! * Every file system is read-only, but for what the image is about to write: folders in which files, FIFOs or sockets are
+//!   made get an overlay (the kernel's Documentation/filesystems/overlayfs.rst) whose upper layer is in memory; files that
+//!   stay where they are, and are written or locked, get a stand-in of the same size and time mounted over them.
+//! * The lowest of priorities, and the first place before the OOM killer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, Permissions};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::Mode;
+
+use super::super::error::{EngineError, Result};
+use super::super::graph::{Backing, FileId, Origin};
+use super::super::objects::reopen;
+use super::super::objects::{Object, Regular};
+use super::super::restore::Image;
+use super::super::sys::{abi, loopback, mounts, schedule};
+use super::namespaces::PASSING;
+use super::world::World;
+
+/// Nice value: one part in ten of what a rank gets that is busy on the same core.
+const NICE: i32 = 10;
+/// The first to be killed for want of memory.
+const FIRST_VICTIM: &str = "1000";
+/// Folders that belong to jobs as a whole.
+const SESSION: [&str; 2] = ["/tmp", "/dev/shm"];
+/// More addresses than these a machine's sockets are hardly bound to.
+const MOST_ADDRESSES: usize = 1000;
+
+/// What is known before the machine's namespaces are left.
+#[derive(Debug)]
+pub struct Surroundings {
+    addresses: Vec<IpAddr>,
+}
+
+impl Surroundings {
+    /// Of this machine, for a rehearsal that is about to begin. Lowers the caller's priority.
+    ///
+    /// # Errors
+    /// Where jobs have no namespaces.
+    pub fn look(world: World) -> Result<Self> {
+        if world == World::Machine {
+            return Err(impossible("jobs have no namespaces here".to_owned()));
+        }
+        schedule::be_nice(NICE);
+        // Without /proc more than this is amiss.
+        let _ = std::fs::write("/proc/self/oom_score_adj", FIRST_VICTIM);
+        let interfaces = nix::ifaddrs::getifaddrs()
+            .map_err(|errno| EngineError::system("getifaddrs", "this machine", errno))?;
+        let addresses = interfaces.filter_map(|interface| {
+            let address = interface.address?;
+            match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+                (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+                (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+                _ => None,
+            }
+        });
+        let own = |address: &IpAddr| !address.is_loopback();
+        let addresses: BTreeSet<IpAddr> = addresses.filter(own).take(MOST_ADDRESSES).collect();
+        Ok(Self { addresses: addresses.into_iter().collect() })
+    }
+
+    /// Makes the network ready, in the namespaces that have been entered.
+    ///
+    /// # Errors
+    /// Failed system calls.
+    pub fn rebuild(&self) -> Result<()> {
+        loopback::prepare(&self.addresses)
+            .map_err(|error| EngineError::system("prepare", "a network for the rehearsal", error))
+    }
+}
+
+/// Makes everything that is mounted read-only, for the caller's mount namespace. To be called before it mounts anything.
+///
+/// # Errors
+/// Before Linux 5.12.
+pub fn seal_mounts() -> Result<()> {
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(|errno| EngineError::system("mount", "/ as private", errno))?;
+    mounts::make_read_only(Path::new("/"))
+        .map_err(|errno| impossible(format!("mounts can't be made read-only ({})", errno.desc())))
+}
+
+fn impossible(why: String) -> EngineError {
+    EngineError::Unfit {
+        what: format!("a restart can't be rehearsed here: {why}"),
+        way_out: "only a restart itself can tell".to_owned(),
+    }
+}
+
+/// What a restore of an image writes to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Places {
+    /// Folders in which something is made; whether that can't be done without.
+    folders: BTreeMap<PathBuf, bool>,
+    /// Files and FIFOs that are found by their path.
+    found: BTreeSet<PathBuf>,
+}
+
+impl Places {
+    fn of(image: &Image) -> Self {
+        let mut places = Self::default();
+        for folder in SESSION {
+            places.folders.insert(folder.into(), false);
+        }
+        for inode in &image.graph.inodes {
+            match &inode.origin {
+                Origin::Named { path } => places.made(Path::new(path), true),
+                Origin::Deleted { path } => places.made(Path::new(path), false),
+                _ => {}
+            }
+        }
+        let locked = locked(image);
+        for (index, file) in image.graph.files.iter().enumerate() {
+            let is_locked = locked.contains(&FileId(index as u32));
+            match &file.object {
+                Object::Regular(Regular::ByPath(by_path))
+                    if is_locked || reopen::writable(file.flags) =>
+                {
+                    places.found.insert(by_path.path.clone().into());
+                }
+                Object::Directory(folder) => {
+                    places.made(Path::new(&folder.path), false);
+                    if is_locked {
+                        places.folders.insert(folder.path.clone().into(), true);
+                    }
+                }
+                Object::Fifo(fifo) => {
+                    places.made(Path::new(&fifo.path), fifo.session);
+                    places.found.insert(fifo.path.clone().into());
+                }
+                Object::UnixSocket(socket) => {
+                    let name = socket.name.as_ref().filter(|name| name.bytes.first() != Some(&0));
+                    if let Some(name) = name {
+                        let folder = Path::new(name.directory.as_deref().unwrap_or("/"));
+                        places.made(&folder.join(OsStr::from_bytes(&name.bytes)), true);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for area in image.processes.values().flat_map(|process| &process.areas) {
+            if let Backing::File { file, writable: true, .. } = &area.backing {
+                places.found.insert(file.path.clone().into());
+            }
+        }
+        places
+    }
+
+    /// Something is made under that name.
+    fn made(&mut self, path: &Path, needed: bool) {
+        if let Some(folder) = path.parent() {
+            *self.folders.entry(folder.to_owned()).or_default() |= needed;
+        }
+    }
+
+    /// The folders as they are here: those that are not there yet stand for the one in which they are made. What is within
+    /// another one is left out if `whole`; in a user namespace it is not, since folders of others above it can't be
+    /// copied into an upper layer there.
+    fn settle(&mut self, whole: bool) {
+        let mut there: BTreeMap<PathBuf, bool> = BTreeMap::new();
+        for (folder, needed) in std::mem::take(&mut self.folders) {
+            let found = folder.ancestors().find_map(|at| std::fs::canonicalize(at).ok());
+            let found = found.filter(|found| found.is_dir() && found.parent().is_some());
+            if let Some(found) = found {
+                *there.entry(found).or_default() |= needed;
+            }
+        }
+        if !whole {
+            self.folders = there;
+            return;
+        }
+        // A folder comes before what is in it.
+        for (folder, needed) in there {
+            match self.folders.iter_mut().find(|(outer, _)| folder.starts_with(outer)) {
+                Some((_, outer)) => *outer |= needed,
+                None => drop(self.folders.insert(folder, needed)),
+            }
+        }
+    }
+}
+
+/// Descriptions with locks of any kind: a lock of the same file would be in the way, or would be the live job's.
+fn locked(image: &Image) -> BTreeSet<FileId> {
+    let of_description = image.graph.files.iter().enumerate();
+    let mut locked: BTreeSet<FileId> = of_description
+        .filter(|(_, file)| !file.locks.is_empty())
+        .map(|(index, _)| FileId(index as u32))
+        .collect();
+    for process in image.processes.values() {
+        for (fd, _) in &process.locks {
+            let of_process = process.descriptors.iter().find(|descriptor| descriptor.fd == *fd);
+            locked.extend(of_process.map(|descriptor| descriptor.file));
+        }
+    }
+    locked
+}
+
+/// Puts something else in the place of all that the restore of the image writes to.
+///
+/// # Errors
+/// Where that can't be done here.
+pub fn shield(image: &Image) -> Result<()> {
+    let mut places = Places::of(image);
+    places.settle(nix::unistd::geteuid().is_root());
+    let mut mounted = mounted();
+    let options = Some("mode=0700,size=100%");
+    let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    // It needs a place only until all of it is mounted where it belongs.
+    mount(Some("tmpfs"), PASSING, Some("tmpfs"), safe, options)
+        .map_err(|errno| EngineError::system("mount", "memory for a rehearsal", errno))?;
+    let shielded = shield_all(&places, &mut mounted);
+    let left = nix::unistd::chdir("/");
+    umount2(PASSING, MntFlags::MNT_DETACH)
+        .map_err(|errno| EngineError::system("umount", PASSING, errno))?;
+    left.map_err(|errno| EngineError::system("chdir", "/", errno))?;
+    shielded
+}
+
+fn shield_all(places: &Places, mounted: &mut Vec<PathBuf>) -> Result<()> {
+    // The innermost first: an overlay over another one would be one too many in a container.
+    for (number, (folder, needed)) in places.folders.iter().rev().enumerate() {
+        let layers = Path::new(PASSING).join(format!("folder-{number}"));
+        match overlay(folder, &layers, mounted) {
+            Ok(()) => {
+                mounted.push(folder.clone());
+                mounted.sort();
+            }
+            Err(error) if *needed => {
+                let folder = folder.display();
+                return Err(impossible(format!("{folder} can't be kept apart ({error})")));
+            }
+            // It is read-only.
+            Err(_) => {}
+        }
+    }
+    for (number, path) in places.found.iter().enumerate() {
+        let stand_in = Path::new(PASSING).join(format!("file-{number}"));
+        // What is not there, the restore says.
+        let Ok(path) = std::fs::canonicalize(path) else { continue };
+        cover(&path, &stand_in).map_err(|error| {
+            impossible(format!("{} can't be kept apart ({error})", path.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Mount points, parents before what is below them.
+fn mounted() -> Vec<PathBuf> {
+    let mounts = procfs::process::Process::myself().and_then(|own| own.mountinfo());
+    let mut points: Vec<PathBuf> =
+        mounts.into_iter().flat_map(|mounts| mounts.0).map(|mount| mount.mount_point).collect();
+    points.sort();
+    points.dedup();
+    points
+}
+
+/// Lays an upper layer over a folder; what is mounted below it stays.
+fn overlay(folder: &Path, layers: &Path, mounted: &[PathBuf]) -> std::io::Result<()> {
+    let (upper, work) = (layers.join("upper"), layers.join("work"));
+    std::fs::create_dir_all(&upper)?;
+    std::fs::create_dir(&work)?;
+    resemble(&upper, &std::fs::metadata(folder)?)?;
+    let mut below: Vec<(&PathBuf, OwnedFd)> = Vec::new();
+    for point in mounted.iter().filter(|point| *point != folder && point.starts_with(folder)) {
+        if !below.iter().any(|(outer, _)| point.starts_with(outer)) {
+            below.push((point, mounts::copy_tree(point)?));
+        }
+    }
+    // By the working directory: its name may hold what separates options.
+    nix::unistd::chdir(folder)?;
+    let plain = format!("lowerdir=.,upperdir={},workdir={}", upper.display(), work.display());
+    let for_users = format!("{plain},userxattr");
+    let lay = |options: &str| {
+        let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(Some("overlay"), folder, Some("overlay"), safe, Some(options))
+    };
+    // Without attributes of users (tmpfs before Linux 6.6) there is little that it can't do.
+    let laid = match lay(&for_users) {
+        Err(Errno::EINVAL | Errno::EOPNOTSUPP) => lay(&plain),
+        laid => laid,
+    };
+    nix::unistd::chdir("/")?;
+    laid?;
+    for (point, tree) in below {
+        mounts::mount_tree(&tree, point)?;
+    }
+    Ok(())
+}
+
+/// Mounts a stand-in over a file: as large and as old, without its content, which nobody reads before the job runs.
+fn cover(path: &Path, stand_in: &Path) -> std::io::Result<()> {
+    let found = std::fs::metadata(path)?;
+    let kind = found.mode() & abi::S_IFMT;
+    if kind == abi::S_IFIFO {
+        nix::unistd::mkfifo(stand_in, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        resemble(stand_in, &found)?;
+    } else if kind == abi::S_IFREG {
+        let file = File::options().write(true).create_new(true).open(stand_in)?;
+        file.set_len(found.len())?;
+        resemble(stand_in, &found)?;
+        file.set_modified(found.modified()?)?;
+    } else {
+        return Ok(());
+    }
+    let none = None::<&str>;
+    Ok(mount(Some(stand_in), path, none, MsFlags::MS_BIND, none)?)
+}
+
+/// Gives it the permissions of another, and its owner as far as that is allowed.
+fn resemble(path: &Path, other: &Metadata) -> std::io::Result<()> {
+    let _ = std::os::unix::fs::chown(path, Some(other.uid()), Some(other.gid()));
+    std::fs::set_permissions(path, Permissions::from_mode(other.mode() & 0o7777))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_within_others_are_left_out() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        for name in ["a/b", "ab"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        let mut places = Places::default();
+        places.made(&at("a/b/missing/deep/file"), true);
+        places.made(&at("a/file"), false);
+        places.made(&at("ab/file"), false);
+        places.made(Path::new("/file"), true);
+        places.settle(true);
+        let base = std::fs::canonicalize(base.path()).unwrap();
+        let wanted = [(base.join("a"), true), (base.join("ab"), false)];
+        assert_eq!(places.folders, BTreeMap::from(wanted));
+    }
+}
