@@ -5,6 +5,7 @@ mod archives;
 mod ends;
 mod files;
 mod listings;
+mod rehearsals;
 mod stage;
 mod streams;
 mod terminals;
@@ -46,6 +47,9 @@ const CASES: &[(&str, Case)] = &[
     ("interrupted-import", archives::interrupted),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
+    ("rehearsals", rehearsals::leave_no_trace),
+    ("failing-rehearsals", rehearsals::tell_what_fails),
+    ("run-with-rehearsals", rehearsals::of_a_job_that_runs),
     ("grown-file", files::grown),
     ("shorter-file", files::shorter),
     ("changed-file", files::changed),

@@ -174,6 +174,17 @@ impl Stage {
         number.map_err(|_| Failure(format!("no number: {finished:?}")))
     }
 
+    /// The job's log.
+    pub fn log(&self) -> Result<PathBuf, Failure> {
+        let status = self.json(&["status", JOB])?;
+        status["log"].as_str().map(PathBuf::from).ok_or_else(|| Failure(format!("{status}")))
+    }
+
+    /// How many processes of the case there are.
+    pub fn processes(&self) -> usize {
+        processes::marked(&self.mark).len()
+    }
+
     /// No process of the case may be left.
     pub fn expect_gone(&self) -> Result<(), Failure> {
         let left = processes::wait_until_gone(&self.mark, Duration::from_secs(3));

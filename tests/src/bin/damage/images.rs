@@ -259,6 +259,15 @@ impl Killed {
 
     fn expect_refusal(&mut self, names: &[String]) -> Result<(), Failure> {
         let job = &mut self.worker.job;
+        let (status, stdout, stderr) =
+            job.ckptd(&["verify", &format!("{}@2", job.name()), "--rehearse"])?;
+        let told = stderr.starts_with("ckptd: failed to rehearse the restart of ")
+            && names.iter().any(|name| stderr.contains(name.as_str()));
+        if status.code() != Some(125) || !told {
+            return Err(Failure(format!(
+                "{status}; the rehearsal does not tell of {names:?}: {stdout:?} {stderr:?}"
+            )));
+        }
         job.restart(&[])?;
         let status = job.wait(LIMIT)?;
         let errors = job.errors();
