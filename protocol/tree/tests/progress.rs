@@ -64,8 +64,8 @@ fn who_goes_on_is_waited_for() {
         let acts = members[2].progressed(now, operation);
         assert_eq!(deliver(now, &mut members, 2, acts), []);
         root.progressed(now, "j", 1);
-        for number in 0..3 {
-            assert_eq!(members[number].pass_time(now + SECOND), [], "n{number} at {now}");
+        for (number, member) in members.iter_mut().enumerate() {
+            assert_eq!(member.pass_time(now + SECOND), [], "n{number} at {now}");
         }
         assert_eq!(root.pass_time(now + SECOND), []);
     }
