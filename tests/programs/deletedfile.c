@@ -35,6 +35,13 @@ int main(int argc, char **argv)
 	close(fd);
 	conform_fill(private, PAGE, 4);
 	BUILD(lseek(opened, 1234, SEEK_SET));
+	int holed = make("holed", 5);
+	BUILD(ftruncate(holed, 0));
+	BUILD(pwrite(holed, "a", 1, 0));
+	BUILD(pwrite(holed, "b", 1, 8 * PAGE));
+	struct timespec times[2] = { { 1000000000, 1000 }, { 1100000000, 2000 } };
+	BUILD(futimens(holed, times));
+	off_t hole = BUILD(lseek(holed, 0, SEEK_HOLE)), data = BUILD(lseek(holed, PAGE, SEEK_DATA));
 	pid_t child = conform_spawn(other, NULL);
 	conform_await("born");
 	conform_ready();
@@ -47,6 +54,11 @@ int main(int argc, char **argv)
 	EXPECT("offset in a deleted file", lseek(opened, 0, SEEK_CUR), 1234);
 	BUILD(pread(opened, contents, SIZE, 0));
 	conform_verify("deleted file", contents, SIZE, 1);
+	EXPECT("hole in a deleted file", lseek(holed, 0, SEEK_HOLE), hole);
+	EXPECT("end of the hole in a deleted file", lseek(holed, PAGE, SEEK_DATA), data);
+	BUILD(fstat(holed, &status));
+	EXPECT("modification time of a deleted file", status.st_mtim.tv_sec, 1100000000);
+	EXPECT("its nanoseconds", status.st_mtim.tv_nsec, 2000);
 	EXPECT("a deleted file has come back", access(conform_path("opened"), F_OK), -1);
 	conform_verify("deleted file mapped shared", shared, PAGE, 2);
 	conform_verify("what the child wrote to it", shared + PAGE, PAGE, 9);

@@ -32,8 +32,17 @@ int main(int argc, char **argv)
 	conform_write_all(raw_slave, "to the master", 13);
 	conform_write_all(line_master, "whole line\nhalf a ", 18);
 	conform_expect_bytes("echo", line_master, "whole line\r\nhalf a ");
+	BUILD(fchmod(raw_slave, 0604));
+	if (geteuid() == 0)
+		BUILD(fchown(raw_slave, 1234, 4321));
+	struct stat owned, owner;
+	BUILD(fstat(raw_slave, &owned));
 	conform_ready();
 	conform_wait();
+	BUILD(fstat(raw_slave, &owner));
+	EXPECT("mode of a slave", owner.st_mode, owned.st_mode);
+	EXPECT("user of a slave", owner.st_uid, owned.st_uid);
+	EXPECT("group of a slave", owner.st_gid, owned.st_gid);
 	BUILD(tcgetattr(raw_slave, &found));
 	EXPECT("input flags", found.c_iflag, set.c_iflag);
 	EXPECT("output flags", found.c_oflag, set.c_oflag);

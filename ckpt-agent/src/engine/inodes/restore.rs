@@ -129,7 +129,7 @@ pub fn seal_all(context: &mut RestoreContext) -> Result<()> {
             nix::sys::stat::fchmod(fd, mode)
                 .map_err(|errno| EngineError::system("fchmod", name(inode), errno))?;
         }
-        if let (Some(ns), Origin::Named { .. }) = (inode.modified_ns, &inode.origin) {
+        if let (Some(ns), true) = (inode.modified_ns, inode.origin != Origin::Anonymous) {
             let time = time(ns);
             nix::sys::stat::futimens(fd, &time, &time)
                 .map_err(|errno| EngineError::system("futimens", name(inode), errno))?;

@@ -46,6 +46,12 @@ impl Room for Regular {
         if context.is_session_file(&probe.link)
             && !inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid)
         {
+            if probe.stat.st_nlink > 1 {
+                context.warn(format!(
+                    "{} has other names, too: a restart makes it a file of its own",
+                    probe.link
+                ));
+            }
             return Carried::dump(probe, context, true).map(Self::Carried);
         }
         ByPath::dump(probe, context).map(Self::ByPath)

@@ -203,7 +203,10 @@ impl BlobSource for Image {
         let file = File::from(to.try_clone_to_owned().map_err(failed)?);
         file.set_len(blob(graph, id)?.length).map_err(failed)?;
         self.for_each_span(graph, id, &mut |offset, bytes| {
-            file.write_all_at(bytes, offset).map_err(failed)
+            for (start, end) in runs_of_content(bytes) {
+                file.write_all_at(&bytes[start..end], offset + start as u64).map_err(failed)?;
+            }
+            Ok(())
         })
     }
 
@@ -224,6 +227,25 @@ impl BlobSource for Image {
         }
         Ok(())
     }
+}
+
+/// Bytes that are zeros or not as a whole: what a file system may leave out as a hole.
+const BLOCK: usize = 4096;
+
+/// Parts of a chunk that are not zeros, so that holes within it are holes again.
+fn runs_of_content(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (index, block) in bytes.chunks(BLOCK).enumerate() {
+        if block.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let start = index * BLOCK;
+        match runs.last_mut() {
+            Some(last) if last.1 == start => last.1 = start + block.len(),
+            _ => runs.push((start, start + block.len())),
+        }
+    }
+    runs
 }
 
 fn blob(graph: &Graph, id: BlobId) -> Result<&super::super::graph::Blob> {

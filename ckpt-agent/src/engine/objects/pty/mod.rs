@@ -94,6 +94,9 @@ pub struct Pair {
     /// The foreground process group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreground: Option<Pid>,
+    /// User and group of the slave, and its permission bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<(u32, u32, u32)>,
 }
 
 /// Input of a terminal up to the place where a read stops.
@@ -273,7 +276,26 @@ fn dump_pair(
         input: lines,
         session,
         foreground,
+        owner: owner(all, index, master, slaves),
     })
+}
+
+/// Whose the slave is: through a descriptor of it, else by its name where the master's holder is.
+fn owner(
+    all: &[Found<'_, Terminal>],
+    index: u32,
+    master: Option<usize>,
+    slaves: &[usize],
+) -> Option<(u32, u32, u32)> {
+    let mut open = slaves.iter().map(|&place| all[place].probe).filter(|probe| is_slave(probe));
+    let stat = open.next().map(|probe| probe.stat).or_else(|| {
+        let path = format!("/proc/{}/root/dev/pts/{index}", all[master?].probe.host_pid);
+        let stat = nix::sys::stat::stat(path.as_str()).ok()?;
+        let is_it = SLAVE_MAJORS.contains(&u64::from(stat::major(stat.st_rdev)))
+            && stat::minor(stat.st_rdev) == index;
+        is_it.then_some(stat)
+    })?;
+    Some((stat.st_uid, stat.st_gid, stat.st_mode & 0o7777))
 }
 
 /// Whether the launcher holds the master of this slave.

@@ -206,6 +206,22 @@ fn hung_up(flags: i32) -> Result<OwnedFd> {
     tty::open_peer(&master, flags).map_err(|error| system(call, 0, error))
 }
 
+/// Gives the slave its owner and permissions, without opening it: the master would see that.
+fn give_away(master: &OwnedFd, (user, group, mode): (u32, u32, u32)) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let slave = tty::open_peer(master, libc::O_PATH | libc::O_CLOEXEC)?;
+    let path = format!("/proc/self/fd/{}", slave.as_raw_fd());
+    let now = std::fs::metadata(&path)?;
+    if (now.uid(), now.gid()) != (user, group) {
+        std::os::unix::fs::chown(&path, Some(user), Some(group))?;
+    }
+    if now.mode() & 0o7777 != mode {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
 fn set_up(master: &OwnedFd, index: u32, pair: &Pair, context: &mut RestoreContext) -> Result<()> {
     tty::set_modes(master, &(&pair.modes).into())
         .map_err(|error| system("ioctl TCSETS2", index, error))?;
@@ -220,6 +236,14 @@ fn set_up(master: &OwnedFd, index: u32, pair: &Pair, context: &mut RestoreContex
     }
     if held != Buffered::default() || pair.slave_closed {
         buffered::fill(master.as_fd(), &held)?;
+    }
+    if let Some(wanted) = pair.owner {
+        if give_away(master, wanted).is_err() {
+            let (user, group, _) = wanted;
+            context.warn(format!(
+                "/dev/pts/{index} was user {user}'s and group {group}'s, which it cannot be here"
+            ));
+        }
     }
     if pair.packet {
         tty::set_packet_mode(master, true)
