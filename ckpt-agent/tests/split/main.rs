@@ -25,6 +25,7 @@ const CASES: &[Case] = &[
     ("remote_shell", remote_shell),
     ("pipeline_of_a_shell", pipeline),
     ("reading_copies_no_memory", reading_copies_no_memory),
+    ("forked_memory_stays_common", forked_memory_stays_common),
 ];
 
 fn main() -> ExitCode {
@@ -106,6 +107,31 @@ fn reading_copies_no_memory() -> Outcome {
         return Err(format!("{} KiB were copied", image.copied));
     }
     let job = rig.restore(&image, None)?;
+    let (status, said) = rig.finish(vec![job])?;
+    if said.concat() != "ok\n" || status != 3 {
+        return Err(format!("the job ends with {status} and says {said:?}"));
+    }
+    Ok(())
+}
+
+/// What processes have in common since a fork is stored once, and is in memory once after a restart.
+fn forked_memory_stays_common() -> Outcome {
+    let mut rig = Rig::new()?;
+    let mut job = rig.launch_program("forked")?;
+    rig.await_word(&job, "filled\n")?;
+    for _ in 0..2 {
+        let image = rig.dump(vec![job])?.remove(0);
+        let most = program::LARGE / 1024 * 3 / 2;
+        // Stored is what is the same by pieces of 64 pages.
+        if image.stored > program::LARGE / 1024 * 2 {
+            return Err(format!("{} KiB were stored", image.stored));
+        }
+        job = rig.restore(&image, None)?;
+        let all = rig.memory(&job)?;
+        if all > most {
+            return Err(format!("after the restart the job has {all} KiB"));
+        }
+    }
     let (status, said) = rig.finish(vec![job])?;
     if said.concat() != "ok\n" || status != 3 {
         return Err(format!("the job ends with {status} and says {said:?}"));

@@ -31,6 +31,7 @@ pub fn run(kind: &str) -> ExitCode {
     let done = match kind.strip_prefix("shell:") {
         Some(socket) => shell_parent(socket),
         None if kind == "large" => large(),
+        None if kind == "forked" => forked(),
         None => parent(kind),
     };
     match done {
@@ -304,6 +305,64 @@ fn large() -> Outcome {
     match memory.iter().enumerate().all(right) {
         true => Ok(()),
         false => Err("the memory is another".into()),
+    }
+}
+
+/// A parent and its children, each of which writes to single pages of what they have in common.
+fn forked() -> Outcome {
+    const CHILDREN: usize = 4;
+    let mut memory: Vec<u64> = (0..LARGE / 8).map(first_word).collect();
+    let (go, stay) = nix::unistd::pipe().map_err(text)?;
+    let (told, tell) = nix::unistd::pipe().map_err(text)?;
+    let mut children = Vec::new();
+    for own in 1..=CHILDREN {
+        #[allow(unsafe_code, reason = "fork is")]
+        // SAFETY: this program has one thread.
+        match unsafe { fork() }.map_err(text)? {
+            ForkResult::Parent { child } => children.push(child),
+            ForkResult::Child => {
+                drop(stay);
+                memory
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(at, word)| *word = word_of(own, at, *word));
+                let _ = nix::unistd::write(&tell, b"x");
+                let _ = nix::unistd::read(&go, &mut [0]);
+                let right =
+                    |(at, word): (usize, &u64)| *word == word_of(own, at, first_word(at as u64));
+                std::process::exit(if memory.iter().enumerate().all(right) { 7 } else { 8 });
+            }
+        }
+    }
+    std::fs::File::from(told).read_exact(&mut [0; CHILDREN]).map_err(text)?;
+    println!("filled");
+    while !must_finish() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    drop(stay);
+    for child in children {
+        let status = waitpid(child, None).map_err(text)?;
+        if status != WaitStatus::Exited(child, 7) {
+            return Err(format!("the child ended with {status:?}"));
+        }
+    }
+    match memory.iter().enumerate().all(|(at, word)| *word == first_word(at as u64)) {
+        true => Ok(()),
+        false => Err("the parent's memory is another".into()),
+    }
+}
+
+fn first_word(at: u64) -> u64 {
+    (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What a child makes of a word: every so many pages another one, and some pages zeros.
+fn word_of(own: usize, at: usize, word: u64) -> u64 {
+    const PAGE: usize = 65536 / 8;
+    match (at / PAGE + own) % 37 {
+        0 => word ^ own as u64,
+        1 => 0,
+        _ => word,
     }
 }
 

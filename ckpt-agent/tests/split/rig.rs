@@ -16,7 +16,7 @@ use ckpt_agent::engine::dump::{DumpSettings, Frozen, freeze_job, write_image};
 use ckpt_agent::engine::graph::{OuterEnd, Pid, RelayEnd, RelayKind};
 use ckpt_agent::engine::job_init::{Channel, Order, Report, Task, World};
 use ckpt_agent::engine::objects::{External, HeldRelay, StdioRole};
-use ckpt_agent::engine::restore::Image as Opened;
+use ckpt_agent::engine::restore::{Image as Opened, Past};
 use ckpt_agent::engine::split::standin::Message;
 use ckpt_agent::engine::split::{Holdings, PartOrder, Unit, units};
 use ckpt_agent::engine::sys::spawn::with_descriptor;
@@ -47,6 +47,8 @@ pub struct Instance {
     relays: Vec<Arc<Side>>,
     dir: PathBuf,
     number: u64,
+    /// By how many ns CLOCK_MONOTONIC was ordered to be ahead of the machine's.
+    clock: i64,
 }
 
 impl Drop for Instance {
@@ -65,6 +67,8 @@ pub struct Image {
     number: u64,
     /// Memory that the copies of its processes have for themselves alone after all of it was read, in KiB.
     pub copied: u64,
+    /// What was added to the store, in KiB.
+    pub stored: u64,
 }
 
 impl Image {
@@ -208,9 +212,10 @@ impl Rig {
         let task = Task::Restore { job_dir: image.dir.clone(), spec, part };
         let dir = self.new_dir()?;
         let states = image.open()?.relay_states().map_err(text)?;
+        let past = Past::of(&image.dir, image.number).map_err(text)?;
         self.start(
             &Order {
-                clocks: None,
+                clocks: Some(past.clocks),
                 world: World::Own,
                 number: None,
                 task,
@@ -267,6 +272,7 @@ impl Rig {
             relays: Vec::new(),
             dir,
             number,
+            clock: order.clocks.map_or(0, |(monotonic, _)| monotonic),
         };
         instance.channel.send(order, &[]).map_err(text)?;
         let states = states.unwrap_or_default();
@@ -341,7 +347,7 @@ impl Rig {
             let data = snapshot.take_data().ok_or("no data")?;
             let number = instance.number + 1;
             let copies: Vec<i32> = data.processes.iter().map(|dump| dump.ghost_pid).collect();
-            let (sealed, _, _) = write_image(
+            let (sealed, summary, _) = write_image(
                 data,
                 &instance.dir,
                 number,
@@ -366,7 +372,8 @@ impl Rig {
                 summary: Default::default(),
             };
             sealed.commit(&record).map_err(text)?;
-            images.push(Image { dir: instance.dir.clone(), number, copied });
+            let (dir, stored) = (instance.dir.clone(), summary.stored_bytes / 1024);
+            images.push(Image { dir, number, copied, stored });
         }
         Ok(Some(images))
     }
@@ -379,6 +386,33 @@ impl Rig {
         match said == word.as_bytes() {
             true => Ok(()),
             false => Err(format!("{:?} instead of {word:?}", String::from_utf8_lossy(&said))),
+        }
+    }
+
+    /// Memory of all processes of a job, in KiB; what some have in common counts once.
+    pub fn memory(&self, job: &Instance) -> Outcome<u64> {
+        let all = ckpt_agent::engine::proc::descendants(job.init).map_err(text)?;
+        all.into_iter().map(|pid| rollup(pid, "Pss:")).sum()
+    }
+
+    /// By how many ns the clock of all processes of a job is ahead of what it would be if it had gone on from the order to
+    /// restore it.
+    pub fn clocks(&self, job: &Instance) -> Outcome<i64> {
+        let of = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/time")).map_err(text);
+        let own = of(job.init)?;
+        for pid in ckpt_agent::engine::proc::descendants(job.init).map_err(text)? {
+            if of(pid)? != own {
+                return Err(format!("process {pid} has a time namespace of its own"));
+            }
+        }
+        let offsets = std::fs::read_to_string(format!("/proc/{}/timens_offsets", job.init));
+        let offsets = offsets.map_err(text)?;
+        let monotonic = offsets.lines().find_map(|line| line.strip_prefix("monotonic"));
+        let mut words = monotonic.unwrap_or_default().split_ascii_whitespace();
+        let mut number = || words.next()?.parse::<i64>().ok();
+        match (number(), number()) {
+            (Some(seconds), Some(rest)) => Ok(seconds * 1_000_000_000 + rest - job.clock),
+            _ => Err(format!("no clock in {offsets:?}")),
         }
     }
 
@@ -409,15 +443,14 @@ impl Rig {
 
 /// Memory that a process has in common with nobody, in KiB.
 fn own_memory(pid: i32) -> Outcome<u64> {
-    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).map_err(text)?;
-    let of = |name: &str| {
-        let line = rollup.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    };
-    match (of("Private_Dirty:"), of("Private_Clean:")) {
-        (Some(dirty), Some(clean)) => Ok(dirty + clean),
-        _ => Err(format!("what process {pid} has for itself is not told")),
-    }
+    Ok(rollup(pid, "Private_Dirty:")? + rollup(pid, "Private_Clean:")?)
+}
+
+fn rollup(pid: i32, name: &str) -> Outcome<u64> {
+    let all = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).map_err(text)?;
+    let line = all.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    number.ok_or_else(|| format!("{name} of process {pid} is not told"))
 }
 
 fn read_until_end(stdout: &OwnedFd) -> Outcome<String> {

@@ -309,4 +309,17 @@ impl StoredWindow {
         }
         runs
     }
+
+    /// The bytes of these pages among those of more pages of the same window; `None`: there are not so many.
+    pub fn part_of(&self, all: &Self, bytes: &[u8], page: u64) -> Option<Vec<u8>> {
+        let size = page as usize;
+        let mut part = Vec::with_capacity(self.pages.count_ones() as usize * size);
+        let present = (0..WINDOW_PAGES).filter(|index| all.pages & 1 << index != 0);
+        for (place, index) in present.enumerate() {
+            if self.pages & 1 << index != 0 {
+                part.extend_from_slice(bytes.get(place * size..(place + 1) * size)?);
+            }
+        }
+        Some(part)
+    }
 }

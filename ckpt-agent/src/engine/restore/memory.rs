@@ -3,7 +3,7 @@
 use super::super::arch::words::WORD;
 use super::super::arch::{Architecture, Call, Current, calls as numbers};
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Area, Backing, ProcessImage, Protection};
+use super::super::graph::{Area, Backing, ProcessImage, Protection, StoredWindow};
 use super::super::inodes::segments;
 use super::super::proc::{Mapping, read_maps};
 use super::super::sys::memory_map::Means;
@@ -11,6 +11,7 @@ use super::super::sys::{abi, trial};
 use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
 };
+use super::common::{Common, too_short};
 use super::layout::{Occupied, gaps};
 use super::mapped::MappedFiles;
 use super::memory_map::{self, move_break};
@@ -60,7 +61,8 @@ impl<'p> Calls<'p> {
     }
 }
 
-/// Gives a stopped helper the image's mappings. The scratch area stays, for what follows.
+/// Gives a stopped helper the image's mappings; those that it has inherited stay. The scratch area stays, for what
+/// follows.
 ///
 /// # Errors
 /// Where a mapping cannot be made; a kernel whose vdso is of another shape.
@@ -68,6 +70,7 @@ pub fn lay_out(
     remote: &mut Remote<'_>,
     image: &ProcessImage,
     files: &MappedFiles,
+    common: &Common,
     page: u64,
 ) -> Result<Laid> {
     let host_pid = remote.thread().tid();
@@ -111,8 +114,10 @@ pub fn lay_out(
     }
     let mut calls = Calls::new(image);
     kernel.park(parking, &mut calls);
-    let keep =
+    let mut keep =
         vec![(scratch.base, scratch.base + SCRATCH_SIZE), (parking, parking + kernel.length())];
+    let inherited = image.areas.iter().filter(|area| common.has(area));
+    keep.extend(inherited.map(|area| (area.start, area.end)));
     for (start, end) in gaps(keep) {
         calls.add("munmap", format!("{start:#x}"), libc::SYS_munmap, &[start, end - start]);
     }
@@ -147,7 +152,12 @@ pub fn lay_out(
         let Call { number, arguments } = numbers::map(at, length, read, flags, fd, 0);
         calls.add("mmap", "its identity".into(), number, &arguments);
     }
-    for area in image.areas.iter().filter(|area| !files.is_segment(area)) {
+    for (start, length) in common.surplus(image) {
+        let arguments = [start, length, libc::MADV_DONTNEED as u64];
+        calls.add("madvise", format!("{start:#x}"), libc::SYS_madvise, &arguments);
+    }
+    let made = image.areas.iter().filter(|area| !files.is_segment(area) && !common.has(area));
+    for area in made {
         map(area, image, files, page, &mut calls)?;
     }
     for attachment in segments::attachments(&image.areas, files.segments(), page) {
@@ -412,6 +422,7 @@ pub fn finish(
     remote: &mut Remote<'_>,
     image: &ProcessImage,
     files: &MappedFiles,
+    common: &Common,
     page: u64,
 ) -> Result<()> {
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
@@ -419,7 +430,9 @@ pub fn finish(
     let mut advice = Batch::new();
     for area in image.areas.iter().filter(|area| !area.is_kernels()) {
         let length = area.end - area.start;
-        if needs_writing(area, image, page) {
+        const BOTH: u8 = Protection::READ | Protection::WRITE;
+        let inherited = area.protection.0 != BOTH && common.has(area);
+        if inherited || needs_writing(area, image, page) {
             let arguments = [area.start, length, u64::from(area.protection.0)];
             calls.add("mprotect", format!("{:#x}", area.start), libc::SYS_mprotect, &arguments);
         }
@@ -440,6 +453,31 @@ pub fn finish(
     memory_map::set(remote, image, files, scratch.data())
 }
 
+/// Which pages of a window that were inherited are as the image has them.
+fn unchanged(
+    own: &mut ProcessMemory,
+    window: &StoredWindow,
+    inherited: u64,
+    bytes: &[u8],
+    here: &mut Vec<u8>,
+    page: u64,
+) -> Result<u64> {
+    let size = page as usize;
+    let mut pages = 0;
+    for (address, length) in (StoredWindow { pages: inherited, ..*window }).runs(page) {
+        here.resize(length as usize, 0);
+        own.read(address, here)?;
+        let first = (address - window.address) / page;
+        for (index, content) in (first..).zip(here.chunks_exact(size)) {
+            let place = (window.pages & ((1 << index) - 1)).count_ones() as usize * size;
+            if bytes.get(place..place + size) == Some(content) {
+                pages |= 1 << index;
+            }
+        }
+    }
+    Ok(pages)
+}
+
 /// Whether any of these pages can be executed.
 fn has_code(image: &ProcessImage, address: u64, length: u64) -> bool {
     image.areas.iter().any(|area| {
@@ -457,6 +495,7 @@ fn has_code(image: &ProcessImage, address: u64, length: u64) -> bool {
 pub fn fill(
     work: &[(i32, &ProcessImage)],
     reader: &crate::store::ChunkReader,
+    common: &Common,
     page: u64,
 ) -> Result<()> {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -469,19 +508,27 @@ pub fn fill(
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let run = || -> Result<()> {
-        let mut bytes = Vec::new();
+        let (mut bytes, mut here) = (Vec::new(), Vec::new());
+        let mut own = ProcessMemory::of_copy(std::process::id() as i32);
         loop {
             let Some((host_pid, image, window)) = windows.get(next.fetch_add(1, Ordering::Relaxed))
             else {
                 return Ok(());
             };
+            let (inherited, is_done) = common.inherited(image, window);
+            if is_done {
+                continue;
+            }
             reader.read(&window.chunk, &mut bytes)?;
             let mut memory = ProcessMemory::of(*host_pid);
+            let mut wanted = **window;
+            if inherited != 0 {
+                wanted.pages &= !unchanged(&mut own, window, inherited, &bytes, &mut here, page)?;
+                bytes = wanted.part_of(window, &bytes, page).ok_or_else(too_short)?;
+            }
             let mut from = 0;
-            for (address, length) in window.runs(page) {
-                let part = bytes
-                    .get(from..from + length as usize)
-                    .ok_or_else(|| EngineError::Damaged("a chunk that is too short".into()))?;
+            for (address, length) in wanted.runs(page) {
+                let part = bytes.get(from..from + length as usize).ok_or_else(too_short)?;
                 if Current::CODE_IS_CACHED && has_code(image, address, length) {
                     memory.write_code(address, part)?;
                 } else {

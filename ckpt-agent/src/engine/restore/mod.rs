@@ -2,6 +2,7 @@
 //! first, then the process tree as helpers, then each helper's memory and threads. Nobody runs
 //! before everybody is complete.
 
+mod common;
 mod helper;
 mod identity;
 mod image;
@@ -41,6 +42,7 @@ use super::sys::memory_map::Means;
 use super::sys::owner::{FileOwner, set_file_owner};
 use super::sys::rounds::{self, Counter};
 use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
+use common::Common;
 use helper::Preparation;
 use mapped::MappedFiles;
 use numbers::Numbers;
@@ -138,6 +140,7 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         // are.
         context.watched = late::install_or_say(&mut context.warnings);
     }
+    let common = Common::prepare(&image.processes, &image.reader, &files)?;
     let grown = {
         let preparation = Preparation { image, context, terminals, links };
         tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {
@@ -148,7 +151,8 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     let mut numbers = Numbers(grown.numbers);
     context.renumber_ends(|pid| numbers.here(pid));
     put_owners(image, context, &numbers)?;
-    let processes = rebuild(&grown.kept, image, &files, context, &mut numbers)?;
+    let processes = rebuild(&grown.kept, image, &files, &common, context, &mut numbers)?;
+    drop(common);
     if files.means() == Means::Nothing {
         context.warn(
             "this kernel has no PR_SET_MM_MAP: /proc shows ckptd's program for the job's, and no arguments",
@@ -317,6 +321,7 @@ fn rebuild(
     pids: &[Pid],
     image: &Image,
     files: &MappedFiles,
+    common: &Common,
     context: &mut RestoreContext<'_>,
     numbers: &mut Numbers,
 ) -> Result<Vec<Complete>> {
@@ -325,7 +330,7 @@ fn rebuild(
     for pid in pids {
         let Some(process) = image.processes.get(pid) else { continue };
         let number = numbers.here(*pid).ok_or(EngineError::Gone(*pid))?;
-        let (helper, break_moved) = lay_out(number, process, files, page)?;
+        let (helper, break_moved) = lay_out(number, process, files, common, page)?;
         if !break_moved {
             context.warn(format!(
                 "the heap of process {pid} cannot grow by brk(2) any more: this kernel has no PR_SET_MM_MAP, and \
@@ -336,10 +341,10 @@ fn rebuild(
     }
     let work: Vec<(i32, &ProcessImage)> =
         helpers.iter().map(|helper| (helper.leader.tid(), helper.image)).collect();
-    memory::fill(&work, &image.reader, page)?;
+    memory::fill(&work, &image.reader, common, page)?;
     let own = own_credentials()?;
     for helper in &mut helpers {
-        complete_memory(helper, files, page, context)?;
+        complete_memory(helper, files, common, page, context)?;
     }
     make_threads(&mut helpers)?;
     let complete = |helper| complete(helper, context, &own, numbers);
@@ -351,6 +356,7 @@ fn lay_out<'i>(
     pid: i32,
     image: &'i ProcessImage,
     files: &MappedFiles,
+    common: &Common,
     page: u64,
 ) -> Result<(Helper<'i>, bool)> {
     let thread = RunningThread::seize(pid)?.ok_or(EngineError::Gone(pid))?;
@@ -359,7 +365,7 @@ fn lay_out<'i>(
     leader.set_options(libc::PTRACE_O_EXITKILL)?;
     let entry = Vdso::of(pid, &read_maps(pid)?)?.kernel_entry()?;
     let mut remote = Remote::take(&mut leader, entry)?;
-    let laid = memory::lay_out(&mut remote, image, files, page)?;
+    let laid = memory::lay_out(&mut remote, image, files, common, page)?;
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     drop(remote);
     let others = BTreeMap::new();
@@ -370,13 +376,14 @@ fn lay_out<'i>(
 fn complete_memory(
     helper: &mut Helper<'_>,
     files: &MappedFiles,
+    common: &Common,
     page: u64,
     context: &RestoreContext<'_>,
 ) -> Result<()> {
     let image = helper.image;
     let (scratch, entry) = (helper.scratch, helper.entry_point);
     let mut remote = Remote::take(&mut helper.leader, entry)?.with_scratch(scratch);
-    memory::finish(&mut remote, image, files, page)?;
+    memory::finish(&mut remote, image, files, common, page)?;
     let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
     remote.call("close_range", libc::SYS_close_range, &parked)?;
     if image.thp_disable {
