@@ -127,6 +127,11 @@ fn forked_memory_stays_common() -> Outcome {
             return Err(format!("{} KiB were stored", image.stored));
         }
         job = rig.restore(&image, None)?;
+        // By what the restore has taken, all clocks are behind.
+        let ahead = rig.clocks(&job)?;
+        if ahead >= 0 {
+            return Err(format!("the clocks have run on: {ahead} ns"));
+        }
         let all = rig.memory(&job)?;
         if all > most {
             return Err(format!("after the restart the job has {all} KiB"));

@@ -14,7 +14,7 @@ use super::super::error::{EngineError, Result};
 use super::super::objects::HOSTS;
 
 /// CLONE_NEWTIME (time_namespaces(7)); not in nix.
-const NEW_TIME: i32 = 0x80;
+pub const NEW_TIME: i32 = 0x80;
 const SECOND: i64 = 1_000_000_000;
 /// A folder that is there on every machine, over which a file system lies for a moment.
 pub(super) const PASSING: &str = "/proc";
@@ -63,6 +63,14 @@ fn shift_clocks(monotonic: i64, boottime: i64) -> Result<()> {
     }
     unshare(CloneFlags::from_bits_retain(NEW_TIME))
         .map_err(|errno| EngineError::system("unshare", "a time namespace", errno))?;
+    set_clocks(monotonic, boottime)
+}
+
+/// By how many nanoseconds the clocks of a time namespace that has just been made are ahead of the machine's.
+///
+/// # Errors
+/// Where somebody is in it already.
+pub fn set_clocks(monotonic: i64, boottime: i64) -> Result<()> {
     let line = |clock: &str, ns: i64| {
         format!("{clock} {} {}\n", ns.div_euclid(SECOND), ns.rem_euclid(SECOND))
     };

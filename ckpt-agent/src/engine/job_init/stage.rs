@@ -312,7 +312,6 @@ fn settle(
     connections: Connections,
     boottime: i64,
 ) -> Result<(Begun, Lease)> {
-    let (_, own) = clocks::offsets(std::process::id() as i32)?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     door::open(door).map_err(|error| EngineError::system("listen", "the init's socket", error))?;
     let mut warnings = Vec::new();
@@ -326,8 +325,10 @@ fn settle(
             warnings.extend(namespaces::keep_host_name(&cluster.host_name));
         }
     }
-    let lease = Lease::until(cluster.lease_until_ns, own - boottime)?;
     let mut begun = begin(order.task, connections, Some(cluster), &mut warnings)?;
+    // A restore has set this process's clocks anew.
+    let (_, own) = clocks::offsets(std::process::id() as i32)?;
+    let lease = Lease::until(cluster.lease_until_ns, own - boottime)?;
     if let Some(link) = &cluster.shell {
         begun.outer.extend(shell_streams(link, std::mem::take(&mut begun.console)));
     }

@@ -54,7 +54,11 @@ impl Timer {
         })
     }
 
-    fn arm(&self, timer: BorrowedFd<'_>) -> Result<()> {
+    /// Lets it run with what was left of it.
+    ///
+    /// # Errors
+    /// Failed timerfd_settime(2).
+    pub fn arm(&self, timer: BorrowedFd<'_>) -> Result<()> {
         let mut first = self.remaining_ns;
         let mut flags = self.flags & !libc::TFD_TIMER_ABSTIME;
         if let (Some(deadline), true) = (self.deadline_ns, self.on_wall_clock()) {

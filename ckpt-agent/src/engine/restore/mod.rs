@@ -2,6 +2,7 @@
 //! first, then the process tree as helpers, then each helper's memory and threads. Nobody runs
 //! before everybody is complete.
 
+mod clocks;
 mod common;
 mod helper;
 mod identity;
@@ -342,6 +343,7 @@ fn rebuild(
     let work: Vec<(i32, &ProcessImage)> =
         helpers.iter().map(|helper| (helper.leader.tid(), helper.image)).collect();
     memory::fill(&work, &image.reader, common, page)?;
+    clocks::set_back(&mut helpers, context)?;
     let own = own_credentials()?;
     for helper in &mut helpers {
         complete_memory(helper, files, common, page, context)?;

@@ -1,0 +1,67 @@
+//! The job's clocks, once all that takes its time has been done. The time namespace that the init has come from was made before anything
+//! else, since what a namespace's clocks are off by is fixed when the first process is in it; and they have run on. So there is a second one
+//! now, into which all go, each while it has no other thread. What runs on still is the making of threads, and what
+//! the job waits for to be let go.
+
+use std::fs::File;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+use super::super::dump::clocks;
+use super::super::error::{EngineError, Result};
+use super::super::graph::FileId;
+use super::super::job_init::World;
+use super::super::job_init::namespaces::{NEW_TIME, set_clocks};
+use super::super::objects::{Object, RestoreContext};
+use super::super::sys::clone3::SingleThreaded;
+use super::super::trace::Remote;
+use super::Helper;
+
+/// The init's time namespace, where all processes see it.
+const TIME: &str = "/proc/1/ns/time";
+
+/// Sets the clocks of the init and of all helpers back to the moment of the image, and begins anew with what was left of timers
+/// then. Where the clocks are not the job's own, or can't be set, they stay.
+///
+/// # Errors
+/// Where some would have other clocks than the rest.
+pub fn set_back(helpers: &mut [Helper<'_>], context: &RestoreContext<'_>) -> Result<()> {
+    let moment = &context.graph.clocks;
+    let own = std::process::id() as i32;
+    let before = clocks::offsets(own)?;
+    if World::of_this_init() != World::Own || before == (0, 0) {
+        return Ok(());
+    }
+    let now = clocks::of_process(own)?;
+    let monotonic = before.0 + moment.monotonic_ns - now.monotonic_ns;
+    let boottime = before.1 + moment.boottime_ns - now.boottime_ns;
+    let new_time = CloneFlags::from_bits_retain(NEW_TIME);
+    if unshare(new_time).is_err() {
+        return Ok(());
+    }
+    set_clocks(monotonic, boottime)?;
+    // setns(2) asks for it; what has filled the memory has just ended.
+    SingleThreaded::check().map_err(|error| EngineError::system("unshare", "the init", error))?;
+    let failed = |error| EngineError::system("open", "the new time namespace", error);
+    let namespace = File::open("/proc/self/ns/time_for_children").map_err(failed)?;
+    setns(&namespace, new_time)
+        .map_err(|errno| EngineError::system("setns", "the new time namespace", errno))?;
+    for helper in helpers {
+        let mut remote =
+            Remote::take(&mut helper.leader, helper.entry_point)?.with_scratch(helper.scratch);
+        let path = helper.scratch.data();
+        remote.memory().write(path, &[TIME.as_bytes(), b"\0"].concat())?;
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
+        let here = i64::from(libc::AT_FDCWD) as u64;
+        let fd = remote.call("open", libc::SYS_openat, &[here, path, flags, 0])?;
+        remote.call("setns", libc::SYS_setns, &[fd, NEW_TIME as u64])?;
+        remote.call("close", libc::SYS_close, &[fd])?;
+    }
+    for (index, file) in context.graph.files.iter().enumerate() {
+        let id = FileId(index as u32);
+        if let (Object::Timer(timer), true) = (&file.object, context.needs(id)) {
+            timer.arm(context.parked(id)?)?;
+        }
+    }
+    Ok(())
+}
