@@ -27,7 +27,7 @@ const BETWEEN: Duration = Duration::from_millis(700);
 /// N-Queens: board and known count.
 const QUEENS: (&str, &str) = ("13", "N=13: 73712 solutions");
 
-/// Runs Open MPI, MPICH, python, redis, a bash pipeline and static binaries under ckptd, three generations each.
+/// Runs Open MPI, MPICH, python, redis, sort, SQLite, a bash pipeline and static binaries under ckptd, three generations each.
 #[derive(Parser)]
 struct Options {
     /// Programs to run: every one whose name contains one of these (all by default)
@@ -169,12 +169,16 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
     let allreduce = real("mpi4py", words(&allreduce), "rank 2 of 3", "allreduce: right");
     let python = vec!["python3".to_owned(), script("threads.py"), WORK_SECONDS.to_owned()];
     let redis = vec!["python3".to_owned(), script("redis.py"), WORK_SECONDS.to_owned()];
+    let sort = vec!["bash".to_owned(), script("sort.sh"), WORK_SECONDS.to_owned()];
+    let sqlite = vec!["python3".to_owned(), script("sqlite.py"), WORK_SECONDS.to_owned()];
     let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
     Ok(vec![
         separable,
         real("python", python, "started", "python: right"),
         real("redis", redis, "started", "redis: right"),
         real("bash-pipeline", pipeline, "started", "pipeline: right"),
+        real("sort", sort, "started", "sort: right"),
+        real("sqlite", sqlite, "started", "sqlite: right"),
         Real { named: true, ..default },
         mpich_separable,
         mpich_default,

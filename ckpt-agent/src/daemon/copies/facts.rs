@@ -140,6 +140,7 @@ fn named_files<'a>(
     images: impl Iterator<Item = &'a ProcessImage>,
 ) -> BTreeSet<Named> {
     let mut files = BTreeSet::new();
+    let mut in_image = BTreeSet::new();
     let mapped = |file: &MappedFile| Named {
         path: file.path.clone(),
         size: file.size,
@@ -156,6 +157,9 @@ fn named_files<'a>(
     }
     for file in &graph.files {
         if let Object::Regular(Regular::ByPath(named)) = &file.object {
+            if named.in_place.is_some() {
+                in_image.insert(named.path.as_str());
+            }
             files.insert(Named {
                 path: named.path.clone(),
                 size: named.size,
@@ -164,6 +168,10 @@ fn named_files<'a>(
             });
         }
     }
+    // Whoever only reads it may be in another part than who has its content.
+    let read: BTreeSet<String> =
+        files.iter().filter(|file| !file.written).map(|file| file.path.clone()).collect();
+    files.retain(|file| !in_image.contains(file.path.as_str()) || read.contains(&file.path));
     let own = |path: &str| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir));
     files.retain(|file| own(&file.path) && !file.path.ends_with(" (deleted)"));
     // A file that is open for writing somewhere is so for all.

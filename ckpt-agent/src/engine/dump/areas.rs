@@ -1,13 +1,16 @@
 //! From lines of maps to the areas of an image. What must be read while the job stands still
 //! (memory that processes share) is found by [`plan`]; everything else waits until it runs again.
 
+use std::os::unix::fs::MetadataExt;
+
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     Advice, Area, Backing, BlobId, CarriedInode, InodeId, MappedFile, Origin, Protection,
 };
 use super::super::inodes::{self, segments};
-use super::super::objects::{BlobData, DumpContext};
+use super::super::objects::{BlobData, DumpContext, in_place};
 use super::super::proc::Mapping;
+use super::super::sys::stat::modified_ns_of;
 
 /// How an area's content is had.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,10 +116,15 @@ fn plan_file(
         let data = mapping.protection.0 & Protection::EXEC == 0;
         return Ok(known.filter(|_| data).map_or(Plan::Whole, |inode| Plan::Private(*inode)));
     }
-    if !(nameless || context.is_session_file(path)) {
-        return Ok(Plan::File);
-    }
     let key = (mapping.device, mapping.inode);
+    if !(nameless || context.is_session_file(path)) {
+        if !context.inode_index.contains_key(&key) {
+            let Some(inode) = add_written(host_pid, mapping, context) else {
+                return Ok(Plan::File);
+            };
+            context.inode_index.insert(key, inode);
+        }
+    }
     let inode = match context.inode_index.get(&key) {
         Some(inode) => *inode,
         None => add_inode(mapping, key, context),
@@ -146,6 +154,42 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
     let inode = InodeId((context.inodes.len() - 1) as u32);
     context.inode_index.insert(key, inode);
     inode
+}
+
+/// A file outside of the session directories that is written through a mapping: its content travels. `None`: it stays
+/// where it is.
+fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> Option<InodeId> {
+    if !mapping.protection.writable() {
+        return None;
+    }
+    let (path, _) = mapping.path();
+    let file = std::fs::File::open(format!("/proc/{host_pid}/root{path}")).ok()?;
+    let found = file.metadata().ok()?;
+    let is_it = found.is_file() && found.ino() == mapping.inode;
+    if !is_it || inodes::belongs_to_another(host_pid, found.uid()) {
+        return None;
+    }
+    let content = match context.in_place.get(&(found.dev(), found.ino())) {
+        Some(known) => (*known)?,
+        None => {
+            let shared = in_place::is_on_shared(&file);
+            let admitted = in_place::admit(path, found.size(), shared, context);
+            let content = admitted.then(|| context.keep_blob(BlobData::default()));
+            context.in_place.insert((found.dev(), found.ino()), content);
+            content?
+        }
+    };
+    context.inodes.push(CarriedInode {
+        origin: Origin::Named { path: path.to_owned() },
+        size: found.size(),
+        mode: found.mode() & 0o7777,
+        owner: Some((found.uid(), found.gid())),
+        modified_ns: Some(modified_ns_of(&found)),
+        number: Some(found.ino()),
+        read_only: false,
+        content,
+    });
+    Some(InodeId((context.inodes.len() - 1) as u32))
 }
 
 fn refuse(mapping: &Mapping, why: &str) -> EngineError {

@@ -122,6 +122,10 @@ impl Places {
                 _ => {}
             }
         }
+        for folder in &image.graph.folders {
+            places.made(Path::new(&folder.path), true);
+            places.folders.insert(folder.path.clone().into(), true);
+        }
         let locked = locked(image);
         for (index, file) in image.graph.files.iter().enumerate() {
             let is_locked = locked.contains(&FileId(index as u32));
@@ -129,7 +133,11 @@ impl Places {
                 Object::Regular(Regular::ByPath(by_path))
                     if is_locked || reopen::writable(file.flags) =>
                 {
-                    places.found.insert(by_path.path.clone().into());
+                    let path = Path::new(&by_path.path);
+                    if by_path.in_place.is_some() && !path.exists() {
+                        places.made(path, true);
+                    }
+                    places.found.insert(path.to_owned());
                 }
                 Object::Directory(folder) => {
                     places.made(Path::new(&folder.path), false);

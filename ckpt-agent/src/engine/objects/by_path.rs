@@ -8,8 +8,10 @@ use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
+use super::super::graph::Origin;
 use super::super::sys::abi;
 use super::super::sys::stat::modified_ns;
+use super::in_place::InPlace;
 use super::{DumpContext, Probe, RestoreContext, paths, reopen};
 
 /// Where names are looked up (hosts(5)): in a cluster each instance has one of its own.
@@ -28,6 +30,9 @@ pub struct ByPath {
     pub size: u64,
     /// When it was last modified, ns since 1970.
     pub modified_ns: i64,
+    /// Its content, where it is written in place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<InPlace>,
 }
 
 impl ByPath {
@@ -35,8 +40,9 @@ impl ByPath {
     ///
     /// # Errors
     /// What /proc does not tell.
-    pub fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
+    pub fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
         Ok(Self {
+            in_place: InPlace::take(probe, context)?,
             path: probe.link.clone(),
             offset: probe.info.position()?,
             size: probe.stat.st_size.max(0) as u64,
@@ -55,7 +61,15 @@ impl ByPath {
         written: bool,
         context: &mut RestoreContext,
     ) -> Result<OwnedFd> {
-        self.check(written, context)?;
+        // What is mapped or written in place has just been put back.
+        let back =
+            context.put_back.contains(&self.path)
+                || context.graph.inodes.iter().any(
+                    |inode| matches!(&inode.origin, Origin::Named { path } if *path == self.path),
+                );
+        if !back {
+            self.check(written, context)?;
+        }
         let fd = match reopen::open(&self.path, flags) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) if context.force => self.substitute(flags, context)?,
@@ -114,7 +128,7 @@ impl ByPath {
     }
 
     /// Puts the file back to its recorded length, and its tail into a file of its own.
-    fn cut(&self, size: u64, context: &mut RestoreContext) -> Result<()> {
+    pub(super) fn cut(&self, size: u64, context: &mut RestoreContext) -> Result<()> {
         if context.rehearsal {
             // The restart keeps what is written until then.
             return Ok(());
@@ -214,6 +228,7 @@ mod tests {
             offset: 0,
             size: stat.st_size as u64 + longer,
             modified_ns: modified_ns(&stat) - later,
+            in_place: None,
         };
         let kept = Kept(Vec::new());
         let mut context = RestoreContext::new(graph, &kept, false, 512);

@@ -123,6 +123,8 @@ pub struct DumpContext {
     /// The user with whose rights files are opened that the job does not have open for reading; `None`: this
     /// process's own.
     pub user: Option<UserOrder>,
+    /// (device, inode) of files that are written in place, and their content, where it travels.
+    pub in_place: HashMap<(u64, u64), Option<BlobId>>,
 }
 
 /// A side of a relay in an agent's hands during a dump.
@@ -316,6 +318,8 @@ pub struct RestoreContext<'a> {
     pub watch: bool,
     /// They are.
     pub watched: Option<Installed>,
+    /// Paths of files whose content was put back.
+    pub put_back: BTreeSet<String>,
     /// Lines for the user.
     pub warnings: Vec<String>,
 }
@@ -344,6 +348,7 @@ impl<'a> RestoreContext<'a> {
             rehearsal: false,
             watch: false,
             watched: None,
+            put_back: BTreeSet::new(),
             warnings: Vec::new(),
         }
     }

@@ -14,6 +14,7 @@
 mod by_path;
 mod carried;
 mod context;
+pub mod in_place;
 pub(super) mod paths;
 mod pipe_content;
 mod probe;

@@ -9,7 +9,7 @@ use super::super::inodes;
 use super::super::sys::abi;
 use super::by_path::ByPath;
 use super::carried::Carried;
-use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths, reopen};
+use super::{DumpContext, Probe, RestoreContext, Room, Saved, in_place, paths, reopen};
 
 /// A regular file or memory object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,15 @@ pub enum Regular {
     ByPath(ByPath),
     /// Travels.
     Carried(Carried),
+}
+
+impl Regular {
+    fn by_path(&self) -> Option<&ByPath> {
+        match self {
+            Self::ByPath(file) => Some(file),
+            Self::Carried(_) => None,
+        }
+    }
 }
 
 impl Room for Regular {
@@ -66,6 +75,7 @@ impl Room for Regular {
                 Self::Carried(_) => None,
             })
             .collect();
+        in_place::put_back(all.iter().filter_map(|saved| saved.object.by_path()), context)?;
         for saved in all {
             let flags = saved.file.flags;
             let fd = match saved.object {
