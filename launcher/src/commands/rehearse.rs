@@ -23,14 +23,14 @@ struct Verdict {
 
 /// Exit status 0 where a restart would succeed.
 pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u8, Failure> {
-    let (name, _) = target::split(wanted)?;
+    let (name, only) = target::split(wanted)?;
     if context.cluster_of(name)?.is_some() {
         return Err(Failure::of(
             format!("rehearse the restart of {name}"),
             "jobs of a cluster can't be rehearsed yet; 'ckptd verify' checks the copies that a machine holds",
         ));
     }
-    let (job, only) = target::find(context, wanted)?;
+    let job = context.state.find_job(name)?;
     let name = job.name();
     let what = format!("rehearse the restart of {name}");
     if job.record().settings.engine == EngineSetting::Dmtcp {
