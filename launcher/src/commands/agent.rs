@@ -61,7 +61,7 @@ fn token(given: Option<String>, file: Option<&Path>) -> Result<Option<String>, F
             (file.display().to_string(), File::open(&file).and_then(read))
         }
     };
-    read.map(Some).map_err(|error| Failure::of(&format!("read the token from {from}"), error))
+    read.map(Some).map_err(|error| Failure::of(format!("read the token from {from}"), error))
 }
 
 fn read(from: impl Read) -> io::Result<String> {
