@@ -86,6 +86,7 @@ const NEED_NUMBERS: &[Excuse] = &[
         "waits for a child by its number",
         &[
             "busystreams",
+            "cowfork",
             "deletedfile",
             "devshm",
             "epoll",
@@ -105,6 +106,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "tcpconnecting",
             "tcppending",
             "tcppendingbytes",
+            "undumpable",
             "unixabstract",
             "unixpair",
             "unixpath",
