@@ -104,6 +104,8 @@ pub enum RehearsalOutcome {
     },
     /// The restart would fail; one line, as it would have told.
     Failed(String),
+    /// It could not be rehearsed; one line.
+    Unknown(String),
 }
 
 /// A checkpoint that is being taken.

@@ -220,11 +220,11 @@ fn rehearse(job: &Job, work: &Work, number: u64) -> Result<(), Failure> {
     }
     // One that forks all the time has more of them at times.
     let deadline = Instant::now() + patiently(LEFT_LIMIT);
-    while job.processes().len() > processes && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    if job.processes().len() > processes {
-        return Err(Failure(format!("the rehearsal has left processes over\n{}", job.dump())));
+    while job.processes().len() > processes {
+        if Instant::now() >= deadline {
+            return Err(Failure(format!("the rehearsal has left processes over\n{}", job.dump())));
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
     let now = work.files()?;
     if files != now {

@@ -313,6 +313,7 @@ impl Job {
                 | Report::Listens(_)
                 | Report::Names { .. }
                 | Report::Rehearsed { .. }
+                | Report::NotRehearsable(_)
                 | Report::Empty => {
                     return Err(AgentError::Init("ended before it began".into()));
                 }

@@ -73,6 +73,14 @@ pub enum AgentError {
     Stopped,
 }
 
+impl AgentError {
+    /// Whether it says nothing about the restart that was to be rehearsed.
+    #[must_use]
+    pub fn is_not_rehearsable(&self) -> bool {
+        matches!(self, Self::Engine(EngineError::NotRehearsable(_)))
+    }
+}
+
 /// Takes the answer to a request.
 type Answer<T> = Sender<Result<T, AgentError>>;
 

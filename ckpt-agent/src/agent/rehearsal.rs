@@ -65,11 +65,13 @@ impl Cast {
                     return Ok((processes, warnings));
                 }
                 Ok((Report::Failed(reason), _)) => return Err(AgentError::Init(reason)),
+                Ok((Report::NotRehearsable(why), _)) => {
+                    return Err(EngineError::NotRehearsable(why).into());
+                }
                 Ok(_) => return Err(AgentError::Init("said something else".into())),
                 Err(ChannelError::Closed) => {
-                    return Err(AgentError::Init(
-                        "the rehearsal was killed, perhaps for want of memory".into(),
-                    ));
+                    let why = "it was killed, perhaps for want of memory".to_owned();
+                    return Err(EngineError::NotRehearsable(why).into());
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -101,10 +103,7 @@ fn check_memory(job_dir: &Path, checkpoint: u64) -> Result<(), EngineError> {
     if wanted <= available {
         return Ok(());
     }
-    Err(EngineError::Unfit {
-        what: format!(
-            "a rehearsal needs {wanted} bytes of memory beside the job, {available} are available"
-        ),
-        way_out: "rehearse it on a machine that has them, or when the job has ended".into(),
-    })
+    Err(EngineError::NotRehearsable(format!(
+        "it needs {wanted} bytes of memory beside the job, {available} are available"
+    )))
 }

@@ -572,6 +572,7 @@ impl Worker {
             | Report::Outer { .. }
             | Report::Names { .. }
             | Report::Rehearsed { .. }
+            | Report::NotRehearsable(_)
             | Report::Introduction(_) => {}
         }
     }

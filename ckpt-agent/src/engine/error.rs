@@ -76,6 +76,9 @@ pub enum EngineError {
         /// What was found there.
         found: String,
     },
+    /// A restart can't be rehearsed, which says nothing about the restart.
+    #[error("a restart can't be rehearsed here: {0}")]
+    NotRehearsable(String),
     /// A process or thread ended while the engine worked on it.
     #[error("process {0} ended meanwhile")]
     Gone(Pid),

@@ -12,7 +12,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 struct Verdict {
     checkpoint: u64,
-    /// `restorable` or `failed`.
+    /// `restorable`, `failed`, or `unknown` where it can't be rehearsed here.
     verdict: &'static str,
     reason: Option<String>,
     processes: Option<u32>,
@@ -60,7 +60,7 @@ pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u
         },
         Err(error) => Verdict {
             checkpoint,
-            verdict: "failed",
+            verdict: if error.is_not_rehearsable() { "unknown" } else { "failed" },
             reason: Some(error.to_string()),
             processes: None,
             took_ms: None,

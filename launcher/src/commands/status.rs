@@ -91,6 +91,9 @@ fn describe(job: &JobSummary) -> String {
                     Some(RehearsalOutcome::Restorable { processes, took_ms }) => {
                         text::restorable(*checkpoint, *processes, *took_ms)
                     }
+                    Some(RehearsalOutcome::Unknown(reason)) => {
+                        printable(&format!("of checkpoint {checkpoint} came to nothing: {reason}"))
+                    }
                     Some(RehearsalOutcome::Failed(reason)) => printable(&format!(
                         "a restart from checkpoint {checkpoint} would fail: {reason}"
                     )),

@@ -25,7 +25,7 @@ pub struct Rehearsals {
     /// Checkpoints since the last one.
     since: u32,
     newest: Option<Rehearsal>,
-    /// Why the last one failed.
+    /// Why the last one failed, or came to nothing.
     failure: Option<String>,
     finished: mpsc::UnboundedSender<Finished>,
 }
@@ -73,7 +73,9 @@ impl Rehearsals {
     pub fn note(&mut self, finished: &Finished) -> bool {
         let failure = match &finished.outcome {
             RehearsalOutcome::Restorable { .. } => None,
-            RehearsalOutcome::Failed(reason) => Some(reason.clone()),
+            RehearsalOutcome::Failed(reason) | RehearsalOutcome::Unknown(reason) => {
+                Some(reason.clone())
+            }
         };
         let is_news = self.failure != failure;
         self.failure = failure;
@@ -99,7 +101,11 @@ fn rehearse(job_dir: &std::path::Path, checkpoint: u64) -> Finished {
             warnings: rehearsed.warnings,
         },
         Err(error) => {
-            let outcome = RehearsalOutcome::Failed(error.to_string().replace('\n', " "));
+            let reason = error.to_string().replace('\n', " ");
+            let outcome = match error.is_not_rehearsable() {
+                true => RehearsalOutcome::Unknown(reason),
+                false => RehearsalOutcome::Failed(reason),
+            };
             Finished { checkpoint, outcome, warnings: Vec::new() }
         }
     }

@@ -445,7 +445,7 @@ impl<'a> Runner<'a> {
     fn on_rehearsed(&mut self, finished: &Finished) -> Option<Event> {
         let Finished { checkpoint, outcome, warnings } = finished;
         let is_gone = self.machine.history().record(*checkpoint).is_none();
-        if is_gone && matches!(outcome, RehearsalOutcome::Failed(_)) {
+        if is_gone && !matches!(outcome, RehearsalOutcome::Restorable { .. }) {
             // It has made room for newer ones.
             self.rehearsals.forget();
             self.output
@@ -462,6 +462,9 @@ impl<'a> Runner<'a> {
                     "warning: checkpoint {checkpoint} is committed, but a restart from it would fail: {reason}"
                 );
                 (line, is_news)
+            }
+            RehearsalOutcome::Unknown(reason) => {
+                (format!("warning: checkpoint {checkpoint} is not rehearsed: {reason}"), is_news)
             }
         };
         if to_say {

@@ -63,6 +63,16 @@ pub struct Order {
     pub rehearsal: bool,
 }
 
+impl Report {
+    /// That it could not be done.
+    fn of_failure(error: super::error::EngineError) -> Self {
+        match error {
+            super::error::EngineError::NotRehearsable(why) => Self::NotRehearsable(why),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
 impl Order {
     /// With nothing special about it.
     pub fn of(task: Task, keepsake: Keepsake) -> Self {
@@ -125,6 +135,8 @@ pub enum Report {
         /// Lines for the user.
         warnings: Vec<String>,
     },
+    /// Nothing is known of the restart that was to be rehearsed.
+    NotRehearsable(String),
     /// The job could not be started or restored; nothing of it has run.
     Failed(String),
     /// The job's first process has ended, and with it all others. In a cluster the init waits for

@@ -51,7 +51,7 @@ impl Surroundings {
     /// Where jobs have no namespaces.
     pub fn look(world: World) -> Result<Self> {
         if world == World::Machine {
-            return Err(impossible("jobs have no namespaces here".to_owned()));
+            return Err(EngineError::NotRehearsable("jobs have no namespaces here".to_owned()));
         }
         schedule::be_nice(NICE);
         // Without /proc more than this is amiss.
@@ -77,7 +77,7 @@ impl Surroundings {
     /// Failed system calls.
     pub fn rebuild(&self) -> Result<()> {
         loopback::prepare(&self.addresses)
-            .map_err(|error| EngineError::system("prepare", "a network for the rehearsal", error))
+            .map_err(|error| EngineError::NotRehearsable(format!("no network for it: {error}")))
     }
 }
 
@@ -89,15 +89,9 @@ pub fn seal_mounts() -> Result<()> {
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .map_err(|errno| EngineError::system("mount", "/ as private", errno))?;
-    mounts::make_read_only(Path::new("/"))
-        .map_err(|errno| impossible(format!("mounts can't be made read-only ({})", errno.desc())))
-}
-
-fn impossible(why: String) -> EngineError {
-    EngineError::Unfit {
-        what: format!("a restart can't be rehearsed here: {why}"),
-        way_out: "only a restart itself can tell".to_owned(),
-    }
+    mounts::make_read_only(Path::new("/")).map_err(|errno| {
+        EngineError::NotRehearsable(format!("mounts can't be made read-only ({})", errno.desc()))
+    })
 }
 
 /// What a restore of an image writes to.
@@ -227,8 +221,9 @@ pub fn shield(image: &Image) -> Result<()> {
     let options = Some("mode=0700,size=100%");
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     // It needs a place only until all of it is mounted where it belongs.
-    mount(Some("tmpfs"), PASSING, Some("tmpfs"), safe, options)
-        .map_err(|errno| EngineError::system("mount", "memory for a rehearsal", errno))?;
+    mount(Some("tmpfs"), PASSING, Some("tmpfs"), safe, options).map_err(|errno| {
+        EngineError::NotRehearsable(format!("no memory for its files ({})", errno.desc()))
+    })?;
     let shielded = shield_all(&places, &mut mounted);
     let left = nix::unistd::chdir("/");
     umount2(PASSING, MntFlags::MNT_DETACH)
@@ -248,7 +243,9 @@ fn shield_all(places: &Places, mounted: &mut Vec<PathBuf>) -> Result<()> {
             }
             Err(error) if *needed => {
                 let folder = folder.display();
-                return Err(impossible(format!("{folder} can't be kept apart ({error})")));
+                return Err(EngineError::NotRehearsable(format!(
+                    "{folder} can't be kept apart ({error})"
+                )));
             }
             // It is read-only.
             Err(_) => {}
@@ -259,7 +256,7 @@ fn shield_all(places: &Places, mounted: &mut Vec<PathBuf>) -> Result<()> {
         // What is not there, the restore says.
         let Ok(path) = std::fs::canonicalize(path) else { continue };
         cover(&path, &stand_in).map_err(|error| {
-            impossible(format!("{} can't be kept apart ({error})", path.display()))
+            EngineError::NotRehearsable(format!("{} can't be kept apart ({error})", path.display()))
         })?;
     }
     Ok(())

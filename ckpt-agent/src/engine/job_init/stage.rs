@@ -60,7 +60,7 @@ pub fn run() -> i32 {
     match stage(channel) {
         Ok(status) => status,
         Err((channel, error)) => {
-            let _ = channel.send(&Report::Failed(error.to_string()), &[]);
+            let _ = channel.send(&Report::of_failure(error), &[]);
             1
         }
     }
@@ -96,6 +96,8 @@ fn prepare(channel: &Channel) -> Result<(Order, Option<Outside>)> {
     }
     if let Some(surroundings) = surroundings {
         surroundings.rebuild()?;
+        // The namespaces have changed the credentials, which clears it (prctl(2)).
+        die_with_parent()?;
     }
     Ok((order, outside))
 }
@@ -203,7 +205,7 @@ fn divide(
                 Ok(()) => 0,
                 Err((channel, error)) => {
                     if let Some(channel) = channel {
-                        let _ = channel.send(&Report::Failed(error.to_string()), &[]);
+                        let _ = channel.send(&Report::of_failure(error), &[]);
                     }
                     1
                 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ckptd_tests::job::Failure;
 use serde_json::Value;
@@ -101,6 +101,11 @@ pub fn leave_no_trace(stage: &Stage) -> Result<(), Failure> {
         && verdict["checkpoint"] == number
         && verdict["processes"].as_u64() > Some(0);
     expect(right, || format!("{verdicts}"))?;
+    for patience in [2, 10, 30, 60, 100] {
+        let interrupted = stage.start(&["verify", JOB, "--rehearse"])?;
+        std::thread::sleep(Duration::from_millis(patience));
+        interrupted.kill()?;
+    }
     // The job's own sleep(1) comes and goes.
     let _ = until("no more processes than before", || stage.processes() <= before.1);
     let after = traces(stage);
@@ -127,6 +132,11 @@ pub fn tell_what_fails(stage: &Stage) -> Result<(), Failure> {
     let right = one(&json)["verdict"] == "failed" && reason == told;
     expect(right, || format!("{verdicts:?} is not {told:?}"))?;
     stage.output(&["verify", "j@7", "--rehearse"], "")?.expect(125)?;
+    let without = stage.wrapped(&["env", "CKPTD_NAMESPACES=none"], &["verify", JOB, "--rehearse"]);
+    let refused = own({ without }.output())?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let right = refused.status.code() == Some(125) && said.contains("can't be rehearsed here: ");
+    expect(right, || said.clone())?;
     live.running.kill()?;
     stage.expect_gone()?;
     let restart = stage.output(&["restart", JOB], "")?.expect(125)?;
@@ -153,7 +163,7 @@ pub fn of_a_job_that_runs(stage: &Stage) -> Result<(), Failure> {
             while !over.load(Relaxed) {
                 let touched = fs::File::options().append(true).open(read);
                 let _ = touched.and_then(|file| file.set_modified(SystemTime::now()));
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
         });
         let failed = (0..4).try_for_each(|_| stage.checkpoint().map(drop)).and_then(|()| {
