@@ -109,6 +109,10 @@ impl Places {
         for folder in SESSION {
             places.folders.insert(folder.into(), false);
         }
+        for folder in &image.graph.folders {
+            // Missing ones are made.
+            places.folders.insert(folder.path.clone().into(), true);
+        }
         for inode in &image.graph.inodes {
             match &inode.origin {
                 Origin::Named { path } => places.made(Path::new(path), true),
