@@ -7,6 +7,8 @@ use std::process::Command;
 
 /// The ordinary user's ids when the suite itself runs as root. The user need not exist.
 const ORDINARY: u32 = 1000;
+/// Its groups: its own, and supplementary ones, as nearly every user has. They need not exist either.
+const GROUPS: &str = "--groups=27,1000,54321";
 
 /// Whose job it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ impl Account {
         let mut command = if self == Account::User && running_as_root() {
             let mut command = Command::new("setpriv");
             let ids = [format!("--reuid={ORDINARY}"), format!("--regid={ORDINARY}")];
-            command.args(ids).arg("--clear-groups").arg("--inh-caps=-all").arg("--").arg(program);
+            command.args(ids).arg(GROUPS).arg("--inh-caps=-all").arg("--").arg(program);
             // Root's own path may lead through folders that are closed to others.
             command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
             command

@@ -87,6 +87,7 @@ const NEED_NUMBERS: &[Excuse] = &[
         &[
             "busystreams",
             "cowfork",
+            "changeduser",
             "deletedfile",
             "devshm",
             "epoll",
@@ -96,6 +97,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "memfd",
             "pipe",
             "pipeend",
+            "recordlocks",
             "robust",
             "semaphore",
             "sharedanon",

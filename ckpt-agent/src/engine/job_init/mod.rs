@@ -16,6 +16,7 @@ pub(super) mod world;
 
 pub use channel::{Channel, ChannelError};
 pub use cluster::{ClusterOrder, Connection, Instruction, Introduction, Keepsake, UserOrder};
+pub use namespaces::groups_outside;
 pub use stage::{INIT_NAME, run};
 pub use world::{NUMBERS_VARIABLE, World, lacking};
 

@@ -3,6 +3,7 @@
 
 use std::os::fd::IntoRawFd;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -21,6 +22,15 @@ pub(super) const PASSING: &str = "/proc";
 /// Where machines show POSIX message queues.
 const QUEUES: &str = "/dev/mqueue";
 
+/// Supplementary groups of this process as the machine numbers them, from before it entered a user namespace that has no numbers for
+/// them. Forked processes know them as well.
+static GROUPS: OnceLock<Vec<u32>> = OnceLock::new();
+
+/// Supplementary groups of this process, where its own user namespace does not tell.
+pub fn groups_outside() -> Option<&'static [u32]> {
+    GROUPS.get().map(Vec::as_slice)
+}
+
 fn write(path: &str, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|error| EngineError::system("write", path, error))
 }
@@ -32,6 +42,9 @@ fn write(path: &str, text: &str) -> Result<()> {
 pub fn enter(clocks: Option<(i64, i64)>, network: bool) -> Result<()> {
     let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
     if !user.is_root() {
+        let groups = nix::unistd::getgroups()
+            .map_err(|errno| EngineError::system("getgroups", "the job's init", errno))?;
+        GROUPS.get_or_init(|| groups.into_iter().map(nix::unistd::Gid::as_raw).collect());
         unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| EngineError::Unfit {
             what: format!("a user namespace cannot be made ({})", errno.desc()),
             way_out: "see `ckptd doctor`, run as root, or do without: CKPTD_NAMESPACES=none".into(),

@@ -4,6 +4,7 @@
 
 mod clocks;
 mod common;
+mod credentials;
 mod helper;
 mod identity;
 mod image;
@@ -30,7 +31,7 @@ use super::graph::{
     Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer, stream_relay,
 };
 use super::inodes;
-use super::job_init::World;
+use super::job_init::{World, groups_outside};
 use super::late;
 use super::locks;
 use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
@@ -56,8 +57,6 @@ struct Complete {
     stopped_by: Option<i32>,
     /// Its number here.
     pid: i32,
-    /// Its recorded number.
-    recorded: Pid,
 }
 
 impl Drop for Complete {
@@ -160,9 +159,6 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         );
     }
     inodes::seal_all(context)?;
-    for process in &processes {
-        limit(process.pid, &image.processes[&process.recorded], context);
-    }
     context.warnings.extend(numbers.warning(image));
     Ok(Standing { processes, numbers })
 }
@@ -451,7 +447,7 @@ fn make_thread(
 
 fn complete(
     helper: Helper<'_>,
-    context: &RestoreContext<'_>,
+    context: &mut RestoreContext<'_>,
     own: &Credentials,
     numbers: &mut Numbers,
 ) -> Result<Complete> {
@@ -479,8 +475,7 @@ fn complete(
     }
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
-        let credentials = &saved.credentials;
-        threads::become_user(&mut remote, scratch, credentials, saved.no_new_privs, own)?;
+        credentials::become_user(&mut remote, scratch, saved, own)?;
     }
     {
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
@@ -495,8 +490,9 @@ fn complete(
         thread.set_options(libc::PTRACE_O_EXITKILL)?;
         thread.set_blocked(saved.blocked)?;
         thread.fix_resume(threads::registers(saved)?);
+    limit(pid, image, context);
     }
-    Ok(Complete { threads: all, stopped_by: image.stopped_by, pid, recorded: image.pid })
+    Ok(Complete { threads: all, stopped_by: image.stopped_by, pid })
 }
 
 /// The restorer's own, which its helpers have inherited.
@@ -504,10 +500,15 @@ fn own_credentials() -> Result<Credentials> {
     let status = procfs::process::Process::myself()
         .and_then(|process| process.status())
         .map_err(|error| EngineError::odd("/proc/self/status", error.to_string()))?;
-    Ok(Credentials::of_status(&status, 0))
+    let mut own = Credentials::of_status(&status, 0);
+    if let Some(groups) = groups_outside() {
+        own.groups = groups.to_vec();
+    }
+    Ok(own)
 }
 
-/// Limits come last: they would have been in the restorer's own way.
+/// Limits come late: they would have been in the restorer's own way. But before the process becomes another user, who could not
+/// raise them, and whose limits not everybody may set.
 fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) {
     let now = resource_limits(pid).unwrap_or_default();
     for limit in image.limits.iter().filter(|limit| !now.contains(limit)) {

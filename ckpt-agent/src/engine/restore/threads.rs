@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::super::arch::words::{WORD, from_words, to_words};
-use super::super::arch::{Architecture, Call as ArchCall, Current, Part, calls};
+use super::super::arch::{Architecture, Call as ArchCall, Current, Part};
 use super::super::error::{EngineError, Result};
-use super::super::graph::{Credentials, IntervalTimer, PendingSignal, Pid, ThreadImage, from_hex};
+use super::super::graph::{IntervalTimer, PendingSignal, Pid, ThreadImage, from_hex};
 use super::super::job_init::world::wants_numbers;
 use super::super::sys::rounds::Counter;
 use super::super::sys::trial::Call;
@@ -25,8 +25,8 @@ const LONGEST_TAKEN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 /// SS_ONSTACK: told by the kernel, not accepted by it.
 const ON_STACK: i32 = 1;
-/// _LINUX_CAPABILITY_VERSION_3
-const CAPABILITY_VERSION: u32 = 0x2008_0522;
+/// SS_DISABLE: there is none.
+const DISABLE: i32 = 2;
 
 /// How a thread's number is to be had.
 #[derive(Debug, Clone, Copy)]
@@ -275,8 +275,6 @@ pub fn furnish(
         checked.push(("rseq", batch.add(abi::SYS_RSEQ, &arguments)));
     }
     batch.add(libc::SYS_prctl, &[libc::PR_SET_NAME as u64, at + 64]);
-    let death_signal = thread.parent_death_signal as u64;
-    batch.add(libc::SYS_prctl, &[libc::PR_SET_PDEATHSIG as u64, death_signal]);
     if thread.timer_slack_ns > 0 {
         batch.add(libc::SYS_prctl, &[libc::PR_SET_TIMERSLACK as u64, thread.timer_slack_ns]);
     }
@@ -377,71 +375,6 @@ pub fn arm_timers(
         let words = [split(timer.interval_us), split(value)].concat();
         remote.memory().write(scratch.data(), &to_words(&words))?;
         remote.call("setitimer", libc::SYS_setitimer, &[which as u64, scratch.data(), 0])?;
-    }
-    Ok(())
-}
-
-/// Gives a thread its credentials: the last calls of all, since they take the right to make others.
-///
-/// # Errors
-/// EPERM where the one who restores may not act as that user.
-pub fn become_user(
-    remote: &mut Remote<'_>,
-    scratch: Scratch,
-    wanted: &Credentials,
-    no_new_privs: bool,
-    own: &Credentials,
-) -> Result<()> {
-    let at = scratch.data();
-    let mut batch = Batch::new();
-    let mut checked = Vec::new();
-    if wanted.uids != own.uids || wanted.gids != own.gids || wanted.groups != own.groups {
-        let groups: Vec<u8> = wanted.groups.iter().flat_map(|group| group.to_ne_bytes()).collect();
-        remote.memory().write(at + 256, &groups)?;
-        // Capabilities must outlive the change of user (capabilities(7), PR_SET_KEEPCAPS).
-        batch.add(libc::SYS_prctl, &[libc::PR_SET_KEEPCAPS as u64, 1]);
-        let arguments = [wanted.groups.len() as u64, at + 256];
-        checked.push(("setgroups", batch.add(calls::SETGROUPS, &arguments)));
-        let [real, effective, saved, file_system] = wanted.gids.map(u64::from);
-        checked.push(("setresgid", batch.add(calls::SETRESGID, &[real, effective, saved])));
-        batch.add(calls::SETFSGID, &[file_system]);
-        let [real, effective, saved, file_system] = wanted.uids.map(u64::from);
-        checked.push(("setresuid", batch.add(calls::SETRESUID, &[real, effective, saved])));
-        batch.add(calls::SETFSUID, &[file_system]);
-        batch.add(libc::SYS_prctl, &[libc::PR_SET_KEEPCAPS as u64, 0]);
-    }
-    let [inheritable, permitted, effective, bounding, _ambient] = wanted.capabilities;
-    for capability in 0..64u64 {
-        if own.capabilities[3] & !bounding & 1 << capability != 0 {
-            batch.add(libc::SYS_prctl, &[libc::PR_CAPBSET_DROP as u64, capability]);
-        }
-    }
-    if wanted.securebits != own.securebits {
-        let bits = u64::from(wanted.securebits);
-        batch.add(libc::SYS_prctl, &[libc::PR_SET_SECUREBITS as u64, bits]);
-    }
-    // struct __user_cap_header_struct, two struct __user_cap_data_struct.
-    let low = |set: u64| set as u32;
-    let high = |set: u64| (set >> 32) as u32;
-    let words = [
-        CAPABILITY_VERSION,
-        0,
-        low(effective),
-        low(permitted),
-        low(inheritable),
-        high(effective),
-        high(permitted),
-        high(inheritable),
-    ];
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    remote.memory().write(at, &bytes)?;
-    checked.push(("capset", batch.add(libc::SYS_capset, &[at, at + 8])));
-    if no_new_privs {
-        batch.add(libc::SYS_prctl, &[libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0]);
-    }
-    let answers = remote.run(&batch)?;
-    for (name, ticket) in checked {
-        remote.checked(name, answers[ticket.0])?;
     }
     Ok(())
 }
