@@ -252,16 +252,14 @@ pub fn furnish(
     let mut batch = Batch::new();
     let mut checked = Vec::new();
     let stack = &thread.signal_stack;
-    // stack_t: ss_sp, ss_flags, ss_size.
-    let flags = u64::from((stack.flags & !ON_STACK) as u32);
-    remote.memory().write(at, &to_words(&[stack.base, flags, stack.size]))?;
+    // stack_t: ss_sp, ss_flags, ss_size. A thread without one must not keep the restorer's.
+    let flags = if stack.size > 0 { stack.flags & !ON_STACK } else { DISABLE };
+    remote.memory().write(at, &to_words(&[stack.base, u64::from(flags as u32), stack.size]))?;
     let mut name = thread.comm.clone().into_bytes();
     name.truncate(15);
     name.push(0);
     remote.memory().write(at + 64, &name)?;
-    if stack.size > 0 {
-        checked.push(("sigaltstack", batch.add(libc::SYS_sigaltstack, &[at, 0])));
-    }
+    checked.push(("sigaltstack", batch.add(libc::SYS_sigaltstack, &[at, 0])));
     batch.add(libc::SYS_set_tid_address, &[thread.clear_tid]);
     if thread.robust_list.head != 0 {
         Call::SetRobustList.must_not_be_forbidden()?;
