@@ -47,17 +47,6 @@ pub fn restore_of_description(fd: BorrowedFd<'_>, lock: &Lock) -> Result<()> {
     }
 }
 
-/// Sets a lock of a process again: called by the process itself.
-///
-/// # Errors
-/// As [`restore_of_description`].
-pub fn restore_of_process(fd: BorrowedFd<'_>, lock: &Lock) -> Result<()> {
-    match lock.kind {
-        LockKind::Process => set(fd, libc::F_SETLK, lock),
-        LockKind::Flock | LockKind::Description => Ok(()),
-    }
-}
-
 fn set(fd: BorrowedFd<'_>, command: libc::c_int, lock: &Lock) -> Result<()> {
     let offset = |value: u64| {
         libc::off_t::try_from(value).map_err(|_| EngineError::Damaged(format!("a lock at {value}")))

@@ -50,7 +50,7 @@ fn locks_of_descriptions_move_to_the_new_ones() {
 }
 
 #[test]
-fn locks_of_a_process() {
+fn locks_of_a_process_are_seen() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = File::create(folder.path().join("locked")).unwrap();
@@ -60,8 +60,6 @@ fn locks_of_a_process() {
     assert_eq!(found, [expected]);
     fcntl(&file, FcntlArg::F_SETLK(&range(libc::F_UNLCK, 0, 0))).unwrap();
     assert_eq!(shown(&file), []);
-    locks::restore_of_process(file.as_fd(), &expected).unwrap();
-    assert_eq!(shown(&file), [expected]);
 }
 
 #[test]

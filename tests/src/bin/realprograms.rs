@@ -171,10 +171,12 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
     let redis = vec!["python3".to_owned(), script("redis.py"), WORK_SECONDS.to_owned()];
     let sort = vec!["bash".to_owned(), script("sort.sh"), WORK_SECONDS.to_owned()];
     let sqlite = vec!["python3".to_owned(), script("sqlite.py"), WORK_SECONDS.to_owned()];
+    let writers = vec!["python3".to_owned(), script("sqlitewriters.py"), END.to_owned()];
     let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
     Ok(vec![
         separable,
         real("python", python, "started", "python: right"),
+        real("sqlite-writers", writers, "started", "sqlite: right"),
         real("redis", redis, "started", "redis: right"),
         real("bash-pipeline", pipeline, "started", "pipeline: right"),
         real("sort", sort, "started", "sort: right"),

@@ -32,6 +32,15 @@ mod users {
 }
 pub use users::{SETFSGID, SETFSUID, SETGROUPS, SETRESGID, SETRESUID};
 
+/// fcntl(2) with 64-bit offsets.
+#[cfg(target_pointer_width = "64")]
+pub const FCNTL: libc::c_long = libc::SYS_fcntl;
+/// fcntl(2) with 64-bit offsets.
+#[cfg(target_pointer_width = "32")]
+pub const FCNTL: libc::c_long = libc::SYS_fcntl64;
+/// F_SETLK, or F_SETLK64 (include/uapi/asm-generic/fcntl.h).
+pub const SET_RECORD_LOCK: u64 = if cfg!(target_pointer_width = "64") { 6 } else { 13 };
+
 /// SysV IPC (ipc/syscall.c).
 #[cfg(not(target_arch = "x86"))]
 mod ipc {

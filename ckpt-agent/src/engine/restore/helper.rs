@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::super::graph::{Descriptor, FileId, Pid, ProcessImage, ProcessState};
-use super::super::locks;
 use super::super::objects::{ControllingTerminal, RestoreContext};
 use super::super::split::standin::{self, Link};
 use super::super::sys::dup3::dup3;
@@ -62,11 +61,6 @@ impl Hooks for Preparation<'_> {
         let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask as libc::mode_t);
         nix::sys::stat::umask(mode);
         self.descriptors(process)?;
-        for (fd, lock) in &process.locks {
-            // SAFETY: the descriptor was put there right above and stays open in this helper.
-            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
-            locks::restore_of_process(fd, lock).map_err(failed("lock a file"))?;
-        }
         if !self.context.rehearsal {
             own_settings(process);
         }

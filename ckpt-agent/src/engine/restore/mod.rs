@@ -13,6 +13,7 @@ mod mapped;
 mod memory;
 mod memory_map;
 mod numbers;
+mod record_locks;
 mod threads;
 pub mod tree;
 mod vdso;
@@ -384,6 +385,7 @@ fn complete_memory(
     memory::finish(&mut remote, image, files, common, page)?;
     let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
     remote.call("close_range", libc::SYS_close_range, &parked)?;
+    record_locks::set(&mut remote, image)?;
     if image.thp_disable {
         let arguments = [libc::PR_SET_THP_DISABLE as u64, 1, 0, 0, 0];
         remote.call("PR_SET_THP_DISABLE", libc::SYS_prctl, &arguments)?;
