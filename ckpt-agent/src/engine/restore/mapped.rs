@@ -209,7 +209,7 @@ fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -
 
 /// Inodes of programs are mapped for execution and named as executables: nobody may hold them open
 /// for writing then (execve(2), ETXTBSY). Replaces the writing descriptors of those that nobody
-/// writes to.
+/// writes to. What has no name is named as nobody's executable, and stays open for writing: it may have to be sealed.
 ///
 /// # Errors
 /// Failed opens.
@@ -229,7 +229,8 @@ pub fn release_programs(image: &Image, context: &mut RestoreContext) -> Result<(
         if !context.needs_inode(id) || segments::number_of(inode).is_some() {
             continue;
         }
-        if inode.mode & 0o111 != 0 && !written.contains(&id) {
+        let named = matches!(inode.origin, Origin::Named { .. });
+        if named && inode.mode & 0o111 != 0 && !written.contains(&id) {
             // PR_SET_MM_MAP asks for the right to execute, which else comes last.
             let mode = (inode.mode & inodes::KEPT_MODE) as libc::mode_t;
             let mode = nix::sys::stat::Mode::from_bits_truncate(mode);
