@@ -25,6 +25,12 @@ use super::sleep::Sleeps;
 const SIGNALS: i32 = 64;
 /// Bytes kept free for a struct sigaction.
 const ACTION_SIZE: u64 = 32;
+/// MEMBARRIER_CMD_GET_REGISTRATIONS (include/uapi/linux/membarrier.h), since Linux 6.3.
+const GET_REGISTRATIONS: u32 = 1 << 9;
+/// MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED
+const REGISTER_GLOBAL: u32 = 1 << 2;
+/// MEMBARRIER_CMD_PRIVATE_EXPEDITED, that with SYNC_CORE, and that with RSEQ.
+const NEED_REGISTRATION: [u32; 3] = [1 << 3, 1 << 5, 1 << 7];
 /// PR_GET_TID_ADDRESS
 const GET_TID_ADDRESS: u64 = 40;
 
@@ -114,6 +120,8 @@ pub struct Inside {
     pub thp_disable: bool,
     /// PR_GET_CHILD_SUBREAPER
     pub subreaper: bool,
+    /// Registrations of membarrier(2), as the commands that make them.
+    pub membarrier: u32,
     /// Threads, the leader first.
     pub threads: Vec<ThreadImage>,
 }
@@ -159,6 +167,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
     let brk = batch.add(libc::SYS_brk, &[0]);
     let dumpable = batch.add(libc::SYS_prctl, &[libc::PR_GET_DUMPABLE as u64]);
     let thp = batch.add(libc::SYS_prctl, &[libc::PR_GET_THP_DISABLE as u64, 0, 0, 0, 0]);
+    let registrations = ask_membarrier(&mut batch);
     let subreaper_at = answers.room(8);
     batch.add(libc::SYS_prctl, &[libc::PR_GET_CHILD_SUBREAPER as u64, subreaper_at]);
     let results = remote.run(&batch)?;
@@ -196,8 +205,27 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
         dumpable: results[dumpable.0] as i32,
         thp_disable: results[thp.0] == 1,
         subreaper,
+        membarrier: membarrier_of(registrations.map(|ticket| results[ticket.0])),
         threads: Vec::new(),
     })
+}
+
+/// Registrations of membarrier(2), or, before Linux 6.3, what the commands that need one answer: EPERM without.
+fn ask_membarrier(batch: &mut Batch) -> [Ticket; 4] {
+    let mut ask = |command: u32| batch.add(libc::SYS_membarrier, &[u64::from(command), 0, 0]);
+    let [private, core, sequences] = NEED_REGISTRATION;
+    [ask(GET_REGISTRATIONS), ask(private), ask(core), ask(sequences)]
+}
+
+/// The registrations out of the answers. Older kernels do not tell of that for global barriers, which costs next to nothing.
+fn membarrier_of([known, asked @ ..]: [i64; 4]) -> u32 {
+    if known >= 0 {
+        return known as u32;
+    }
+    let registered = NEED_REGISTRATION.iter().zip(asked).filter(|(_, answer)| *answer == 0);
+    // The command that registers is the bit above.
+    let private = registered.fold(0, |all, (command, _)| all | command << 1);
+    if private == 0 { 0 } else { private | REGISTER_GLOBAL }
 }
 
 fn read_longs(remote: &mut Remote<'_>, at: u64, count: usize) -> Result<Vec<u64>> {

@@ -699,6 +699,7 @@ impl Quiesced {
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),
             dumpable: reading.inside.dumpable,
+            membarrier: reading.inside.membarrier,
             thp_disable: reading.inside.thp_disable,
             oom_score_adj,
             stopped_by: process.group_stop,

@@ -77,6 +77,9 @@ pub struct ProcessImage {
     /// PR_SET_THP_DISABLE
     #[serde(default)]
     pub thp_disable: bool,
+    /// Registrations of membarrier(2), as the commands that make them.
+    #[serde(default)]
+    pub membarrier: u32,
     /// oom_score_adj
     pub oom_score_adj: i32,
     /// PR_SET_PDEATHSIG of the process's threads is kept per thread; this is stop by job control.

@@ -44,7 +44,7 @@ use super::sys::limits::{resource_limits, set_resource_limit};
 use super::sys::memory_map::Means;
 use super::sys::owner::{FileOwner, set_file_owner};
 use super::sys::rounds::{self, Counter};
-use super::trace::{Remote, RunningThread, Scratch, StoppedThread, Vdso};
+use super::trace::{Batch, Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use common::Common;
 use helper::Preparation;
 use mapped::MappedFiles;
@@ -386,11 +386,27 @@ fn complete_memory(
     let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
     remote.call("close_range", libc::SYS_close_range, &parked)?;
     record_locks::set(&mut remote, image)?;
+    register_membarrier(&mut remote, image.membarrier)?;
     if image.thp_disable {
         let arguments = [libc::PR_SET_THP_DISABLE as u64, 1, 0, 0, 0];
         remote.call("PR_SET_THP_DISABLE", libc::SYS_prctl, &arguments)?;
     }
     Ok(())
+}
+
+/// Registers again for the kinds of membarrier(2) that the process uses. Costs least while it has one thread.
+fn register_membarrier(remote: &mut Remote<'_>, commands: u32) -> Result<()> {
+    let mut batch = Batch::new();
+    for command in (0..u32::BITS).map(|bit| 1 << bit).filter(|command| commands & command != 0) {
+        batch.add(libc::SYS_membarrier, &[u64::from(command), 0, 0]);
+    }
+    match remote.run(&batch)?.iter().all(|answer| *answer == 0) {
+        true => Ok(()),
+        false => Err(EngineError::Unfit {
+            what: "the job uses kinds of membarrier(2) that this kernel has not".into(),
+            way_out: "restart it under the kernel that it ran under".into(),
+        }),
+    }
 }
 
 /// A thread to be made: its number, whose it is, and its place among that one's threads.
@@ -475,6 +491,7 @@ fn complete(
         threads::queue_signals(&mut remote, scratch, pid, None, &image.pending)?;
         threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
     }
+    limit(pid, image, context);
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
         credentials::become_user(&mut remote, scratch, saved, own)?;
@@ -492,7 +509,6 @@ fn complete(
         thread.set_options(libc::PTRACE_O_EXITKILL)?;
         thread.set_blocked(saved.blocked)?;
         thread.fix_resume(threads::registers(saved)?);
-    limit(pid, image, context);
     }
     Ok(Complete { threads: all, stopped_by: image.stopped_by, pid })
 }
