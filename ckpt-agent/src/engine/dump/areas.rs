@@ -77,6 +77,31 @@ pub fn plan(
     Ok(planned)
 }
 
+/// Refuses a mapping that no image can hold.
+///
+/// # Errors
+/// The refusal.
+pub fn check(mapping: &Mapping) -> Result<()> {
+    let (path, _) = mapping.path();
+    if path.starts_with("anon_inode:") || path.starts_with("socket:") {
+        return Err(refuse(mapping, "cannot be checkpointed"));
+    }
+    // What the kernel calls anonymous memory of MAP_HUGETLB. Other memory of huge pages is told by its flags when it is read.
+    if path == "/anon_hugepage" {
+        return Err(refuse(mapping, "has huge pages of hugetlbfs, which cannot be checkpointed"));
+    }
+    if path == "/[aio]" {
+        let what =
+            format!("has a context of asynchronous input and output at {:#x}", mapping.start);
+        let way_out = "give it up with io_destroy while checkpoints are taken, or run without it";
+        return Err(Refusal::new(what, way_out).into());
+    }
+    if path.starts_with("/dev/") && !path.starts_with("/dev/shm/") && path != "/dev/zero" {
+        return Err(refuse(mapping, "is a device, which cannot be checkpointed"));
+    }
+    Ok(())
+}
+
 fn plan_file(
     host_pid: i32,
     mapping: &Mapping,
@@ -88,22 +113,13 @@ fn plan_file(
         windows.push(Window { inode, host_pid, mapping: mapping.clone() });
         return Ok(Plan::Shared(inode));
     }
-    if path.starts_with("anon_inode:") || path.starts_with("socket:") {
-        return Err(refuse(mapping, "cannot be checkpointed"));
-    }
-    // What the kernel calls anonymous memory of MAP_HUGETLB. Other memory of huge pages is told by its flags when it is read.
-    if path == "/anon_hugepage" {
-        return Err(refuse(mapping, "has huge pages of hugetlbfs, which cannot be checkpointed"));
-    }
+    check(mapping)?;
     // Shared memory of the kernel's own tmpfs has no path below which it could be found again. The device of
     // that name is never deleted there.
     let kernel_memory =
         path.starts_with("/memfd:") || (path == "/dev/zero" && (mapping.shared || deleted));
-    if path.starts_with("/dev/") && !path.starts_with("/dev/shm/") && !kernel_memory {
-        return match path {
-            "/dev/zero" => Ok(Plan::Anonymous),
-            _ => Err(refuse(mapping, "is a device, which cannot be checkpointed")),
-        };
+    if path == "/dev/zero" && !kernel_memory {
+        return Ok(Plan::Anonymous);
     }
     let nameless = deleted || kernel_memory;
     if !mapping.shared && !nameless {

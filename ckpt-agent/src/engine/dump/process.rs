@@ -17,7 +17,7 @@ use super::super::proc::{must_be_own, read_text};
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
 use super::super::sys::schedule;
-use super::super::trace::{Batch, Remote, Scratch, Ticket};
+use super::super::trace::{Batch, Remote, SIGINFO, Scratch, StoppedThread, Ticket};
 use super::connects;
 use super::sleep::Sleeps;
 
@@ -245,8 +245,6 @@ fn read_longs(remote: &mut Remote<'_>, at: u64, count: usize) -> Result<Vec<u64>
 pub struct Known<'a> {
     /// How many PID namespaces deep it is.
     pub depth: usize,
-    /// How many seccomp filters the init is under.
-    pub filters: u32,
     /// Who sleeps.
     pub sleeps: &'a Sleeps,
     /// The moment of the image.
@@ -260,39 +258,20 @@ pub struct Known<'a> {
 /// What a thread tells when asked from inside, and its registers.
 ///
 /// # Errors
-/// A seccomp filter is refused; failed calls.
+/// Failed calls.
 pub fn ask_thread(
     remote: &mut Remote<'_>,
     scratch: Scratch,
-    host_pid: i32,
+    status: &Status,
     known: &mut Known<'_>,
 ) -> Result<ThreadImage> {
-    let (depth, filters) = (known.depth, known.filters);
+    let depth = known.depth;
     let host_tid = remote.thread().tid();
-    let path = format!("/proc/{host_pid}/task/{host_tid}");
-    let status = Process::new(host_pid)
-        .and_then(|process| process.task_from_tid(host_tid))
-        .and_then(|task| task.status())
-        .map_err(procfs_failed(host_tid))?;
-    let tid = inner(status.nspid.as_ref(), depth, host_tid)
-        .ok_or_else(|| EngineError::odd(format!("{path}/status"), "no NSpid of the job"))?;
-    let refuse = |what: &str, way_out: &str| EngineError::RefusedProcess {
-        pid: tid,
-        comm: status.name.clone(),
-        refusal: Refusal::new(what, way_out),
-    };
-    // Those of the init were inherited, and are again.
-    if status.seccomp.unwrap_or(0) != 0
-        && late::filters_of(host_pid, host_tid)?.is_none_or(|own| own != filters)
-    {
-        return Err(refuse(
-            "has a seccomp filter, which cannot be put back",
-            "run it without its sandbox",
-        ));
-    }
+    let tid = inner(status.nspid.as_ref(), depth, host_tid).ok_or_else(|| {
+        EngineError::odd(format!("/proc/{host_tid}/status"), "no NSpid of the job")
+    })?;
     let (rseq_address, rseq_size, rseq_signature) = remote.thread().rseq()?;
-    let mut entry = *remote.thread().entry();
-    leave_critical_section(remote, rseq_address, &mut entry)?;
+    let entry = *remote.thread().entry();
     let (registers, rest) = image_registers(remote, &entry, known)?;
     let (head, length) = robust_list(host_tid)?;
 
@@ -337,36 +316,10 @@ pub fn ask_thread(
         affinity: schedule::affinity(host_tid)?,
         policy: schedule::policy(host_tid)?,
         credentials: Credentials::of_status(
-            &status,
+            status,
             u32::try_from(results[securebits.0]).unwrap_or(0),
         ),
     })
-}
-
-/// A thread inside of a restartable sequence (rseq(2)) goes to the sequence's abort handler, as it
-/// would after a context switch: after an injected call the kernel no longer knows of the sequence.
-fn leave_critical_section(
-    remote: &mut Remote<'_>,
-    rseq_address: u64,
-    entry: &mut super::super::arch::Registers,
-) -> Result<()> {
-    if rseq_address == 0 {
-        return Ok(());
-    }
-    // struct rseq: cpu_id_start u32, cpu_id u32, rseq_cs u64.
-    let sequence = read_longs(remote, rseq_address + 8, 1)?[0];
-    if sequence == 0 {
-        return Ok(());
-    }
-    // struct rseq_cs: version u32, flags u32, start_ip, post_commit_offset, abort_ip.
-    let words = read_longs(remote, sequence, 4)?;
-    let (start, length, abort) = (words[1], words[2], words[3]);
-    let at = Current::program_counter(entry);
-    if at.wrapping_sub(start) < length {
-        Current::set_program_counter(entry, abort);
-        remote.replace_entry(*entry);
-    }
-    Ok(())
 }
 
 /// A timespec that a call expects, and where.
@@ -423,20 +376,27 @@ fn about_to_make(
     Current::about_to_make(entry, instruction)
 }
 
-/// Pending signals of a thread or of its process: last of all, since timers and peers keep
-/// sending while the dump goes on.
+/// Pending signals of a thread: last of all, since timers and peers keep sending while the dump goes on.
 ///
 /// # Errors
 /// [`EngineError::Gone`].
-pub fn pending(
-    thread: &super::super::trace::StoppedThread,
-    shared: bool,
-) -> Result<Vec<PendingSignal>> {
-    Ok(thread
-        .pending(shared)?
-        .iter()
-        .map(|siginfo| PendingSignal { siginfo: to_hex(siginfo) })
-        .collect())
+pub fn pending(thread: &StoppedThread) -> Result<Vec<PendingSignal>> {
+    Ok(thread.pending(false)?.iter().map(pending_signal).collect())
+}
+
+/// Those of the process as a whole, whichever of its threads keeps them.
+///
+/// # Errors
+/// [`EngineError::Gone`].
+pub fn pending_of_process(threads: &[StoppedThread]) -> Result<Vec<PendingSignal>> {
+    let Some((first, others)) = threads.split_first() else { return Ok(Vec::new()) };
+    let mut all = first.pending(true)?;
+    all.extend(others.iter().flat_map(|thread| thread.held(true)));
+    Ok(all.iter().map(pending_signal).collect())
+}
+
+fn pending_signal(siginfo: &[u8; SIGINFO]) -> PendingSignal {
+    PendingSignal { siginfo: to_hex(siginfo) }
 }
 
 /// Limits of a process (prlimit(2)).
@@ -463,6 +423,41 @@ pub fn memory_map(stat: &Stat, break_address: u64) -> [u64; 11] {
         field(stat.env_start),
         field(stat.env_end),
     ]
+}
+
+/// /proc/PID/task/TID/status of each thread. Refuses sandboxes, in which an injected call could end the process. `filters`: how many
+/// filters the init is under.
+///
+/// # Errors
+/// The refusal.
+pub fn statuses(
+    process: &StoppedProcess,
+    pid: Pid,
+    comm: &str,
+    filters: u32,
+) -> Result<Vec<Status>> {
+    let host_pid = process.host_pid;
+    let all = Process::new(host_pid).map_err(procfs_failed(host_pid))?;
+    let mut statuses = Vec::with_capacity(process.threads.len());
+    for thread in &process.threads {
+        let tid = thread.tid();
+        let status = all.task_from_tid(tid).and_then(|task| task.status());
+        let status = status.map_err(procfs_failed(tid))?;
+        let what = match status.seccomp.unwrap_or(0) {
+            0 => None,
+            libc::SECCOMP_MODE_STRICT => Some("is in seccomp's strict mode"),
+            // Those of the init were inherited, and are again.
+            _ => late::filters_of(host_pid, tid)?
+                .is_none_or(|own| own != filters)
+                .then_some("has a seccomp filter, which cannot be put back"),
+        };
+        if let Some(what) = what {
+            let refusal = Refusal::new(what, "run it without its sandbox");
+            return Err(EngineError::RefusedProcess { pid, comm: comm.to_owned(), refusal });
+        }
+        statuses.push(status);
+    }
+    Ok(statuses)
 }
 
 /// Refuses what no part of the image could say of a process.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use procfs::process::Status;
 use protocol::launch::Kept;
 
 use super::super::arch::{Architecture, Current};
@@ -30,7 +31,7 @@ use super::super::restore::Identity;
 use super::super::sys::kcmp::{Resource, share};
 use super::super::sys::schedule::Ahead;
 use super::super::trace::{ProcessMemory, Remote, Vdso};
-use super::areas::{Planned, Window, plan};
+use super::areas::{Planned, Window, check, plan};
 use super::clocks;
 use super::collect::{Collected, add_unopened_queues, collect};
 use super::ghost::Ghost;
@@ -508,9 +509,13 @@ impl Quiesced {
     ) -> Result<(Vec<ProcessDump>, Vec<Ghost>, Option<Vdso>, Clocks)> {
         let mut windows = Vec::new();
         let mut readings = Vec::with_capacity(processes.len());
+        // What is refused is refused before any process makes a call for us.
         let mut mapped = Vec::with_capacity(processes.len());
-        for process in processes.iter_mut() {
-            mapped.push(self.leave_vdso(process)?);
+        for process in processes.iter() {
+            mapped.push(self.check_process(process)?);
+        }
+        for (process, Seen { vdso, .. }) in processes.iter_mut().zip(&mapped) {
+            leave_vdso(process, vdso)?;
         }
         // What is left of sleeps and timers is told as of this moment or an earlier one, and no thread reads a clock after
         // it: an image wakes nobody early, and none of its clocks goes back.
@@ -530,37 +535,35 @@ impl Quiesced {
         Ok((dumps, ghosts, vdso, clocks))
     }
 
-    /// Lets threads that are in the vdso go on until they are not. What the process has mapped.
-    fn leave_vdso(&self, process: &mut StoppedProcess) -> Result<(Vec<Mapping>, Vdso)> {
+    /// Refuses what no image can hold, and what calls into the process could end.
+    fn check_process(&self, process: &StoppedProcess) -> Result<Seen> {
         let host_pid = process.host_pid;
         let node = &self.nodes[&host_pid];
         process::check_supported(process, node.pid, &node.comm)?;
+        let statuses = process::statuses(process, node.pid, &node.comm, self.frozen.filters)?;
         let mappings = read_maps(host_pid)?;
+        mappings
+            .iter()
+            .filter(|mapping| !mapping.is_kernel())
+            .try_for_each(check)
+            .map_err(|error| error.of(node.pid, &node.comm))?;
         let vdso = Vdso::of(host_pid, &mappings)?;
-        if !Current::CALLS_IN_VDSO {
-            // Under another kernel the middle of a function would not be what it is here, and under this one the time that it has read
-            // would be put together with what the job's clocks are off by after the restart.
-            for thread in &mut process.threads {
-                thread.leave(|address| vdso.has(address), LONGEST_WAY)?;
-            }
-        }
-        Ok((mappings, vdso))
+        Ok(Seen { mappings, vdso, statuses })
     }
 
     fn read_process(
         &mut self,
         process: &mut StoppedProcess,
         first: bool,
-        (mut mappings, vdso): (Vec<Mapping>, Vdso),
+        Seen { mut mappings, vdso, statuses }: Seen,
         moment: Instant,
         windows: &mut Vec<Window>,
     ) -> Result<Reading> {
         let host_pid = process.host_pid;
-        let node = &self.nodes[&host_pid];
-        let (pid, comm) = (node.pid, node.comm.clone());
+        let node = self.nodes[&host_pid].clone();
+        let name = |error: EngineError| error.of(node.pid, &node.comm);
         let (stat, status) = process::stat_and_status(host_pid)?;
         let entry_point = vdso.kernel_entry()?;
-        let name = |error: EngineError| error.of(pid, &comm);
         let mut remote = process.lend(entry_point)?;
         if self.frozen.shares_ipc() {
             segments::refuse_attached(&mappings).map_err(name)?;
@@ -574,18 +577,18 @@ impl Quiesced {
         let Collected { files, descriptors, .. } = &mut self.collected;
         let mut known = process::Known {
             depth: self.frozen.depth,
-            filters: self.frozen.filters,
             sleeps: &self.frozen.sleeps,
             moment,
             descriptors: descriptors.get(&host_pid).map_or(&[], Vec::as_slice),
             files,
         };
-        let leader = process::ask_thread(&mut remote, scratch, host_pid, &mut known)?;
+        let first = statuses.first().ok_or(EngineError::Gone(host_pid))?;
+        let leader = process::ask_thread(&mut remote, scratch, first, &mut known)?;
         inside.threads.push(leader);
         drop(remote);
-        for thread in process.threads.iter_mut().skip(1) {
+        for (thread, status) in process.threads.iter_mut().zip(&statuses).skip(1) {
             let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
-            let image = process::ask_thread(&mut remote, scratch, host_pid, &mut known)?;
+            let image = process::ask_thread(&mut remote, scratch, status, &mut known)?;
             inside.threads.push(image);
         }
         if let Some(node) = self.nodes.get_mut(&host_pid) {
@@ -662,9 +665,9 @@ impl Quiesced {
         process.take_scratch_out()?;
         let mut threads = reading.inside.threads;
         for (image, thread) in threads.iter_mut().zip(&process.threads) {
-            image.pending = process::pending(thread, false)?;
+            image.pending = process::pending(thread)?;
         }
-        let first = process.threads.first().ok_or(EngineError::Gone(host_pid))?;
+        let pending = process::pending_of_process(&process.threads)?;
         let link = |name: &str| {
             let path = format!("/proc/{host_pid}/{name}");
             std::fs::read_link(&path)
@@ -699,14 +702,14 @@ impl Quiesced {
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),
             dumpable: reading.inside.dumpable,
-            membarrier: reading.inside.membarrier,
             thp_disable: reading.inside.thp_disable,
+            membarrier: reading.inside.membarrier,
             oom_score_adj,
             stopped_by: process.group_stop,
             descriptors,
             locks: self.collected.process_locks.remove(&host_pid).unwrap_or_default(),
             actions: reading.inside.actions,
-            pending: process::pending(first, true)?,
+            pending,
             interval_timers: reading.inside.interval_timers,
             limits: process::limits(host_pid)?,
             memory_map,
@@ -794,6 +797,26 @@ impl Quiesced {
         }
         states
     }
+}
+
+/// What was seen of a process before any call was made in it.
+struct Seen {
+    mappings: Vec<Mapping>,
+    vdso: Vdso,
+    /// Of each thread.
+    statuses: Vec<Status>,
+}
+
+/// Lets threads that are in the vdso go on until they are not.
+fn leave_vdso(process: &mut StoppedProcess, vdso: &Vdso) -> Result<()> {
+    if !Current::CALLS_IN_VDSO {
+        // Under another kernel the middle of a function would not be what it is here, and under this one the time that it has read
+        // would be put together with what the job's clocks are off by after the restart.
+        for thread in &mut process.threads {
+            thread.leave(|address| vdso.has(address), LONGEST_WAY)?;
+        }
+    }
+    Ok(())
 }
 
 /// Living processes as they were frozen, parents before their children, then zombies.

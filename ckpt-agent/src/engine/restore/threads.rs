@@ -318,7 +318,7 @@ fn fitted(remote: &mut Remote<'_>, note: u32, saved: Vec<u8>, layout: &[Part]) -
     })
 }
 
-/// Queues signals that were pending: for the thread alone, or for its process.
+/// Queues signals that were pending: for the thread alone, or for its process. SIGTRAPs come when it is let go.
 ///
 /// # Errors
 /// Failed calls.
@@ -336,6 +336,13 @@ pub fn queue_signals(
             .and_then(|bytes| bytes.try_into().ok())
             .map(i32::from_ne_bytes)
             .ok_or_else(|| EngineError::Damaged("a siginfo that is too short".into()))?;
+        if signal == libc::SIGTRAP {
+            let siginfo = siginfo
+                .try_into()
+                .map_err(|_| EngineError::Damaged("a siginfo that is too long".into()))?;
+            remote.hold_trap(siginfo, tid.is_none());
+            continue;
+        }
         let at = scratch.data();
         remote.memory().write(at, &siginfo)?;
         match tid {

@@ -14,5 +14,5 @@ mod vdso;
 pub use batch::{Batch, Ticket};
 pub use memory::{ProcessMemory, read_memory, write_memory};
 pub use remote::{FOLLOW_CHILDREN, Remote, SCRATCH_DATA, SCRATCH_SIZE, Scratch, find_kernel_entry};
-pub use thread::{RunningThread, StopReport, StoppedThread, deliver, wait, wait_any};
+pub use thread::{RunningThread, SIGINFO, StopReport, StoppedThread, deliver, wait, wait_any};
 pub use vdso::Vdso;

@@ -8,7 +8,7 @@ use super::super::error::{EngineError, Result};
 use super::super::sys::abi;
 use super::batch::{Batch, RECORD, encode, results};
 use super::memory::ProcessMemory;
-use super::thread::{ALL_BUT_TRAP, StoppedThread};
+use super::thread::{ALL_BUT_TRAP, SIGINFO, StoppedThread};
 
 /// Options under which children of a tracee become tracees, and die with the tracer.
 pub const FOLLOW_CHILDREN: i32 = libc::PTRACE_O_TRACECLONE
@@ -84,12 +84,6 @@ impl<'t> Remote<'t> {
         self.scratch
     }
 
-    /// Lets the thread go on with these registers instead of those of its stop.
-    pub fn replace_entry(&mut self, registers: super::super::arch::Registers) {
-        self.thread.set_entry(registers);
-        self.thread.set_resume(going_on(&registers));
-    }
-
     /// Lets the thread go on with exactly these registers.
     pub fn fix_resume(&mut self, registers: super::super::arch::Registers) {
         self.thread.fix_resume(registers);
@@ -98,6 +92,11 @@ impl<'t> Remote<'t> {
     /// The thread.
     pub fn thread(&self) -> &StoppedThread {
         self.thread
+    }
+
+    /// Has a SIGTRAP pending once the thread goes on: queued at once it would be taken for the end of an injected run.
+    pub fn hold_trap(&mut self, siginfo: [u8; SIGINFO], shared: bool) {
+        self.thread.hold_trap(siginfo, shared);
     }
 
     /// What the thread had in extended register sets is not to come back.

@@ -10,7 +10,14 @@ use super::super::error::{EngineError, Result};
 use super::super::sys::abi::{self, PtraceRequest as Request};
 use super::in_progress::call_in_progress;
 
+mod sequence;
+mod traps;
+
+use traps::HeldTrap;
+
 const NT_PRSTATUS: usize = 1;
+/// Bytes of a siginfo_t.
+pub const SIGINFO: usize = 128;
 /// Largest register set that is read: AMX tiles need 8 KiB and some.
 const LARGEST_SET: usize = 64 * 1024;
 /// Every signal but SIGTRAP, which ends an injected run.
@@ -224,6 +231,8 @@ pub struct StoppedThread {
     resume_fixed: bool,
     /// Extended register sets that injected calls lose, by note; `None` before the first one.
     kept: Option<Vec<(u32, Vec<u8>)>>,
+    /// SIGTRAPs that were pending before the first injected call.
+    traps: Vec<HeldTrap>,
     released: bool,
     _here: NotSend,
 }
@@ -247,6 +256,7 @@ impl StoppedThread {
             resume: None,
             resume_fixed: false,
             kept: None,
+            traps: Vec::new(),
             released: false,
             _here: PhantomData,
         };
@@ -282,11 +292,6 @@ impl StoppedThread {
     /// Registers as they were at the stop.
     pub fn entry(&self) -> &Registers {
         &self.entry
-    }
-
-    /// Treats the thread as if it had stopped with these registers.
-    pub fn set_entry(&mut self, registers: Registers) {
-        self.entry = registers;
     }
 
     /// Registers with which the thread shall go on instead of those of the stop, until others are
@@ -343,7 +348,8 @@ impl StoppedThread {
         }
     }
 
-    /// Before system calls are injected: what they lose of the registers is kept until the thread goes on.
+    /// Before system calls are injected: what they lose of the registers and of pending signals is kept until the thread
+    /// goes on.
     ///
     /// # Errors
     /// [`EngineError::Gone`].
@@ -351,6 +357,8 @@ impl StoppedThread {
         if self.kept.is_some() {
             return Ok(());
         }
+        self.leave_sequence()?;
+        self.hold_traps()?;
         let mut kept = Vec::new();
         for &note in Current::LOST_BY_CALLS {
             let bytes = self.register_set_if_any(note)?;
@@ -432,7 +440,14 @@ impl StoppedThread {
     ///
     /// # Errors
     /// [`EngineError::Gone`].
-    pub fn pending(&self, shared: bool) -> Result<Vec<[u8; 128]>> {
+    pub fn pending(&self, shared: bool) -> Result<Vec<[u8; SIGINFO]>> {
+        let mut found = self.queued(shared)?;
+        found.extend(self.held(shared));
+        Ok(found)
+    }
+
+    /// Those that the kernel has.
+    fn queued(&self, shared: bool) -> Result<Vec<[u8; SIGINFO]>> {
         /// struct ptrace_peeksiginfo_args
         #[repr(C)]
         struct Arguments {
@@ -445,7 +460,7 @@ impl StoppedThread {
         const AT_ONCE: usize = 16;
         let mut found = Vec::new();
         loop {
-            let mut buffer = [[0u8; 128]; AT_ONCE];
+            let mut buffer = [[0u8; SIGINFO]; AT_ONCE];
             let arguments = Arguments {
                 offset: found.len() as u64,
                 flags: if shared { SHARED } else { 0 },
@@ -463,6 +478,11 @@ impl StoppedThread {
                 return Ok(found);
             }
         }
+    }
+
+    /// Those of them that are kept while calls are injected.
+    pub fn held(&self, shared: bool) -> impl Iterator<Item = [u8; SIGINFO]> {
+        self.traps.iter().filter(move |trap| trap.shared == shared).map(|trap| trap.siginfo)
     }
 
     /// The thread's rseq(2) registration: address, size, signature. All zero where there is none or
@@ -521,6 +541,7 @@ impl StoppedThread {
         if Current::interrupted(&self.entry) != Interrupted::No {
             return Ok(());
         }
+        self.hold_traps()?;
         let blocked = self.blocked()?;
         self.set_blocked(ALL_BUT_TRAP)?;
         self.set_registers(&Current::settled(&self.entry))?;
@@ -609,6 +630,7 @@ impl StoppedThread {
     /// [`EngineError::Gone`].
     pub fn resume_traced(mut self) -> Result<RunningThread> {
         self.put_registers()?;
+        self.put_traps()?;
         self.released = true;
         deliver(self.tid, 0)?;
         Ok(RunningThread { tid: self.tid, seen: Cell::new(None), _here: PhantomData })
@@ -633,7 +655,7 @@ impl StoppedThread {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
-        let put = self.put_registers();
+        let put = self.put_registers().and_then(|()| self.put_traps());
         let detached = ptrace(libc::PTRACE_DETACH, self.tid, 0, 0)
             .map(drop)
             .map_err(|errno| failed("PTRACE_DETACH", self.tid, errno));
