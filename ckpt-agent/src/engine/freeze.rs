@@ -32,6 +32,8 @@ pub struct StoppedProcess {
     pub group_stop: Option<i32>,
     /// The scratch area that the dump has put into it, and where calls enter the kernel.
     pub scratch: Option<(u64, Scratch)>,
+    /// It ignores SIGTRAP, or did before the first call was injected.
+    pub ignores_traps: bool,
 }
 
 impl StoppedProcess {
@@ -68,7 +70,11 @@ impl StoppedProcess {
     pub fn take_scratch_out(&mut self) -> Result<()> {
         if let Some((entry_point, scratch)) = self.scratch.take() {
             let first = self.threads.first_mut().ok_or(EngineError::Gone(self.host_pid))?;
-            Remote::take(first, entry_point)?.with_scratch(scratch).drop_scratch()?;
+            let mut remote = Remote::take(first, entry_point)?.with_scratch(scratch);
+            match self.ignores_traps {
+                true => remote.drop_scratch_ignoring_traps()?,
+                false => remote.drop_scratch()?,
+            }
         }
         Ok(())
     }
@@ -372,7 +378,13 @@ impl Freezer {
                 zombies.push(host_pid);
             } else {
                 let group_stop = self.group_stops.remove(&host_pid);
-                processes.push(StoppedProcess { host_pid, threads, group_stop, scratch: None });
+                processes.push(StoppedProcess {
+                    host_pid,
+                    threads,
+                    group_stop,
+                    scratch: None,
+                    ignores_traps: false,
+                });
             }
         }
         Ok(FrozenJob { processes, zombies, stand_ins, since, _hurry: hurry })

@@ -126,6 +126,20 @@ pub struct Inside {
     pub threads: Vec<ThreadImage>,
 }
 
+impl Inside {
+    /// SIGTRAP is ignored, although injected calls have ended that.
+    pub fn ignore_traps(&mut self) {
+        let ignored = libc::SIG_IGN as u64;
+        match self.actions.iter_mut().find(|action| action.signal == libc::SIGTRAP) {
+            Some(action) => action.words[0] = ignored,
+            None => {
+                self.actions
+                    .push(SignalAction { signal: libc::SIGTRAP, words: [ignored, 0, 0, 0] });
+            }
+        }
+    }
+}
+
 /// Where in the scratch area the answers of a batch lie.
 struct Answers {
     next: u64,
@@ -458,6 +472,11 @@ pub fn statuses(
         statuses.push(status);
     }
     Ok(statuses)
+}
+
+/// Whether the process of a thread ignores SIGTRAP.
+pub fn ignores_traps(status: &Status) -> bool {
+    status.sigign & 1 << (libc::SIGTRAP - 1) != 0
 }
 
 /// Refuses what no part of the image could say of a process.

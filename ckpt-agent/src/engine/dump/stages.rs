@@ -514,7 +514,8 @@ impl Quiesced {
         for process in processes.iter() {
             mapped.push(self.check_process(process)?);
         }
-        for (process, Seen { vdso, .. }) in processes.iter_mut().zip(&mapped) {
+        for (process, Seen { vdso, statuses, .. }) in processes.iter_mut().zip(&mapped) {
+            process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
             leave_vdso(process, vdso)?;
         }
         // What is left of sleeps and timers is told as of this moment or an earlier one, and no thread reads a clock after
@@ -573,6 +574,9 @@ impl Quiesced {
         let identity = take_identity(host_pid, &mut mappings)?;
         let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
         let mut inside = process::ask_process(&mut remote, moment)?;
+        if statuses.first().is_some_and(process::ignores_traps) {
+            inside.ignore_traps();
+        }
         let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
         let Collected { files, descriptors, .. } = &mut self.collected;
         let mut known = process::Known {

@@ -502,7 +502,11 @@ fn complete(
             let arguments = [libc::PR_SET_DUMPABLE as u64, image.dumpable as u64, 0, 0, 0];
             remote.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
         }
-        remote.drop_scratch()?;
+        let ignored = (libc::SIGTRAP, libc::SIG_IGN as u64);
+        match image.actions.iter().any(|action| (action.signal, action.words[0]) == ignored) {
+            true => remote.drop_scratch_ignoring_traps()?,
+            false => remote.drop_scratch()?,
+        }
     }
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
         // Until it is let go: then it ends with the restorer.

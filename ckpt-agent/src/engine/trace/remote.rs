@@ -3,6 +3,7 @@
 
 use nix::errno::Errno;
 
+use super::super::arch::words::to_words;
 use super::super::arch::{Architecture, Call, Current, Interrupted, calls};
 use super::super::error::{EngineError, Result};
 use super::super::sys::abi;
@@ -142,6 +143,22 @@ impl<'t> Remote<'t> {
     /// # Errors
     /// [`EngineError::Gone`], never a failure of the call itself.
     pub fn raw(&mut self, number: impl Into<i64>, arguments: &[u64]) -> Result<i64> {
+        self.prepare_one(number, arguments)?;
+        self.thread.step()?;
+        Ok(Current::result(&self.thread.registers()?))
+    }
+
+    /// Like [`Remote::raw`], without a SIGTRAP at its end.
+    fn raw_quietly(&mut self, number: impl Into<i64>, arguments: &[u64]) -> Result<i64> {
+        self.prepare_one(number, arguments)?;
+        self.thread.call_quietly()?;
+        let answer = Current::result(&self.thread.registers()?);
+        // Not in a stop at the end of a call, where some architectures keep a register for themselves.
+        self.thread.stop_again(0)?;
+        Ok(answer)
+    }
+
+    fn prepare_one(&mut self, number: impl Into<i64>, arguments: &[u64]) -> Result<()> {
         let mut batch = Batch::new();
         batch.add(number, arguments);
         let mut registers = *self.thread.entry();
@@ -149,9 +166,7 @@ impl<'t> Remote<'t> {
             Current::set_stack_pointer(&mut registers, scratch.base + SCRATCH_SIZE - 256);
         }
         Current::prepare_call(&mut registers, self.entry_point, batch.calls()[0]);
-        self.thread.set_registers(&registers)?;
-        self.thread.step()?;
-        Ok(Current::result(&self.thread.registers()?))
+        self.thread.set_registers(&registers)
     }
 
     /// Makes one call and turns -errno into an error that names it.
@@ -219,6 +234,24 @@ impl<'t> Remote<'t> {
             self.call("munmap", libc::SYS_munmap, &[scratch.base, SCRATCH_SIZE])?;
         }
         Ok(())
+    }
+
+    /// Like [`Remote::drop_scratch`], for a process that ignores SIGTRAP: each injected run has ended that.
+    ///
+    /// # Errors
+    /// The call's failure.
+    pub fn drop_scratch_ignoring_traps(&mut self) -> Result<()> {
+        let Some(scratch) = self.scratch else { return Ok(()) };
+        let (at, trap) = (scratch.data(), libc::SIGTRAP as u64);
+        let found = self.raw_quietly(libc::SYS_rt_sigaction, &[trap, 0, at, 8])?;
+        self.checked("rt_sigaction", found)?;
+        // struct sigaction begins with the handler.
+        self.memory.write(at, &to_words(&[libc::SIG_IGN as u64]))?;
+        let set = self.raw_quietly(libc::SYS_rt_sigaction, &[trap, at, 0, 8])?;
+        self.checked("rt_sigaction", set)?;
+        let unmapped = self.raw_quietly(libc::SYS_munmap, &[scratch.base, SCRATCH_SIZE])?;
+        self.scratch = None;
+        self.checked("munmap", unmapped).map(drop)
     }
 
     /// Runs all calls of a batch; the kernel's raw answers in order.

@@ -10,6 +10,7 @@ use super::super::error::{EngineError, Result};
 use super::super::sys::abi::{self, PtraceRequest as Request};
 use super::in_progress::call_in_progress;
 
+mod quiet;
 mod sequence;
 mod traps;
 

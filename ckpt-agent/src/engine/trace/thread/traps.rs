@@ -4,10 +4,8 @@
 //! So those that are pending are taken out before the first run, kept, and put back when the thread goes on: a signal whose
 //! delivery is traced is queued once more where the thread blocks it by then (kernel/signal.c, ptrace_signal).
 
-use super::super::super::error::{EngineError, Result};
-use super::{
-    ALL_BUT_TRAP, Request, SIGINFO, StopReport, StoppedThread, deliver, failed, ptrace, wait,
-};
+use super::super::super::error::Result;
+use super::{ALL_BUT_TRAP, Request, SIGINFO, StoppedThread, failed, ptrace};
 
 /// PTRACE_GETSIGINFO and PTRACE_SETSIGINFO (include/uapi/linux/ptrace.h).
 const GET_SIGINFO: Request = 0x4202;
@@ -85,16 +83,6 @@ impl StoppedThread {
         ptrace(SET_SIGINFO, self.tid, 0, siginfo.as_ptr() as usize)
             .map_err(|errno| failed("PTRACE_SETSIGINFO", self.tid, errno))?;
         self.set_blocked(blocked)?;
-        // So that it stops again before it executes anything.
-        ptrace(super::abi::PTRACE_INTERRUPT, self.tid, 0, 0)
-            .map_err(|errno| failed("PTRACE_INTERRUPT", self.tid, errno))?;
-        deliver(self.tid, libc::SIGTRAP)?;
-        loop {
-            match wait(self.tid)? {
-                StopReport::Stopped { .. } => return Ok(()),
-                StopReport::Signal { signal, .. } => deliver(self.tid, signal)?,
-                StopReport::Ended { .. } => return Err(EngineError::Gone(self.tid)),
-            }
-        }
+        self.stop_again(libc::SIGTRAP)
     }
 }
