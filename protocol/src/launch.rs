@@ -31,6 +31,10 @@ pub struct LaunchSpec {
     /// What of the file system is the job's.
     #[serde(default)]
     pub kept: Kept,
+    /// What to do about connections to outside of the job, where it has this machine alone. In a cluster the job's
+    /// settings say.
+    #[serde(default)]
+    pub external: External,
 }
 
 /// What of the file system is a job's: it is in each image, and goes back with the job.

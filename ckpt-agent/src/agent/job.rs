@@ -20,7 +20,7 @@ use protocol::launch::{Console, Kept, LaunchSpec, RestoreSpec};
 
 use super::cluster::{Launched, RestoreOrder, Restored};
 use super::instance::Instance;
-use super::{AgentError, Request};
+use super::{AgentError, Request, addresses, previous};
 use crate::engine::EngineError;
 use crate::engine::dump::DumpSettings;
 use crate::engine::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
@@ -95,6 +95,7 @@ impl Job {
         let keepsake = Keepsake {
             session_directories: session_directories(&spec.environment, &spec.kept),
             kept: spec.kept.clone(),
+            external: spec.external,
             ..Keepsake::default()
         };
         let task = Task::Launch(spec);
@@ -114,6 +115,8 @@ impl Job {
         requests: Sender<Request>,
         warn: &dyn Fn(String),
     ) -> Result<(Self, Console), AgentError> {
+        previous::wait_gone(job_dir)?;
+        addresses::prepare(job_dir, &spec, warn)?;
         let order = restore_order(job_dir, spec)?;
         let (job, started) = Self::start(order, Vec::new(), requests)?;
         started.warnings.into_iter().for_each(warn);

@@ -1,12 +1,14 @@
 //! The agent of one job on this machine: takes commands, reports events. All tracing happens on
 //! one operating-system thread, since ptrace(2) and PR_SET_PDEATHSIG are tied to one.
 
+mod addresses;
 mod cluster;
 mod instance;
 mod job;
 mod memory_watch;
 mod rehearsal;
 mod reports;
+mod previous;
 mod worker;
 mod writer;
 

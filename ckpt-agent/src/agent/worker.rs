@@ -18,7 +18,7 @@ use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
 use super::reports::Reports;
 use super::writer::{self, Outcome};
-use super::{AgentError, Answer, Request, instance};
+use super::{AgentError, Answer, Request, instance, previous};
 use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::engine::error::{EngineError, Refusal};
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
@@ -141,12 +141,14 @@ pub fn run(
         match request {
             Request::Launch(spec, answer) => {
                 let result = worker.begin(|requests, warn| Job::launch(*spec, requests, warn));
+                worker.remember_init();
                 let _ = answer.send(result);
             }
             Request::Restore(spec, answer) => {
                 let job_dir = worker.job_dir.clone();
                 let result =
                     worker.begin(|requests, warn| Job::restore(&job_dir, spec, requests, warn));
+                worker.remember_init();
                 let _ = answer.send(result);
             }
             Request::LaunchInstance(order, answer) => {
@@ -233,6 +235,13 @@ impl Worker {
         self.job = Some(job);
         self.first_written = None;
         Ok(begun)
+    }
+
+    /// For a restart that comes before the job's processes have ended.
+    fn remember_init(&self) {
+        if let Some(job) = &self.job {
+            previous::remember(&self.job_dir, job.init());
+        }
     }
 
     fn command(&mut self, command: AgentCommand) {

@@ -163,6 +163,7 @@ pub fn script_in(text: &str, folder: PathBuf) -> LaunchSpec {
         window: None,
         termios: None,
         kept: protocol::launch::Kept::default(),
+        external: External::default(),
     }
 }
 

@@ -112,6 +112,7 @@ impl Rig {
             window: None,
             termios: None,
             kept: protocol::launch::Kept::default(),
+            external: protocol::launch::External::default(),
         };
         let dir = self.new_dir()?;
         self.start(

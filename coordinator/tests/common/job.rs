@@ -1,7 +1,7 @@
 //! A job's program, and what its images ask of a machine; for tests and examples.
 
 use protocol::cluster::image::Requirements;
-use protocol::launch::{LaunchSpec, StreamKind};
+use protocol::launch::{External, LaunchSpec, StreamKind};
 
 /// Of a program without arguments.
 pub fn launch_spec(program: &str) -> LaunchSpec {
@@ -15,6 +15,7 @@ pub fn launch_spec(program: &str) -> LaunchSpec {
         window: None,
         termios: None,
         kept: protocol::launch::Kept::default(),
+        external: External::default(),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::session;
 use protocol::cluster::NodeName;
 use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Daemons, Interval, JobSettings, Placement};
-use protocol::launch::{LaunchSpec, StreamKind};
+use protocol::launch::{External, LaunchSpec, StreamKind};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +61,7 @@ fn launch(
         window: streams.window,
         termios: streams.termios,
         kept: protocol::launch::Kept::default(),
+        external: External::default(),
     };
     if detach {
         // Nobody will be there to type or to read: its output is in its log, in the order in which

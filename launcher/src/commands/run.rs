@@ -94,6 +94,7 @@ fn perform_in(
         window: streams.window,
         termios: streams.termios,
         kept: protocol::launch::Kept::default(),
+        external: settings.external,
     };
     let loud = is_loud(&arguments.options);
     begins(&job);

@@ -78,7 +78,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     let (signal_sender, mut signals) = mpsc::unbounded_channel();
     signals::watch(&signal_sender).map_err(|error| failed(&error))?;
 
-    let (agent_sender, agent_events) = mpsc::unbounded_channel();
+    let (agent_sender, mut agent_events) = mpsc::unbounded_channel();
     let agent = start_agent(
         session.job.path().to_owned(),
         Box::new(move |event| drop(agent_sender.send(event))),
@@ -103,8 +103,17 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     tokio::pin!(begun);
     // For a job that does not exist yet.
     let mut early = Vec::new();
+    let (mut said, mut first) = (Vec::new(), None);
     let console = loop {
         tokio::select! {
+            // What a restart waits for is said while it waits; all else is for the job that runs.
+            Some(event) = agent_events.recv(), if first.is_none() => match event {
+                AgentEvent::Warning { text } => {
+                    eprintln!("ckptd: warning: {text}");
+                    said.push(text);
+                }
+                other => first = Some(other),
+            },
             begun = &mut begun => {
                 let begun = begun.map_err(|error| failed(&error))?;
                 break begun.map_err(|error| failed(&error))?;
@@ -143,6 +152,9 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     );
     let mut runner =
         Runner::start(&session, machine, log_file, agent, console, log).map_err(|e| failed(&e))?;
+    for text in said {
+        runner.output.mark(format!("warning: {text}"));
+    }
     runner.greet(tail, warning);
     if let Err(error) = &server {
         runner.warn(&format!("other commands can't reach this job: {error}"));
@@ -153,7 +165,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     for signal in early {
         runner.agent.command(AgentCommand::Forward { signal });
     }
-    let outcome = runner.drive(agent_events, asked, &mut signals).await;
+    let outcome = runner.drive(first, agent_events, asked, &mut signals).await;
     if let Ok(server) = server {
         server.close().await;
     }
@@ -308,6 +320,7 @@ impl<'a> Runner<'a> {
 
     async fn drive(
         &mut self,
+        mut first: Option<AgentEvent>,
         mut agent_events: mpsc::UnboundedReceiver<AgentEvent>,
         mut asked: mpsc::Receiver<Asked>,
         signals: &mut mpsc::UnboundedReceiver<i32>,
@@ -335,6 +348,10 @@ impl<'a> Runner<'a> {
                 }
                 _ => wait,
             };
+            if let Some(event) = first.take() {
+                next = Some(Event::Agent { agent: AgentId::EMBEDDED, event });
+                continue;
+            }
             next = tokio::select! {
                 event = agent_events.recv() => Some(match event {
                     Some(event) => Event::Agent { agent: AgentId::EMBEDDED, event },

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use protocol::agent::{AgentCommand, ExitKind};
 use protocol::cluster::agent::{FromAgent, RelayLink, RelaySide, ShellCall};
 use protocol::cluster::{InstanceKey, NodeName};
-use protocol::launch::{Kept, LaunchSpec, StreamKind};
+use protocol::launch::{External, Kept, LaunchSpec, StreamKind};
 
 use super::Node;
 use super::instance::{Instance, State};
@@ -112,6 +112,7 @@ impl Node {
             window: None,
             termios: None,
             kept: Kept::default(),
+            external: External::default(),
         };
         let message = FromAgent::Shell { call: call.clone(), logical_node, launch };
         self.tell(message.clone());

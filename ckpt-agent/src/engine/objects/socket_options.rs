@@ -51,6 +51,14 @@ struct Known {
     bytes: bool,
 }
 
+impl Known {
+    /// What a bind needs may have been set for it alone, and be undone in the end.
+    fn is_set_at(&self, moment: Moment) -> bool {
+        let for_bind = matches!(self.name, "free_bind" | "reuse_port");
+        self.moment == moment || (for_bind && moment == Moment::Last)
+    }
+}
+
 const fn int(name: &'static str, level: i32, option: i32, of: Of, moment: Moment) -> Known {
     Known { name, level, option, of, moment, bytes: false }
 }
@@ -196,7 +204,7 @@ impl SocketOptions {
     pub fn apply(&self, socket: impl AsFd, kind: Kind, moment: Moment) -> Vec<&'static str> {
         let socket = socket.as_fd();
         let mut failed = Vec::new();
-        for known in KNOWN.iter().filter(|known| known.moment == moment && kind.has(known.of)) {
+        for known in KNOWN.iter().filter(|known| known.is_set_at(moment) && kind.has(known.of)) {
             let Some(wanted) = self.set.get(known.name) else { continue };
             if read_one(socket, known).as_ref() == Some(wanted) {
                 continue;

@@ -152,7 +152,15 @@ fn make(saved: &UdpSocket, context: &mut RestoreContext) -> Result<Socket> {
     };
     let socket = new(context)?;
     let Some(local) = saved.local else { return Ok(socket) };
+    // Nobody looks for a socket that has a peer at its port.
+    let here_only = saved.peer.is_none() && !context.cluster && !context.force;
+    if here_only {
+        let _ = sockopt::set_int(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
+    }
     let Err(error) = socket.bind(&SockAddr::from(local)) else { return Ok(socket) };
+    if here_only {
+        return Err(super::tcp::taken(local, error));
+    }
     let mut candidates = vec![SocketAddr::new(local.ip(), 0)];
     if context.cluster {
         // Another machine has other addresses: all of them will do.

@@ -6,6 +6,7 @@ mod ends;
 mod files;
 mod listings;
 mod rehearsals;
+mod sockets;
 mod stage;
 mod streams;
 mod terminals;
@@ -60,6 +61,10 @@ const CASES: &[(&str, Case)] = &[
     ("top", terminals::top),
     ("suspended", terminals::suspended),
     ("terminal-then-pipe", terminals::terminal_then_pipe),
+    ("restart-at-once", sockets::restart_at_once),
+    ("port-taken", sockets::port_taken),
+    ("lost-address", sockets::lost_address),
+    ("external-fail", sockets::external),
 ];
 
 fn main() -> ExitCode {

@@ -132,6 +132,13 @@ impl Stage {
         Running::start(self.command(arguments))
     }
 
+    /// The same, started by `words`.
+    pub fn start_wrapped(&self, words: &[&str], arguments: &[&str]) -> Result<Running, Failure> {
+        let mut command = self.wrapped(words, arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::of(own(command.spawn())?)
+    }
+
     /// `ckptd run --interval 0 --name j -- COMMAND...`, until it answers.
     pub fn run(&self, command: &[&str]) -> Result<Running, Failure> {
         let mut arguments = vec!["run", "--interval", "0", "--name", JOB, "--"];

@@ -143,10 +143,16 @@ pub(super) fn bound(
     let own = context.cluster
         && purpose == Purpose::Idle
         && address.options.number("reuse_address") == 0;
+    // On one machine nobody finds a socket of the job anywhere but where it was.
+    let here_only = of_job && !context.cluster && !context.force;
     let mut candidates = VecDeque::from([at]);
     let mut first: Option<std::io::Error> = None;
     while let Some(candidate) = candidates.pop_front() {
         let socket = new_socket(address, context)?;
+        if here_only {
+            // An address that this machine has not is said before; the program may have had it so, too.
+            let _ = sockopt::set_int(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
+        }
         let error = match bind(&socket, candidate, own, &mut ready) {
             Ok(()) => {
                 if let Some(error) = first {
@@ -160,6 +166,7 @@ pub(super) fn bound(
                 }
                 return Ok(socket);
             }
+            Err(error) if here_only => return Err(taken(at, error)),
             Err(error) => error,
         };
         if first.is_none() {
@@ -176,6 +183,17 @@ pub(super) fn bound(
         first.get_or_insert(error);
     }
     Err(system("bind", at, first.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into())))
+}
+
+/// A port that somebody has taken since the restart has looked for it.
+pub(in crate::engine::objects) fn taken(at: SocketAddr, error: std::io::Error) -> EngineError {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => EngineError::Unfit {
+            what: format!("{at} is held by somebody else"),
+            way_out: "end that, or use --force to go on at another port".into(),
+        },
+        _ => system("bind", at, error),
+    }
 }
 
 /// Binds and makes ready. A port of the kernel's choice can't be taken by another socket before that is

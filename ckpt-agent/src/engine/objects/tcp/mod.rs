@@ -30,6 +30,7 @@ mod port_tests;
 mod tests;
 
 pub use connecting::Asking;
+pub(super) use make::taken;
 pub use outer::{OuterSocket, outer_sockets};
 pub use widened::Widened;
 

@@ -216,10 +216,12 @@ fn listeners_and_idle(
     made: &mut Made,
     context: &mut RestoreContext,
 ) -> Result<()> {
-    for saved in all {
+    // One that is merely bound to a port is not in the way of one that listens there, the other way round it is.
+    let idle = all.iter().filter(|saved| saved.object.state == TcpState::Idle);
+    for saved in idle.chain(all) {
         let backlog = match saved.object.state {
             TcpState::Listening { backlog } => Some(backlog),
-            TcpState::Idle => None,
+            TcpState::Idle if !made.contains_key(&saved.id) => None,
             _ => continue,
         };
         let address = believed(saved.object);
