@@ -40,7 +40,8 @@ pub(super) fn prepare(
     spec: &RestoreSpec,
     warn: &dyn Fn(String),
 ) -> Result<(), AgentError> {
-    let image = crate::store::Checkpoint::open(job_dir, spec.checkpoint).map_err(EngineError::from)?;
+    let image =
+        crate::store::Checkpoint::open(job_dir, spec.checkpoint).map_err(EngineError::from)?;
     let graph: Graph = image.read_json("graph.json").map_err(EngineError::from)?;
     for ip in local_addresses(&graph) {
         if is_missing(ip) {
@@ -80,7 +81,9 @@ fn places(graph: &Graph) -> BTreeSet<Place> {
     let files = graph.files.iter().filter_map(|file| {
         let (tcp, at, options) = match &file.object {
             Object::TcpSocket(socket) => match socket.state {
-                TcpState::Idle | TcpState::Listening { .. } => (true, socket.local?, &socket.options),
+                TcpState::Idle | TcpState::Listening { .. } => {
+                    (true, socket.local?, &socket.options)
+                }
                 _ => return None,
             },
             Object::UdpSocket(socket) if socket.peer.is_none() => {
@@ -151,12 +154,13 @@ fn holder(tcp: bool, at: SocketAddr) -> Option<String> {
     let (user, inode) = lines.lines().find_map(|line| socket_at(line, tcp, at))?;
     let link = format!("socket:[{inode}]");
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
-    let pid = processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
-        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let mut links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-        links.any(|path| path.as_os_str() == link.as_str())
-    });
+    let pid =
+        processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
+            let descriptors =
+                std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            let mut links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+            links.any(|path| path.as_os_str() == link.as_str())
+        });
     // Descriptors of others are root's to see.
     let Some(pid) = pid else { return Some(format!("a process of user {user}")) };
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -120,10 +120,6 @@ impl Places {
                 _ => {}
             }
         }
-        for folder in &image.graph.folders {
-            places.made(Path::new(&folder.path), true);
-            places.folders.insert(folder.path.clone().into(), true);
-        }
         let locked = locked(image);
         for (index, file) in image.graph.files.iter().enumerate() {
             let is_locked = locked.contains(&FileId(index as u32));

@@ -42,6 +42,13 @@ pub struct Installed {
     pub(super) pass: Pass,
 }
 
+impl Installed {
+    /// The word that a call carries as its sixth argument to pass, for one that is made in a process's name before it runs.
+    pub fn word(&self) -> u64 {
+        self.pass.0
+    }
+}
+
 /// Puts this thread under the filter. It must not make one of the calls in question before somebody
 /// answers them.
 ///

@@ -71,6 +71,7 @@ const KNOWN: &[Known] = &[
     int("reuse_address", libc::SOL_SOCKET, libc::SO_REUSEADDR, Of::Any, Moment::Last),
     int("reuse_port", libc::SOL_SOCKET, libc::SO_REUSEPORT, Of::Any, Moment::BeforeBind),
     bytes("device", libc::SOL_SOCKET, libc::SO_BINDTODEVICE, Of::Any, Moment::BeforeBind),
+    int("dont_route", libc::SOL_SOCKET, libc::SO_DONTROUTE, Of::Any, Moment::Last),
     int("keep_alive", libc::SOL_SOCKET, libc::SO_KEEPALIVE, Of::Any, Moment::Made),
     int("oob_inline", libc::SOL_SOCKET, libc::SO_OOBINLINE, Of::Any, Moment::Made),
     int("broadcast", libc::SOL_SOCKET, libc::SO_BROADCAST, Of::Any, Moment::Made),

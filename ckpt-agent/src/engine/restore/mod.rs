@@ -35,7 +35,9 @@ use super::inodes;
 use super::job_init::{World, groups_outside};
 use super::late;
 use super::locks;
-use super::objects::{ControllingTerminal, Object, RestoreContext, controlling_terminals, reopen};
+use super::objects::{
+    ControllingTerminal, Object, RestoreContext, UnixLink, controlling_terminals, reopen,
+};
 use super::proc::read_maps;
 use super::split::standin::Link;
 use super::sys::cpu_features;
@@ -505,6 +507,7 @@ fn complete(
             let arguments = [libc::PR_SET_DUMPABLE as u64, image.dumpable as u64, 0, 0, 0];
             remote.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
         }
+        listen_again(&mut remote, image, context)?;
         let ignored = (libc::SIGTRAP, libc::SIG_IGN as u64);
         match image.actions.iter().any(|action| (action.signal, action.words[0]) == ignored) {
             true => remote.drop_scratch_ignoring_traps()?,
@@ -518,6 +521,27 @@ fn complete(
         thread.fix_resume(threads::registers(saved)?);
     }
     Ok(Complete { threads: all, stopped_by: image.stopped_by, pid })
+}
+
+/// Who listens at a Unix socket is who has called listen(2) last: the process, as its own user, rather than the init.
+fn listen_again(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    context: &RestoreContext<'_>,
+) -> Result<()> {
+    for descriptor in image.descriptors.iter().filter(|one| context.needs(one.file)) {
+        let file = context.graph.files.get(descriptor.file.0 as usize);
+        let Some(Object::UnixSocket(socket)) = file.map(|file| &file.object) else { continue };
+        let UnixLink::Listening { backlog, by } = socket.link else { continue };
+        // Of who has gone nothing is known but that it was the job's.
+        if by.is_none_or(|by| by == image.pid) {
+            // Where such calls are watched, nobody answers before the job runs.
+            let word = context.watched.as_ref().map_or(0, |watched| watched.word());
+            let arguments = [descriptor.fd as u64, backlog as u64, 0, 0, 0, word];
+            remote.call("listen", libc::SYS_listen, &arguments)?;
+        }
+    }
+    Ok(())
 }
 
 /// The restorer's own, which its helpers have inherited.

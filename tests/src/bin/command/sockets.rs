@@ -121,7 +121,8 @@ pub fn lost_address(stage: &Stage) -> Result<(), Failure> {
         stage.start_wrapped(&words, arguments)
     };
     let port = free_port()?.to_string();
-    let arguments = ["run", "--interval", "0", "--name", JOB, "--", "perl", "-e", SERVER, &port, "10.77.0.1"];
+    let arguments =
+        ["run", "--interval", "0", "--name", JOB, "--", "perl", "-e", SERVER, &port, "10.77.0.1"];
     let mut running = start(&with, &arguments)?;
     stage.until_up(&mut running)?;
     running.wait_for("ready")?;
@@ -146,7 +147,8 @@ pub fn external(stage: &Stage) -> Result<(), Failure> {
     let peer = own(outside.local_addr())?.to_string();
     for (setting, status) in [("warn", 0), ("fail", 125)] {
         let arguments = ["run", "--interval", "0", "--name", JOB, "--external", setting, "--"];
-        let mut running = stage.start(&[&arguments[..], &["perl", "-e", CLIENT, &peer]].concat())?;
+        let mut running =
+            stage.start(&[&arguments[..], &["perl", "-e", CLIENT, &peer]].concat())?;
         stage.until_up(&mut running)?;
         running.wait_for("ready")?;
         let (_accepted, _) = own(outside.accept())?;

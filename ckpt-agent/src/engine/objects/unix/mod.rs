@@ -1,7 +1,8 @@
 //! Unix sockets (unix(7)): stream, datagram and seqpacket.
 //!
-//! Queues are peeked message by message and never consumed. SO_PEERCRED of a restored socket
-//! names the job's init, which made it: the kernel has no way to set it.
+//! Queues are peeked message by message and never consumed. SO_PEERCRED of a restored connection
+//! names the job's init, which made it: the kernel has no way to set it. Of a listening socket it is who has called
+//! listen(2), which the process does once more at its restore.
 
 mod peers;
 mod queue;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{SockAddr, SockRef};
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::graph::{BlobId, FileId, RelayEnd};
+use super::super::graph::{BlobId, FileId, Pid, RelayEnd};
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, SocketOptions};
 use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved};
@@ -69,6 +70,9 @@ pub struct Name {
     /// A path that still leads to a socket.
     #[serde(default)]
     pub exists: bool,
+    /// Of that socket: user, group, mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<(u32, u32, u32)>,
 }
 
 /// What a Unix socket is connected to.
@@ -81,6 +85,9 @@ pub enum UnixLink {
     Listening {
         /// Its backlog.
         backlog: i32,
+        /// Who has called it, if that process still has the socket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Pid>,
     },
     /// A socket of the job; of a datagram socket, maybe one way only.
     Socket {
@@ -178,7 +185,7 @@ impl Room for UnixSocket {
             // Completed by `finish`; the backlog by the kernel's list of sockets.
             link: match option(libc::SO_ACCEPTCONN)? {
                 0 => UnixLink::None,
-                _ => UnixLink::Listening { backlog: 0 },
+                _ => UnixLink::Listening { backlog: 0, by: None },
             },
             options: SocketOptions::read(&probe.copy, KIND)?,
             received: Vec::new(),
@@ -215,7 +222,7 @@ impl Room for UnixSocket {
 /// A name with what is needed to bind to it again.
 fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
     if bytes.first() == Some(&0) {
-        return Name { bytes, directory: None, exists: false };
+        return Name { bytes, directory: None, exists: false, owner: None };
     }
     let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&bytes));
     let directory = path
@@ -229,7 +236,8 @@ fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
     // As the process sees it: the job has mounts of its own.
     let seen = std::path::Path::new(&format!("/proc/{}/root", probe.host_pid))
         .join(absolute.strip_prefix("/").unwrap_or(&absolute));
-    use std::os::unix::fs::FileTypeExt;
-    let exists = std::fs::symlink_metadata(seen).is_ok_and(|meta| meta.file_type().is_socket());
-    Name { bytes, directory, exists }
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let meta = std::fs::symlink_metadata(seen).ok().filter(|meta| meta.file_type().is_socket());
+    let owner = meta.as_ref().map(|meta| (meta.uid(), meta.gid(), meta.mode() & 0o7777));
+    Name { bytes, directory, exists: meta.is_some(), owner }
 }

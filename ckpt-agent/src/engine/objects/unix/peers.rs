@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::FileId;
+use super::super::super::graph::{FileId, Pid};
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sock_diag::{self, UnixEntry};
-use super::{DumpContext, External, Found, UnixKind, UnixLink, UnixSocket, refused, soon, system};
+use super::{DumpContext, External, Found, Probe, UnixKind, UnixLink, UnixSocket, refused, soon, system};
 
 /// RCV_SHUTDOWN and SEND_SHUTDOWN (include/net/sock.h).
 const RECEIVE: u8 = 1;
@@ -21,7 +23,8 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
         all.iter().map(|found| (found.probe.stat.st_ino as u32, found.id)).collect();
     let mut waiting: HashMap<u32, (FileId, u32)> = HashMap::new();
     for found in all.iter_mut() {
-        let UnixLink::Listening { backlog } = &mut found.object.link else { continue };
+        let UnixLink::Listening { backlog, by } = &mut found.object.link else { continue };
+        *by = caller(found.probe, found.id, context);
         let Some(entry) = listed.get(&(found.probe.stat.st_ino as u32)) else { continue };
         *backlog = entry.send_queue as i32;
         for (place, inode) in entry.waiting.iter().enumerate() {
@@ -69,6 +72,16 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
         }
     }
     Ok(())
+}
+
+/// Who has called listen(2) for it, among those who still have it.
+fn caller(probe: &Probe, id: FileId, context: &DumpContext) -> Option<Pid> {
+    let host_pid = getsockopt(&probe.copy, PeerCredentials).ok()?.pid();
+    let mut held = context.descriptors.range((host_pid, 0)..=(host_pid, i32::MAX));
+    if !held.any(|(_, file)| *file == id) {
+        return None;
+    }
+    context.pids.get(&host_pid).copied()
 }
 
 fn has_error(found: &Found<'_, UnixSocket>) -> Result<bool> {

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,7 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
     work.fill(context)?;
     work.connect_datagrams(context)?;
     work.close()?;
+    work.put_owners(context);
     work.remove_names()?;
     for (end, fd) in std::mem::take(&mut work.agents) {
         context.hand_out(end, fd)?;
@@ -84,7 +85,7 @@ impl<'a> Work<'a> {
     fn standing(&mut self) -> Result<()> {
         for (&id, &socket) in &self.by_id {
             let backlog = match socket.link {
-                UnixLink::Listening { backlog } => Some(backlog),
+                UnixLink::Listening { backlog, .. } => Some(backlog),
                 UnixLink::None => None,
                 _ if socket.variety == UnixKind::Datagram
                     && !self.ghosts.contains_key(&id)
@@ -378,6 +379,19 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// Who may connect to a name.
+    fn put_owners(&self, context: &mut RestoreContext) {
+        for name in self.bound.iter().filter(|name| name.exists) {
+            let (Some(path), Some(owner)) = (path_of(name), name.owner) else { continue };
+            if let Err(error) = put_owner(&path, owner) {
+                context.warn(format!(
+                    "socket {}: its owner and mode are not restored ({error})",
+                    path.display()
+                ));
+            }
+        }
+    }
+
     /// Names that had been removed from their directory before the checkpoint.
     fn remove_names(&mut self) -> Result<()> {
         for name in self.bound.drain(..).filter(|name| !name.exists) {
@@ -476,6 +490,24 @@ fn bind(socket: &Socket, name: &Name, bound: &mut Vec<Name>) -> Result<()> {
     Ok(())
 }
 
+/// By a descriptor: the path may lead elsewhere a moment later.
+fn put_owner(path: &Path, (uid, gid, mode): (u32, u32, u32)) -> std::io::Result<()> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let socket = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let meta = socket.metadata()?;
+    if !meta.file_type().is_socket() {
+        return Err(ErrorKind::NotFound.into());
+    }
+    let by_descriptor = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    if (meta.uid(), meta.gid()) != (uid, gid) {
+        std::os::unix::fs::chown(&by_descriptor, Some(uid), Some(gid))?;
+    }
+    if meta.mode() & 0o7777 != mode {
+        std::fs::set_permissions(&by_descriptor, std::fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
 fn make_room(like: &Socket, name: &Name, path: &Path) -> Result<()> {
     let shown = path.display().to_string();
     match std::fs::symlink_metadata(path) {
@@ -493,12 +525,13 @@ fn make_room(like: &Socket, name: &Name, path: &Path) -> Result<()> {
         }),
         Ok(_) => {
             let kind = like.r#type().map_err(|error| system("getsockopt", error))?;
-            let probe =
-                Socket::new(Domain::UNIX, kind, None).map_err(|error| system("make", error))?;
-            probe.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
-            let refused = in_directory(name, |address| probe.connect(address))?
-                .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-            if !refused {
+            let began = Instant::now();
+            while !is_dead(kind, name)? {
+                // Whoever ends right now holds it no longer soon.
+                if began.elapsed() < NAME_LIMIT {
+                    std::thread::sleep(Duration::from_millis(50));
+                    continue;
+                }
                 return Err(EngineError::Unfit {
                     what: format!("the socket {shown} is in use by another process"),
                     way_out: "end that process".into(),
@@ -507,6 +540,14 @@ fn make_room(like: &Socket, name: &Name, path: &Path) -> Result<()> {
             std::fs::remove_file(path).map_err(|error| EngineError::system("remove", shown, error))
         }
     }
+}
+
+/// Whether nobody has the socket at a name any more.
+fn is_dead(kind: Type, name: &Name) -> Result<bool> {
+    let probe = Socket::new(Domain::UNIX, kind, None).map_err(|error| system("make", error))?;
+    probe.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
+    Ok(in_directory(name, |address| probe.connect(address))?
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused))
 }
 
 /// Room for what is to be queued; the recorded sizes follow.
