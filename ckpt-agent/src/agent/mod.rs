@@ -6,9 +6,9 @@ mod cluster;
 mod instance;
 mod job;
 mod memory_watch;
+mod previous;
 mod rehearsal;
 mod reports;
-mod previous;
 mod worker;
 mod writer;
 
