@@ -127,11 +127,7 @@ impl Places {
                 Object::Regular(Regular::ByPath(by_path))
                     if is_locked || reopen::writable(file.flags) =>
                 {
-                    let path = Path::new(&by_path.path);
-                    if by_path.in_place.is_some() && !path.exists() {
-                        places.made(path, true);
-                    }
-                    places.found.insert(path.to_owned());
+                    places.found.insert(by_path.path.clone().into());
                 }
                 Object::Directory(folder) => {
                     places.made(Path::new(&folder.path), false);

@@ -72,6 +72,8 @@ impl ByPath {
         }
         let fd = match reopen::open(&self.path, flags) {
             Ok(fd) => fd,
+            // The restart makes it again.
+            Err(Errno::ENOENT) if context.rehearsal && self.in_place.is_some() => self.empty(flags)?,
             Err(Errno::ENOENT) if context.force => self.substitute(flags, context)?,
             Err(errno) => {
                 return Err(EngineError::Unfit {
@@ -163,19 +165,22 @@ impl ByPath {
         Ok(())
     }
 
+    /// An empty file that has no name.
+    fn empty(&self, flags: i32) -> Result<OwnedFd> {
+        let failed = |errno| EngineError::system("make", &self.path, errno);
+        let name = std::ffi::CString::new("missing").unwrap_or_default();
+        let made = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+        let empty = nix::sys::memfd::memfd_create(name.as_c_str(), made).map_err(failed)?;
+        reopen::reopen(&empty, flags).map_err(failed)
+    }
+
     /// With --force, in place of a missing file: an empty one for writing, and for reading one
     /// that has no name.
     fn substitute(&self, flags: i32, context: &mut RestoreContext) -> Result<OwnedFd> {
         let failed = |error| EngineError::system("make", &self.path, error);
         if !reopen::writable(flags) {
             context.warn(format!("{} is missing: the job reads an empty file", self.path));
-            let name = std::ffi::CString::new("missing").unwrap_or_default();
-            let empty = nix::sys::memfd::memfd_create(
-                name.as_c_str(),
-                nix::sys::memfd::MFdFlags::MFD_CLOEXEC,
-            )
-            .map_err(|errno| failed(errno.into()))?;
-            return reopen::reopen(&empty, flags).map_err(|errno| failed(errno.into()));
+            return self.empty(flags);
         }
         std::fs::File::options()
             .write(true)

@@ -123,7 +123,10 @@ fn not_back(path: &str, why: &str) -> String {
 }
 
 fn read(probe: &Probe, size: u64, context: &mut DumpContext) -> Result<Option<BlobId>> {
-    match inodes::read_content(probe.copy.as_fd(), size, &context.copied) {
+    let acting = context.act_as_user()?;
+    let content = inodes::read_content(probe.copy.as_fd(), size, &context.copied);
+    drop(acting);
+    match content {
         Ok(content) => Ok(Some(context.keep_blob(content))),
         // It stays where it is, as files by their paths do.
         Err(EngineError::Refused(refusal)) => {
@@ -152,8 +155,8 @@ pub fn put_back<'f>(
     }
     let mut changed = Vec::new();
     for (path, (file, content)) in &wanted {
-        if context.rehearsal && Path::new(path).exists() {
-            // What lies there stands for the file, and is only ever opened.
+        if context.rehearsal {
+            // The restart puts it back; the job still has it.
             context.put_back.insert((*path).to_owned());
             continue;
         }
