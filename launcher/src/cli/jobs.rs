@@ -1,12 +1,13 @@
 //! What run and restart take, and the settings of jobs.
 
-use super::values::{baseline, pinned};
+use super::values::{baseline, bytes, pinned};
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
 use protocol::cluster::baseline::Baseline;
-use protocol::launch::External;
+use protocol::launch::{External, Kept};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// What run takes.
@@ -25,6 +26,9 @@ pub struct RunArguments {
     /// Programs that look at the processor by themselves are not held by it.
     #[arg(long, value_name = "NAME", value_parser = baseline)]
     pub cpu_baseline: Option<Baseline>,
+    /// What of the file system is the job's.
+    #[command(flatten)]
+    pub files: FileArguments,
     /// How the job is kept.
     #[command(flatten)]
     pub options: JobOptions,
@@ -32,6 +36,39 @@ pub struct RunArguments {
     // What begins with a hyphen before it is an option, misspelled perhaps, and no program.
     #[arg(required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+/// What of the file system goes back with a job.
+#[derive(Debug, Default, Args)]
+pub struct FileArguments {
+    /// A folder whose whole content goes back with the job, open or not; files made in it since the checkpoint are
+    /// removed at a restart.
+    ///
+    /// The folder that the job finds in $TMPDIR is made for it, and always is one.
+    #[arg(long, value_name = "DIR")]
+    pub session: Vec<PathBuf>,
+    /// How many bytes of files an image may hold; K, M and G are understood [default: 1G].
+    ///
+    /// They are those of the folders above, and files elsewhere that are written in place. What does not fit stays as it
+    /// is at a restart, and is named at each checkpoint.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub files_limit: Option<u64>,
+}
+
+impl FileArguments {
+    /// With folders by their absolute names, without links.
+    ///
+    /// # Errors
+    /// One line, where there is no such folder.
+    pub fn kept(&self) -> Result<Kept, String> {
+        let folder = |path: &PathBuf| match path.canonicalize() {
+            Ok(folder) if folder.is_dir() && folder.parent().is_some() => Ok(folder),
+            Ok(_) => Err(format!("{} can't be a session directory", path.display())),
+            Err(error) => Err(format!("the session directory {}: {error}", path.display())),
+        };
+        let folders = self.session.iter().map(folder).collect::<Result<_, _>>()?;
+        Ok(Kept { folders, temporary: None, files_limit: self.files_limit })
+    }
 }
 
 /// What restart takes.

@@ -11,8 +11,8 @@ mod members;
 mod values;
 
 pub use jobs::{
-    DaemonsSetting, EngineSetting, ExternalSetting, IntervalSetting, JobOptions, Placement,
-    RestartArguments, RunArguments,
+    DaemonsSetting, EngineSetting, ExternalSetting, FileArguments, IntervalSetting, JobOptions,
+    Placement, RestartArguments, RunArguments,
 };
 pub use listings::{InspectArguments, ListArguments};
 pub use members::{AgentArguments, CoordinatorArguments, TokenArguments};

@@ -48,6 +48,24 @@ pub(super) fn percent(text: &str) -> Result<u8, String> {
     }
 }
 
+/// A number of bytes as people write it: 4096, 64K, 512M, 2G.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.char_indices().last() {
+        Some((index, last)) if last.is_ascii_alphabetic() => text.split_at(index),
+        _ => (text, ""),
+    };
+    let shift = match unit {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return Err("the unit must be K, M, G or T".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "not a number of bytes, as in 512M".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too many bytes".to_owned())
+}
+
 /// A set of processor features.
 pub(super) fn baseline(text: &str) -> Result<Baseline, String> {
     Baseline::of(text)
@@ -64,6 +82,16 @@ pub(super) fn pinned(text: &str) -> Result<(NodeName, u32), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_bytes_are_read() {
+        for (text, number) in [("0", 0), ("4096", 4096), ("64K", 65536), ("2G", 2 << 30)] {
+            assert_eq!(bytes(text).unwrap(), number);
+        }
+        for text in ["", "G", "-1", "1X", "1.5G", "99999999999T"] {
+            bytes(text).unwrap_err();
+        }
+    }
 
     #[test]
     fn addresses_and_times_are_read_as_people_write_them() {

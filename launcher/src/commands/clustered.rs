@@ -23,6 +23,8 @@ pub struct Prepared {
     pub directory: PathBuf,
     /// The environment of the job.
     pub environment: Vec<(OsString, OsString)>,
+    /// What of the file system is the job's.
+    pub kept: protocol::launch::Kept,
 }
 
 /// `ckptd run`.
@@ -32,14 +34,15 @@ pub fn run(
     mut arguments: RunArguments,
     prepared: Prepared,
 ) -> Result<u8, Failure> {
-    let Prepared { found, directory, mut environment } = prepared;
+    let Prepared { found, directory, mut environment, kept } = prepared;
     let program = arguments.command.first().cloned().unwrap_or_default();
     let what = format!("run {}", program.to_string_lossy());
     let settings = changed(JobSettings::default(), &arguments.options)?;
     let settings = JobSettings { cpu_baseline: arguments.cpu_baseline, ..settings };
     let nodes = cluster.listing(&what, &Ask::Nodes)?;
     cluster::mpi::prepare(&mut arguments.command, &found, &directory, &nodes, &mut environment);
-    let (launch, input) = launch(arguments.command, environment, directory, arguments.detach);
+    let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
+    launch.kept = kept;
     let request = RunRequest { name: arguments.name, launch, settings, detach: arguments.detach };
     foreground(context, cluster, what, Ask::Run(Box::new(request)), input, &arguments.options)
 }

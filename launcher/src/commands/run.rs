@@ -6,7 +6,7 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::session::{self, Begin, Session, mpi};
-use protocol::launch::LaunchSpec;
+use protocol::launch::{Kept, LaunchSpec};
 use std::ffi::OsStr;
 
 pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
@@ -52,6 +52,12 @@ fn perform_in(
         }
         baseline.hold(&mut environment);
     }
+    let kept = arguments.files.kept().map_err(|cause| Failure::of(&what, cause))?;
+    if arguments.options.engine == EngineSetting::Dmtcp && kept != Kept::default() {
+        return Err(Failure::Usage(
+            "wrong usage: --session and --files-limit are for the native engine: leave them or --engine dmtcp out".into(),
+        ));
+    }
     if arguments.options.engine == EngineSetting::Dmtcp {
         if cluster.is_some() {
             eprintln!(
@@ -69,7 +75,7 @@ fn perform_in(
                 eprintln!("ckptd: {text}");
             }
         }
-        let prepared = clustered::Prepared { found, directory, environment };
+        let prepared = clustered::Prepared { found, directory, environment, kept };
         return clustered::run(context, &cluster, arguments, prepared);
     }
     super::refuse_without_cluster(&arguments.options, arguments.detach)?;
@@ -93,7 +99,7 @@ fn perform_in(
         stderr: streams.stderr,
         window: streams.window,
         termios: streams.termios,
-        kept: protocol::launch::Kept::default(),
+        kept,
         external: settings.external,
     };
     let loud = is_loud(&arguments.options);

@@ -31,14 +31,23 @@ fn failed<'p>(call: &'static str, path: &'p Path) -> impl Fn(std::io::Error) -> 
 ///
 /// # Errors
 /// A folder that is another user's; failed system calls.
-pub fn begin(context: &RestoreContext<'_>) -> Result<()> {
-    for folder in &context.graph.folders {
-        begin_one(folder, context)?;
+pub fn begin(context: &mut RestoreContext<'_>) -> Result<()> {
+    let graph = context.graph;
+    for folder in &graph.folders {
+        let stuck = begin_one(folder, context)?;
+        if let Some(first) = stuck.first() {
+            let others = match stuck.len() {
+                1 => String::new(),
+                more => format!(", nor {} others", more - 1),
+            };
+            context.warn(format!("{first}{others}: it was made since the checkpoint, and stays"));
+        }
     }
     Ok(())
 }
 
-fn begin_one(folder: &WholeFolder, context: &RestoreContext<'_>) -> Result<()> {
+/// What cannot be removed, a line each.
+fn begin_one(folder: &WholeFolder, context: &RestoreContext<'_>) -> Result<Vec<String>> {
     let root = Path::new(&folder.path);
     let mut wanted = BTreeMap::new();
     for entry in &folder.entries {
@@ -55,13 +64,14 @@ fn begin_one(folder: &WholeFolder, context: &RestoreContext<'_>) -> Result<()> {
         Err(error) => return Err(failed("stat", root)(error)),
     }
     // Parts of one instance on one machine share it: what one has made is no other's to remove.
+    let mut stuck = Vec::new();
     if !context.crowded {
-        clear(root, &wanted)?;
+        clear(root, &wanted, &mut stuck)?;
     }
     for entry in &folder.entries {
         make(&place(&folder.path, &entry.name)?, entry, context)?;
     }
-    Ok(())
+    Ok(stuck)
 }
 
 /// Somebody else may have made a folder of that name while there was none.
@@ -76,8 +86,13 @@ fn check_owner(root: &Path, found: &Metadata, context: &RestoreContext<'_>) -> R
     })
 }
 
-/// Removes what is not wanted, and what is of another kind than wanted.
-fn clear(folder: &Path, wanted: &BTreeMap<PathBuf, &FolderEntry>) -> Result<()> {
+/// Removes what is not wanted, and what is of another kind than wanted. What somebody else has put there may be
+/// impossible to remove.
+fn clear(
+    folder: &Path,
+    wanted: &BTreeMap<PathBuf, &FolderEntry>,
+    stuck: &mut Vec<String>,
+) -> Result<()> {
     open_up(folder);
     for entry in fs::read_dir(folder).map_err(failed("read", folder))? {
         let entry = entry.map_err(failed("read", folder))?;
@@ -87,27 +102,34 @@ fn clear(folder: &Path, wanted: &BTreeMap<PathBuf, &FolderEntry>) -> Result<()> 
             continue;
         }
         let found = entry.file_type().map_err(failed("stat", &path))?;
-        let fits = wanted.get(&path).map(|entry| match entry.kind {
-            EntryKind::Folder => found.is_dir(),
-            EntryKind::File { .. } | EntryKind::Held { .. } | EntryKind::Again { .. } => {
-                found.is_file()
+        match wanted.get(&path).map(|entry| (&entry.kind, fits(&entry.kind, found))) {
+            Some((EntryKind::Folder, true)) => clear(&path, wanted, stuck)?,
+            Some((_, true)) => {}
+            _ => {
+                let removed = match found.is_dir() {
+                    true => fs::remove_dir_all(&path),
+                    false => fs::remove_file(&path),
+                };
+                if let Err(error) = removed {
+                    stuck.push(format!("{} cannot be removed ({error})", path.display()));
+                }
             }
-            EntryKind::Link { .. } => found.is_symlink(),
-            EntryKind::Fifo => found.is_fifo(),
-            EntryKind::Socket => found.is_socket(),
-            EntryKind::Left => true,
-        });
-        match fits {
-            Some(true) if matches!(wanted[&path].kind, EntryKind::Folder) => clear(&path, wanted)?,
-            Some(true) => {}
-            _ if found.is_dir() => {
-                clear(&path, wanted)?;
-                fs::remove_dir(&path).map_err(failed("rmdir", &path))?;
-            }
-            _ => fs::remove_file(&path).map_err(failed("unlink", &path))?,
         }
     }
     Ok(())
+}
+
+fn fits(kind: &EntryKind, found: fs::FileType) -> bool {
+    match kind {
+        EntryKind::Folder => found.is_dir(),
+        EntryKind::File { .. } | EntryKind::Held { .. } | EntryKind::Again { .. } => {
+            found.is_file()
+        }
+        EntryKind::Link { .. } => found.is_symlink(),
+        EntryKind::Fifo => found.is_fifo(),
+        EntryKind::Socket => found.is_socket(),
+        EntryKind::Left => true,
+    }
 }
 
 /// A folder must be writable while its content is made; its own rights come last.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use ckptd_tests::job::Failure;
 
@@ -114,5 +115,58 @@ pub fn many_descriptors(stage: &Stage) -> Result<(), Failure> {
     own(fs::write(stage.home.join("go"), ""))?;
     let ended = running.finish()?.expect(0)?;
     expect(ended.out == "done\n", || format!("{ended:?}"))?;
+    stage.expect_gone()
+}
+
+/// A folder given by --session is, after a restart, what it was at the checkpoint; what does not fit is named.
+pub fn session(stage: &Stage) -> Result<(), Failure> {
+    let folder = stage.outside.path().join("data");
+    own(fs::create_dir(&folder))?;
+    own(fs::write(folder.join("small"), "before"))?;
+    own(fs::write(folder.join("large"), vec![7; 20_000]))?;
+    for path in [&folder, &folder.join("small"), &folder.join("large")] {
+        own(stage.account.give(path))?;
+    }
+    let data = folder.display().to_string();
+    let mut running = stage.start(&[
+        "run",
+        "--interval",
+        "0",
+        "--name",
+        JOB,
+        "--session",
+        &data,
+        "--files-limit",
+        "10K",
+        "--",
+        "sh",
+        "-c",
+        "echo up; while [ ! -e go ]; do sleep 0.02; done; cat \"$0/small\"; ls \"$0\"",
+        &data,
+    ])?;
+    stage.until_up(&mut running)?;
+    running.wait_for("up")?;
+    stage.checkpoint()?;
+    let large = format!("{data}/large");
+    let named = || running.text().1.contains(&large);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !named() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    expect(named(), || format!("{large} is not named: {:?}", running.text()))?;
+    running.kill()?;
+    stage.expect_gone()?;
+    own(fs::write(folder.join("small"), "after, and longer"))?;
+    own(fs::write(folder.join("large"), "changed"))?;
+    own(fs::create_dir_all(folder.join("made/since")))?;
+    for path in ["made", "made/since"] {
+        own(stage.account.give(&folder.join(path)))?;
+    }
+    let running = stage.restart(&[])?;
+    own(fs::write(stage.home.join("go"), ""))?;
+    let ended = running.finish()?.expect(0)?;
+    expect(ended.out == "beforelarge\nsmall\n", || format!("{ended:?}"))?;
+    let large = own(fs::read_to_string(&large))?;
+    expect(large == "changed", || "what did not travel was touched".to_owned())?;
     stage.expect_gone()
 }

@@ -56,6 +56,7 @@ const CASES: &[(&str, Case)] = &[
     ("changed-file", files::changed),
     ("missing-file", files::missing),
     ("many-descriptors", files::many_descriptors),
+    ("session-folder", files::session),
     ("terminal-interrupt", terminals::interrupt),
     ("interactive-shell", terminals::interactive_shell),
     ("top", terminals::top),

@@ -2,7 +2,7 @@
 
 use super::bridge::{Told, Worker, connect};
 use super::options::{Options, Parsed, parse};
-use crate::cli::{IntervalSetting, JobOptions, RunArguments};
+use crate::cli::{FileArguments, IntervalSetting, JobOptions, RunArguments};
 use crate::commands::{Context, run};
 use coordinator::dmtcp::wire::Kind;
 use std::ffi::OsString;
@@ -99,6 +99,7 @@ fn launch(context: &Context, options: Options) -> Result<u8, String> {
         name: None,
         detach: false,
         cpu_baseline: None,
+        files: FileArguments::default(),
         options: job_options(),
         command: options.rest,
     };
