@@ -73,7 +73,9 @@ impl ByPath {
         let fd = match reopen::open(&self.path, flags) {
             Ok(fd) => fd,
             // The restart makes it again.
-            Err(Errno::ENOENT) if context.rehearsal && self.in_place.is_some() => self.empty(flags)?,
+            Err(Errno::ENOENT) if context.rehearsal && self.in_place.is_some() => {
+                self.empty(flags)?
+            }
             Err(Errno::ENOENT) if context.force => self.substitute(flags, context)?,
             Err(errno) => {
                 return Err(EngineError::Unfit {
