@@ -50,6 +50,9 @@ static void ask(struct server *server, void (*body)(void *))
 {
 	int count = 0;
 	server->listener = tcp_listen(AF_INET);
+	/* As servers have it: its port is not kept by connections that it has closed. */
+	int on = 1;
+	BUILD(setsockopt(server->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
 	server->port = tcp_port(server->listener, false);
 	BUILD(listen(server->listener, 0));
 	do {

@@ -16,6 +16,9 @@ use crate::engine::objects::{Object, TcpState};
 
 /// How long a restart waits for a port.
 const LIMIT: Duration = Duration::from_secs(30);
+/// How long the kernel keeps a port for connections that have ended (TCP_TIMEWAIT_LEN in include/net/tcp.h), and a little. Only a
+/// socket that had SO_REUSEADDR before they were made can have it at once.
+const LINGERING: Duration = Duration::from_secs(65);
 /// How often it tries to have it.
 const STEP: Duration = Duration::from_millis(50);
 /// TCP_LISTEN as /proc/net/tcp shows it.
@@ -76,14 +79,12 @@ fn is_missing(ip: IpAddr) -> bool {
     !ip.is_multicast() && std::net::UdpSocket::bind(SocketAddr::new(ip, 0)).is_err_and(lost)
 }
 
-/// Of those that wait for others: a socket that has connected is not looked for at its port.
+/// Of those that wait for others: nobody looks for a socket that has connected, or is not listening yet, at its port.
 fn places(graph: &Graph) -> BTreeSet<Place> {
     let files = graph.files.iter().filter_map(|file| {
         let (tcp, at, options) = match &file.object {
             Object::TcpSocket(socket) => match socket.state {
-                TcpState::Idle | TcpState::Listening { .. } => {
-                    (true, socket.local?, &socket.options)
-                }
+                TcpState::Listening { .. } => (true, socket.local?, &socket.options),
                 _ => return None,
             },
             Object::UdpSocket(socket) if socket.peer.is_none() => {
@@ -109,11 +110,16 @@ impl Place {
         let began = Instant::now();
         let mut said = false;
         while self.is_taken() {
-            let held = || match holder(self.tcp, self.at) {
+            let who = holder(self.tcp, self.at);
+            let limit = if who.is_some() { LIMIT } else { LINGERING };
+            let held = || match &who {
                 Some(who) => format!("{} is held by {who}", self.at),
-                None => format!("{} is held by somebody else", self.at),
+                None => format!(
+                    "{} is held by connections that have just ended, for a minute at most",
+                    self.at
+                ),
             };
-            if began.elapsed() > LIMIT {
+            if began.elapsed() > limit {
                 let way_out = "end that, or use --force to go on at another port".into();
                 return Err(EngineError::Unfit { what: held(), way_out }.into());
             }

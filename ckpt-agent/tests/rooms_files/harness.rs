@@ -147,7 +147,7 @@ impl Image {
                 locks::restore_of_description(fd, lock)?;
             }
         }
-        inodes::seal_all(&context)?;
+        inodes::seal_all(&mut context)?;
         let fds = self
             .ids
             .iter()

@@ -31,6 +31,7 @@ const LIMIT: u64 = 400 * SECOND;
 /// Nothing may stand still for longer, in peace.
 const FREEZE_LIMIT: u64 = 40 * SECOND;
 
+#[allow(clippy::large_enum_variant, reason = "few are there at a time")]
 #[derive(Debug, Clone)]
 enum Happening {
     ToCoordinator {

@@ -133,13 +133,12 @@ fn plan_file(
         return Ok(known.filter(|_| data).map_or(Plan::Whole, |inode| Plan::Private(*inode)));
     }
     let key = (mapping.device, mapping.inode);
-    if !(nameless || context.is_session_file(path)) {
-        if !context.inode_index.contains_key(&key) {
-            let Some(inode) = add_written(host_pid, mapping, context) else {
-                return Ok(Plan::File);
-            };
-            context.inode_index.insert(key, inode);
-        }
+    let is_written_elsewhere = !nameless && !context.is_session_file(path);
+    if is_written_elsewhere && !context.inode_index.contains_key(&key) {
+        let Some(inode) = add_written(host_pid, mapping, context) else {
+            return Ok(Plan::File);
+        };
+        context.inode_index.insert(key, inode);
     }
     let inode = match context.inode_index.get(&key) {
         Some(inode) => *inode,

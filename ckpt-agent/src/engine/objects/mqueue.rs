@@ -65,6 +65,7 @@ impl Room for MessageQueue {
                 .is_ok_and(|found| found.filesystem_type() == FsType(mqueue::MAGIC as _))
     }
 
+    #[allow(clippy::useless_conversion, reason = "a long has 32 bits on some machines")]
     fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
         if context.shares_ipc {
             return Err(Refusal::new(
@@ -226,6 +227,7 @@ fn messages(queue: &MessageQueue, context: &RestoreContext) -> Result<Vec<Messag
     Ok(messages)
 }
 
+#[allow(clippy::useless_conversion, reason = "a long has 32 bits on some machines")]
 /// Makes a queue with its mode and owner. The descriptor is for both directions.
 fn make(queue: &MessageQueue) -> Result<OwnedFd> {
     let failed = |call: &'static str| {

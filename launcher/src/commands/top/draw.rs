@@ -329,6 +329,7 @@ mod tests {
             next_checkpoint_ms: Some(25_000),
             in_flight: None,
             ending: false,
+            rehearsal: None,
             suspended: false,
         };
         let end = End { at_ms: now, status: Some(ExitKind::Exited(3)), asked: false };

@@ -143,8 +143,10 @@ pub(super) fn bound(
     let own = context.cluster
         && purpose == Purpose::Idle
         && address.options.number("reuse_address") == 0;
-    // On one machine nobody finds a socket of the job anywhere but where it was.
-    let here_only = of_job && !context.cluster && !context.force;
+    // On one machine nobody finds a listener of the job anywhere but where it was. One that does not listen may have been
+    // connected, and its port may be kept for a minute by the connection that has ended (TIME_WAIT).
+    let here_only =
+        of_job && purpose != Purpose::Idle && !context.cluster && !context.force;
     let mut candidates = VecDeque::from([at]);
     let mut first: Option<std::io::Error> = None;
     while let Some(candidate) = candidates.pop_front() {
