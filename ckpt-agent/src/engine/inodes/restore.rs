@@ -167,19 +167,36 @@ fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
     }
 }
 
-/// A file without a name where the old one was. On file systems that make none such, under its old name for a moment.
+/// A deleted file where the old one was, with the name that /proc shows of it. It is the user's own, without any right for
+/// others, before it has a name for a moment.
 fn deleted(path: &str) -> Result<OwnedFd> {
     let failed = |errno| EngineError::system("make the deleted file", path, errno);
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
     if let Ok(fd) = open(folder, flags | OFlag::O_TMPFILE, mode) {
-        return Ok(fd);
+        return Ok(called(path, &fd).unwrap_or(fd));
     }
     let once = flags | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
     let fd = open(path, once, mode).map_err(failed)?;
     nix::unistd::unlink(path).map_err(failed)?;
     Ok(fd)
+}
+
+/// Opens a file that has no name yet by the name that it is to have had.
+fn called(path: &str, nameless: &OwnedFd) -> nix::Result<OwnedFd> {
+    let link = reopen::magic_link(nameless);
+    let (here, follow) = (nix::fcntl::AT_FDCWD, nix::fcntl::AtFlags::AT_SYMLINK_FOLLOW);
+    nix::unistd::linkat(here, link.as_str(), here, path, follow)?;
+    let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let opened = open(path, flags, Mode::empty());
+    nix::unistd::unlink(path)?;
+    let same = |fd: &OwnedFd| -> nix::Result<bool> {
+        let of = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|found| identity(&found));
+        Ok(of(fd)? == of(nameless)?)
+    };
+    let fd = opened?;
+    if same(&fd)? { Ok(fd) } else { Err(nix::errno::Errno::ESTALE) }
 }
 
 /// The file itself with its old content, where it is still there: programs may know it by its number. Else a new file

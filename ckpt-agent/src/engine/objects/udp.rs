@@ -262,7 +262,10 @@ mod tests {
             panic!("no UDP socket");
         };
         saved.local = Some(format!("192.0.2.9:{port}").parse().unwrap());
-        assert!(dumped.try_restore().is_err());
+        // On one machine it keeps its name, whether the address is there or not.
+        let kept = UdpSocket::from(dumped.restore().fds[0].try_clone().unwrap());
+        assert_eq!(kept.local_addr().unwrap(), format!("192.0.2.9:{port}").parse().unwrap());
+        drop(kept);
         let back = dumped.restore_with(|context| context.cluster = true).unwrap();
         let now = UdpSocket::from(back.fds[0].try_clone().unwrap()).local_addr().unwrap();
         assert_eq!(now, format!("0.0.0.0:{port}").parse().unwrap());

@@ -15,6 +15,9 @@ use super::super::socket_options::{Kind, Moment, SocketOptions};
 use super::RestoreContext;
 use super::restore::prepare;
 
+/// How long a port may be in a passing connection's hands.
+const A_MOMENT: Duration = Duration::from_secs(2);
+
 /// Limit for a connection within this machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// Connections of strangers that a temporary listener turns away before it gives up.
@@ -147,6 +150,7 @@ pub(super) fn bound(
     // connected, and its port may be kept for a minute by the connection that has ended (TIME_WAIT).
     let here_only =
         of_job && purpose != Purpose::Idle && !context.cluster && !context.force;
+    let began = Instant::now();
     let mut candidates = VecDeque::from([at]);
     let mut first: Option<std::io::Error> = None;
     while let Some(candidate) = candidates.pop_front() {
@@ -168,7 +172,15 @@ pub(super) fn bound(
                 }
                 return Ok(socket);
             }
-            Err(error) if here_only => return Err(taken(at, error)),
+            Err(error) if here_only => {
+                if error.kind() != std::io::ErrorKind::AddrInUse || began.elapsed() > A_MOMENT {
+                    return Err(taken(at, error));
+                }
+                // It was free when the restart began: a passing connection has it.
+                std::thread::sleep(A_MOMENT / 40);
+                candidates.push_front(candidate);
+                continue;
+            }
             Err(error) => error,
         };
         if first.is_none() {
