@@ -98,6 +98,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "pipe",
             "pipeend",
             "recordlocks",
+            "removedcwd",
             "robust",
             "semaphore",
             "sharedanon",

@@ -1,5 +1,6 @@
 //! The state of one process and its threads, but for descriptors and memory.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
 use procfs::process::{Process, Stat, Status};
@@ -13,6 +14,7 @@ use super::super::graph::{
     ProcessState, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, ThreadImage, to_hex,
 };
 use super::super::late;
+use super::super::objects::paths;
 use super::super::proc::{must_be_own, read_text};
 use super::super::sys::limits::resource_limits;
 use super::super::sys::robust_list::robust_list;
@@ -472,6 +474,21 @@ pub fn statuses(
         statuses.push(status);
     }
     Ok(statuses)
+}
+
+/// The working directory of a process by the link that /proc shows, and its permission bits where it is removed.
+///
+/// # Errors
+/// Failed stat(2).
+pub fn working_directory(host_pid: i32, link: String) -> Result<(String, Option<u32>)> {
+    let path = format!("/proc/{host_pid}/cwd");
+    let found =
+        std::fs::metadata(&path).map_err(|error| EngineError::system("stat", &path, error))?;
+    // Some file systems count no links of a directory, but none is at 0 before it is removed.
+    match found.nlink() {
+        0 => Ok((paths::without_mark(&link).to_owned(), Some(found.mode() & 0o7777))),
+        _ => Ok((link, None)),
+    }
 }
 
 /// Whether the process of a thread ignores SIGTRAP.

@@ -697,11 +697,14 @@ impl Quiesced {
                 (link("exe")?, memory_map, super::super::graph::to_hex(&auxv))
             }
         };
+        let (working_directory, removed_directory) =
+            process::working_directory(host_pid, link("cwd")?)?;
         let image = ProcessImage {
             version: GRAPH_VERSION,
             pid: self.nodes[&host_pid].pid,
             executable: MappedFile { path: executable, size: 0, modified_ns: 0, build_id: None },
-            working_directory: link("cwd")?,
+            working_directory,
+            removed_directory,
             root_directory: None,
             umask: reading.status.umask.unwrap_or(0o022),
             nice: i32::try_from(reading.stat.nice).unwrap_or(0),

@@ -63,8 +63,11 @@ pub struct ProcessImage {
     pub pid: Pid,
     /// Path of the executable.
     pub executable: super::MappedFile,
-    /// Working directory.
+    /// Working directory; the path that it had, where it is removed.
     pub working_directory: String,
+    /// Permission bits of a working directory that is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_directory: Option<u32>,
     /// Root directory, where it is not the job's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_directory: Option<String>,

@@ -89,6 +89,16 @@ impl Directory {
     }
 }
 
+/// A directory that is removed already, as that of this path was: for a process to stay in.
+///
+/// # Errors
+/// Failed system calls.
+pub fn removed(path: &str, mode: u32) -> Result<OwnedFd> {
+    let directory =
+        Directory { path: path.to_owned(), position: 0, mode, deleted: true, session: false };
+    directory.open(libc::O_PATH)
+}
+
 impl Room for Directory {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFDIR && probe.link.starts_with('/')

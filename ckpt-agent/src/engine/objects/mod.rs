@@ -28,6 +28,7 @@ pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
     StdioRole,
 };
+pub use directory::removed as removed_directory;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};

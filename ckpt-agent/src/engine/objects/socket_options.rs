@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::error::{EngineError, Result};
+use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::sockopt;
 
 /// How long a name or structure an option may be.
@@ -17,6 +17,8 @@ const LONGEST: usize = 64;
 pub const SO_BUF_LOCK: i32 = 72;
 /// SO_PASSPIDFD (Linux 6.5).
 const SO_PASSPIDFD: i32 = 76;
+/// SO_LOCK_FILTER (include/uapi/asm-generic/socket.h).
+const SO_LOCK_FILTER: i32 = 44;
 /// TCP_NOTSENT_LOWAT (include/uapi/linux/tcp.h).
 const TCP_NOTSENT_LOWAT: i32 = 25;
 
@@ -83,6 +85,7 @@ const KNOWN: &[Known] = &[
     bytes("receive_timeout", libc::SOL_SOCKET, libc::SO_RCVTIMEO, Of::Any, Moment::Made),
     bytes("linger", libc::SOL_SOCKET, libc::SO_LINGER, Of::Any, Moment::Last),
     int("receive_low_water", libc::SOL_SOCKET, libc::SO_RCVLOWAT, Of::Any, Moment::Last),
+    int("lock_filter", libc::SOL_SOCKET, SO_LOCK_FILTER, Of::Any, Moment::Last),
     int("pass_credentials", libc::SOL_SOCKET, libc::SO_PASSCRED, Of::Unix, Moment::Last),
     int("pass_security", libc::SOL_SOCKET, libc::SO_PASSSEC, Of::Unix, Moment::Last),
     int("pass_pidfd", libc::SOL_SOCKET, SO_PASSPIDFD, Of::Unix, Moment::Last),
@@ -173,13 +176,16 @@ pub struct SocketOptions {
     /// kernel does not tell (before Linux 5.11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer_lock: Option<i32>,
+    /// SO_ATTACH_FILTER: the instructions as the kernel keeps them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filter: Vec<u8>,
 }
 
 impl SocketOptions {
     /// Reads all known options.
     ///
     /// # Errors
-    /// Buffer sizes cannot be read.
+    /// Buffer sizes cannot be read; a refusal where the socket has an eBPF program.
     pub fn read(socket: impl AsFd, kind: Kind) -> Result<Self> {
         let socket = socket.as_fd();
         let mut set = BTreeMap::new();
@@ -198,6 +204,7 @@ impl SocketOptions {
             send_buffer: size(libc::SO_SNDBUF)?,
             receive_buffer: size(libc::SO_RCVBUF)?,
             buffer_lock: sockopt::get_int(socket, libc::SOL_SOCKET, SO_BUF_LOCK).ok(),
+            filter: filter(socket)?,
         })
     }
 
@@ -205,6 +212,12 @@ impl SocketOptions {
     pub fn apply(&self, socket: impl AsFd, kind: Kind, moment: Moment) -> Vec<&'static str> {
         let socket = socket.as_fd();
         let mut failed = Vec::new();
+        if moment == Moment::Last && !self.filter.is_empty() {
+            // Before it is locked.
+            if sockopt::attach_filter(socket, &self.filter).is_err() {
+                failed.push("filter");
+            }
+        }
         for known in KNOWN.iter().filter(|known| known.is_set_at(moment) && kind.has(known.of)) {
             let Some(wanted) = self.set.get(known.name) else { continue };
             if read_one(socket, known).as_ref() == Some(wanted) {
@@ -272,6 +285,20 @@ fn set_buffer(socket: BorrowedFd<'_>, plain: i32, force: i32, bytes: i32) {
     let half = bytes / 2;
     if sockopt::set_int(socket, libc::SOL_SOCKET, force, half).is_err() {
         let _ = sockopt::set_int(socket, libc::SOL_SOCKET, plain, half);
+    }
+}
+
+/// The socket's filter, if it has one.
+fn filter(socket: BorrowedFd<'_>) -> Result<Vec<u8>> {
+    match sockopt::filter(socket) {
+        Ok(program) => Ok(program),
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => Err(Refusal::new(
+            "the socket has an eBPF program for a filter, which cannot be read",
+            "detach it while checkpoints are taken",
+        )
+        .into()),
+        // Of no other kind of socket is there one.
+        Err(_) => Ok(Vec::new()),
     }
 }
 

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::super::graph::{Descriptor, FileId, Pid, ProcessImage, ProcessState};
-use super::super::objects::{ControllingTerminal, RestoreContext};
+use super::super::objects::{ControllingTerminal, RestoreContext, removed_directory};
 use super::super::split::standin::{self, Link};
 use super::super::sys::dup3::dup3;
+use super::super::sys::file_user::FileUser;
 use super::super::sys::signals::set_action;
 use super::super::sys::tty;
 use super::image::Image;
@@ -56,8 +57,7 @@ impl Hooks for Preparation<'_> {
         }
         let process =
             self.image.processes.get(&pid).ok_or_else(|| format!("process {pid} has no image"))?;
-        std::env::set_current_dir(&process.working_directory)
-            .map_err(failed(&format!("enter directory {}", process.working_directory)))?;
+        self.enter_directory(process)?;
         let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask as libc::mode_t);
         nix::sys::stat::umask(mode);
         self.descriptors(process)?;
@@ -86,6 +86,21 @@ impl Hooks for Preparation<'_> {
         loop {
             nix::unistd::pause();
         }
+    }
+}
+
+impl Preparation<'_> {
+    fn enter_directory(&self, process: &ProcessImage) -> Outcome {
+        let path = &process.working_directory;
+        let what = format!("enter directory {path}");
+        let Some(mode) = process.removed_directory else {
+            return std::env::set_current_dir(path).map_err(failed(&what));
+        };
+        let user = self.context.user.as_ref();
+        let acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups));
+        let _acting = acting.transpose().map_err(failed(&what))?;
+        let directory = removed_directory(path, mode).map_err(failed(&what))?;
+        nix::unistd::fchdir(&directory).map_err(failed(&what))
     }
 }
 

@@ -49,6 +49,65 @@ pub fn get_bytes(fd: impl AsFd, level: i32, name: i32, capacity: usize) -> io::R
     Ok(value)
 }
 
+/// Most instructions of a filter (BPF_MAXINSNS, include/uapi/linux/bpf_common.h).
+const MOST_INSTRUCTIONS: usize = 4096;
+/// Bytes of one (struct sock_filter).
+const INSTRUCTION: usize = 8;
+
+/// The classic filter of a socket (SO_ATTACH_FILTER), its instructions as bytes; none: empty.
+///
+/// # Errors
+/// EACCES for an eBPF program, which can't be read; EINVAL before Linux 3.9.
+pub fn filter(fd: impl AsFd) -> io::Result<Vec<u8>> {
+    let mut program = vec![0u8; MOST_INSTRUCTIONS * INSTRUCTION];
+    // Here the kernel counts instructions, not bytes (sk_get_filter()).
+    let mut length = MOST_INSTRUCTIONS as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` instructions, and `program` has as many.
+    let answer = unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            program.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    program.truncate(length as usize * INSTRUCTION);
+    Ok(program)
+}
+
+/// Attaches a classic filter that [`filter`] has read.
+///
+/// # Errors
+/// As setsockopt(2); EINVAL where the bytes are no program.
+pub fn attach_filter(fd: impl AsFd, program: &[u8]) -> io::Result<()> {
+    let word = |bytes: &[u8]| <[u8; 4]>::try_from(bytes).map(u32::from_ne_bytes);
+    let half = |bytes: &[u8]| <[u8; 2]>::try_from(bytes).map(u16::from_ne_bytes);
+    let mut instructions = Vec::with_capacity(program.len() / INSTRUCTION);
+    for bytes in program.chunks(INSTRUCTION) {
+        let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let [.., jt, jf, _, _, _, _] = *bytes else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let code = half(bytes.get(..2).unwrap_or_default()).map_err(invalid)?;
+        let k = word(bytes.get(4..).unwrap_or_default()).map_err(invalid)?;
+        instructions.push(libc::sock_filter { code, jt, jf, k });
+    }
+    let length = instructions.len();
+    let program = libc::sock_fprog {
+        len: u16::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
+        filter: instructions.as_mut_ptr(),
+    };
+    // SAFETY: a plain structure of a number and a pointer; the kernel reads `len` instructions, and the vector has as many.
+    let bytes = unsafe {
+        std::slice::from_raw_parts((&raw const program).cast::<u8>(), size_of_val(&program))
+    };
+    set_bytes(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, bytes)
+}
+
 /// Sets an option given as bytes.
 ///
 /// # Errors
