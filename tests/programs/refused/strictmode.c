@@ -9,6 +9,8 @@
 int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
+	if (prctl(PR_GET_SECCOMP) != SECCOMP_MODE_DISABLED)
+		conform_skip("a filter is in force here, beside which there is no strict mode");
 	int go[2], up[2];
 	BUILD(pipe(go));
 	BUILD(pipe(up));

@@ -54,6 +54,9 @@ struct Options {
 /// Programs that look at what only PR_SET_MM can set.
 const OF_PR_SET_MM: &[&str] = &["cmdline"];
 
+/// Refused programs that only kcmp(2) tells from others.
+const OF_KCMP: &[&str] = &["sharedfiles"];
+
 /// What the kernel lacks.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Without {
@@ -100,6 +103,9 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     }
     if matches!(options.without, Some(Without::Map | Without::All)) && options.names.is_empty() {
         programs.retain(|program| !OF_PR_SET_MM.contains(&program.name.as_str()));
+    }
+    if matches!(options.without, Some(Without::Kcmp)) && options.names.is_empty() {
+        programs.retain(|program| !OF_KCMP.contains(&program.name.as_str()));
     }
     if options.list {
         for program in &programs {
