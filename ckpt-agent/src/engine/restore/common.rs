@@ -101,16 +101,7 @@ impl Common {
             }
             Ok(())
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        if windows.len() < 64 || threads == 1 {
-            return run();
-        }
-        std::thread::scope(|scope| {
-            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
-            handles.into_iter().try_for_each(|handle| {
-                handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-        })
+        on_all_cores(windows.len(), run)
     }
 
     /// Whether a process has the area by inheritance.
@@ -159,6 +150,23 @@ impl Drop for Common {
             unsafe { libc::munmap(range.start as *mut _, (range.end - range.start) as usize) };
         }
     }
+}
+
+/// Fills so many windows: by as many threads as there are cores, which have ended when this returns, or here where they are few.
+///
+/// # Errors
+/// Of `run`.
+pub fn on_all_cores(windows: usize, run: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    if windows < 64 || threads == 1 {
+        return run();
+    }
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(&run)).collect();
+        handles.into_iter().try_for_each(|handle| {
+            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
 }
 
 /// A chunk that has not the pages of its window.

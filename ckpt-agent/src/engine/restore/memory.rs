@@ -11,7 +11,7 @@ use super::super::sys::{abi, trial};
 use super::super::trace::{
     Batch, ProcessMemory, Remote, SCRATCH_SIZE, StoppedThread, find_kernel_entry,
 };
-use super::common::{Common, too_short};
+use super::common::{Common, on_all_cores, too_short};
 use super::layout::{Occupied, gaps};
 use super::mapped::MappedFiles;
 use super::memory_map::{self, move_break};
@@ -506,7 +506,6 @@ pub fn fill(
         })
         .collect();
     let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let run = || -> Result<()> {
         let (mut bytes, mut here) = (Vec::new(), Vec::new());
         let mut own = ProcessMemory::of_copy(std::process::id() as i32);
@@ -538,13 +537,5 @@ pub fn fill(
             }
         }
     };
-    if windows.len() < 64 || threads == 1 {
-        return run();
-    }
-    std::thread::scope(|scope| {
-        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
-        handles.into_iter().try_for_each(|handle| {
-            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })
+    on_all_cores(windows.len(), run)
 }
