@@ -16,6 +16,7 @@ use protocol::cluster::addresses::AddressBook;
 
 use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
+use super::memory_watch::MemoryWatch;
 use super::reports::Reports;
 use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance, previous};
@@ -442,10 +443,14 @@ impl Worker {
             return Err(out_of_order("read"));
         };
         let data = snapshot.take_data().ok_or_else(|| out_of_order("read"))?;
+        let watch = MemoryWatch::of(&data.ghosts());
+        if watch.is_needed() && watch.can_release() {
+            snapshot.stop_ghosts_at_end();
+        }
         let (job_dir, requests) = (self.job_dir.clone(), self.requests.clone());
         // Older ones may be damaged, which is perhaps why the job was restored from another.
         let own = *self.first_written.get_or_insert(number);
-        writer::start(data, job_dir, number, own, requests, self.events.clone())
+        writer::start(data, watch, job_dir, number, own, requests, self.events.clone())
             .map_err(|error| EngineError::system("start", "the writer", error))?;
         self.flight = Some((number, Stage::Writing(snapshot)));
         Ok(())

@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid as UnixPid;
 use protocol::agent::AgentEvent;
 
 use super::Request;
@@ -32,20 +30,19 @@ const IDLE: Duration = Duration::from_millis(100);
 const NICE: i32 = 5;
 
 /// Starts to write; the outcome comes back as a request. What checkpoints from `reuse_from` on have stored is not
-/// stored again.
+/// stored again. `watch`: of the snapshot's ghosts.
 ///
 /// # Errors
 /// No threads.
 pub fn start(
     data: SnapshotData,
+    mut watch: MemoryWatch,
     job_dir: PathBuf,
     number: u64,
     reuse_from: u64,
     requests: Sender<Request>,
     events: Arc<Events>,
 ) -> std::io::Result<()> {
-    let ghosts: Vec<i32> = data.processes.iter().map(|process| process.ghost_pid).collect();
-    let watch = ghosts.first().map(|ghost| MemoryWatch::of(*ghost)).unwrap_or_default();
     let done = Arc::new(AtomicBool::new(false));
     let progress = Arc::new(AtomicU64::new(0));
     let finished = done.clone();
@@ -68,12 +65,7 @@ pub fn start(
         while !done.load(Ordering::Relaxed) {
             std::thread::sleep(step);
             waited += step;
-            if watch.is_needed() && watch.is_near() {
-                // The writer finds them gone and gives the checkpoint up.
-                for ghost in &ghosts {
-                    let _ = kill(UnixPid::from_raw(*ghost), Signal::SIGKILL);
-                }
-            }
+            watch.look();
             if waited >= REPORT {
                 waited = Duration::ZERO;
                 let bytes = progress.load(Ordering::Relaxed);

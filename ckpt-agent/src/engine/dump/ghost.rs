@@ -12,7 +12,7 @@ use super::super::arch::Call;
 use super::super::error::{EngineError, Result};
 use super::super::sys::abi;
 use super::super::trace::{
-    Batch, FOLLOW_CHILDREN, Remote, Scratch, StopReport, StoppedThread, wait,
+    Batch, FOLLOW_CHILDREN, Remote, Scratch, StopReport, StoppedThread, deliver, wait,
 };
 
 /// The frozen copy of a process's memory. Dropping it ends it.
@@ -100,6 +100,22 @@ impl Ghost {
         self.host_pid
     }
 
+    /// From now on it stops at its own end, its memory still in its hands, until it is dropped.
+    ///
+    /// The kernel's OOM killer waits for the memory of what it has killed only as long as the process can be seen to
+    /// have some. A reader of /proc/PID/mem keeps the memory of a dead process for as long as its read takes, longer
+    /// where it is not scheduled: nothing is free yet, nobody is seen to have it, and the next to be killed is the job.
+    /// One that stops at its end is seen, and whoever has killed it takes its memory there
+    /// ([`PidFd::release_memory`](super::super::sys::pidfd::PidFd::release_memory)); at the latest the kernel does so
+    /// after two seconds (mm/oom_kill.c, `oom_reaper`).
+    ///
+    /// # Errors
+    /// Failed ptrace calls: it is dead already.
+    pub fn stop_at_end(&self) -> Result<()> {
+        let Some(thread) = &self.thread else { return Ok(()) };
+        thread.set_options(libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXIT)
+    }
+
     /// Whether it still stands, with its memory.
     pub fn is_alive(&self) -> bool {
         is_alive(self.host_pid)
@@ -107,9 +123,21 @@ impl Ghost {
 }
 
 /// Whether a ghost still holds memory: one that was killed for want of memory reads as zeros or not
-/// at all, and what was read of it must be thrown away.
+/// at all, and what was read of it must be thrown away. One that stands at its end has its mappings still, but was killed.
 pub fn is_alive(host_pid: i32) -> bool {
-    std::fs::read(format!("/proc/{host_pid}/statm")).is_ok_and(|statm| !statm.starts_with(b"0 "))
+    let path = format!("/proc/{host_pid}/status");
+    std::fs::read_to_string(path).is_ok_and(|status| holds_memory(&status))
+}
+
+/// Of /proc/PID/status: sizes are told only of those that have memory, and a kill is pending until the very end.
+fn holds_memory(status: &str) -> bool {
+    let killed = ["SigPnd:", "ShdPnd:"].iter().any(|name| {
+        let pending = status.lines().find_map(|line| line.strip_prefix(name));
+        pending
+            .and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+            .is_some_and(|set| set & (1 << (libc::SIGKILL - 1)) != 0)
+    });
+    !killed && status.lines().any(|line| line.starts_with("VmSize:"))
 }
 
 impl Drop for Ghost {
@@ -120,9 +148,29 @@ impl Drop for Ghost {
         }
         // Its end is reported to the tracer first; then its real parent, the job's init, reaps it.
         while let Ok(report) = wait(self.host_pid) {
-            if matches!(report, StopReport::Ended { .. }) {
-                break;
+            match report {
+                StopReport::Ended { .. } => break,
+                StopReport::Stopped { .. } => {}
+                // Its stop at its end; it can deliver nothing any more.
+                StopReport::Signal { .. } => drop(deliver(self.host_pid, 0)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{holds_memory, is_alive};
+
+    #[test]
+    fn killed_ones_hold_nothing() {
+        let status =
+            "Name:\tx\nVmSize:\t 4 kB\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n";
+        assert!(holds_memory(status));
+        assert!(!holds_memory(&status.replace("VmSize", "VmNone")));
+        assert!(!holds_memory(
+            &status.replace("ShdPnd:\t00000000000000", "ShdPnd:\t00000000000001")
+        ));
+        assert!(is_alive(std::process::id() as i32));
     }
 }

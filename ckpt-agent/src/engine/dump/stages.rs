@@ -417,6 +417,11 @@ pub struct SnapshotData {
 }
 
 impl SnapshotData {
+    /// The ghosts, as this machine numbers them.
+    pub fn ghosts(&self) -> Vec<i32> {
+        self.processes.iter().map(|process| process.ghost_pid).collect()
+    }
+
     /// Whether this mapping was known not to be inherited when the ghost was made, so that its pages
     /// were read from the process itself.
     pub fn knows_not_inherited(&self, host_pid: i32, mapping: &Mapping) -> bool {
@@ -880,6 +885,16 @@ impl Snapshot {
     /// Processes that stand still.
     pub fn processes(&self) -> usize {
         self.job.as_ref().map_or(0, |job| job.processes.len())
+    }
+
+    /// Has the copies of memory stop at their ends, for one who takes their memory when it kills them.
+    pub fn stop_ghosts_at_end(&self) {
+        for ghost in &self.ghosts {
+            if let Err(error) = ghost.stop_at_end() {
+                // The write finds that it is dead.
+                tracing::debug!("a copy of memory: {error}");
+            }
+        }
     }
 
     /// Everything has been written: the copies of memory are not needed any more.

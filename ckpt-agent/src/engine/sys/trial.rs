@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 
 use super::super::error::{EngineError, Result};
 
+/// process_mrelease(2), the same number on every architecture; the libc crate does not have it for all targets.
+pub(super) const PROCESS_MRELEASE: libc::c_long = 448;
+
 // rseq(2), which the libc crate does not have for all targets (arch/*/entry/syscalls of the kernel).
 #[cfg(target_arch = "x86_64")]
 const RSEQ: libc::c_long = 334;
@@ -39,6 +42,8 @@ pub enum Call {
     GetRobustList,
     /// close_range(2)
     CloseRange,
+    /// process_mrelease(2)
+    ProcessMrelease,
 }
 
 /// How a trial went.
@@ -54,7 +59,7 @@ pub enum Trial {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Kcmp,
         Self::PidfdOpen,
         Self::PidfdGetfd,
@@ -65,6 +70,7 @@ impl Call {
         Self::SetRobustList,
         Self::GetRobustList,
         Self::CloseRange,
+        Self::ProcessMrelease,
     ];
 
     /// Its name.
@@ -81,6 +87,7 @@ impl Call {
             Self::SetRobustList => "set_robust_list",
             Self::GetRobustList => "get_robust_list",
             Self::CloseRange => "close_range",
+            Self::ProcessMrelease => "process_mrelease",
         }
     }
 
@@ -108,6 +115,8 @@ impl Call {
             Self::GetRobustList => (libc::SYS_get_robust_list, [-1, 0, 0, 0, 0]),
             // The first above the last: EINVAL
             Self::CloseRange => (libc::SYS_close_range, [1, 0, 0, 0, 0]),
+            // EBADF
+            Self::ProcessMrelease => (PROCESS_MRELEASE, [-1, 0, 0, 0, 0]),
         }
     }
 
