@@ -27,7 +27,7 @@ const BETWEEN: Duration = Duration::from_millis(700);
 /// N-Queens: board and known count.
 const QUEENS: (&str, &str) = ("13", "N=13: 73712 solutions");
 
-/// Runs Open MPI, MPICH, python, redis, sort, SQLite, a bash pipeline and static binaries under ckptd, three generations each.
+/// Runs Open MPI, MPICH, python, redis, sort, SQLite, PostgreSQL, a bash pipeline and static binaries under ckptd, three generations each.
 #[derive(Parser)]
 struct Options {
     /// Programs to run: every one whose name contains one of these (all by default)
@@ -48,6 +48,8 @@ struct Real {
     name: &'static str,
     command: Vec<String>,
     environment: Vec<(&'static str, &'static str)>,
+    /// A folder in the working directory that goes back with the job.
+    session: Option<&'static str>,
     /// A line that says that the program is under way.
     started: &'static str,
     /// A line of the right answer.
@@ -135,6 +137,7 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         name,
         command,
         environment: Vec::new(),
+        session: None,
         started,
         answer,
         named: false,
@@ -172,6 +175,10 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
     let sort = vec!["bash".to_owned(), script("sort.sh"), WORK_SECONDS.to_owned()];
     let sqlite = vec!["python3".to_owned(), script("sqlite.py"), WORK_SECONDS.to_owned()];
     let writers = vec!["python3".to_owned(), script("sqlitewriters.py"), END.to_owned()];
+    let folder = "database";
+    let postgres = ["python3", &script("postgres.py"), folder, WORK_SECONDS].map(str::to_owned);
+    let mut postgres = real("postgres", postgres.into(), "started", "postgres: right");
+    postgres.session = Some(folder);
     let pipeline = vec!["bash".to_owned(), script("pipeline.sh"), "2000".to_owned()];
     Ok(vec![
         separable,
@@ -181,6 +188,7 @@ fn reals(workspace: &Workspace) -> Result<Vec<Real>, build::BuildError> {
         real("bash-pipeline", pipeline, "started", "pipeline: right"),
         real("sort", sort, "started", "sort: right"),
         real("sqlite", sqlite, "started", "sqlite: right"),
+        postgres,
         Real { named: true, ..default },
         mpich_separable,
         mpich_default,
@@ -202,7 +210,16 @@ fn generations(
         // Programs side by side ask for the same ports, and a restarted one waits for its own.
         job.wrap(&["unshare", "--net", "sh", "-c", OWN_NETWORK, "sh"]);
     }
-    account.give(&home).map_err(|e| Failure(format!("failed to give {name} away: {e}")))?;
+    let given = |folder: &Path| {
+        let made = std::fs::create_dir_all(folder).and_then(|()| account.give(folder));
+        made.map_err(|e| Failure(format!("failed to give {} away: {e}", folder.display())))
+    };
+    given(&home)?;
+    let mut options = vec!["--interval", "0"];
+    if let Some(folder) = real.session {
+        given(&home.join(folder))?;
+        options.extend(["--session", folder]);
+    }
     let mut environment = real.environment.clone();
     environment.push(("OMPI_ALLOW_RUN_AS_ROOT", "1"));
     environment.push(("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"));
@@ -215,7 +232,7 @@ fn generations(
         job.set(variable, value);
     }
     let command: Vec<&str> = real.command.iter().map(String::as_str).collect();
-    job.run(&command)?;
+    job.run_with(&options, &command)?;
     let deadline = Instant::now() + LIMIT;
     while !job.output().contains(real.started) {
         if job.ended()?.is_some() || Instant::now() > deadline {
