@@ -119,7 +119,8 @@ if not failures:
 for client in (writer, reader):
     if client.end() != 0:
         failures.append("psql has failed")
-server.send_signal(signal.SIGINT)
+# Waits for what is left of the clients.
+server.send_signal(signal.SIGTERM)
 if server.wait() != 0:
     failures.append(f"the server ended with {server.returncode}")
 log.close()
