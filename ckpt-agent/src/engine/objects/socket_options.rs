@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::sys::sockopt;
+use super::super::sys::{interface, sockopt};
 
 /// How long a name or structure an option may be.
 const LONGEST: usize = 64;
@@ -21,6 +21,13 @@ const SO_PASSPIDFD: i32 = 76;
 const SO_LOCK_FILTER: i32 = 44;
 /// TCP_NOTSENT_LOWAT (include/uapi/linux/tcp.h).
 const TCP_NOTSENT_LOWAT: i32 = 25;
+
+/// IP_MULTICAST_ALL, IP_UNICAST_IF (include/uapi/linux/in.h).
+const IP_MULTICAST_ALL: i32 = 49;
+const IP_UNICAST_IF: i32 = 50;
+/// IPV6_MULTICAST_ALL, IPV6_UNICAST_IF (include/uapi/linux/in6.h).
+const IPV6_MULTICAST_ALL: i32 = 29;
+const IPV6_UNICAST_IF: i32 = 76;
 
 /// When an option is set on a restored socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +56,19 @@ struct Known {
     option: i32,
     of: Of,
     moment: Moment,
-    /// A structure or name rather than an int.
-    bytes: bool,
+    form: Form,
+}
+
+/// What an option's value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Int,
+    /// A structure or name.
+    Bytes,
+    /// The number of an interface, kept by name, since it has another number after a reboot. None: 0.
+    Interface,
+    /// The same, its bytes in the network's order.
+    SwappedInterface,
 }
 
 impl Known {
@@ -62,11 +80,15 @@ impl Known {
 }
 
 const fn int(name: &'static str, level: i32, option: i32, of: Of, moment: Moment) -> Known {
-    Known { name, level, option, of, moment, bytes: false }
+    Known { name, level, option, of, moment, form: Form::Int }
 }
 
 const fn bytes(name: &'static str, level: i32, option: i32, of: Of, moment: Moment) -> Known {
-    Known { name, level, option, of, moment, bytes: true }
+    Known { name, level, option, of, moment, form: Form::Bytes }
+}
+
+const fn interface(name: &'static str, level: i32, option: i32, of: Of, form: Form) -> Known {
+    Known { name, level, option, of, moment: Moment::Made, form }
 }
 
 const KNOWN: &[Known] = &[
@@ -107,6 +129,10 @@ const KNOWN: &[Known] = &[
     int("receive_ttl", libc::IPPROTO_IP, libc::IP_RECVTTL, Of::V4, Moment::Made),
     int("multicast_ttl", libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, Of::V4, Moment::Made),
     int("multicast_loop", libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, Of::V4, Moment::Made),
+    int("multicast_all", libc::IPPROTO_IP, IP_MULTICAST_ALL, Of::V4, Moment::Made),
+    // The address alone: an interface that was given by its number only, the kernel does not tell.
+    bytes("multicast_interface", libc::IPPROTO_IP, libc::IP_MULTICAST_IF, Of::V4, Moment::Made),
+    interface("unicast_interface", libc::IPPROTO_IP, IP_UNICAST_IF, Of::V4, Form::SwappedInterface),
     int("traffic_class", libc::IPPROTO_IPV6, libc::IPV6_TCLASS, Of::V6, Moment::Made),
     int("hops", libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, Of::V6, Moment::Made),
     int("v6_mtu_discover", libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, Of::V6, Moment::Made),
@@ -114,6 +140,21 @@ const KNOWN: &[Known] = &[
     int("v6_packet_info", libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, Of::V6, Moment::Made),
     int("v6_multicast_hops", libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, Of::V6, Moment::Made),
     int("v6_multicast_loop", libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, Of::V6, Moment::Made),
+    int("v6_multicast_all", libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, Of::V6, Moment::Made),
+    interface(
+        "v6_multicast_interface",
+        libc::IPPROTO_IPV6,
+        libc::IPV6_MULTICAST_IF,
+        Of::V6,
+        Form::Interface,
+    ),
+    interface(
+        "v6_unicast_interface",
+        libc::IPPROTO_IPV6,
+        IPV6_UNICAST_IF,
+        Of::V6,
+        Form::SwappedInterface,
+    ),
     // After TOS, which changes it.
     int("priority", libc::SOL_SOCKET, libc::SO_PRIORITY, Of::Any, Moment::Made),
     bytes("congestion", libc::IPPROTO_TCP, libc::TCP_CONGESTION, Of::Tcp, Moment::Made),
@@ -223,14 +264,7 @@ impl SocketOptions {
             if read_one(socket, known).as_ref() == Some(wanted) {
                 continue;
             }
-            let done = match wanted {
-                OptionValue::Int(value) => {
-                    sockopt::set_int(socket, known.level, known.option, *value)
-                }
-                OptionValue::Bytes(value) => {
-                    sockopt::set_bytes(socket, known.level, known.option, value)
-                }
-            };
+            let done = set_one(socket, known, wanted);
             if done.is_err() {
                 failed.push(known.name);
             }
@@ -303,9 +337,32 @@ fn filter(socket: BorrowedFd<'_>) -> Result<Vec<u8>> {
 }
 
 fn read_one(socket: BorrowedFd<'_>, known: &Known) -> Option<OptionValue> {
-    if known.bytes {
-        sockopt::get_bytes(socket, known.level, known.option, LONGEST).ok().map(OptionValue::Bytes)
-    } else {
-        sockopt::get_int(socket, known.level, known.option).ok().map(OptionValue::Int)
+    let number = || sockopt::get_int(socket, known.level, known.option).ok();
+    let of_interface = |index: i32| match interface::name(index as u32) {
+        Some(name) if index != 0 => OptionValue::Bytes(name.into_bytes()),
+        _ => OptionValue::Int(index),
+    };
+    match known.form {
+        Form::Bytes => sockopt::get_bytes(socket, known.level, known.option, LONGEST)
+            .ok()
+            .map(OptionValue::Bytes),
+        Form::Int => number().map(OptionValue::Int),
+        Form::Interface => number().map(of_interface),
+        Form::SwappedInterface => number().map(i32::from_be).map(of_interface),
     }
+}
+
+fn set_one(socket: BorrowedFd<'_>, known: &Known, wanted: &OptionValue) -> std::io::Result<()> {
+    let value = match (known.form, wanted) {
+        (Form::Int | Form::Bytes, OptionValue::Bytes(value)) => {
+            return sockopt::set_bytes(socket, known.level, known.option, value);
+        }
+        (_, OptionValue::Bytes(name)) => {
+            interface::index(std::str::from_utf8(name).unwrap_or_default())? as i32
+        }
+        (_, OptionValue::Int(value)) => *value,
+    };
+    let swapped = known.form == Form::SwappedInterface;
+    let value = if swapped { value.to_be() } else { value };
+    sockopt::set_int(socket, known.level, known.option, value)
 }

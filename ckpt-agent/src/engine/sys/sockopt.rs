@@ -49,6 +49,22 @@ pub fn get_bytes(fd: impl AsFd, level: i32, name: i32, capacity: usize) -> io::R
     Ok(value)
 }
 
+/// An option that is asked for by the first bytes of `value`, which takes the answer; returns the answer's length.
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn exchange_bytes(fd: impl AsFd, level: i32, name: i32, value: &mut [u8]) -> io::Result<usize> {
+    let mut length = value.len() as libc::socklen_t;
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads and writes at most `length` bytes, and `value` has as many.
+    let answer =
+        unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut length) };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(length as usize)
+}
+
 /// Most instructions of a filter (BPF_MAXINSNS, include/uapi/linux/bpf_common.h).
 const MOST_INSTRUCTIONS: usize = 4096;
 /// Bytes of one (struct sock_filter).

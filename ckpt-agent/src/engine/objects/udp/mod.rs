@@ -2,6 +2,8 @@
 //! restore, so that their source address is another one, except on a connected socket whose
 //! peer's address can be had.
 
+mod multicast;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,8 @@ use super::super::graph::BlobId;
 use super::super::sys::message::receive;
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions};
+pub use multicast::Membership;
+
 use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
 
 /// A datagram is at most this long (udp(7)).
@@ -30,6 +34,9 @@ pub struct UdpSocket {
     pub peer: Option<SocketAddr>,
     /// Options and buffer sizes.
     pub options: SocketOptions,
+    /// Multicast groups that it has joined.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Membership>,
     /// Datagrams that were not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received: Vec<BlobId>,
@@ -60,13 +67,22 @@ impl Room for UdpSocket {
             local: local.as_socket().filter(|address| address.port() != 0),
             peer: socket.peer_addr().ok().and_then(|peer| peer.as_socket()),
             options: SocketOptions::read(&probe.copy, kind(v6))?,
+            groups: Vec::new(),
             received: Vec::new(),
         })
     }
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        let groups = multicast::listed();
+        if groups.is_none() {
+            context.warn(
+                "multicast groups can't be read here: UDP sockets will be members of none after a restart",
+            );
+        }
+        let groups = groups.unwrap_or_default();
         for found in all {
             let probe = found.probe;
+            found.object.groups = multicast::joined(&probe.copy, found.object.v6, &groups)?;
             found.object.received = peek(probe, context)?;
             if !found.object.received.is_empty() {
                 context.warn(format!(
@@ -82,6 +98,7 @@ impl Room for UdpSocket {
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
         for saved in all {
             let socket = make(saved.object, context)?;
+            join(&socket, &saved.object.groups, context);
             for blob in &saved.object.received {
                 send_to_itself(&socket, &context.blob(*blob)?)?;
             }
@@ -190,6 +207,18 @@ fn warn_of(failed: &[&'static str], context: &mut RestoreContext) {
             "UDP socket: options not restored, not allowed here: {}",
             failed.join(", ")
         ));
+    }
+}
+
+/// Joins all groups; those that this machine can't join are named.
+fn join(socket: &Socket, groups: &[Membership], context: &mut RestoreContext) {
+    for saved in groups {
+        if let Err(error) = multicast::join(socket, saved) {
+            context.warn(format!(
+                "UDP socket: multicast group {} can't be joined on {} ({error}): it is no member",
+                saved.group, saved.interface
+            ));
+        }
     }
 }
 
