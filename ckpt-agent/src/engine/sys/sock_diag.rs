@@ -1,13 +1,14 @@
 //! Sockets of this network namespace as the kernel lists them (sock_diag(7)): peers and accept
 //! queues that no call on a descriptor tells.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP};
 use netlink_packet_sock_diag::{
     SockDiagMessage,
     inet::{ExtensionFlags, InetRequest, SocketId, StateFlags},
@@ -155,12 +156,24 @@ pub fn tcp_sockets() -> Result<Vec<TcpEntry>> {
 /// # Errors
 /// The kernel has no tcp_diag; netlink failures.
 pub fn by_netlink() -> Result<Vec<TcpEntry>> {
+    internet(IPPROTO_TCP)
+}
+
+/// UDP sockets that have a port: inode, and RCV_SHUTDOWN (1), SEND_SHUTDOWN (2).
+///
+/// # Errors
+/// The kernel has no udp_diag; netlink failures.
+pub fn udp_shutdowns() -> Result<HashMap<u32, u8>> {
+    Ok(internet(IPPROTO_UDP)?.into_iter().map(|entry| (entry.inode, entry.shutdown)).collect())
+}
+
+fn internet(protocol: u8) -> Result<Vec<TcpEntry>> {
     use netlink_packet_sock_diag::inet::nlas::Nla;
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
         let request = InetRequest {
             family,
-            protocol: IPPROTO_TCP,
+            protocol,
             extensions: ExtensionFlags::empty(),
             states: StateFlags::all() - StateFlags::TIME_WAIT,
             socket_id: if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() },

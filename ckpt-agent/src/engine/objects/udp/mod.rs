@@ -3,6 +3,7 @@
 //! peer's address can be had.
 
 mod multicast;
+mod shut;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -37,6 +38,12 @@ pub struct UdpSocket {
     /// Multicast groups that it has joined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<Membership>,
+    /// Reading is shut down.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shut_read: bool,
+    /// Writing is shut down.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shut_write: bool,
     /// Datagrams that were not read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received: Vec<BlobId>,
@@ -68,11 +75,14 @@ impl Room for UdpSocket {
             peer: socket.peer_addr().ok().and_then(|peer| peer.as_socket()),
             options: SocketOptions::read(&probe.copy, kind(v6))?,
             groups: Vec::new(),
+            shut_read: false,
+            shut_write: false,
             received: Vec::new(),
         })
     }
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        shut::find(all, context)?;
         let groups = multicast::listed();
         if groups.is_none() {
             context.warn(
@@ -115,6 +125,7 @@ impl Room for UdpSocket {
             let kind = kind(saved.object.v6);
             let failed = saved.object.options.apply(&socket, kind, Moment::Last);
             warn_of(&failed, context);
+            shut::put_back(&socket, saved.object)?;
             context.park(saved.id, socket.into())?;
         }
         Ok(())
