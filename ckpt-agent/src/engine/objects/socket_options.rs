@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
-use super::super::sys::{interface, sockopt};
+use super::super::sys::{abi, interface, sockopt};
 
 /// How long a name or structure an option may be.
 const LONGEST: usize = 64;
@@ -28,6 +28,15 @@ const IP_UNICAST_IF: i32 = 50;
 /// IPV6_MULTICAST_ALL, IPV6_UNICAST_IF (include/uapi/linux/in6.h).
 const IPV6_MULTICAST_ALL: i32 = 29;
 const IPV6_UNICAST_IF: i32 = 76;
+
+/// Options of netlink sockets (include/uapi/linux/netlink.h).
+const NETLINK_PKTINFO: i32 = 3;
+const NETLINK_BROADCAST_ERROR: i32 = 4;
+const NETLINK_NO_ENOBUFS: i32 = 5;
+const NETLINK_LISTEN_ALL_NSID: i32 = 8;
+const NETLINK_CAP_ACK: i32 = 10;
+const NETLINK_EXT_ACK: i32 = 11;
+const NETLINK_GET_STRICT_CHK: i32 = 12;
 
 /// When an option is set on a restored socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +57,9 @@ enum Of {
     V4,
     V6,
     Tcp,
+    Netlink,
+    /// SO_PASSCRED is of netlink, too.
+    UnixOrNetlink,
 }
 
 struct Known {
@@ -108,9 +120,34 @@ const KNOWN: &[Known] = &[
     bytes("linger", libc::SOL_SOCKET, libc::SO_LINGER, Of::Any, Moment::Last),
     int("receive_low_water", libc::SOL_SOCKET, libc::SO_RCVLOWAT, Of::Any, Moment::Last),
     int("lock_filter", libc::SOL_SOCKET, SO_LOCK_FILTER, Of::Any, Moment::Last),
-    int("pass_credentials", libc::SOL_SOCKET, libc::SO_PASSCRED, Of::Unix, Moment::Last),
-    int("pass_security", libc::SOL_SOCKET, libc::SO_PASSSEC, Of::Unix, Moment::Last),
+    int("pass_credentials", libc::SOL_SOCKET, libc::SO_PASSCRED, Of::UnixOrNetlink, Moment::Last),
+    int("pass_security", libc::SOL_SOCKET, libc::SO_PASSSEC, Of::UnixOrNetlink, Moment::Last),
     int("pass_pidfd", libc::SOL_SOCKET, SO_PASSPIDFD, Of::Unix, Moment::Last),
+    int("netlink_packet_info", abi::SOL_NETLINK, NETLINK_PKTINFO, Of::Netlink, Moment::Made),
+    int(
+        "netlink_broadcast_error",
+        abi::SOL_NETLINK,
+        NETLINK_BROADCAST_ERROR,
+        Of::Netlink,
+        Moment::Made,
+    ),
+    int("netlink_no_enobufs", abi::SOL_NETLINK, NETLINK_NO_ENOBUFS, Of::Netlink, Moment::Made),
+    int(
+        "netlink_all_namespaces",
+        abi::SOL_NETLINK,
+        NETLINK_LISTEN_ALL_NSID,
+        Of::Netlink,
+        Moment::Made,
+    ),
+    int("netlink_cap_ack", abi::SOL_NETLINK, NETLINK_CAP_ACK, Of::Netlink, Moment::Made),
+    int("netlink_ext_ack", abi::SOL_NETLINK, NETLINK_EXT_ACK, Of::Netlink, Moment::Made),
+    int(
+        "netlink_strict_check",
+        abi::SOL_NETLINK,
+        NETLINK_GET_STRICT_CHK,
+        Of::Netlink,
+        Moment::Made,
+    ),
     int("v6_only", libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, Of::V6, Moment::BeforeBind),
     int("free_bind", libc::IPPROTO_IP, libc::IP_FREEBIND, Of::V4, Moment::BeforeBind),
     int(
@@ -200,6 +237,8 @@ impl Kind {
             Of::V4 => matches!(self.family, libc::AF_INET | libc::AF_INET6),
             Of::V6 => self.family == libc::AF_INET6,
             Of::Tcp => self.tcp,
+            Of::Netlink => self.family == libc::AF_NETLINK,
+            Of::UnixOrNetlink => matches!(self.family, libc::AF_UNIX | libc::AF_NETLINK),
         }
     }
 }
