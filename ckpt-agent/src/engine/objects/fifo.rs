@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
 use super::super::sys::abi;
+use super::aside::Aside;
 use super::pipe_content::{self, Content, Reader};
 use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved, paths, reopen};
 
@@ -144,13 +145,12 @@ fn anchor(fifo: &Fifo) -> Result<OwnedFd> {
     let look = |path: &str| reopen::open(path, libc::O_PATH);
     let failed = |errno| EngineError::system("make the FIFO", &fifo.path, errno);
     if fifo.deleted {
-        let make = |path: &str| nix::unistd::mkfifo(path, mode);
-        let (path, ()) = paths::first_free(&fifo.path, make)
-            .or_else(|_| paths::first_free("/tmp/ckptd-fifo", make))
-            .map_err(failed)?;
-        let anchor = look(&path);
-        let gone = nix::unistd::unlink(path.as_str());
-        return anchor.and_then(|fd| gone.map(|()| fd)).map_err(failed);
+        return unlinked(&fifo.path, mode).or_else(|_| {
+            // Its folder may be gone, or not be ours to write to any more.
+            let make = |path: &str| nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR);
+            let (path, ()) = paths::first_free("/tmp/ckptd-fifo", make).map_err(failed)?;
+            opened_and_removed(&path, mode).map_err(failed)
+        });
     }
     let found = nix::sys::stat::stat(fifo.path.as_str());
     match found.map(|stat| stat.st_mode & abi::S_IFMT) {
@@ -173,6 +173,27 @@ fn anchor(fifo: &Fifo) -> Result<OwnedFd> {
         Err(_) => return Err(unfit(fifo, "is missing")),
     }
     look(&fifo.path).map_err(failed)
+}
+
+/// A FIFO without a name where the recorded one was; what has its name now keeps it.
+fn unlinked(path: &str, mode: Mode) -> Result<OwnedFd> {
+    let failed = |errno| EngineError::system("make the FIFO", path, errno);
+    let aside = Aside::of(Path::new(path))?;
+    let made = nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
+        .and_then(|()| opened_and_removed(path, mode));
+    aside.back()?;
+    made.map_err(failed)
+}
+
+fn opened_and_removed(path: &str, mode: Mode) -> nix::Result<OwnedFd> {
+    let anchor = reopen::open(path, libc::O_PATH);
+    nix::unistd::unlink(path)?;
+    let anchor = anchor?;
+    // The umask of whoever restores must not count.
+    let link = reopen::magic_link(&anchor);
+    let follow = nix::sys::stat::FchmodatFlags::FollowSymlink;
+    nix::sys::stat::fchmodat(nix::fcntl::AT_FDCWD, link.as_str(), mode, follow)?;
+    Ok(anchor)
 }
 
 fn unfit(fifo: &Fifo, what: &str) -> EngineError {

@@ -11,6 +11,7 @@
 //! [`RestoreContext::park`]; when every room is done, [`Room::wire`] ties descriptions to each
 //! other (epoll). Access flags, owners and locks are put on by the caller.
 
+mod aside;
 mod by_path;
 mod carried;
 mod context;

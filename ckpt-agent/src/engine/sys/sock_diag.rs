@@ -40,6 +40,8 @@ pub struct UnixEntry {
     pub send_queue: u32,
     /// RCV_SHUTDOWN (1), SEND_SHUTDOWN (2).
     pub shutdown: u8,
+    /// Of one bound to a path: the file that it was bound to, whatever the path leads to now; the lower 32 bits of its inode.
+    pub bound_to: Option<u32>,
 }
 
 /// A TCP socket, with or without a descriptor.
@@ -73,7 +75,7 @@ pub fn unix_sockets() -> Result<Vec<UnixEntry>> {
             netlink_packet_sock_diag::unix::StateFlags::from_bits_unchecked(u32::MAX)
         },
         inode: 0,
-        show_flags: ShowFlags::PEER | ShowFlags::ICONS | ShowFlags::RQLEN,
+        show_flags: ShowFlags::PEER | ShowFlags::ICONS | ShowFlags::RQLEN | ShowFlags::VFS,
         cookie: [0xff; 8],
     };
     let mut found = Vec::new();
@@ -90,12 +92,21 @@ pub fn unix_sockets() -> Result<Vec<UnixEntry>> {
                 Nla::PendingConnections(inodes) => entry.waiting.clone_from(inodes),
                 Nla::ReceiveQueueLength(_, send) => entry.send_queue = *send,
                 Nla::Shutdown(bits) => entry.shutdown = *bits,
+                Nla::Vfs(_) => entry.bound_to = bound_to(attribute),
                 _ => {}
             }
         }
         found.push(entry);
     })?;
     Ok(found)
+}
+
+/// Inode number of the file that a UNIX_DIAG_VFS attribute names (struct unix_diag_vfs), which the crate keeps to itself.
+fn bound_to(attribute: &Nla) -> Option<u32> {
+    use netlink_packet_utils::nla::Nla as _;
+    let mut bytes = vec![0; attribute.value_len()];
+    attribute.emit_value(&mut bytes);
+    Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))
 }
 
 /// How sockets are to be found, for tests of what phones do: `proc`, by /proc/net; `own`, by asking them.

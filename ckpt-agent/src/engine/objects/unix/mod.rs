@@ -4,13 +4,19 @@
 //! names the job's init, which made it: the kernel has no way to set it. Of a listening socket it is who has called
 //! listen(2), which the process does once more at its restore.
 
+mod bound;
 mod peers;
 mod queue;
 mod restore;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use socket2::{SockAddr, SockRef};
@@ -67,9 +73,13 @@ pub struct Name {
     /// Of a relative path: the working directory of the process that was found with the socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
-    /// A path that still leads to a socket.
+    /// A path that still leads to the file that the socket was bound to.
     #[serde(default)]
     pub exists: bool,
+    /// That file, as the kernel's list of sockets numbers it: sockets that were bound to one path one after the other are told
+    /// apart by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_to: Option<u32>,
     /// Of that socket: user, group, mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<(u32, u32, u32)>,
@@ -221,23 +231,49 @@ impl Room for UnixSocket {
 
 /// A name with what is needed to bind to it again.
 fn named(bytes: Vec<u8>, probe: &Probe) -> Name {
-    if bytes.first() == Some(&0) {
-        return Name { bytes, directory: None, exists: false, owner: None };
+    let mut name = Name { bytes, directory: None, exists: false, bound_to: None, owner: None };
+    if name.bytes.first() == Some(&0) {
+        return name;
     }
-    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&bytes));
-    let directory = path
-        .is_relative()
-        .then(|| std::fs::read_link(format!("/proc/{}/cwd", probe.host_pid)).ok())
-        .flatten()
-        .and_then(|directory| directory.to_str().map(str::to_owned));
-    let absolute = directory
-        .as_deref()
-        .map_or_else(|| path.to_owned(), |at| std::path::Path::new(at).join(path));
-    // As the process sees it: the job has mounts of its own.
-    let seen = std::path::Path::new(&format!("/proc/{}/root", probe.host_pid))
-        .join(absolute.strip_prefix("/").unwrap_or(&absolute));
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let meta = std::fs::symlink_metadata(seen).ok().filter(|meta| meta.file_type().is_socket());
-    let owner = meta.as_ref().map(|meta| (meta.uid(), meta.gid(), meta.mode() & 0o7777));
-    Name { bytes, directory, exists: meta.is_some(), owner }
+    if Path::new(OsStr::from_bytes(&name.bytes)).is_relative() {
+        let directory = std::fs::read_link(format!("/proc/{}/cwd", probe.host_pid)).ok();
+        name.directory = directory.and_then(|directory| directory.to_str().map(str::to_owned));
+    }
+    if let Some(meta) = at_path(&name, probe) {
+        name.exists = true;
+        name.owner = Some((meta.uid(), meta.gid(), meta.mode() & 0o7777));
+    }
+    name
+}
+
+/// The socket that a name leads to now, as the process sees it: the job has mounts of its own.
+fn at_path(name: &Name, probe: &Probe) -> Option<Metadata> {
+    std::fs::symlink_metadata(seen(name, probe)).ok().filter(|meta| meta.file_type().is_socket())
+}
+
+fn seen(name: &Name, probe: &Probe) -> PathBuf {
+    let path = Path::new(OsStr::from_bytes(&name.bytes));
+    let directory = Path::new(name.directory.as_deref().unwrap_or("/"));
+    let absolute = directory.join(path);
+    Path::new(&format!("/proc/{}/root", probe.host_pid))
+        .join(absolute.strip_prefix("/").unwrap_or(&absolute))
+}
+
+impl Name {
+    /// Compares what the name leads to with the file that the socket was bound to. `others`: the files of all sockets.
+    fn identify(&mut self, bound_to: Option<u32>, probe: &Probe, others: &HashSet<u32>) {
+        self.bound_to = bound_to.filter(|_| self.bytes.first() != Some(&0));
+        let Some(own) = self.bound_to.filter(|_| self.exists) else { return };
+        let Some(there) = at_path(self, probe).map(|meta| meta.ino() as u32) else { return };
+        // Overlays may show other numbers than the kernel's list: there only another socket's file is told for sure.
+        let sure = || {
+            let folder = seen(self, probe).parent().map(nix::sys::statfs::statfs);
+            let overlay = nix::sys::statfs::OVERLAYFS_SUPER_MAGIC;
+            folder.is_some_and(|found| found.is_ok_and(|found| found.filesystem_type() != overlay))
+        };
+        if there != own && (others.contains(&there) || sure()) {
+            self.exists = false;
+            self.owner = None;
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Who is connected to whom, from the kernel's list of sockets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -21,6 +21,13 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
         sock_diag::unix_sockets()?.into_iter().map(|entry| (entry.inode, entry)).collect();
     let by_inode: HashMap<u32, FileId> =
         all.iter().map(|found| (found.probe.stat.st_ino as u32, found.id)).collect();
+    let files: HashSet<u32> = listed.values().filter_map(|entry| entry.bound_to).collect();
+    for found in all.iter_mut() {
+        let bound_to = listed.get(&(found.probe.stat.st_ino as u32)).and_then(|entry| entry.bound_to);
+        if let Some(name) = &mut found.object.name {
+            name.identify(bound_to, found.probe, &files);
+        }
+    }
     let mut waiting: HashMap<u32, (FileId, u32)> = HashMap::new();
     for found in all.iter_mut() {
         let UnixLink::Listening { backlog, by } = &mut found.object.link else { continue };

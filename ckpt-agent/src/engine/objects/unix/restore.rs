@@ -2,29 +2,21 @@
 //! name, else as socket pairs; then queues, then shutdowns.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send};
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{FileId, RelayEnd};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
+use super::bound::Bound;
 use super::{KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, system};
 
 /// Sent at once on a stream.
 const PIECE: usize = 32 * 1024;
-
-/// An abstract name is free once the last process of the generation before has ended.
-const NAME_LIMIT: Duration = Duration::from_secs(2);
 
 type Made = BTreeMap<FileId, OwnedFd>;
 
@@ -41,7 +33,6 @@ pub(super) fn restore(all: &[Saved<'_, UnixSocket>], context: &mut RestoreContex
     work.connect_datagrams(context)?;
     work.close()?;
     work.put_owners(context);
-    work.remove_names()?;
     for (end, fd) in std::mem::take(&mut work.agents) {
         context.hand_out(end, fd)?;
     }
@@ -76,8 +67,7 @@ struct Work<'a> {
     agents: Vec<(RelayEnd, OwnedFd)>,
     /// Listeners of ours, for connections whose listener the job has closed.
     temporary: BTreeMap<Name, OwnedFd>,
-    /// Names bound here, to be removed again where nothing stood before.
-    bound: Vec<Name>,
+    bound: Bound,
 }
 
 impl<'a> Work<'a> {
@@ -97,7 +87,7 @@ impl<'a> Work<'a> {
             };
             let made = new_socket(socket.variety)?;
             if let Some(name) = &socket.name {
-                bind(&made, name, &mut self.bound)?;
+                self.bound.bind(&made, name)?;
             }
             if let Some(backlog) = backlog {
                 made.listen(backlog).map_err(|error| system("listen on", error))?;
@@ -182,37 +172,40 @@ impl<'a> Work<'a> {
         };
         let client = new_socket(one.variety)?;
         if let Some(own) = &other.name {
-            bind(&client, own, &mut self.bound)?;
+            self.bound.bind(&client, own)?;
         }
-        let listener = self.listener(one, &name)?;
+        let (listener, name) = self.listener(one, &name)?;
         let listener = SockRef::from(&listener);
-        in_directory(&name, |address| client.connect(address))?
+        self.bound
+            .reach(&name, |address| client.connect(address))?
             .map_err(|error| system("connect", error))?;
         let (server, _) = listener.accept().map_err(|error| system("accept", error))?;
         Ok((server.into(), client.into()))
     }
 
-    /// A copy of the socket that listens at a name: the job's own, or a temporary one.
-    fn listener(&mut self, like: &UnixSocket, name: &Name) -> Result<OwnedFd> {
+    /// A copy of the socket that listens at a name, and the name by which it was bound: the job's own, or a temporary one.
+    fn listener(&mut self, like: &UnixSocket, name: &Name) -> Result<(OwnedFd, Name)> {
         let own = self.by_id.iter().find(|(_, listener)| {
             matches!(listener.link, UnixLink::Listening { .. }) && same_name(listener, like)
         });
+        let bound_as = own.and_then(|(_, listener)| listener.name.clone());
         let found = match own {
             Some((id, _)) => self.made.get(id),
             None => {
                 if !self.temporary.contains_key(name) {
                     let made = new_socket(like.variety)?;
-                    bind(&made, name, &mut self.bound)?;
+                    self.bound.bind(&made, name)?;
                     made.listen(16).map_err(|error| system("listen on", error))?;
                     self.temporary.insert(name.clone(), made.into());
                 }
                 self.temporary.get(name)
             }
         };
-        found
+        let copy = found
             .ok_or_else(|| EngineError::Damaged("a Unix listener was not made".into()))?
             .try_clone()
-            .map_err(|error| system("dup", error))
+            .map_err(|error| system("dup", error))?;
+        Ok((copy, bound_as.unwrap_or_else(|| name.clone())))
     }
 
     /// Connections not yet accepted, in the order of their arrival.
@@ -241,10 +234,11 @@ impl<'a> Work<'a> {
             };
             let client = new_socket(socket.variety)?;
             if let Some(own) = &socket.name {
-                bind(&client, own, &mut self.bound)?;
+                self.bound.bind(&client, own)?;
             }
             client.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
-            in_directory(&name, |address| client.connect(address))?
+            self.bound
+                .reach(&name, |address| client.connect(address))?
                 .map_err(|error| system("connect", error))?;
             client.set_nonblocking(false).map_err(|error| system("fcntl", error))?;
             self.made.insert(id, client.into());
@@ -320,7 +314,7 @@ impl<'a> Work<'a> {
                 SockRef::from(&own)
             }
         };
-        in_directory(name, |address| {
+        self.bound.reach(name, |address| {
             sender.send_to_with_flags(bytes, address, libc::MSG_DONTWAIT)
         })?
         .map_err(|error| system("send to", error))?;
@@ -345,7 +339,8 @@ impl<'a> Work<'a> {
                 continue;
             };
             let client = SockRef::from(made);
-            in_directory(name, |address| client.connect(address))?
+            self.bound
+                .reach(name, |address| client.connect(address))?
                 .map_err(|error| system("connect", error))?;
         }
         Ok(())
@@ -381,35 +376,10 @@ impl<'a> Work<'a> {
 
     /// Who may connect to a name.
     fn put_owners(&self, context: &mut RestoreContext) {
-        for name in self.bound.iter().filter(|name| name.exists) {
-            let (Some(path), Some(owner)) = (path_of(name), name.owner) else { continue };
-            if let Err(error) = put_owner(&path, owner) {
-                context.warn(format!(
-                    "socket {}: its owner and mode are not restored ({error})",
-                    path.display()
-                ));
-            }
+        for (name, failed) in self.bound.put_owners() {
+            let path = String::from_utf8_lossy(&name.bytes);
+            context.warn(format!("socket {path}: its owner and mode are not restored ({failed})"));
         }
-    }
-
-    /// Names that had been removed from their directory before the checkpoint.
-    fn remove_names(&mut self) -> Result<()> {
-        for name in self.bound.drain(..).filter(|name| !name.exists) {
-            if let Some(path) = path_of(&name) {
-                match std::fs::remove_file(&path) {
-                    Ok(()) => {}
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    Err(error) => {
-                        return Err(EngineError::system(
-                            "remove",
-                            path.display().to_string(),
-                            error,
-                        ));
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -429,7 +399,9 @@ fn is_anonymous_pair(by_id: &BTreeMap<FileId, &UnixSocket>, id: FileId) -> bool 
 
 fn same_name(one: &UnixSocket, other: &UnixSocket) -> bool {
     match (&one.name, &other.name) {
-        (Some(a), Some(b)) => one.variety == other.variety && a.bytes == b.bytes,
+        (Some(a), Some(b)) => {
+            one.variety == other.variety && a.bytes == b.bytes && a.bound_to == b.bound_to
+        }
         _ => false,
     }
 }
@@ -444,110 +416,6 @@ fn socket_type(kind: UnixKind) -> Type {
 
 fn new_socket(kind: UnixKind) -> Result<Socket> {
     Socket::new(Domain::UNIX, socket_type(kind), None).map_err(|error| system("make", error))
-}
-
-fn path_of(name: &Name) -> Option<PathBuf> {
-    if name.bytes.first() == Some(&0) {
-        return None;
-    }
-    let path = Path::new(OsStr::from_bytes(&name.bytes));
-    Some(name.directory.as_ref().map_or_else(|| path.to_owned(), |at| Path::new(at).join(path)))
-}
-
-/// Does something with a name as it was given, from the directory that it is relative to.
-fn in_directory<T>(name: &Name, act: impl FnOnce(&SockAddr) -> T) -> Result<T> {
-    let address =
-        SockAddr::unix(OsStr::from_bytes(&name.bytes)).map_err(|error| system("name", error))?;
-    let Some(directory) = &name.directory else { return Ok(act(&address)) };
-    let here = std::env::current_dir().map_err(|error| system("getcwd for", error))?;
-    std::env::set_current_dir(directory)
-        .map_err(|error| EngineError::system("chdir to", directory.clone(), error))?;
-    let done = act(&address);
-    std::env::set_current_dir(&here)
-        .map_err(|error| EngineError::system("chdir to", here.display().to_string(), error))?;
-    Ok(done)
-}
-
-/// Binds to a name, over the file that a dead socket has left there.
-fn bind(socket: &Socket, name: &Name, bound: &mut Vec<Name>) -> Result<()> {
-    if let Some(path) = path_of(name) {
-        make_room(socket, name, &path)?;
-    }
-    let began = Instant::now();
-    let in_use = |done: &std::io::Result<()>| {
-        done.as_ref().is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
-    };
-    let mut done = in_directory(name, |address| socket.bind(address))?;
-    while in_use(&done) && began.elapsed() < NAME_LIMIT {
-        std::thread::sleep(Duration::from_millis(5));
-        done = in_directory(name, |address| socket.bind(address))?;
-    }
-    done.map_err(|error| {
-        let name = String::from_utf8_lossy(&name.bytes).replace('\0', "@");
-        EngineError::system("bind", name, error)
-    })?;
-    bound.push(name.clone());
-    Ok(())
-}
-
-/// By a descriptor: the path may lead elsewhere a moment later.
-fn put_owner(path: &Path, (uid, gid, mode): (u32, u32, u32)) -> std::io::Result<()> {
-    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let socket = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let meta = socket.metadata()?;
-    if !meta.file_type().is_socket() {
-        return Err(ErrorKind::NotFound.into());
-    }
-    let by_descriptor = format!("/proc/self/fd/{}", socket.as_raw_fd());
-    if (meta.uid(), meta.gid()) != (uid, gid) {
-        std::os::unix::fs::chown(&by_descriptor, Some(uid), Some(gid))?;
-    }
-    if meta.mode() & 0o7777 != mode {
-        std::fs::set_permissions(&by_descriptor, std::fs::Permissions::from_mode(mode))?;
-    }
-    Ok(())
-}
-
-fn make_room(like: &Socket, name: &Name, path: &Path) -> Result<()> {
-    let shown = path.display().to_string();
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let Some(parent) = path.parent().filter(|parent| !parent.exists()) else {
-                return Ok(());
-            };
-            std::fs::create_dir_all(parent)
-                .map_err(|error| EngineError::system("make the directory of", shown, error))
-        }
-        Err(error) => Err(EngineError::system("stat", shown, error)),
-        Ok(meta) if !meta.file_type().is_socket() => Err(EngineError::Unfit {
-            what: format!("{shown} is not a socket any more"),
-            way_out: "move it away".into(),
-        }),
-        Ok(_) => {
-            let kind = like.r#type().map_err(|error| system("getsockopt", error))?;
-            let began = Instant::now();
-            while !is_dead(kind, name)? {
-                // Whoever ends right now holds it no longer soon.
-                if began.elapsed() < NAME_LIMIT {
-                    std::thread::sleep(Duration::from_millis(50));
-                    continue;
-                }
-                return Err(EngineError::Unfit {
-                    what: format!("the socket {shown} is in use by another process"),
-                    way_out: "end that process".into(),
-                });
-            }
-            std::fs::remove_file(path).map_err(|error| EngineError::system("remove", shown, error))
-        }
-    }
-}
-
-/// Whether nobody has the socket at a name any more.
-fn is_dead(kind: Type, name: &Name) -> Result<bool> {
-    let probe = Socket::new(Domain::UNIX, kind, None).map_err(|error| system("make", error))?;
-    probe.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
-    Ok(in_directory(name, |address| probe.connect(address))?
-        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused))
 }
 
 /// Room for what is to be queued; the recorded sizes follow.
