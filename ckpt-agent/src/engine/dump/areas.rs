@@ -25,7 +25,7 @@ pub enum Plan {
     Shared(InodeId),
     /// Private pages over an inode whose content travels.
     Private(InodeId),
-    /// A private mapping of a file that has no name any more: every page is stored.
+    /// A private mapping of a file that has no name any more: every page is stored, unless its content is found.
     Whole,
 }
 
@@ -126,8 +126,8 @@ fn plan_file(
         return Ok(Plan::File);
     }
     if !mapping.shared {
-        // Who has the file itself, too, sees in the one what is written to the other. A place for it from which code may
-        // run there may be none.
+        // Who has the file itself, too, sees in the one what is written to the other. Of others, and of code, the content is
+        // found when the job runs again.
         let known = context.inode_index.get(&(mapping.device, mapping.inode));
         let data = mapping.protection.0 & Protection::EXEC == 0;
         return Ok(known.filter(|_| data).map_or(Plan::Whole, |inode| Plan::Private(*inode)));
@@ -164,6 +164,7 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
         modified_ns: None,
         number: None,
         read_only: false,
+        executed: false,
         content,
     });
     let inode = InodeId((context.inodes.len() - 1) as u32);
@@ -202,6 +203,7 @@ fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> O
         modified_ns: Some(modified_ns_of(&found)),
         number: Some(found.ino()),
         read_only: false,
+        executed: false,
         content,
     });
     Some(InodeId((context.inodes.len() - 1) as u32))

@@ -5,6 +5,7 @@ mod areas;
 pub mod clocks;
 mod collect;
 mod connects;
+mod detached;
 mod files;
 mod ghost;
 mod ghosts;

@@ -16,6 +16,7 @@ use super::super::proc::{Mapping, read_smaps};
 use super::super::sys::stat::modified_ns_of;
 use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area};
+use super::detached;
 use super::files::{MappedFiles, View, describe};
 use super::ghost::is_alive;
 use super::pages::Pagemap;
@@ -78,6 +79,7 @@ pub fn write_image(
     options: &WriterOptions,
     progress: &AtomicU64,
 ) -> Result<(SealedCheckpoint, ImageSummary, Vec<String>)> {
+    detached::carry(&mut data)?;
     let store = CheckpointWriter::create_with(job_dir, number, options)?;
     let mut writer = Writer { store, next: 0, progress };
     let blobs = std::mem::take(&mut data.context.blobs);
@@ -276,6 +278,7 @@ fn carry_if_session(
                 mode: metadata.mode() & 0o7777,
                 owner: Some((metadata.uid(), metadata.gid())),
                 read_only: true,
+                executed: false,
                 modified_ns: Some(modified_ns_of(&metadata)),
                 number: Some(metadata.ino()),
                 content,

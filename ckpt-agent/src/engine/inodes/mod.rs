@@ -60,6 +60,7 @@ pub fn add(
         modified_ns: Some(modified_ns(stat)),
         number: Some(key.1),
         read_only: false,
+        executed: false,
         content: context.keep_blob(content),
     };
     let id = InodeId(context.inodes.len() as u32);
@@ -81,6 +82,7 @@ pub fn add_anonymous(context: &mut DumpContext, key: (u64, u64), content: BlobDa
         modified_ns: None,
         number: None,
         read_only: false,
+        executed: false,
         content: context.keep_blob(content),
     };
     let id = InodeId(context.inodes.len() as u32);

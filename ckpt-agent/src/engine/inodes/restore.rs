@@ -14,6 +14,7 @@ use super::super::objects::{RestoreContext, paths, reopen};
 use super::super::sys::abi;
 use super::super::sys::file_user::FileUser;
 use super::super::sys::memfd;
+use super::super::sys::memory_map;
 use super::super::sys::stat::{identity, modified_ns, time};
 use super::{ANONYMOUS_NAME, segments};
 
@@ -40,6 +41,7 @@ pub const KEPT_MODE: u32 = 0o1777;
 /// Failed system calls (a file that cannot be written is named), [`EngineError::Damaged`].
 pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
     let mut renumbered = Vec::new();
+    let mut renamed = Vec::new();
     for (index, inode) in context.graph.inodes.iter().enumerate() {
         let id = InodeId(index as u32);
         if !context.needs_inode(id) {
@@ -53,7 +55,15 @@ pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
         if is_another(&fd, inode) && is_written(id, context) {
             renumbered.push(name(inode));
         }
+        renamed.extend(other_name(&fd, inode));
         context.add_inode(id, fd)?;
+    }
+    if let Some((path, now)) = renamed.first() {
+        let others = match renamed.len() {
+            1 => String::new(),
+            more => format!(", and {} more have other names, too", more - 1),
+        };
+        context.warn(format!("the deleted file {path} is shown as {now} from now on{others}"));
     }
     if let Some(first) = renumbered.first() {
         let others = match renumbered.len() {
@@ -73,6 +83,15 @@ fn is_another(fd: &OwnedFd, inode: &CarriedInode) -> bool {
     known.is_some_and(|known| {
         nix::sys::stat::fstat(fd).is_ok_and(|found| identity(&found).1 != known)
     })
+}
+
+/// The path of a deleted file, and what /proc shows of it instead: something else has its name, or its folder can't be
+/// written to.
+fn other_name<'i>(fd: &OwnedFd, inode: &'i CarriedInode) -> Option<(&'i str, String)> {
+    let Origin::Deleted { path } = &inode.origin else { return None };
+    let shown = std::fs::read_link(reopen::magic_link(fd)).ok()?.to_string_lossy().into_owned();
+    let now = paths::without_mark(&shown);
+    (now != path).then(|| (path.as_str(), now.to_owned()))
 }
 
 /// Whether a description can be written through.
@@ -158,7 +177,11 @@ fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
             Ok(fd)
         }
         Origin::Deleted { path } => {
-            let fd = deleted(path).or_else(|_| memfd(file_name(path), true))?;
+            let fits = |fd: &OwnedFd| !inode.executed || memory_map::may_hold_code(fd.as_fd());
+            let fd = match deleted(path).ok().filter(fits) {
+                Some(fd) => fd,
+                None => memfd(file_name(path), true)?,
+            };
             context.copy_blob(inode.content, fd.as_fd())?;
             Ok(fd)
         }

@@ -1,6 +1,8 @@
 //! What the kernel lets a process set of its own view of its memory (prctl(2), PR_SET_MM): where program, heap, arguments
 //! and environment are, and which executable it runs.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 use nix::errno::Errno;
 
 use super::abi;
@@ -36,6 +38,21 @@ pub fn means() -> Means {
         libc::prctl(libc::PR_SET_MM, BRK, end as libc::c_ulong, nothing, nothing)
     };
     if Errno::result(set).is_ok() { Means::Fields } else { Means::Nothing }
+}
+
+/// Whether code of a file may be mapped: not where its file system is mounted without that right.
+pub fn may_hold_code(fd: BorrowedFd<'_>) -> bool {
+    const LENGTH: usize = 1 << 16;
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE);
+    // SAFETY: a fresh mapping at a place of the kernel's choice, which is never looked at.
+    let made =
+        unsafe { libc::mmap(std::ptr::null_mut(), LENGTH, protection, flags, fd.as_raw_fd(), 0) };
+    if made == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the mapping made right above, which nobody knows of.
+    unsafe { libc::munmap(made, LENGTH) };
+    true
 }
 
 /// Whether this kernel has MAP_DROPPABLE.

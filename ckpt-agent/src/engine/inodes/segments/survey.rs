@@ -124,6 +124,7 @@ fn add(context: &mut DumpContext, number: i32, bytes: &[u8; layout::SIZE]) {
         modified_ns: None,
         number: None,
         read_only: false,
+        executed: false,
         content,
     });
     let id = InodeId((context.inodes.len() - 1) as u32);
