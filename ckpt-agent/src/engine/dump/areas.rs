@@ -165,6 +165,7 @@ fn add_inode(mapping: &Mapping, key: (u64, u64), context: &mut DumpContext) -> I
         number: None,
         read_only: false,
         executed: false,
+        links: Vec::new(),
         content,
     });
     let inode = InodeId((context.inodes.len() - 1) as u32);
@@ -204,6 +205,7 @@ fn add_written(host_pid: i32, mapping: &Mapping, context: &mut DumpContext) -> O
         number: Some(found.ino()),
         read_only: false,
         executed: false,
+        links: Vec::new(),
         content,
     });
     Some(InodeId((context.inodes.len() - 1) as u32))

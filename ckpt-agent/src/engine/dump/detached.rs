@@ -107,6 +107,7 @@ fn inode(key: Key, views: &[View], data: &mut SnapshotData) -> Result<Option<Ino
         number: metadata.as_ref().map(Metadata::ino),
         read_only: false,
         executed: false,
+        links: Vec::new(),
         content: context.keep_blob(content),
     };
     debug_assert!(!matches!(inode.origin, Origin::Anonymous));

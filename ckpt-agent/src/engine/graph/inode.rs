@@ -33,6 +33,9 @@ pub struct CarriedInode {
     /// there is taken as it is.
     #[serde(default)]
     pub read_only: bool,
+    /// Of one that has its name: further ones, hard links by which the job has it open, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<String>,
     /// Of one without a name: code of it is mapped, so that it needs a place from which code may run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executed: bool,

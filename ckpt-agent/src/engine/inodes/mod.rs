@@ -33,11 +33,26 @@ pub fn take(
     origin: Origin,
 ) -> Result<InodeId> {
     let key = identity(stat);
-    if let Some(known) = context.inode_index.get(&key) {
-        return Ok(*known);
+    if let Some(known) = context.inode_index.get(&key).copied() {
+        if let Some(inode) = context.inodes.get_mut(known.0 as usize) {
+            met_again(inode, origin);
+        }
+        return Ok(known);
     }
     let content = content::read(fd, stat.st_size.max(0) as u64, &context.copied)?;
     Ok(add(context, stat, origin, content))
+}
+
+/// A known inode under another name, or under its first one.
+fn met_again(inode: &mut CarriedInode, origin: Origin) {
+    let Origin::Named { path: other } = origin else { return };
+    match &inode.origin {
+        Origin::Named { path } if *path == other || inode.links.contains(&other) => {}
+        Origin::Named { .. } => inode.links.push(other),
+        // It has lost one name only.
+        Origin::Deleted { .. } => inode.origin = Origin::Named { path: other },
+        _ => {}
+    }
 }
 
 /// Takes an inode whose content the caller has read, unless it is known already: shared
@@ -61,6 +76,7 @@ pub fn add(
         number: Some(key.1),
         read_only: false,
         executed: false,
+        links: Vec::new(),
         content: context.keep_blob(content),
     };
     let id = InodeId(context.inodes.len() as u32);
@@ -83,6 +99,7 @@ pub fn add_anonymous(context: &mut DumpContext, key: (u64, u64), content: BlobDa
         number: None,
         read_only: false,
         executed: false,
+        links: Vec::new(),
         content: context.keep_blob(content),
     };
     let id = InodeId(context.inodes.len() as u32);
@@ -107,7 +124,10 @@ pub fn pathless_origin(link: &str, seals: i32) -> Origin {
 /// Whether an inode that travels is made again under this name.
 pub fn is_named(context: &DumpContext, inode: InodeId, name: &str) -> bool {
     let known = context.inodes.get(inode.0 as usize);
-    known.is_some_and(|known| matches!(&known.origin, Origin::Named { path } if path == name))
+    known.is_some_and(|known| {
+        matches!(&known.origin, Origin::Named { path } if path == name)
+            || known.links.iter().any(|link| link == name)
+    })
 }
 
 /// Whether a file of a session directory has to stay where it is: it belongs to another user than

@@ -56,6 +56,14 @@ pub fn restore_all(context: &mut RestoreContext) -> Result<()> {
             renumbered.push(name(inode));
         }
         renamed.extend(other_name(&fd, inode));
+        for link in &inode.links {
+            if let Err(error) = make_link(&fd, inode, link) {
+                context.warn(format!(
+                    "{link}, another name of {}, is not made again ({error})",
+                    name(inode)
+                ));
+            }
+        }
         context.add_inode(id, fd)?;
     }
     if let Some((path, now)) = renamed.first() {
@@ -188,6 +196,26 @@ fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
         Origin::Named { path } => named(path, inode, context),
         Origin::Segment { .. } => Err(EngineError::odd("inode", "a segment is no file")),
     }
+}
+
+/// Makes a further name of a file, unless it is there: in the place of what has it now, as with first names.
+fn make_link(fd: &OwnedFd, inode: &CarriedInode, link: &str) -> Result<()> {
+    let Origin::Named { path } = &inode.origin else { return Ok(()) };
+    let failed = |errno| EngineError::system("link", link, errno);
+    let known = identity(&nix::sys::stat::fstat(fd).map_err(failed)?);
+    if nix::sys::stat::lstat(link).is_ok_and(|there| identity(&there) == known) {
+        return Ok(());
+    }
+    make_parents(link)?;
+    let here = nix::fcntl::AT_FDCWD;
+    let make = |name: &str| {
+        nix::unistd::linkat(here, path.as_str(), here, name, nix::fcntl::AtFlags::empty())
+    };
+    let (temporary, ()) = paths::first_free(&format!("{link}.ckptd-new"), make).map_err(failed)?;
+    nix::fcntl::renameat(here, temporary.as_str(), here, link).map_err(|errno| {
+        let _ = nix::unistd::unlink(temporary.as_str());
+        failed(errno)
+    })
 }
 
 /// A deleted file where the old one was, with the name that /proc shows of it. It is the user's own, without any right for

@@ -119,6 +119,7 @@ impl Places {
                 Origin::Deleted { path } => places.made(Path::new(path), false),
                 _ => {}
             }
+            inode.links.iter().for_each(|link| places.made(Path::new(link), true));
         }
         let locked = locked(image);
         for (index, file) in image.graph.files.iter().enumerate() {

@@ -36,14 +36,14 @@ pub struct ByPath {
 }
 
 impl ByPath {
-    /// Reads a description.
+    /// Reads a description of the file at `path`.
     ///
     /// # Errors
     /// What /proc does not tell.
-    pub fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
+    pub fn dump(probe: &Probe, path: &str, context: &mut DumpContext) -> Result<Self> {
         Ok(Self {
-            in_place: InPlace::take(probe, context)?,
-            path: probe.link.clone(),
+            in_place: InPlace::take(probe, path, context)?,
+            path: path.to_owned(),
             offset: probe.info.position()?,
             size: probe.stat.st_size.max(0) as u64,
             modified_ns: modified_ns(&probe.stat),

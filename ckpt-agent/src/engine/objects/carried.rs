@@ -1,12 +1,14 @@
 //! Descriptions of files whose content travels in the image.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use nix::sys::stat::fstat;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::InodeId;
 use super::super::inodes;
+use super::super::sys::stat::identity;
 use super::{DumpContext, Probe, RestoreContext, reopen};
 
 /// An open file of which the image holds the content: a memfd, a deleted file, or one in a
@@ -17,6 +19,9 @@ pub struct Carried {
     pub inode: InodeId,
     /// File offset, bytes.
     pub offset: u64,
+    /// The name by which it was opened, where that is not the inode's first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 impl Carried {
@@ -26,21 +31,36 @@ impl Carried {
     /// As [`inodes::take`].
     pub fn dump(probe: &Probe, context: &mut DumpContext, named: bool) -> Result<Self> {
         let inode = inodes::take_probe(context, probe, named)?;
-        Ok(Self { inode, offset: probe.info.position()? })
+        let known = context.inodes.get(inode.0 as usize);
+        let further = known.is_some_and(|known| known.links.contains(&probe.link));
+        let name = (named && further).then(|| probe.link.clone());
+        Ok(Self { inode, offset: probe.info.position()?, name })
     }
 
     /// Opens the inode that was made from the image.
     ///
     /// # Errors
     /// Failed system calls, [`EngineError::Damaged`].
-    pub fn restore(&self, flags: i32, context: &RestoreContext) -> Result<std::os::fd::OwnedFd> {
+    pub fn restore(&self, flags: i32, context: &RestoreContext) -> Result<OwnedFd> {
         let what = || format!("a file of the image (inode {})", self.inode.0);
-        let fd = reopen::reopen(context.inode(self.inode)?, flags)
-            .map_err(|errno| EngineError::system("open", what(), errno))?;
+        let inode = context.inode(self.inode)?;
+        let fd = match self.name.as_ref().and_then(|name| by_name(name, flags, inode)) {
+            Some(fd) => fd,
+            None => reopen::reopen(inode, flags)
+                .map_err(|errno| EngineError::system("open", what(), errno))?,
+        };
         if flags & libc::O_PATH == 0 {
             reopen::seek(fd.as_fd(), self.offset)
                 .map_err(|errno| EngineError::system("lseek", what(), errno))?;
         }
         Ok(fd)
     }
+}
+
+/// The file by one of its names, if that leads to it.
+fn by_name(name: &str, flags: i32, inode: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let number = |fd: BorrowedFd<'_>| fstat(fd).ok().map(|found| identity(&found));
+    let fd = reopen::open(name, flags | libc::O_NONBLOCK).ok()?;
+    reopen::set_status(fd.as_fd(), flags).ok()?;
+    (number(fd.as_fd())? == number(inode)?).then_some(fd)
 }

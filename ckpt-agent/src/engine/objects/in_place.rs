@@ -58,11 +58,11 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Of a description through which the file can be written elsewhere than at its end.
+    /// Of a description through which the file at `path` can be written elsewhere than at its end.
     ///
     /// # Errors
     /// Failed system calls. What does not fit is named in a line.
-    pub fn take(probe: &Probe, context: &mut DumpContext) -> Result<Option<Self>> {
+    pub fn take(probe: &Probe, path: &str, context: &mut DumpContext) -> Result<Option<Self>> {
         if !reopen::writable(probe.flags) || probe.flags & libc::O_APPEND != 0 {
             return Ok(None);
         }
@@ -72,7 +72,7 @@ impl InPlace {
             Some(known) => *known,
             None => {
                 let size = probe.stat.st_size.max(0) as u64;
-                let blob = match admit(&probe.link, size, shared, context) {
+                let blob = match admit(path, size, shared, context) {
                     true => read(probe, size, context)?,
                     false => None,
                 };
@@ -86,7 +86,7 @@ impl InPlace {
             owner: (probe.stat.st_uid, probe.stat.st_gid),
             beside: BESIDE
                 .iter()
-                .filter(|ending| Path::new(&format!("{}{ending}", probe.link)).exists())
+                .filter(|ending| Path::new(&format!("{path}{ending}")).exists())
                 .map(|ending| (*ending).to_owned())
                 .collect(),
         }))
@@ -160,6 +160,10 @@ pub fn put_back<'f>(
             context.put_back.insert((*path).to_owned());
             continue;
         }
+        let same = |(other, (_, known)): (&&str, &(&ByPath, &InPlace))| {
+            (known.blob == content.blob && other != path).then(|| (*other).to_owned())
+        };
+        link_if_missing(path, wanted.iter().filter_map(same))?;
         if put_back_one(file, content, context)? {
             changed.push(*path);
         }
@@ -179,6 +183,17 @@ pub fn put_back<'f>(
         };
         context.warn(format!("{first} {what} content of the checkpoint"));
     }
+    Ok(())
+}
+
+/// A name of a file that has others, which lead to it still.
+fn link_if_missing(path: &str, mut others: impl Iterator<Item = String>) -> Result<()> {
+    if std::fs::symlink_metadata(path).is_ok() {
+        return Ok(());
+    }
+    inodes::make_parents(path)?;
+    // Where that is not possible, it becomes a file of its own, as one without other names does.
+    others.any(|other| std::fs::hard_link(other, path).is_ok());
     Ok(())
 }
 

@@ -1,15 +1,17 @@
 //! Regular files: either referred to by path, or carried in the image.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{Refusal, Result};
+use super::super::graph::Origin;
 use super::super::inodes;
 use super::super::sys::abi;
+use super::super::sys::stat::links;
 use super::by_path::ByPath;
 use super::carried::Carried;
-use super::{DumpContext, Probe, RestoreContext, Room, Saved, in_place, paths, reopen};
+use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved, in_place, paths, reopen};
 
 /// A regular file or memory object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,12 +43,6 @@ impl Room for Regular {
             return Err(Refusal::new(what, "run the program without it").into());
         }
         if !paths::leads_to_it(probe) {
-            if probe.stat.st_nlink > 0 {
-                context.warn(format!(
-                    "{} has lost this name but has others: a restart makes it a file of its own",
-                    paths::without_mark(&probe.link)
-                ));
-            }
             return Carried::dump(probe, context, false).map(Self::Carried);
         }
         if paths::is_silly_rename(&probe.link) {
@@ -55,15 +51,33 @@ impl Room for Regular {
         if context.is_session_file(&probe.link)
             && !inodes::belongs_to_another(probe.host_pid, probe.stat.st_uid)
         {
-            if probe.stat.st_nlink > 1 {
-                context.warn(format!(
-                    "{} has other names, too: a restart makes it a file of its own",
-                    probe.link
-                ));
-            }
             return Carried::dump(probe, context, true).map(Self::Carried);
         }
-        ByPath::dump(probe, context).map(Self::ByPath)
+        ByPath::dump(probe, &probe.link, context).map(Self::ByPath)
+    }
+
+    fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
+        take_other_names(all, context)?;
+        let mut told = BTreeSet::new();
+        for found in all {
+            let Self::Carried(file) = &found.object else { continue };
+            let Some(inode) = context.inodes.get(file.inode.0 as usize) else { continue };
+            let named = matches!(inode.origin, Origin::Named { .. });
+            let known = inode.links.len() as u64 + u64::from(named);
+            if links(&found.probe.stat) <= known || !told.insert(file.inode.0) {
+                continue;
+            }
+            let path = paths::without_mark(&found.probe.link);
+            context.warn(match named {
+                true => format!(
+                    "{path} has names by which the job does not have it open: those that are gone at a restart are not made again"
+                ),
+                false => format!(
+                    "{path} has lost this name but has others: a restart makes it a file of its own"
+                ),
+            });
+        }
+        Ok(())
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
@@ -88,4 +102,20 @@ impl Room for Regular {
         }
         Ok(())
     }
+}
+
+/// A file that stays where it is may be open by a name, too, that it has lost: it is found by the other one.
+fn take_other_names(all: &mut [Found<'_, Regular>], context: &mut DumpContext) -> Result<()> {
+    let stay = all.iter().filter_map(|found| {
+        found.object.by_path().map(|file| (found.probe.inode(), file.path.clone()))
+    });
+    let stay: BTreeMap<(u64, u64), String> = stay.collect();
+    for found in all {
+        let Regular::Carried(file) = &*found.object else { continue };
+        let Some(path) = stay.get(&found.probe.inode()) else { continue };
+        // What is mapped of it is the file, too, not its copy.
+        context.inode_index.retain(|_, known| *known != file.inode);
+        *found.object = Regular::ByPath(ByPath::dump(found.probe, path, context)?);
+    }
+    Ok(())
 }

@@ -34,6 +34,11 @@ pub fn device(major: u32, minor: u32) -> u64 {
     libc::makedev(major as _, minor as _) as u64
 }
 
+/// Names of an inode.
+pub fn links(stat: &FileStat) -> u64 {
+    stat.st_nlink as u64
+}
+
 /// When the content was changed, in nanoseconds since 1970.
 pub fn modified_ns(stat: &FileStat) -> i64 {
     let second = i64::from(stat.st_mtime).saturating_mul(SECOND);

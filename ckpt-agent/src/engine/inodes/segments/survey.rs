@@ -125,6 +125,7 @@ fn add(context: &mut DumpContext, number: i32, bytes: &[u8; layout::SIZE]) {
         number: None,
         read_only: false,
         executed: false,
+        links: Vec::new(),
         content,
     });
     let id = InodeId((context.inodes.len() - 1) as u32);
