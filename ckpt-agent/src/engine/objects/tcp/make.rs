@@ -155,7 +155,7 @@ pub(super) fn bound(
     let mut first: Option<std::io::Error> = None;
     while let Some(candidate) = candidates.pop_front() {
         let socket = new_socket(address, context)?;
-        if here_only {
+        if of_job && !context.cluster && !context.force {
             // An address that this machine has not is said before; the program may have had it so, too.
             let _ = sockopt::set_int(&socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1);
         }

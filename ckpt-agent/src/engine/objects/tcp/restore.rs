@@ -16,7 +16,7 @@ use super::super::super::graph::{BlobId, FileId};
 use super::super::super::late::{Name, NamedSocket, cookie_of, is_v6_only};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{
-    Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer,
+    Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer, shared_ports,
 };
 use super::make::{self, Address, End, Link, Purpose};
 use super::refill::{Refill, refill};
@@ -157,7 +157,16 @@ fn is_apart(by_id: &BTreeMap<FileId, &TcpSocket>, peer: FileId, cluster: bool) -
 }
 
 fn address(socket: &TcpSocket) -> Address {
-    Address { v6: socket.v6, at: socket.local, options: socket.options.clone() }
+    let options = if has_been_connected(socket) {
+        socket.options.for_connection()
+    } else {
+        socket.options.clone()
+    };
+    Address { v6: socket.v6, at: socket.local, options }
+}
+
+fn has_been_connected(socket: &TcpSocket) -> bool {
+    !matches!(socket.state, TcpState::Idle | TcpState::Listening { .. })
 }
 
 /// A link whose far end is ours, to be closed again.
@@ -218,13 +227,18 @@ fn listeners_and_idle(
 ) -> Result<()> {
     // One that is merely bound to a port is not in the way of one that listens there, the other way round it is.
     let idle = all.iter().filter(|saved| saved.object.state == TcpState::Idle);
+    let bound = all.iter().map(|saved| saved.object).filter(|socket| !has_been_connected(socket));
+    let shared = shared_ports(bound.filter_map(|socket| socket.local.map(|at| at.port())));
     for saved in idle.chain(all) {
         let backlog = match saved.object.state {
             TcpState::Listening { backlog } => Some(backlog),
             TcpState::Idle if !made.contains_key(&saved.id) => None,
             _ => continue,
         };
-        let address = believed(saved.object);
+        let mut address = believed(saved.object);
+        if saved.object.local.is_some_and(|at| shared.contains(&at.port())) {
+            address.options = address.options.for_shared_port();
+        }
         let purpose = if backlog.is_some() { Purpose::Listening } else { Purpose::Idle };
         let wanted = &saved.object.options;
         let socket = make::bound(&address, purpose, context, |socket| {

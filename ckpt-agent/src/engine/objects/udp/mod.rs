@@ -12,9 +12,10 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::BlobId;
+use super::super::sys::disconnect::disconnect;
 use super::super::sys::message::receive;
 use super::super::sys::{abi, sockopt};
-use super::socket_options::{Kind, Moment, SocketOptions};
+use super::socket_options::{Kind, Moment, SocketOptions, shared_ports};
 pub use multicast::Membership;
 
 use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
@@ -94,6 +95,15 @@ impl Room for UdpSocket {
             let probe = found.probe;
             found.object.groups = multicast::joined(&probe.copy, found.object.v6, &groups)?;
             found.object.received = peek(probe, context)?;
+            if found.object.options.number("udp_cork") != 0
+                && sockopt::unacknowledged(&probe.copy).is_ok_and(|bytes| bytes > 0)
+            {
+                context.warn(format!(
+                    "process {} ({}), descriptor {}: what is held back to be sent (UDP_CORK) will be missing \
+                     after a restart",
+                    probe.pid, probe.comm, probe.fd
+                ));
+            }
             if !found.object.received.is_empty() {
                 context.warn(format!(
                     "process {} ({}), descriptor {}: datagrams not read yet will have another source \
@@ -106,30 +116,42 @@ impl Room for UdpSocket {
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        // Those that share a port are all bound before what allowed it is cleared again.
+        let port = |socket: &Self| socket.local.map(|at| at.port());
+        let shared = shared_ports(all.iter().filter_map(|saved| port(saved.object)));
+        let is_shared = |socket| port(socket).is_some_and(|port| shared.contains(&port));
+        let mut made = Vec::new();
         for saved in all {
-            let socket = make(saved.object, context)?;
+            let socket = make(saved.object, is_shared(saved.object), context)?;
             join(&socket, &saved.object.groups, context);
+            made.push((saved, socket));
+        }
+        for (saved, socket) in made {
+            let shared = is_shared(saved.object);
             for blob in &saved.object.received {
-                send_to_itself(&socket, &context.blob(*blob)?)?;
+                send_to_itself(&socket, &context.blob(*blob)?, shared)?;
             }
-            if let Some(peer) = saved.object.peer {
-                match socket.connect(&SockAddr::from(peer)) {
-                    // From another machine not everything is in reach.
-                    Err(error) if context.cluster => context.warn(format!(
-                        "UDP socket: {peer} can't be reached from here ({error}): it is not connected"
-                    )),
-                    other => other.map_err(|error| system("connect", error))?,
-                }
-            }
-            // After the bind, for options that a shared port needs.
-            let kind = kind(saved.object.v6);
-            let failed = saved.object.options.apply(&socket, kind, Moment::Last);
-            warn_of(&failed, context);
-            shut::put_back(&socket, saved.object)?;
+            finish(saved.object, &socket, context)?;
             context.park(saved.id, socket.into())?;
         }
         Ok(())
     }
+}
+
+/// Its peer, its options, and what is shut down.
+fn finish(saved: &UdpSocket, socket: &Socket, context: &mut RestoreContext) -> Result<()> {
+    if let Some(peer) = saved.peer {
+        match socket.connect(&SockAddr::from(peer)) {
+            // From another machine not everything is in reach.
+            Err(error) if context.cluster => context.warn(format!(
+                "UDP socket: {peer} can't be reached from here ({error}): it is not connected"
+            )),
+            other => other.map_err(|error| system("connect", error))?,
+        }
+    }
+    let failed = saved.options.apply(socket, kind(saved.v6), Moment::Last);
+    warn_of(&failed, context);
+    shut::put_back(socket, saved)
 }
 
 /// Every datagram in the queue, in order, left where it is (socket(7), SO_PEEK_OFF).
@@ -163,15 +185,16 @@ fn peek(probe: &Probe, context: &mut DumpContext) -> Result<Vec<BlobId>> {
     outcome.map(|()| all)
 }
 
-fn make(saved: &UdpSocket, context: &mut RestoreContext) -> Result<Socket> {
+fn make(saved: &UdpSocket, shared: bool, context: &mut RestoreContext) -> Result<Socket> {
     let domain = if saved.v6 { Domain::IPV6 } else { Domain::IPV4 };
+    let early = if shared { saved.options.for_shared_port() } else { saved.options.clone() };
     let new = |context: &mut RestoreContext| -> Result<Socket> {
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
             .map_err(|error| system("make", error))?;
         if saved.options.number("reuse_address") != 0 {
             socket.set_reuse_address(true).map_err(|error| system("setsockopt", error))?;
         }
-        let mut failed = saved.options.apply(&socket, kind(saved.v6), Moment::BeforeBind);
+        let mut failed = early.apply(&socket, kind(saved.v6), Moment::BeforeBind);
         failed.extend(saved.options.apply(&socket, kind(saved.v6), Moment::Made));
         warn_of(&failed, context);
         saved.options.apply_buffers(&socket);
@@ -234,7 +257,7 @@ fn join(socket: &Socket, groups: &[Membership], context: &mut RestoreContext) {
 }
 
 /// Puts a datagram into a socket's own queue, before it is connected to anyone.
-fn send_to_itself(socket: &Socket, bytes: &[u8]) -> Result<()> {
+fn send_to_itself(socket: &Socket, bytes: &[u8], shared: bool) -> Result<()> {
     let own = socket.local_addr().map_err(|error| system("getsockname", error))?;
     let own = own.as_socket().ok_or_else(|| EngineError::odd("getsockname", "no IP address"))?;
     let target = match own {
@@ -249,10 +272,21 @@ fn send_to_itself(socket: &Socket, bytes: &[u8]) -> Result<()> {
     let domain = if own.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
     let sender = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
         .map_err(|error| system("make", error))?;
-    sender
+    if shared {
+        // Of those at one port it goes to the one that has this peer (net/ipv4/udp.c, compute_score).
+        let loopback: IpAddr = if own.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+        let ip = if target.ip().is_loopback() { loopback } else { target.ip() };
+        sender.bind(&SockAddr::from(SocketAddr::new(ip, 0))).map_err(|error| system("bind", error))?;
+        let name = sender.local_addr().map_err(|error| system("getsockname", error))?;
+        socket.connect(&name).map_err(|error| system("connect", error))?;
+    }
+    let sent = sender
         .send_to(bytes, &SockAddr::from(target))
-        .map_err(|error| EngineError::system("send to", target.to_string(), error))?;
-    Ok(())
+        .map_err(|error| EngineError::system("send to", target.to_string(), error));
+    if shared {
+        disconnect(socket).map_err(|error| system("disconnect", error))?;
+    }
+    sent.map(|_| ())
 }
 
 #[cfg(test)]

@@ -3,16 +3,19 @@
 //! Options are kept by name. A restore sets only those whose value differs on the fresh socket:
 //! setting a default explicitly is not always without effect (IP_TOS sets the priority too).
 
-use std::collections::BTreeMap;
+mod uapi;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use serde::{Deserialize, Serialize};
+use socket2::SockRef;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::{abi, interface, sockopt};
 
 /// How long a name or structure an option may be.
-const LONGEST: usize = 64;
+const LONGEST: usize = 2048;
 /// SO_BUF_LOCK: which buffer sizes were set by the program (bits SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK).
 pub const SO_BUF_LOCK: i32 = 72;
 /// SO_PASSPIDFD (Linux 6.5).
@@ -38,6 +41,10 @@ const NETLINK_CAP_ACK: i32 = 10;
 const NETLINK_EXT_ACK: i32 = 11;
 const NETLINK_GET_STRICT_CHK: i32 = 12;
 
+/// Options that are set on sockets without a connection only.
+const UNCONNECTED: [&str; 4] =
+    ["largest_segment", "window_clamp", "fast_open_connect", "fast_open_without_cookie"];
+
 /// When an option is set on a restored socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
@@ -57,6 +64,7 @@ enum Of {
     V4,
     V6,
     Tcp,
+    Udp,
     Netlink,
     /// SO_PASSCRED is of netlink, too.
     UnixOrNetlink,
@@ -115,6 +123,26 @@ const KNOWN: &[Known] = &[
     int("timestamp_ns", libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, Of::Any, Moment::Made),
     int("mark", libc::SOL_SOCKET, libc::SO_MARK, Of::Any, Moment::Made),
     int("busy_poll", libc::SOL_SOCKET, libc::SO_BUSY_POLL, Of::Any, Moment::Made),
+    int("debug", libc::SOL_SOCKET, libc::SO_DEBUG, Of::Any, Moment::Last),
+    int("no_check", libc::SOL_SOCKET, libc::SO_NO_CHECK, Of::Any, Moment::Last),
+    bytes("timestamping", libc::SOL_SOCKET, libc::SO_TIMESTAMPING, Of::Any, Moment::Last),
+    // These are told by the older ones' flags, too, so that they come after them.
+    int("timestamp_new", libc::SOL_SOCKET, uapi::SO_TIMESTAMP_NEW, Of::Any, Moment::Last),
+    int("timestamp_ns_new", libc::SOL_SOCKET, uapi::SO_TIMESTAMPNS_NEW, Of::Any, Moment::Last),
+    bytes("timestamping_new", libc::SOL_SOCKET, uapi::SO_TIMESTAMPING_NEW, Of::Any, Moment::Last),
+    int("count_drops", libc::SOL_SOCKET, libc::SO_RXQ_OVFL, Of::Any, Moment::Last),
+    int("wifi_status", libc::SOL_SOCKET, uapi::SO_WIFI_STATUS, Of::Any, Moment::Last),
+    int("peek_offset", libc::SOL_SOCKET, libc::SO_PEEK_OFF, Of::Any, Moment::Last),
+    int("no_frame_check", libc::SOL_SOCKET, uapi::SO_NOFCS, Of::Any, Moment::Last),
+    int("select_error_queue", libc::SOL_SOCKET, uapi::SO_SELECT_ERR_QUEUE, Of::Any, Moment::Last),
+    bytes("pacing_rate", libc::SOL_SOCKET, uapi::SO_MAX_PACING_RATE, Of::Any, Moment::Last),
+    int("zero_copy", libc::SOL_SOCKET, uapi::SO_ZEROCOPY, Of::Any, Moment::Last),
+    bytes("transmit_time", libc::SOL_SOCKET, uapi::SO_TXTIME, Of::Any, Moment::Last),
+    int("prefer_busy_poll", libc::SOL_SOCKET, uapi::SO_PREFER_BUSY_POLL, Of::Any, Moment::Last),
+    int("reserved_memory", libc::SOL_SOCKET, uapi::SO_RESERVE_MEM, Of::Any, Moment::Last),
+    int("rehash", libc::SOL_SOCKET, uapi::SO_TXREHASH, Of::Any, Moment::Last),
+    int("receive_mark", libc::SOL_SOCKET, uapi::SO_RCVMARK, Of::Any, Moment::Last),
+    int("receive_priority", libc::SOL_SOCKET, uapi::SO_RCVPRIORITY, Of::Any, Moment::Last),
     bytes("send_timeout", libc::SOL_SOCKET, libc::SO_SNDTIMEO, Of::Any, Moment::Made),
     bytes("receive_timeout", libc::SOL_SOCKET, libc::SO_RCVTIMEO, Of::Any, Moment::Made),
     bytes("linger", libc::SOL_SOCKET, libc::SO_LINGER, Of::Any, Moment::Last),
@@ -123,6 +151,8 @@ const KNOWN: &[Known] = &[
     int("pass_credentials", libc::SOL_SOCKET, libc::SO_PASSCRED, Of::UnixOrNetlink, Moment::Last),
     int("pass_security", libc::SOL_SOCKET, libc::SO_PASSSEC, Of::UnixOrNetlink, Moment::Last),
     int("pass_pidfd", libc::SOL_SOCKET, SO_PASSPIDFD, Of::Unix, Moment::Last),
+    int("pass_rights", libc::SOL_SOCKET, uapi::SO_PASSRIGHTS, Of::Unix, Moment::Last),
+    int("unix_inq", libc::SOL_SOCKET, uapi::SO_INQ, Of::Unix, Moment::Last),
     int("netlink_packet_info", abi::SOL_NETLINK, NETLINK_PKTINFO, Of::Netlink, Moment::Made),
     int(
         "netlink_broadcast_error",
@@ -166,9 +196,21 @@ const KNOWN: &[Known] = &[
     int("receive_ttl", libc::IPPROTO_IP, libc::IP_RECVTTL, Of::V4, Moment::Made),
     int("multicast_ttl", libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, Of::V4, Moment::Made),
     int("multicast_loop", libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, Of::V4, Moment::Made),
+    bytes("ip_options", libc::IPPROTO_IP, libc::IP_OPTIONS, Of::V4, Moment::Made),
+    int("transparent", libc::IPPROTO_IP, libc::IP_TRANSPARENT, Of::V4, Moment::BeforeBind),
+    int("receive_options", libc::IPPROTO_IP, libc::IP_RECVOPTS, Of::V4, Moment::Made),
+    int("return_options", libc::IPPROTO_IP, libc::IP_RETOPTS, Of::V4, Moment::Made),
+    int("ip_pass_security", libc::IPPROTO_IP, uapi::IP_PASSSEC, Of::V4, Moment::Made),
+    int("original_destination", libc::IPPROTO_IP, uapi::IP_RECVORIGDSTADDR, Of::V4, Moment::Made),
+    int("least_ttl", libc::IPPROTO_IP, libc::IP_MINTTL, Of::V4, Moment::Last),
+    int("checksum", libc::IPPROTO_IP, uapi::IP_CHECKSUM, Of::V4, Moment::Made),
+    int("receive_fragment_size", libc::IPPROTO_IP, uapi::IP_RECVFRAGSIZE, Of::V4, Moment::Made),
+    int("receive_errors_4884", libc::IPPROTO_IP, uapi::IP_RECVERR_RFC4884, Of::V4, Moment::Made),
+    // The restore of TCP sockets uses it for itself.
+    int("local_port_range", libc::IPPROTO_IP, uapi::IP_LOCAL_PORT_RANGE, Of::V4, Moment::Last),
     int("multicast_all", libc::IPPROTO_IP, IP_MULTICAST_ALL, Of::V4, Moment::Made),
-    // The address alone: an interface that was given by its number only, the kernel does not tell.
-    bytes("multicast_interface", libc::IPPROTO_IP, libc::IP_MULTICAST_IF, Of::V4, Moment::Made),
+    // Of TCP sockets the kernel sets it, to where the connection came from. The address alone: an interface that was given by its number only, the kernel does not tell.
+    bytes("multicast_interface", libc::IPPROTO_IP, libc::IP_MULTICAST_IF, Of::Udp, Moment::Made),
     interface("unicast_interface", libc::IPPROTO_IP, IP_UNICAST_IF, Of::V4, Form::SwappedInterface),
     int("traffic_class", libc::IPPROTO_IPV6, libc::IPV6_TCLASS, Of::V6, Moment::Made),
     int("hops", libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, Of::V6, Moment::Made),
@@ -177,12 +219,84 @@ const KNOWN: &[Known] = &[
     int("v6_packet_info", libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, Of::V6, Moment::Made),
     int("v6_multicast_hops", libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, Of::V6, Moment::Made),
     int("v6_multicast_loop", libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, Of::V6, Moment::Made),
+    int("v6_old_packet_info", libc::IPPROTO_IPV6, uapi::IPV6_2292PKTINFO, Of::V6, Moment::Made),
+    int("v6_old_hop_options", libc::IPPROTO_IPV6, uapi::IPV6_2292HOPOPTS, Of::V6, Moment::Made),
+    int(
+        "v6_old_destination_options",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_2292DSTOPTS,
+        Of::V6,
+        Moment::Made,
+    ),
+    int("v6_old_routing", libc::IPPROTO_IPV6, uapi::IPV6_2292RTHDR, Of::V6, Moment::Made),
+    int("v6_old_hop_limit", libc::IPPROTO_IPV6, uapi::IPV6_2292HOPLIMIT, Of::V6, Moment::Made),
+    int("v6_flow_info", libc::IPPROTO_IPV6, uapi::IPV6_FLOWINFO, Of::V6, Moment::Made),
+    int("v6_flow_info_send", libc::IPPROTO_IPV6, uapi::IPV6_FLOWINFO_SEND, Of::V6, Moment::Made),
+    int(
+        "v6_receive_errors_4884",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_RECVERR_RFC4884,
+        Of::V6,
+        Moment::Made,
+    ),
+    int("v6_receive_hop_limit", libc::IPPROTO_IPV6, uapi::IPV6_RECVHOPLIMIT, Of::V6, Moment::Made),
+    int("v6_receive_hop_options", libc::IPPROTO_IPV6, uapi::IPV6_RECVHOPOPTS, Of::V6, Moment::Made),
+    int("v6_receive_routing", libc::IPPROTO_IPV6, uapi::IPV6_RECVRTHDR, Of::V6, Moment::Made),
+    int(
+        "v6_receive_destination_options",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_RECVDSTOPTS,
+        Of::V6,
+        Moment::Made,
+    ),
+    int("v6_receive_path_mtu", libc::IPPROTO_IPV6, uapi::IPV6_RECVPATHMTU, Of::V6, Moment::Made),
+    int("v6_dont_fragment", libc::IPPROTO_IPV6, uapi::IPV6_DONTFRAG, Of::V6, Moment::Made),
+    int(
+        "v6_receive_traffic_class",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_RECVTCLASS,
+        Of::V6,
+        Moment::Made,
+    ),
+    int("v6_auto_flow_label", libc::IPPROTO_IPV6, uapi::IPV6_AUTOFLOWLABEL, Of::V6, Moment::Made),
+    int(
+        "v6_address_preferences",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_ADDR_PREFERENCES,
+        Of::V6,
+        Moment::Made,
+    ),
+    int(
+        "v6_original_destination",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_RECVORIGDSTADDR,
+        Of::V6,
+        Moment::Made,
+    ),
+    int(
+        "v6_receive_fragment_size",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_RECVFRAGSIZE,
+        Of::V6,
+        Moment::Made,
+    ),
+    int("v6_least_hops", libc::IPPROTO_IPV6, uapi::IPV6_MINHOPCOUNT, Of::V6, Moment::Last),
+    bytes("v6_hop_options", libc::IPPROTO_IPV6, uapi::IPV6_HOPOPTS, Of::V6, Moment::Made),
+    bytes(
+        "v6_routing_destination_options",
+        libc::IPPROTO_IPV6,
+        uapi::IPV6_RTHDRDSTOPTS,
+        Of::V6,
+        Moment::Made,
+    ),
+    bytes("v6_routing", libc::IPPROTO_IPV6, uapi::IPV6_RTHDR, Of::V6, Moment::Made),
+    bytes("v6_destination_options", libc::IPPROTO_IPV6, uapi::IPV6_DSTOPTS, Of::V6, Moment::Made),
     int("v6_multicast_all", libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, Of::V6, Moment::Made),
     interface(
         "v6_multicast_interface",
         libc::IPPROTO_IPV6,
         libc::IPV6_MULTICAST_IF,
-        Of::V6,
+        Of::Udp,
         Form::Interface,
     ),
     interface(
@@ -201,6 +315,36 @@ const KNOWN: &[Known] = &[
     int("user_timeout", libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, Of::Tcp, Moment::Made),
     int("syn_count", libc::IPPROTO_TCP, libc::TCP_SYNCNT, Of::Tcp, Moment::Made),
     int("linger2", libc::IPPROTO_TCP, libc::TCP_LINGER2, Of::Tcp, Moment::Made),
+    // Of a connection it tells what was agreed upon, not what was set.
+    int(UNCONNECTED[0], libc::IPPROTO_TCP, libc::TCP_MAXSEG, Of::Tcp, Moment::BeforeBind),
+    int(UNCONNECTED[1], libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, Of::Tcp, Moment::BeforeBind),
+    int(UNCONNECTED[2], libc::IPPROTO_TCP, uapi::TCP_FASTOPEN_CONNECT, Of::Tcp, Moment::BeforeBind),
+    int(
+        UNCONNECTED[3],
+        libc::IPPROTO_TCP,
+        uapi::TCP_FASTOPEN_NO_COOKIE,
+        Of::Tcp,
+        Moment::BeforeBind,
+    ),
+    int(
+        "thin_linear_timeouts",
+        libc::IPPROTO_TCP,
+        libc::TCP_THIN_LINEAR_TIMEOUTS,
+        Of::Tcp,
+        Moment::Made,
+    ),
+    int("save_syn", libc::IPPROTO_TCP, uapi::TCP_SAVE_SYN, Of::Tcp, Moment::Last),
+    int("tcp_inq", libc::IPPROTO_TCP, uapi::TCP_INQ, Of::Tcp, Moment::Last),
+    int("transmit_delay", libc::IPPROTO_TCP, uapi::TCP_TX_DELAY, Of::Tcp, Moment::Last),
+    int("longest_timeout", libc::IPPROTO_TCP, uapi::TCP_RTO_MAX_MS, Of::Tcp, Moment::Last),
+    int("least_timeout", libc::IPPROTO_TCP, uapi::TCP_RTO_MIN_US, Of::Tcp, Moment::Last),
+    int("longest_delay", libc::IPPROTO_TCP, uapi::TCP_DELACK_MAX_US, Of::Tcp, Moment::Last),
+    int("udp_cork", libc::IPPROTO_UDP, uapi::UDP_CORK, Of::Udp, Moment::Last),
+    int("udp_encapsulation", libc::IPPROTO_UDP, uapi::UDP_ENCAP, Of::Udp, Moment::Last),
+    int("udp_no_check6_send", libc::IPPROTO_UDP, uapi::UDP_NO_CHECK6_TX, Of::Udp, Moment::Last),
+    int("udp_no_check6_receive", libc::IPPROTO_UDP, uapi::UDP_NO_CHECK6_RX, Of::Udp, Moment::Last),
+    int("udp_segment", libc::IPPROTO_UDP, uapi::UDP_SEGMENT, Of::Udp, Moment::Last),
+    int("udp_gro", libc::IPPROTO_UDP, uapi::UDP_GRO, Of::Udp, Moment::Last),
     int("defer_accept", libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Of::Tcp, Moment::Last),
     int("fast_open", libc::IPPROTO_TCP, libc::TCP_FASTOPEN, Of::Tcp, Moment::Last),
     int("not_sent_low_water", libc::IPPROTO_TCP, TCP_NOTSENT_LOWAT, Of::Tcp, Moment::Made),
@@ -237,6 +381,7 @@ impl Kind {
             Of::V4 => matches!(self.family, libc::AF_INET | libc::AF_INET6),
             Of::V6 => self.family == libc::AF_INET6,
             Of::Tcp => self.tcp,
+            Of::Udp => matches!(self.family, libc::AF_INET | libc::AF_INET6) && !self.tcp,
             Of::Netlink => self.family == libc::AF_NETLINK,
             Of::UnixOrNetlink => matches!(self.family, libc::AF_UNIX | libc::AF_NETLINK),
         }
@@ -268,9 +413,16 @@ impl SocketOptions {
     /// Buffer sizes cannot be read; a refusal where the socket has an eBPF program.
     pub fn read(socket: impl AsFd, kind: Kind) -> Result<Self> {
         let socket = socket.as_fd();
+        if kind.tcp {
+            refuse_upper_layer(socket)?;
+        }
+        let connected = kind.tcp && SockRef::from(&socket).peer_addr().is_ok();
         let mut set = BTreeMap::new();
         for known in KNOWN.iter().filter(|known| kind.has(known.of)) {
             // Kernels without an option, and options of other families, are no error.
+            if connected && UNCONNECTED.contains(&known.name) {
+                continue;
+            }
             if let Some(value) = read_one(socket, known) {
                 set.insert(known.name.to_owned(), value);
             }
@@ -317,6 +469,23 @@ impl SocketOptions {
             Some(OptionValue::Int(value)) => *value,
             _ => 0,
         }
+    }
+
+    /// As they were for a bind to a port that others are bound to as well: who shares it may have cleared SO_REUSEPORT
+    /// afterwards, and it is put back to what it was by [`Moment::Last`].
+    pub fn for_shared_port(&self) -> Self {
+        let mut options = self.clone();
+        options.set.insert("reuse_port".to_owned(), OptionValue::Int(1));
+        options
+    }
+
+    /// Without those that only sockets without a connection have.
+    pub fn for_connection(&self) -> Self {
+        let mut options = self.clone();
+        for name in UNCONNECTED {
+            options.set.remove(name);
+        }
+        options
     }
 
     /// Sets both buffer sizes to what they were.
@@ -375,6 +544,21 @@ fn filter(socket: BorrowedFd<'_>) -> Result<Vec<u8>> {
     }
 }
 
+/// A protocol above TCP (TLS in the kernel, for one) has keys and numbers of its own.
+fn refuse_upper_layer(socket: BorrowedFd<'_>) -> Result<()> {
+    let name = sockopt::get_bytes(socket, libc::IPPROTO_TCP, uapi::TCP_ULP, LONGEST);
+    let name = name.unwrap_or_default();
+    let name = String::from_utf8_lossy(&name);
+    match name.trim_end_matches('\0') {
+        "" => Ok(()),
+        name => Err(Refusal::new(
+            format!("a TCP connection whose bytes go through \"{name}\" in the kernel (TCP_ULP)"),
+            "close it while checkpoints are taken",
+        )
+        .into()),
+    }
+}
+
 fn read_one(socket: BorrowedFd<'_>, known: &Known) -> Option<OptionValue> {
     let number = || sockopt::get_int(socket, known.level, known.option).ok();
     let of_interface = |index: i32| match interface::name(index as u32) {
@@ -404,4 +588,10 @@ fn set_one(socket: BorrowedFd<'_>, known: &Known, wanted: &OptionValue) -> std::
     let swapped = known.form == Form::SwappedInterface;
     let value = if swapped { value.to_be() } else { value };
     sockopt::set_int(socket, known.level, known.option, value)
+}
+
+/// Ports that several of these sockets are bound to.
+pub fn shared_ports(ports: impl Iterator<Item = u16>) -> BTreeSet<u16> {
+    let mut seen = BTreeSet::new();
+    ports.filter(|port| *port != 0 && !seen.insert(*port)).collect()
 }
