@@ -4,10 +4,13 @@ use std::io;
 
 use nix::net::if_::if_nametoindex;
 
+/// IFNAMSIZ (include/uapi/linux/if.h).
+const NAMESIZE: usize = 16;
+
 /// The interface's name.
 pub fn name(index: u32) -> Option<String> {
-    let mut name = [0u8; libc::IF_NAMESIZE];
-    // SAFETY: the buffer has the IF_NAMESIZE bytes that the call may write.
+    let mut name = [0u8; NAMESIZE];
+    // SAFETY: the buffer has the IFNAMSIZ bytes that the call may write.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
     if found.is_null() {
         return None;

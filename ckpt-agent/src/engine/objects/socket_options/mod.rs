@@ -124,7 +124,7 @@ const KNOWN: &[Known] = &[
     int("mark", libc::SOL_SOCKET, libc::SO_MARK, Of::Any, Moment::Made),
     int("busy_poll", libc::SOL_SOCKET, libc::SO_BUSY_POLL, Of::Any, Moment::Made),
     int("debug", libc::SOL_SOCKET, libc::SO_DEBUG, Of::Any, Moment::Last),
-    int("no_check", libc::SOL_SOCKET, libc::SO_NO_CHECK, Of::Any, Moment::Last),
+    int("no_check", libc::SOL_SOCKET, uapi::SO_NO_CHECK, Of::Any, Moment::Last),
     bytes("timestamping", libc::SOL_SOCKET, libc::SO_TIMESTAMPING, Of::Any, Moment::Last),
     // These are told by the older ones' flags, too, so that they come after them.
     int("timestamp_new", libc::SOL_SOCKET, uapi::SO_TIMESTAMP_NEW, Of::Any, Moment::Last),

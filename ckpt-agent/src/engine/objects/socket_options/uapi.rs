@@ -4,6 +4,7 @@
 pub(super) const SO_TIMESTAMP_NEW: i32 = 63;
 pub(super) const SO_TIMESTAMPNS_NEW: i32 = 64;
 pub(super) const SO_TIMESTAMPING_NEW: i32 = 65;
+pub(super) const SO_NO_CHECK: i32 = 11;
 pub(super) const SO_WIFI_STATUS: i32 = 41;
 pub(super) const SO_NOFCS: i32 = 43;
 pub(super) const SO_SELECT_ERR_QUEUE: i32 = 45;

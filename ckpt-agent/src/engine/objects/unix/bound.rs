@@ -69,7 +69,7 @@ fn path_of(name: &Name) -> Option<PathBuf> {
 }
 
 /// Does something with a name as it was given, from the directory that it is relative to.
-fn in_directory<T>(name: &Name, act: impl FnOnce(&SockAddr) -> T) -> Result<T> {
+pub(super) fn in_directory<T>(name: &Name, act: impl FnOnce(&SockAddr) -> T) -> Result<T> {
     let address =
         SockAddr::unix(OsStr::from_bytes(&name.bytes)).map_err(|error| system("name", error))?;
     let Some(directory) = &name.directory else { return Ok(act(&address)) };
@@ -174,7 +174,7 @@ fn make_room(like: &Socket, name: &Name, path: &Path) -> Result<()> {
 }
 
 /// Whether nobody has the socket at a name any more.
-fn is_dead(kind: Type, name: &Name) -> Result<bool> {
+pub(super) fn is_dead(kind: Type, name: &Name) -> Result<bool> {
     let probe = Socket::new(Domain::UNIX, kind, None).map_err(|error| system("make", error))?;
     probe.set_nonblocking(true).map_err(|error| system("fcntl", error))?;
     Ok(in_directory(name, |address| probe.connect(address))?

@@ -8,6 +8,7 @@ mod bound;
 mod peers;
 mod queue;
 mod restore;
+mod senders;
 #[cfg(test)]
 mod tests;
 

@@ -13,7 +13,9 @@ use super::super::super::graph::{FileId, RelayEnd};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
 use super::bound::Bound;
-use super::{KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, system};
+use super::{
+    KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, senders, system,
+};
 
 /// Sent at once on a stream.
 const PIECE: usize = 32 * 1024;
@@ -246,12 +248,12 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    fn fill(&mut self, context: &RestoreContext) -> Result<()> {
+    fn fill(&self, context: &mut RestoreContext) -> Result<()> {
         for (&id, &socket) in &self.by_id {
             for message in &socket.received {
                 let bytes = context.blob(message.bytes)?;
                 if socket.variety == UnixKind::Datagram && !self.ghosts.contains_key(&id) {
-                    self.fill_datagram(id, socket, message, &bytes)?;
+                    self.fill_datagram(id, socket, message, &bytes, context)?;
                     continue;
                 }
                 let peer = match socket.link {
@@ -285,6 +287,7 @@ impl<'a> Work<'a> {
         socket: &UnixSocket,
         message: &Message,
         bytes: &[u8],
+        context: &mut RestoreContext,
     ) -> Result<()> {
         let by_name = message.from.as_ref().and_then(|from| {
             self.by_id.iter().find(|(_, other)| {
@@ -306,18 +309,28 @@ impl<'a> Work<'a> {
                 id.0
             )));
         };
-        let own;
-        let sender = match by_name.and_then(|(sender, _)| self.made.get(sender)) {
-            Some(sender) => SockRef::from(sender),
-            None => {
-                own = new_socket(UnixKind::Datagram)?;
-                SockRef::from(&own)
-            }
+        let send = |sender: &SockRef<'_>| {
+            self.bound.reach(name, |address| {
+                sender.send_to_with_flags(bytes, address, libc::MSG_DONTWAIT)
+            })
         };
-        self.bound.reach(name, |address| {
-            sender.send_to_with_flags(bytes, address, libc::MSG_DONTWAIT)
-        })?
-        .map_err(|error| system("send to", error))?;
+        if let Some(sender) = by_name.and_then(|(sender, _)| self.made.get(sender)) {
+            send(&SockRef::from(sender))?.map_err(|error| system("send to", error))?;
+            return Ok(());
+        }
+        if let Some(from) = &message.from {
+            let own = new_socket(UnixKind::Datagram)?;
+            let sent = senders::send_as(from, &own, |own| {
+                send(&SockRef::from(own)).map_err(std::io::Error::other)?.map(|_| ())
+            });
+            let Err(error) = sent else { return Ok(()) };
+            let from = String::from_utf8_lossy(from).replace('\0', "@");
+            context.warn(format!(
+                "a queued datagram does not name its sender {from} any more: the name can't be had ({error})"
+            ));
+        }
+        let own = new_socket(UnixKind::Datagram)?;
+        send(&SockRef::from(&own))?.map_err(|error| system("send to", error))?;
         Ok(())
     }
 
