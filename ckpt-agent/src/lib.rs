@@ -11,7 +11,7 @@ pub mod store;
 
 pub use agent::{
     Adopted, Agent, AgentError, InstanceEvent, Launched, Rehearsed, RestoreOrder, Restored,
-    rehearse,
+    rehearse, temporary::remove as remove_temporary,
 };
 
 pub use engine::graph::OuterEnd;

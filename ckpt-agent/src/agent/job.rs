@@ -20,7 +20,7 @@ use protocol::launch::{Console, Kept, LaunchSpec, RestoreSpec};
 
 use super::cluster::{Launched, RestoreOrder, Restored};
 use super::instance::Instance;
-use super::{AgentError, Request, addresses, previous};
+use super::{AgentError, Request, addresses, previous, temporary};
 use crate::engine::EngineError;
 use crate::engine::dump::DumpSettings;
 use crate::engine::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
@@ -118,6 +118,9 @@ impl Job {
         previous::wait_gone(job_dir)?;
         addresses::prepare(job_dir, &spec, warn)?;
         let order = restore_order(job_dir, spec)?;
+        if let Some(folder) = &order.keepsake.kept.temporary {
+            temporary::check_free(job_dir, folder)?;
+        }
         let (job, started) = Self::start(order, Vec::new(), requests)?;
         started.warnings.into_iter().for_each(warn);
         Ok((job, console(started.console)))
@@ -483,6 +486,11 @@ impl Job {
         let _ = kill(UnixPid::from_raw(self.init), Signal::SIGKILL);
     }
 
+    /// The folder of its temporary files.
+    pub fn temporary(&self) -> Option<&Path> {
+        self.kept.temporary.as_deref()
+    }
+
     /// Waits until no process of the job is left.
     pub fn wait_gone(&mut self) {
         if let Some(instance) = &mut self.instance {
@@ -653,10 +661,9 @@ fn temporary_folder(environment: &[(std::ffi::OsString, std::ffi::OsString)]) ->
 /// A name for the folder of a job's temporary files: below the user's own $TMPDIR or /tmp. Short, since sockets are made
 /// below it, whose paths have 107 bytes at most.
 fn own_temporary(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Option<PathBuf> {
-    /// How its name begins.
-    const PREFIX: &str = "ckptd-tmp-";
     let mut base = temporary_folder(environment).unwrap_or_else(|| "/tmp".into());
-    let is_a_jobs = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
+    let is_a_jobs =
+        |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(temporary::PREFIX.as_bytes());
     // A job in a job, or a remote shell's: it must not be in what belongs to another.
     while base.file_name().is_some_and(is_a_jobs) {
         base = base.parent()?.to_owned();
@@ -665,7 +672,7 @@ fn own_temporary(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Op
         base = "/tmp".into();
     }
     let name = random_name()?;
-    Some(base.join(format!("{PREFIX}{name}")))
+    Some(base.join(format!("{}{name}", temporary::PREFIX)))
 }
 
 /// Eight letters that nobody else has.

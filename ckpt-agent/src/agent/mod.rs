@@ -9,6 +9,7 @@ mod memory_watch;
 mod previous;
 mod rehearsal;
 mod reports;
+pub(crate) mod temporary;
 mod worker;
 mod writer;
 

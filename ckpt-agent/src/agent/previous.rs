@@ -75,6 +75,11 @@ pub(super) fn wait_gone(job_dir: &Path) -> Result<(), AgentError> {
     Ok(())
 }
 
+/// Whether the job's last run on this machine goes on.
+pub(super) fn runs(job_dir: &Path) -> bool {
+    recall(job_dir).is_some_and(|known| Known::of(known.pid).as_ref() == Some(&known))
+}
+
 fn recall(job_dir: &Path) -> Option<Known> {
     let file = std::fs::File::open(job_dir.join(FILE)).ok()?;
     let mut text = Vec::new();

@@ -19,7 +19,7 @@ use super::job::{FREEZE_LIMIT, Job};
 use super::memory_watch::MemoryWatch;
 use super::reports::Reports;
 use super::writer::{self, Outcome};
-use super::{AgentError, Answer, Request, instance, previous};
+use super::{AgentError, Answer, Request, instance, previous, temporary};
 use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::engine::error::{EngineError, Refusal};
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
@@ -238,10 +238,13 @@ impl Worker {
         Ok(begun)
     }
 
-    /// For a restart that comes before the job's processes have ended.
+    /// For a restart that comes before the job's processes have ended, and for the job's removal.
     fn remember_init(&self) {
         if let Some(job) = &self.job {
             previous::remember(&self.job_dir, job.init());
+            if let Some(folder) = job.temporary() {
+                temporary::remember(&self.job_dir, folder);
+            }
         }
     }
 

@@ -31,6 +31,12 @@ pub fn perform(context: &Context, wanted: &[String]) -> Result<(), Failure> {
             }
             other => other?,
         };
+        if let Err((folder, error)) = ckpt_agent::remove_temporary(job.path()) {
+            eprintln!(
+                "ckptd: warning: the temporary folder {} of {name} stays: {error}",
+                folder.display()
+            );
+        }
         std::fs::remove_dir_all(job.path()).map_err(|error| Failure::of(&what, error))?;
     }
     Ok(())

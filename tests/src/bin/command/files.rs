@@ -1,7 +1,7 @@
 //! Files outside of the session directories that have changed since the checkpoint.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ckptd_tests::job::Failure;
@@ -169,4 +169,42 @@ pub fn session(stage: &Stage) -> Result<(), Failure> {
     let large = own(fs::read_to_string(&large))?;
     expect(large == "changed", || "what did not travel was touched".to_owned())?;
     stage.expect_gone()
+}
+
+/// A job's own $TMPDIR goes with the job, and an imported copy of the job does not use it beside the original.
+pub fn temporary(stage: &Stage) -> Result<(), Failure> {
+    const LOOP: &str = "mkdir $TMPDIR/inner; echo kept >$TMPDIR/inner/file; ln -s $HOME $TMPDIR/link; echo $TMPDIR >where; \
+        echo up; while [ ! -e go ]; do sleep 0.02; done; cat $TMPDIR/inner/file";
+    let mut running = stage.run(&["sh", "-c", LOOP])?;
+    stage.until_up(&mut running)?;
+    running.wait_for("up")?;
+    stage.checkpoint()?;
+    let folder = own(fs::read_to_string(stage.home.join("where")))?.trim().to_owned();
+    let file = format!("{folder}/inner/file");
+    let archive = stage.home.join("job.tar.zst").display().to_string();
+    stage.output(&["export", JOB, &archive], "")?.expect(0)?;
+    stage.output(&["import", &archive, "--name", "copy"], "")?.expect(0)?;
+    // Neither its restart nor its removal touches what the original has.
+    own(fs::write(&file, "changed"))?;
+    let refused = stage.output(&["restart", "copy"], "")?.expect(125)?;
+    expect(refused.err.lines().count() == 1 && refused.err.contains("is in use by job"), || {
+        format!("{refused:?}")
+    })?;
+    stage.output(&["rm", "copy"], "")?.expect(0)?;
+    expect(fs::read_to_string(&file).is_ok_and(|text| text == "changed"), || {
+        format!("{file} is touched")
+    })?;
+    stage.output(&["import", &archive, "--name", "copy"], "")?.expect(0)?;
+    running.kill()?;
+    stage.expect_gone()?;
+    own(fs::write(stage.home.join("go"), ""))?;
+    for job in ["copy", JOB] {
+        let ended = stage.output(&["restart", job], "")?.expect(0)?;
+        expect(ended.out.contains("kept"), || format!("{ended:?}"))?;
+    }
+    stage.output(&["rm", JOB], "")?.expect(0)?;
+    expect(Path::new(&file).exists(), || format!("{file} is the copy's, too"))?;
+    stage.output(&["rm", "copy"], "")?.expect(0)?;
+    expect(!Path::new(&folder).exists(), || format!("{folder} is left"))?;
+    expect(stage.home.join("where").exists(), || "a link was followed".to_owned())
 }

@@ -57,6 +57,7 @@ const CASES: &[(&str, Case)] = &[
     ("missing-file", files::missing),
     ("many-descriptors", files::many_descriptors),
     ("session-folder", files::session),
+    ("temporary-folder", files::temporary),
     ("terminal-interrupt", terminals::interrupt),
     ("interactive-shell", terminals::interactive_shell),
     ("top", terminals::top),
