@@ -4,6 +4,7 @@
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 
 #ifndef SOL_NETLINK
 #define SOL_NETLINK 270
@@ -46,13 +47,22 @@ static const struct option {
 enum { GROUP_ABOVE = 33 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
+/* Programs side by side have the same process numbers, by which the kernel would choose the ports. */
+static unsigned port(void)
+{
+	struct timespec now;
+	static unsigned further;
+	BUILD(clock_gettime(CLOCK_REALTIME, &now));
+	return 0x40000000 | ((unsigned)now.tv_nsec + ++further);
+}
+
 int main(int argc, char **argv)
 {
 	conform_start(argc, argv);
 	int server = (int)BUILD(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
 	int client = (int)BUILD(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE));
 	int unbound = (int)BUILD(socket(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE));
-	struct sockaddr_nl name = { .nl_family = AF_NETLINK, .nl_groups = RTMGRP_NEIGH }, own[2], found;
+	struct sockaddr_nl name = { .nl_family = AF_NETLINK, .nl_pid = port(), .nl_groups = RTMGRP_NEIGH }, own[2], found;
 	struct timeval time = { 3, 0 }, found_time;
 	socklen_t length = sizeof name;
 	int on = 1;
@@ -66,6 +76,8 @@ int main(int argc, char **argv)
 	BUILD(setsockopt(server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
 	/* A group to send to needs a right: the peer of the other is a port, the kernel's. */
 	struct sockaddr_nl peer = { .nl_family = AF_NETLINK, .nl_pid = geteuid() == 0 ? own[0].nl_pid : 0 };
+	name = (struct sockaddr_nl){ .nl_family = AF_NETLINK, .nl_pid = port() };
+	BUILD(bind(client, (struct sockaddr *)&name, sizeof name));
 	BUILD(connect(client, (struct sockaddr *)&peer, sizeof peer));
 	length = sizeof name;
 	BUILD(getsockname(client, (struct sockaddr *)&own[1], &length));
@@ -78,7 +90,7 @@ int main(int argc, char **argv)
 	EXPECT("groups", found.nl_groups, RTMGRP_NEIGH);
 	length = sizeof found;
 	BUILD(getsockname(client, (struct sockaddr *)&found, &length));
-	EXPECT("port that connect gave", found.nl_pid, own[1].nl_pid);
+	EXPECT("port of the client", found.nl_pid, own[1].nl_pid);
 	length = sizeof found;
 	BUILD(getpeername(client, (struct sockaddr *)&found, &length));
 	EXPECT("peer", found.nl_pid, peer.nl_pid);

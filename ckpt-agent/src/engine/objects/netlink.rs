@@ -128,6 +128,7 @@ fn make(object: &NetlinkSocket, context: &mut RestoreContext) -> Result<OwnedFd>
     if object.bound && bind(object.port).is_err() {
         // The port is taken on this machine: the kernel chooses one, as it did at first.
         bind(0).map_err(|errno| system("bind", errno.into()))?;
+        context.warn(format!("netlink socket: its port {} is taken here: it has another", object.port));
     }
     let mut failed = Vec::new();
     for &group in &object.memberships {
