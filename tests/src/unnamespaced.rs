@@ -97,6 +97,7 @@ const NEED_NUMBERS: &[Excuse] = &[
             "memfd",
             "pipe",
             "pipeend",
+            "privateunheld",
             "recordlocks",
             "removedcwd",
             "robust",
