@@ -6,6 +6,7 @@
 mod uapi;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use serde::{Deserialize, Serialize};
@@ -590,8 +591,9 @@ fn set_one(socket: BorrowedFd<'_>, known: &Known, wanted: &OptionValue) -> std::
     sockopt::set_int(socket, known.level, known.option, value)
 }
 
-/// Ports that several of these sockets are bound to.
-pub fn shared_ports(ports: impl Iterator<Item = u16>) -> BTreeSet<u16> {
+/// Addresses that several of these sockets are bound to. The same port of another family is not shared: while SO_REUSEPORT is
+/// set without need, another part of a job that is restored on this machine could take the port, too.
+pub fn shared_addresses(bound: impl Iterator<Item = SocketAddr>) -> BTreeSet<SocketAddr> {
     let mut seen = BTreeSet::new();
-    ports.filter(|port| *port != 0 && !seen.insert(*port)).collect()
+    bound.filter(|address| address.port() != 0 && !seen.insert(*address)).collect()
 }

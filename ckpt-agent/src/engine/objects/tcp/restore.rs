@@ -16,7 +16,7 @@ use super::super::super::graph::{BlobId, FileId};
 use super::super::super::late::{Name, NamedSocket, cookie_of, is_v6_only};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{
-    Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer, shared_ports,
+    Kind, Moment, SocketOptions, set_receive_buffer, set_send_buffer, shared_addresses,
 };
 use super::make::{self, Address, End, Link, Purpose};
 use super::refill::{Refill, refill};
@@ -228,7 +228,7 @@ fn listeners_and_idle(
     // One that is merely bound to a port is not in the way of one that listens there, the other way round it is.
     let idle = all.iter().filter(|saved| saved.object.state == TcpState::Idle);
     let bound = all.iter().map(|saved| saved.object).filter(|socket| !has_been_connected(socket));
-    let shared = shared_ports(bound.filter_map(|socket| socket.local.map(|at| at.port())));
+    let shared = shared_addresses(bound.filter_map(|socket| socket.local));
     for saved in idle.chain(all) {
         let backlog = match saved.object.state {
             TcpState::Listening { backlog } => Some(backlog),
@@ -236,7 +236,7 @@ fn listeners_and_idle(
             _ => continue,
         };
         let mut address = believed(saved.object);
-        if saved.object.local.is_some_and(|at| shared.contains(&at.port())) {
+        if saved.object.local.is_some_and(|at| shared.contains(&at)) {
             address.options = address.options.for_shared_port();
         }
         let purpose = if backlog.is_some() { Purpose::Listening } else { Purpose::Idle };

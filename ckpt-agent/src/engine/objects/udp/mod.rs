@@ -15,7 +15,7 @@ use super::super::graph::BlobId;
 use super::super::sys::disconnect::disconnect;
 use super::super::sys::message::receive;
 use super::super::sys::{abi, sockopt};
-use super::socket_options::{Kind, Moment, SocketOptions, shared_ports};
+use super::socket_options::{Kind, Moment, SocketOptions, shared_addresses};
 pub use multicast::Membership;
 
 use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
@@ -117,9 +117,8 @@ impl Room for UdpSocket {
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
         // Those that share a port are all bound before what allowed it is cleared again.
-        let port = |socket: &Self| socket.local.map(|at| at.port());
-        let shared = shared_ports(all.iter().filter_map(|saved| port(saved.object)));
-        let is_shared = |socket| port(socket).is_some_and(|port| shared.contains(&port));
+        let shared = shared_addresses(all.iter().filter_map(|saved| saved.object.local));
+        let is_shared = |socket: &Self| socket.local.is_some_and(|at| shared.contains(&at));
         let mut made = Vec::new();
         for saved in all {
             let socket = make(saved.object, is_shared(saved.object), context)?;
