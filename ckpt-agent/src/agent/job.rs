@@ -24,6 +24,7 @@ use super::{AgentError, Request, addresses, previous, temporary};
 use crate::engine::EngineError;
 use crate::engine::dump::DumpSettings;
 use crate::engine::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
+use crate::engine::inodes::ahead::Taken;
 use crate::engine::job_init::{
     Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, NUMBERS_VARIABLE,
     Order, Report, Task, UserOrder,
@@ -435,6 +436,7 @@ impl Job {
             relays,
             offers: self.offers.clone(),
             freeze_limit: FREEZE_LIMIT,
+            seen: Taken::default(),
             copied: Arc::default(),
         })
     }

@@ -24,6 +24,7 @@ use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_i
 use crate::engine::error::{EngineError, Refusal};
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
 use crate::engine::graph::{OuterEnd, RelayEnd};
+use crate::engine::inodes::ahead::Taken;
 use crate::engine::job_init::{Instruction, Report};
 use crate::engine::late::{Book, Names};
 use crate::engine::proc::descendants;
@@ -97,8 +98,10 @@ struct Worker {
     book: AddressBook,
     /// Those who wait for what the init holds to run.
     going: Vec<Answer<()>>,
-    /// Bytes that the checkpoint in flight has copied while the job stands.
+    /// Bytes of files and shared memory that the checkpoint in flight has copied.
     copied: Arc<AtomicU64>,
+    /// Files that the last image has.
+    seen: Taken,
     quitting: bool,
 }
 
@@ -123,6 +126,7 @@ pub fn run(
         book: AddressBook::default(),
         going: Vec::new(),
         copied: Arc::default(),
+        seen: Taken::default(),
         quitting: false,
     };
     // An embedded agent stays until its job has ended.
@@ -235,6 +239,7 @@ impl Worker {
         let (job, begun) = start(self.requests.clone(), &warn)?;
         self.job = Some(job);
         self.first_written = None;
+        self.seen = Taken::default();
         Ok(begun)
     }
 
@@ -253,6 +258,8 @@ impl Worker {
             AgentCommand::Freeze { checkpoint } => {
                 self.flight = None;
                 self.touch(false);
+                self.copied = Arc::default();
+                let _moving = self.report_copying(checkpoint);
                 self.step(checkpoint, Step::Freeze, Self::freeze);
             }
             AgentCommand::Quiesce { checkpoint } => {
@@ -343,7 +350,6 @@ impl Worker {
         if self.held.is_some() {
             return Err(EngineError::odd("the job", "it is held"));
         }
-        self.copied = Arc::default();
         let frozen = freeze_job(self.dump_settings(job)?)?;
         let (processes, threads) = frozen.counts();
         self.flight = Some((number, Stage::Frozen(frozen)));
@@ -358,7 +364,7 @@ impl Worker {
 
     fn dump_settings(&self, job: &Job) -> Result<DumpSettings, EngineError> {
         let (machines, copied) = (self.machines.clone(), self.copied.clone());
-        Ok(DumpSettings { machines, copied, ..job.dump_settings()? })
+        Ok(DumpSettings { machines, copied, seen: self.seen.clone(), ..job.dump_settings()? })
     }
 
     /// Tells how far a step has come in which files and shared memory are copied, until it has done.
@@ -445,7 +451,10 @@ impl Worker {
         let Some(Stage::Snapshot(mut snapshot)) = self.take(number) else {
             return Err(out_of_order("read"));
         };
-        let data = snapshot.take_data().ok_or_else(|| out_of_order("read"))?;
+        let mut data = snapshot.take_data().ok_or_else(|| out_of_order("read"))?;
+        self.seen = std::mem::take(&mut data.context.seen);
+        // What was read in vain, since the files have changed: let go now that the job runs.
+        drop(std::mem::take(&mut data.context.copies));
         let watch = MemoryWatch::of(&data.ghosts());
         if watch.is_needed() && watch.can_release() {
             snapshot.stop_ghosts_at_end();

@@ -74,7 +74,10 @@ impl JobMachine {
             (Phase::Taking(taking), AgentEvent::Progress { checkpoint, bytes })
                 // Only what moves is progress.
                 if taking.number == checkpoint
-                    && matches!(taking.step, Step::Quiesce | Step::Snapshot | Step::Write)
+                    && matches!(
+                        taking.step,
+                        Step::Freeze | Step::Quiesce | Step::Snapshot | Step::Write
+                    )
                     && taking.awaited.contains(&agent)
                     && bytes > taking.progress.get(&agent).copied().unwrap_or(0) =>
             {

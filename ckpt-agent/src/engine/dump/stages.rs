@@ -20,6 +20,7 @@ use super::super::graph::{
     Clocks, Descriptor, GRAPH_VERSION, Graph, MappedFile, Offer, Pid, ProcessImage, ProcessNode,
     ProcessState, RelayEnd, RelayState, RemoteShell, WholeFolder,
 };
+use super::super::inodes::ahead::{self, Copies, Taken};
 use super::super::inodes::segments;
 use super::super::job_init::UserOrder;
 use super::super::late::{Names, filters_of};
@@ -74,7 +75,9 @@ pub struct DumpSettings {
     pub offers: Vec<Offer>,
     /// How long stopping all threads may take.
     pub freeze_limit: Duration,
-    /// Bytes of files and shared memory that have been copied while the job stands.
+    /// Files that the last image has.
+    pub seen: Taken,
+    /// Bytes of files and shared memory that have been copied.
     pub copied: Arc<AtomicU64>,
 }
 
@@ -101,13 +104,24 @@ pub struct Frozen {
     names: Names,
     /// Processes that are remote shells, as the job numbers them.
     remote_shells: Vec<Pid>,
+    copies: Copies,
+    seen: Taken,
 }
 
-/// Freezes a job.
+/// Freezes a job, after files have been read that its image will have.
 ///
 /// # Errors
 /// As [`freeze`].
 pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
+    let copies = Copies::make(&ahead::Order {
+        init: settings.init,
+        folders: settings.kept.all_folders().cloned().collect(),
+        files_limit: settings.kept.limit(),
+        user: settings.user.as_ref(),
+        seen: &settings.seen,
+        cluster: settings.cluster,
+        copied: &settings.copied,
+    });
     let ahead = Ahead::begin();
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
@@ -118,8 +132,19 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let (stand_ins, remote_shells) = standins::find(settings.init, &shells)?;
     drop(ahead);
     let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
-    let names = Names::default();
-    Ok(Frozen { job, settings, not_inherited, sleeps, depth, filters, names, remote_shells })
+    let (names, seen) = (Names::default(), Taken::begin());
+    Ok(Frozen {
+        job,
+        settings,
+        not_inherited,
+        sleeps,
+        depth,
+        filters,
+        names,
+        remote_shells,
+        copies,
+        seen,
+    })
 }
 
 /// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, and SysV segments. Reading smaps walks all page tables,
@@ -190,6 +215,8 @@ impl Frozen {
             user: self.settings.user.take(),
             names: std::mem::take(&mut self.names),
             copied: self.settings.copied.clone(),
+            copies: std::mem::take(&mut self.copies),
+            seen: std::mem::take(&mut self.seen),
             ..DumpContext::default()
         };
         for (host_pid, node) in &nodes {

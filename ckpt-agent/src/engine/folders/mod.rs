@@ -5,6 +5,7 @@ mod restore;
 mod take;
 
 pub use restore::{begin, finish};
+pub(super) use take::open_folder;
 pub use take::take_all;
 
 use std::path::{Component, Path, PathBuf};
@@ -12,9 +13,9 @@ use std::path::{Component, Path, PathBuf};
 use super::error::{EngineError, Result};
 
 /// Most names in all of them together.
-const MOST_ENTRIES: usize = 200_000;
+pub(super) const MOST_ENTRIES: usize = 200_000;
 /// How deep folders may lie in each other: each holds a descriptor while it is read.
-const DEEPEST: usize = 100;
+pub(super) const DEEPEST: usize = 100;
 
 /// Where an entry of an image lies. Images come from disks that others may have written to.
 ///

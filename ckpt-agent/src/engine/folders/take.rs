@@ -67,7 +67,10 @@ pub fn take_all<'a>(
 }
 
 /// `None`: there is none.
-fn open_folder<P: ?Sized + nix::NixPath>(at: impl AsFd, path: &P) -> Result<Option<OwnedFd>> {
+///
+/// # Errors
+/// Failed system calls.
+pub fn open_folder<P: ?Sized + nix::NixPath>(at: impl AsFd, path: &P) -> Result<Option<OwnedFd>> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     match openat(at, path, flags, Mode::empty()) {
         Ok(fd) => Ok(Some(fd)),
@@ -212,7 +215,7 @@ impl Walk<'_> {
         let Some(fd) = opened.ok().filter(same) else {
             return Ok(self.leave(path, "it cannot be read".to_owned()));
         };
-        let content = match inodes::read_content(fd.as_fd(), size, &self.context.copied) {
+        let content = match inodes::content_of(self.context, fd.as_fd(), stat) {
             Ok(content) => content,
             Err(EngineError::Refused(refusal)) => return Ok(self.leave(path, refusal.what)),
             Err(error) => return Err(error),

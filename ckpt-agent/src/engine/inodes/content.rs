@@ -140,13 +140,18 @@ fn advise_huge(start: usize, length: usize) {
 /// # Errors
 /// A refusal where it would be.
 pub fn fits_into_memory(wanted: u64) -> Result<()> {
-    let Ok(info) = std::fs::read_to_string("/proc/meminfo") else { return Ok(()) };
-    let available = info
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
-        .map_or(u64::MAX, |kib| kib.saturating_mul(1024));
-    if wanted > available { Err(too_large(wanted).into()) } else { Ok(()) }
+    match available_memory() {
+        Some(available) if wanted > available => Err(too_large(wanted).into()),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that can be had without swapping. `None`: this machine does not tell.
+pub fn available_memory() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib = line.trim().trim_end_matches(" kB").parse::<u64>().ok()?;
+    Some(kib.saturating_mul(1024))
 }
 
 fn too_large(wanted: u64) -> Refusal {

@@ -1,11 +1,12 @@
 //! Inodes whose content travels in the image: taken once, however many descriptors and
 //! mappings share them, and made again before anything that refers to them.
 
+pub mod ahead;
 pub(super) mod content;
 mod restore;
 pub mod segments;
 
-pub use content::read as read_content;
+pub use ahead::content_of;
 pub use restore::{KEPT_MODE, make_parents, restore_all, seal_all};
 
 use std::os::fd::BorrowedFd;
@@ -39,7 +40,7 @@ pub fn take(
         }
         return Ok(known);
     }
-    let content = content::read(fd, stat.st_size.max(0) as u64, &context.copied)?;
+    let content = content_of(context, fd, stat)?;
     Ok(add(context, stat, origin, content))
 }
 

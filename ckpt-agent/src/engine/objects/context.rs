@@ -13,6 +13,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind,
 };
+use super::super::inodes::ahead::{Copies, Taken};
 use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
 use super::super::split::{Part, Realisation};
@@ -125,6 +126,10 @@ pub struct DumpContext {
     pub user: Option<UserOrder>,
     /// (device, inode) of files that are written in place, and their content, where it travels.
     pub in_place: HashMap<(u64, u64), Option<BlobId>>,
+    /// Contents of files that were read before the job stood.
+    pub copies: Copies,
+    /// Files whose content is in the image, for the next time that files are read ahead.
+    pub seen: Taken,
 }
 
 /// A side of a relay in an agent's hands during a dump.

@@ -73,7 +73,7 @@ impl InPlace {
             None => {
                 let size = probe.stat.st_size.max(0) as u64;
                 let blob = match admit(path, size, shared, context) {
-                    true => read(probe, size, context)?,
+                    true => read(probe, context)?,
                     false => None,
                 };
                 context.in_place.insert(key, blob);
@@ -122,9 +122,9 @@ fn not_back(path: &str, why: &str) -> String {
     format!("the content of {path} is not in the image and does not go back with the job: {why}")
 }
 
-fn read(probe: &Probe, size: u64, context: &mut DumpContext) -> Result<Option<BlobId>> {
+fn read(probe: &Probe, context: &mut DumpContext) -> Result<Option<BlobId>> {
     let acting = context.act_as_user()?;
-    let content = inodes::read_content(probe.copy.as_fd(), size, &context.copied);
+    let content = inodes::content_of(context, probe.copy.as_fd(), &probe.stat);
     drop(acting);
     match content {
         Ok(content) => Ok(Some(context.keep_blob(content))),

@@ -1,0 +1,94 @@
+//! Files that may be changing at this moment without a sign of it to come.
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+
+use super::super::super::error::{EngineError, Result};
+use super::super::super::proc::{descendants, read_maps, thread_numbers};
+use super::super::super::sys::kcmp::{Resource, share};
+use super::Key;
+
+/// What the processes of a job have open for writing, or mapped so.
+#[derive(Debug, Default)]
+pub(super) struct Busy {
+    open_for_writing: HashSet<Key>,
+    /// By their numbers alone: Btrfs tells another device in maps than in stat.
+    mapped: HashSet<u64>,
+    /// Where a file that is asked for is open.
+    seen: HashMap<Key, String>,
+}
+
+impl Busy {
+    /// Of all processes below an init. `wanted`: files of which a place is noted where they are open.
+    ///
+    /// # Errors
+    /// Where /proc cannot be read.
+    pub(super) fn of(init: i32, wanted: impl Fn(Key) -> bool) -> Result<Self> {
+        let mut busy = Self::default();
+        for pid in descendants(init)? {
+            busy.add_process(pid, &wanted)?;
+        }
+        Ok(busy)
+    }
+
+    pub(super) fn is_open_for_writing(&self, key: Key) -> bool {
+        self.open_for_writing.contains(&key)
+    }
+
+    pub(super) fn is_mapped(&self, key: Key) -> bool {
+        self.mapped.contains(&key.1)
+    }
+
+    /// Paths below /proc of wanted files.
+    pub(super) fn seen(&self) -> impl Iterator<Item = &str> {
+        self.seen.values().map(String::as_str)
+    }
+
+    pub(super) fn add_process(&mut self, pid: i32, wanted: &impl Fn(Key) -> bool) -> Result<()> {
+        self.add_table(&format!("/proc/{pid}/fd"), wanted)?;
+        for tid in thread_numbers(pid)?.into_iter().skip(1) {
+            // Where the kernel can't tell, the same is read again.
+            if share(pid, tid, Resource::Descriptors) != Some(true) {
+                self.add_table(&format!("/proc/{pid}/task/{tid}/fd"), wanted)?;
+            }
+        }
+        match read_maps(pid) {
+            Ok(mappings) => {
+                let written = |mapping: &&_| is_shared_and_writable(mapping);
+                self.mapped.extend(mappings.iter().filter(written).map(|mapping| mapping.inode));
+                Ok(())
+            }
+            Err(EngineError::Gone(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn add_table(&mut self, folder: &str, wanted: &impl Fn(Key) -> bool) -> Result<()> {
+        let entries = match std::fs::read_dir(folder) {
+            Ok(entries) => entries,
+            // It has ended.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(EngineError::system("read", folder, error)),
+        };
+        // One that ends in between has nothing open any more.
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            // The link's own mode says what the descriptor is open for (fs/proc/fd.c).
+            let Ok(link) = path.symlink_metadata() else { continue };
+            let Some(file) = path.metadata().ok().filter(std::fs::Metadata::is_file) else {
+                continue;
+            };
+            let key = (file.dev(), file.ino());
+            if link.mode() & 0o200 != 0 {
+                self.open_for_writing.insert(key);
+            }
+            if wanted(key) {
+                self.seen.insert(key, path.to_string_lossy().into_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_shared_and_writable(mapping: &super::super::super::proc::Mapping) -> bool {
+    mapping.shared && mapping.protection.writable() && mapping.inode != 0
+}
