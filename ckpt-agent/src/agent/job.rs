@@ -25,6 +25,7 @@ use crate::engine::EngineError;
 use crate::engine::dump::DumpSettings;
 use crate::engine::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
 use crate::engine::inodes::ahead::Taken;
+use crate::engine::inodes::copying::Copying;
 use crate::engine::job_init::{
     Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, NUMBERS_VARIABLE,
     Order, Report, Task, UserOrder,
@@ -437,7 +438,7 @@ impl Job {
             offers: self.offers.clone(),
             freeze_limit: FREEZE_LIMIT,
             seen: Taken::default(),
-            copied: Arc::default(),
+            copying: Copying::default(),
         })
     }
 

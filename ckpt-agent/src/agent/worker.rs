@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use crate::engine::error::{EngineError, Refusal};
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
 use crate::engine::graph::{OuterEnd, RelayEnd};
 use crate::engine::inodes::ahead::Taken;
+use crate::engine::inodes::copying::Copying;
 use crate::engine::job_init::{Instruction, Report};
 use crate::engine::late::{Book, Names};
 use crate::engine::proc::descendants;
@@ -98,8 +98,8 @@ struct Worker {
     book: AddressBook,
     /// Those who wait for what the init holds to run.
     going: Vec<Answer<()>>,
-    /// Bytes of files and shared memory that the checkpoint in flight has copied.
-    copied: Arc<AtomicU64>,
+    /// How the checkpoint in flight copies files and shared memory.
+    copying: Copying,
     /// Files that the last image has.
     seen: Taken,
     quitting: bool,
@@ -125,7 +125,7 @@ pub fn run(
         machines: BTreeSet::new(),
         book: AddressBook::default(),
         going: Vec::new(),
-        copied: Arc::default(),
+        copying: Copying::default(),
         seen: Taken::default(),
         quitting: false,
     };
@@ -258,7 +258,7 @@ impl Worker {
             AgentCommand::Freeze { checkpoint } => {
                 self.flight = None;
                 self.touch(false);
-                self.copied = Arc::default();
+                self.copying = Copying::with(self.job_dir.clone());
                 let _moving = self.report_copying(checkpoint);
                 self.step(checkpoint, Step::Freeze, Self::freeze);
             }
@@ -363,13 +363,17 @@ impl Worker {
     }
 
     fn dump_settings(&self, job: &Job) -> Result<DumpSettings, EngineError> {
-        let (machines, copied) = (self.machines.clone(), self.copied.clone());
-        Ok(DumpSettings { machines, copied, seen: self.seen.clone(), ..job.dump_settings()? })
+        Ok(DumpSettings {
+            machines: self.machines.clone(),
+            copying: self.copying.clone(),
+            seen: self.seen.clone(),
+            ..job.dump_settings()?
+        })
     }
 
     /// Tells how far a step has come in which files and shared memory are copied, until it has done.
     fn report_copying(&self, number: u64) -> Reports {
-        Reports::begin(number, self.copied.clone(), self.events.clone())
+        Reports::begin(number, self.copying.done.clone(), self.events.clone())
     }
 
     fn quiesce(&mut self, number: u64) -> Result<(), EngineError> {

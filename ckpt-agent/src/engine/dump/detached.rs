@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{CarriedInode, InodeId, Origin, Protection};
+use super::super::inodes::copying::Place;
 use super::super::inodes::{self, content};
 use super::super::objects::{BlobData, DumpContext, Extent};
 use super::super::proc::Mapping;
@@ -16,6 +17,9 @@ use super::super::trace::ProcessMemory;
 use super::areas::{Plan, Planned};
 use super::pages::Pagemap;
 use super::stages::SnapshotData;
+
+/// Bytes of one extent at most: a multiple of what is stored as one chunk.
+const TOGETHER: usize = 64 * 1024 * 1024;
 
 /// Where a mapping is: a ghost, and its place there.
 #[derive(Debug, Clone)]
@@ -124,7 +128,7 @@ fn take(
     context: &mut DumpContext,
 ) -> Result<(BlobData, Option<Metadata>)> {
     if let Some((file, metadata)) = views.iter().find_map(open) {
-        let content = content::read(file.as_fd(), metadata.size(), &context.copied)?;
+        let content = content::read(file.as_fd(), metadata.size(), &context.copying)?;
         return Ok((content, Some(metadata)));
     }
     let mut parts = Parts::default();
@@ -139,8 +143,8 @@ fn take(
         ));
     }
     let bytes = parts.pages.len() as u64 * page;
-    content::fits_into_memory(bytes)?;
-    Ok((parts.read(page)?, None))
+    let place = context.copying.place(bytes)?;
+    Ok((parts.read(page, &place)?, None))
 }
 
 /// /proc/PID/map_files is for the privileged.
@@ -198,18 +202,26 @@ impl Parts {
         changed.any(|offset| !self.pages.contains_key(&offset))
     }
 
-    fn read(self, page: u64) -> Result<BlobData> {
+    /// In extents of up to [`TOGETHER`] bytes.
+    fn read(self, page: u64, place: &Place) -> Result<BlobData> {
         let mut data = BlobData { length: self.length, extents: Vec::new() };
-        for (offset, (ghost_pid, address)) in self.pages {
-            let mut bytes = vec![0; page as usize];
-            ProcessMemory::of_copy(ghost_pid).read(address, &mut bytes)?;
-            match data.extents.last_mut() {
-                Some(last) if last.offset + last.bytes.len() as u64 == offset => {
-                    last.bytes.extend_from_slice(&bytes);
-                }
-                _ => data.extents.push(Extent { offset, bytes }),
+        let (mut first, mut bytes) = (0, Vec::new());
+        let mut close = |first: u64, bytes: Vec<u8>| -> Result<()> {
+            if !bytes.is_empty() {
+                data.extents.push(Extent { offset: first, bytes: place.keep(bytes)? });
             }
+            Ok(())
+        };
+        for (offset, (ghost_pid, address)) in self.pages {
+            if first + bytes.len() as u64 != offset || bytes.len() >= TOGETHER {
+                close(first, std::mem::take(&mut bytes))?;
+                first = offset;
+            }
+            let before = bytes.len();
+            bytes.resize(before + page as usize, 0);
+            ProcessMemory::of_copy(ghost_pid).read(address, &mut bytes[before..])?;
         }
+        close(first, bytes)?;
         Ok(data)
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::error::Result;
 use super::super::graph::InodeId;
+use super::super::inodes::copying::{Bytes, Copying};
 use super::super::inodes::{content, segments};
 use super::super::objects::{BlobData, DumpContext, Extent};
 use super::super::sys::stat::modified_ns_of;
@@ -41,10 +41,10 @@ pub fn read_all(
         }
         let (metadata, data) = match open(windows[0], context)? {
             Some((file, metadata)) => {
-                let data = content::read(file.as_fd(), metadata.size(), &context.copied)?;
+                let data = content::read(file.as_fd(), metadata.size(), &context.copying)?;
                 (Some(metadata), data)
             }
-            None => (None, read_windows(&windows, &context.copied, &mut resident_of)?),
+            None => (None, read_windows(&windows, &context.copying, &mut resident_of)?),
         };
         let entry = &mut context.inodes[inode.0 as usize];
         let segment = segments::number_of(entry).is_some();
@@ -82,10 +82,10 @@ pub fn unseen_segments(windows: &[Window], context: &DumpContext) -> Vec<(InodeI
 /// Failed reads.
 pub fn read_window(
     window: &Window,
-    copied: &AtomicU64,
+    copying: &Copying,
     mut resident_of: impl FnMut(&Window) -> Result<Vec<(u64, u64)>>,
 ) -> Result<BlobData> {
-    read_windows(&[window], copied, &mut resident_of)
+    read_windows(&[window], copying, &mut resident_of)
 }
 
 fn open(window: &Window, context: &DumpContext) -> Result<Option<(File, Metadata)>> {
@@ -125,7 +125,7 @@ fn cut(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
 /// Runs `read` over all pieces with as many threads as there are cores.
 fn in_parallel(
     pieces: &[(u64, u64)],
-    read: impl Fn(u64, u64) -> Result<Vec<u8>> + Sync,
+    read: impl Fn(u64, u64) -> Result<Bytes> + Sync,
 ) -> Result<Vec<Extent>> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(pieces.len());
     if workers <= 1 {
@@ -165,7 +165,7 @@ fn in_parallel(
 /// mapped cannot be seen by anybody either.
 fn read_windows(
     windows: &[&Window],
-    copied: &AtomicU64,
+    copying: &Copying,
     resident_of: &mut impl FnMut(&Window) -> Result<Vec<(u64, u64)>>,
 ) -> Result<BlobData> {
     let mut data = BlobData::default();
@@ -197,14 +197,14 @@ fn read_windows(
                 }
             }
         }
-        content::fits_into_memory(ranges.iter().map(|(start, end)| end - start).sum())?;
+        let place = copying.place(ranges.iter().map(|(start, end)| end - start).sum())?;
         let host_pid = window.host_pid;
         let read = |start: u64, end: u64| {
             let mut bytes = vec![0; (end - start) as usize];
             let address = start - mapping.offset + mapping.start;
             ProcessMemory::of(host_pid).read(address, &mut bytes)?;
-            copied.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            Ok(bytes)
+            copying.count(bytes.len());
+            place.keep(bytes)
         };
         data.extents.extend(in_parallel(&cut(&ranges), read)?);
         covered.push(range);

@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use procfs::process::Status;
@@ -21,6 +19,7 @@ use super::super::graph::{
     ProcessState, RelayEnd, RelayState, RemoteShell, WholeFolder,
 };
 use super::super::inodes::ahead::{self, Copies, Taken};
+use super::super::inodes::copying::Copying;
 use super::super::inodes::segments;
 use super::super::job_init::UserOrder;
 use super::super::late::{Names, filters_of};
@@ -77,8 +76,8 @@ pub struct DumpSettings {
     pub freeze_limit: Duration,
     /// Files that the last image has.
     pub seen: Taken,
-    /// Bytes of files and shared memory that have been copied.
-    pub copied: Arc<AtomicU64>,
+    /// How files and shared memory are copied.
+    pub copying: Copying,
 }
 
 /// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again while the kernel
@@ -120,7 +119,7 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
         user: settings.user.as_ref(),
         seen: &settings.seen,
         cluster: settings.cluster,
-        copied: &settings.copied,
+        copying: &settings.copying,
     });
     let ahead = Ahead::begin();
     let not_inherited = find_not_inherited(settings.init)?;
@@ -214,7 +213,7 @@ impl Frozen {
             relays: std::mem::take(&mut self.settings.relays),
             user: self.settings.user.take(),
             names: std::mem::take(&mut self.names),
-            copied: self.settings.copied.clone(),
+            copying: self.settings.copying.clone(),
             copies: std::mem::take(&mut self.copies),
             seen: std::mem::take(&mut self.seen),
             ..DumpContext::default()
@@ -486,6 +485,7 @@ impl Quiesced {
         self.frozen.job.processes = processes;
         let (dumps, ghosts, vdso, clocks) = result?;
         let folders = self.take_folders(&dumps)?;
+        self.tell_copies_on_disk();
         let portable = Current::jump(0).is_some();
         let vdso_image = vdso.as_ref().and_then(Vdso::image).filter(|_| portable);
         let vdso_image = vdso_image.map(|bytes| self.context.keep(bytes.to_vec()));
@@ -520,6 +520,17 @@ impl Quiesced {
         let data =
             SnapshotData { processes: dumps, graph, context: self.context, page, not_inherited };
         Ok(Snapshot { job: Some(self.frozen.job), ghosts, data: Some(data), since })
+    }
+
+    fn tell_copies_on_disk(&mut self) {
+        match self.context.copying.on_disk() {
+            0 => {}
+            bytes => self.context.warn(format!(
+                "{} MiB of shared memory and files do not fit into memory beside the job: they were copied to disk \
+                 while it stood, which takes longer",
+                bytes.div_ceil(1 << 20)
+            )),
+        }
     }
 
     /// Folders whose whole content belongs to the image; what is open or mapped is in it already.
@@ -648,7 +659,7 @@ impl Quiesced {
                 let mut remote = process.lend(reading.entry_point)?;
                 let read = |remote: &mut Remote<'_>, mapping| {
                     let window = Window { inode, host_pid, mapping };
-                    shared::read_window(&window, &self.context.copied, |window| {
+                    shared::read_window(&window, &self.context.copying, |window| {
                         shared::resident(remote, window, page)
                     })
                 };

@@ -158,16 +158,17 @@ fn submit_blobs(writer: &mut Writer<'_>, blobs: Vec<BlobData>) -> Result<Vec<Pen
 
 fn submit_blob(writer: &mut Writer<'_>, blob: BlobData) -> Result<PendingBlob> {
     let mut spans = Vec::new();
+    let mut buffer = Vec::new();
     for extent in blob.extents {
-        for (index, part) in extent.bytes.chunks(BLOB_CHUNK).enumerate() {
-            let offset = extent.offset + (index * BLOB_CHUNK) as u64;
-            if part.iter().all(|byte| *byte == 0) {
-                continue;
+        for at in (0..extent.bytes.len()).step_by(BLOB_CHUNK) {
+            if buffer.capacity() == 0 {
+                buffer = writer.store.take_buffer(BLOB_CHUNK.min(extent.bytes.len() - at));
             }
-            let mut buffer = writer.store.take_buffer(part.len());
-            buffer.clear();
-            buffer.extend_from_slice(part);
-            spans.push((offset, writer.submit(buffer)?));
+            extent.bytes.copy_to(at, BLOB_CHUNK, &mut buffer)?;
+            if buffer.iter().any(|byte| *byte != 0) {
+                let chunk = std::mem::take(&mut buffer);
+                spans.push((extent.offset + at as u64, writer.submit(chunk)?));
+            }
         }
     }
     Ok((blob.length, spans))

@@ -1,7 +1,6 @@
 //! The content of a file or memory object, holes left out.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek64};
@@ -10,6 +9,7 @@ use super::super::dump::page_size;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::objects::{BlobData, Extent, reopen};
 use super::super::sys::holes;
+use super::copying::{self, Copying, Place};
 
 /// Holes up to this many bytes are read with what is around them: an extent costs more.
 const SMALL_HOLE: u64 = 64 * 1024;
@@ -21,17 +21,17 @@ const LARGE: usize = 4 * 1024 * 1024;
 /// Bytes read by one call: of a large file it is to be seen how far the reading has come.
 const AT_ONCE: usize = 64 * 1024 * 1024;
 
-/// Reads all of an inode, and adds to `copied` what has been read as it goes on. The offset of the description
+/// Reads all of an inode, and counts what has been read as it goes on. The offset of the description
 /// stays as it is.
 ///
 /// # Errors
 /// A refusal where it may not be read or does not fit into this machine's free memory; failed
 /// system calls.
-pub fn read(fd: BorrowedFd<'_>, size: u64, copied: &AtomicU64) -> Result<BlobData> {
+pub fn read(fd: BorrowedFd<'_>, size: u64, copying: &Copying) -> Result<BlobData> {
     // A description of our own: SEEK_DATA moves the offset, and the job's may be open for
     // writing only or for direct access.
     match reopen::reopen(fd, libc::O_RDONLY | libc::O_NOATIME | libc::O_NONBLOCK) {
-        Ok(own) => read_moving(own.as_fd(), size, copied),
+        Ok(own) => read_moving(own.as_fd(), size, copying),
         Err(_) => {
             let unreadable = |errno: Errno| {
                 Refusal::new(
@@ -42,7 +42,7 @@ pub fn read(fd: BorrowedFd<'_>, size: u64, copied: &AtomicU64) -> Result<BlobDat
             let offset = lseek64(fd, 0, Whence::SeekCur).map_err(unreadable)?;
             let mut byte = [0];
             nix::sys::uio::pread(fd, &mut byte, 0).map_err(unreadable)?;
-            let content = read_moving(fd, size, copied);
+            let content = read_moving(fd, size, copying);
             lseek64(fd, offset, Whence::SeekSet)
                 .map_err(|errno| EngineError::system("lseek", "a file of the job", errno))?;
             content
@@ -50,15 +50,22 @@ pub fn read(fd: BorrowedFd<'_>, size: u64, copied: &AtomicU64) -> Result<BlobDat
     }
 }
 
-fn read_moving(fd: BorrowedFd<'_>, size: u64, copied: &AtomicU64) -> Result<BlobData> {
+fn read_moving(fd: BorrowedFd<'_>, size: u64, copying: &Copying) -> Result<BlobData> {
     let ranges = data_ranges(fd, size)?;
-    let wanted = ranges.iter().map(|(start, end)| end - start).sum();
-    fits_into_memory(wanted)?;
+    let place = copying.place(ranges.iter().map(|(start, end)| end - start).sum())?;
+    let piece = match place {
+        Place::Memory => u64::MAX,
+        Place::Disk(_) => AT_ONCE as u64,
+    };
     let mut extents = Vec::with_capacity(ranges.len());
-    for (start, end) in ranges {
-        let bytes = read_range(fd, start, end, copied)?;
-        if !bytes.is_empty() {
-            extents.push(Extent { offset: start, bytes });
+    for (mut start, end) in ranges {
+        while start < end {
+            let stop = end.min(start.saturating_add(piece));
+            let bytes = read_range(fd, start, stop, copying)?;
+            if !bytes.is_empty() {
+                extents.push(Extent { offset: start, bytes: place.keep(bytes)? });
+            }
+            start = stop;
         }
     }
     Ok(BlobData { length: size, extents })
@@ -92,10 +99,10 @@ fn data_ranges(fd: BorrowedFd<'_>, size: u64) -> Result<Vec<(u64, u64)>> {
 }
 
 /// Up to `end`, or less where the file has become shorter.
-fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64, copied: &AtomicU64) -> Result<Vec<u8>> {
+fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64, copying: &Copying) -> Result<Vec<u8>> {
     let length = (end - start) as usize;
     let mut bytes: Vec<u8> = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| too_large(length as u64))?;
+    bytes.try_reserve_exact(length).map_err(|_| copying::too_large(length as u64))?;
     if length >= LARGE {
         advise_huge(bytes.as_mut_ptr() as usize, length);
     }
@@ -113,7 +120,7 @@ fn read_range(fd: BorrowedFd<'_>, start: u64, end: u64, copied: &AtomicU64) -> R
             Ok(count) => {
                 // SAFETY: that many bytes behind the length have just been written.
                 unsafe { bytes.set_len(bytes.len() + count as usize) };
-                copied.fetch_add(count as u64, Ordering::Relaxed);
+                copying.count(count as usize);
             }
             Err(Errno::EINTR) => {}
             Err(errno) => {
@@ -133,30 +140,4 @@ fn advise_huge(start: usize, length: usize) {
         // kernel that does not take it is only slower.
         unsafe { libc::madvise(first as *mut libc::c_void, last - first, libc::MADV_HUGEPAGE) };
     }
-}
-
-/// The copy is held in memory until it is written: a job must not be lost to that.
-///
-/// # Errors
-/// A refusal where it would be.
-pub fn fits_into_memory(wanted: u64) -> Result<()> {
-    match available_memory() {
-        Some(available) if wanted > available => Err(too_large(wanted).into()),
-        _ => Ok(()),
-    }
-}
-
-/// Bytes that can be had without swapping. `None`: this machine does not tell.
-pub fn available_memory() -> Option<u64> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib = line.trim().trim_end_matches(" kB").parse::<u64>().ok()?;
-    Some(kib.saturating_mul(1024))
-}
-
-fn too_large(wanted: u64) -> Refusal {
-    Refusal::new(
-        format!("its content of {wanted} bytes does not fit into free memory"),
-        "free memory, or keep the file outside of the session directories",
-    )
 }

@@ -3,6 +3,7 @@
 
 pub mod ahead;
 pub(super) mod content;
+pub mod copying;
 mod restore;
 pub mod segments;
 

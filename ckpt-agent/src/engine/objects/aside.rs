@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat, renameat2};
+use nix::fcntl::{AT_FDCWD, renameat};
 
 use super::super::error::{EngineError, Result};
+use super::super::sys::rename::rename_to_free;
 use super::paths;
 
 /// What stood at a path, if anything did. Goes back when it is dropped, too.
@@ -64,7 +65,7 @@ impl Drop for Aside {
 
 /// Never over what is there.
 fn rename(from: &Path, to: &Path) -> nix::Result<()> {
-    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
+    match rename_to_free(from, to) {
         // Not every file system can look and rename in one step.
         Err(Errno::EINVAL | Errno::ENOSYS) => match std::fs::symlink_metadata(to) {
             Ok(_) => Err(Errno::EEXIST),

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use protocol::cluster::agent::MovedListener;
 
@@ -14,6 +12,7 @@ use super::super::graph::{
     BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind,
 };
 use super::super::inodes::ahead::{Copies, Taken};
+use super::super::inodes::copying::{Bytes, Copying};
 use super::super::job_init::UserOrder;
 use super::super::late::{Connecting, Installed, NamedSocket, Names};
 use super::super::split::{Part, Realisation};
@@ -49,8 +48,8 @@ pub enum External {
     Fail,
 }
 
-/// Bytes for the image, held in memory from the freeze until they are written.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Bytes for the image, held from the freeze until they are written.
+#[derive(Debug, Clone, Default)]
 pub struct BlobData {
     /// Length in bytes. What no extent covers reads as zeros.
     pub length: u64,
@@ -59,18 +58,21 @@ pub struct BlobData {
 }
 
 /// A part of a [`BlobData`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Extent {
     /// Offset of its first byte in the blob.
     pub offset: u64,
     /// Its bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 impl From<Vec<u8>> for BlobData {
     fn from(bytes: Vec<u8>) -> Self {
         let length = bytes.len() as u64;
-        let extents = if bytes.is_empty() { vec![] } else { vec![Extent { offset: 0, bytes }] };
+        let extents = match bytes.is_empty() {
+            true => Vec::new(),
+            false => vec![Extent { offset: 0, bytes: bytes.into() }],
+        };
         Self { length, extents }
     }
 }
@@ -119,8 +121,8 @@ pub struct DumpContext {
     pub inodes: Vec<CarriedInode>,
     /// (device, inode) of those already taken.
     pub inode_index: HashMap<(u64, u64), InodeId>,
-    /// Bytes of files and shared memory that have been copied while the job stands: whoever waits sees that it goes on.
-    pub copied: Arc<AtomicU64>,
+    /// How files and shared memory are copied.
+    pub copying: Copying,
     /// The user with whose rights files are opened that the job does not have open for reading; `None`: this
     /// process's own.
     pub user: Option<UserOrder>,

@@ -35,7 +35,8 @@ fn content(blob: &BlobData) -> Vec<u8> {
     let mut bytes = vec![0; blob.length as usize];
     for extent in &blob.extents {
         let at = extent.offset as usize;
-        bytes[at..at + extent.bytes.len()].copy_from_slice(&extent.bytes);
+        let part = extent.bytes.clone().into_memory().unwrap();
+        bytes[at..at + part.len()].copy_from_slice(&part);
     }
     bytes
 }

@@ -26,6 +26,7 @@ pub mod poll;
 pub mod prctl;
 pub mod proc_net;
 pub mod reap;
+pub mod rename;
 pub mod robust_list;
 pub mod rounds;
 pub mod schedule;

@@ -18,7 +18,6 @@ mod candidates;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::stat::FileStat;
@@ -30,6 +29,7 @@ use super::super::objects::{BlobData, DumpContext};
 use super::super::sys::file_user::FileUser;
 use super::super::sys::stat::{changed_ns, identity, modified_ns};
 use super::content;
+use super::copying::{Copying, available_memory};
 use busy::Busy;
 use candidates::Opened;
 
@@ -97,8 +97,8 @@ pub struct Order<'a> {
     pub seen: &'a Taken,
     /// Whether others of a cluster may be standing already.
     pub cluster: bool,
-    /// Bytes copied.
-    pub copied: &'a AtomicU64,
+    /// Counts what is read.
+    pub copying: &'a Copying,
 }
 
 /// Contents that were read ahead.
@@ -130,6 +130,8 @@ impl Copies {
         // In this order: whoever begins to write after it has set the change time after `began_ns`.
         let busy = Busy::of(order.init, |key| order.seen.files.contains_key(&key))?;
         let mut budget = Budget::new(order);
+        // What has no room there is not worth the way to the disk.
+        let copying = order.copying.in_memory();
         let user = order.user;
         let _acting =
             user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
@@ -148,7 +150,7 @@ impl Copies {
             if !budget.has_room_for(size) {
                 return budget.goes_on();
             }
-            if let Ok(data) = content::read(opened.fd.as_fd(), size, order.copied) {
+            if let Ok(data) = content::read(opened.fd.as_fd(), size, &copying) {
                 self.0.insert(key, (stamp, data));
             }
             budget.goes_on()
@@ -179,7 +181,7 @@ pub fn content_of(
     if let Some(data) = ahead {
         return Ok(data);
     }
-    content::read(fd, stat.st_size.max(0) as u64, &context.copied)
+    content::read(fd, stat.st_size.max(0) as u64, &context.copying)
 }
 
 fn keeps_true_times(fd: BorrowedFd<'_>) -> bool {
@@ -202,7 +204,7 @@ struct Budget {
 impl Budget {
     fn new(order: &Order<'_>) -> Self {
         // The other half is for what has to be read while the job stands.
-        let memory = content::available_memory().map_or(u64::MAX, |bytes| bytes / 2);
+        let memory = available_memory().map_or(u64::MAX, |bytes| bytes / 2);
         let until = order.cluster.then(|| Instant::now() + CLUSTER_LIMIT);
         Self { bytes: order.files_limit.min(memory), until }
     }
