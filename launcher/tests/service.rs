@@ -29,6 +29,8 @@ impl Service {
             .env("NOTIFY_SOCKET", &socket)
             .env("WATCHDOG_USEC", watchdog_us.to_string())
             .env_remove("CKPTD_DIR")
+            // As service managers start it.
+            .env_remove("HOME")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

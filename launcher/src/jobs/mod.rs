@@ -31,7 +31,9 @@ pub enum JobError {
         source: io::Error,
     },
     /// There is nowhere to keep jobs.
-    #[error("find a place for jobs: HOME is not set; use --dir DIR or CKPTD_DIR")]
+    #[error(
+        "find a place for jobs: HOME is not set, and this user has no home; use --dir DIR or CKPTD_DIR"
+    )]
     NoPlace,
     /// The folder belongs to another user.
     #[error("use {}: it belongs to user {owner}; use --dir DIR for one of your own", path.display())]

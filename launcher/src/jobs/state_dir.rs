@@ -1,6 +1,7 @@
 //! The folder that holds all jobs.
 
 use super::{JobError, JobFolder, JobLock, JobRecord, JobSettings, name};
+use protocol::database::users::Account;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,11 +24,15 @@ impl StateDir {
     /// [`JobError::NoPlace`] where none can be told.
     pub fn find(asked: Option<PathBuf>) -> Result<Self, JobError> {
         let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
-        let path = match (asked, set("CKPTD_DIR"), set("HOME")) {
-            (Some(path), ..) => path,
-            (None, Some(path), _) => path.into(),
-            (None, None, Some(home)) => Path::new(&home).join(".local/state/ckptd"),
-            (None, None, None) => return Err(JobError::NoPlace),
+        let home = || match set("HOME") {
+            Some(home) => Some(PathBuf::from(home)),
+            // A service has none (systemd.exec(5)).
+            None => Account::of_uid(nix::unistd::geteuid().as_raw()).map(|user| user.home),
+        };
+        let path = match (asked, set("CKPTD_DIR")) {
+            (Some(path), _) => path,
+            (None, Some(path)) => path.into(),
+            (None, None) => home().ok_or(JobError::NoPlace)?.join(".local/state/ckptd"),
         };
         let path = std::path::absolute(&path).map_err(JobError::io("find", path))?;
         Ok(Self { path })
