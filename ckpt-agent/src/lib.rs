@@ -6,6 +6,7 @@ pub mod daemon;
 pub mod doctor;
 pub mod engine;
 mod fault;
+pub mod look;
 pub mod rewire;
 pub mod store;
 

@@ -75,13 +75,18 @@ impl Answers {
 /// All clients.
 #[derive(Debug, Default)]
 pub struct Clients {
-    open: HashMap<u64, Answers>,
+    open: HashMap<u64, (u32, Answers)>,
 }
 
 impl Clients {
-    /// One has connected.
-    pub fn add(&mut self, client: u64, answers: Answers) {
-        self.open.insert(client, answers);
+    /// One of that user's has connected.
+    pub fn add(&mut self, client: u64, uid: u32, answers: Answers) {
+        self.open.insert(client, (uid, answers));
+    }
+
+    /// The number of its user, while it is there.
+    pub fn user(&self, client: u64) -> Option<u32> {
+        self.open.get(&client).map(|(uid, _)| *uid)
     }
 
     /// One has gone. Whether it was known.
@@ -95,7 +100,7 @@ impl Clients {
             self.open.remove(&client);
             return;
         };
-        let Some(answers) = self.open.get(&client) else { return };
+        let Some((_, answers)) = self.open.get(&client) else { return };
         let waiting = answers.waiting.fetch_add(line.len(), Ordering::Relaxed) + line.len();
         if line.len() > MAX_ANSWER || waiting > MOST_WAITING || answers.lines.send(line).is_err() {
             tracing::warn!(client, "a local client does not read its answers and is left");

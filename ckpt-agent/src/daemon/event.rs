@@ -102,6 +102,8 @@ pub enum Event {
     Marked(InstanceKey, CheckpointNumber, Result<(), String>),
     /// What was to be done with an image of DMTCP's processes is done, or could not be.
     Dmtcp(DmtcpImage, Result<Vec<DmtcpFile>, String>),
+    /// An answer to a local client that looks at images; None: that was the last.
+    Looked(u64, Option<String>),
 }
 
 /// What a relay reports.

@@ -130,10 +130,13 @@ impl ClusterMachine {
                 self.refuse(client, reason.to_owned());
             }
             Ask::Remove { job } => self.remove_job(client, user, &job),
+            Ask::Look { job, checkpoint, look } => {
+                self.look(client, user, &job, checkpoint, look);
+            }
         }
     }
 
-    fn refuse(&mut self, client: &ClientId, reason: String) {
+    pub(super) fn refuse(&mut self, client: &ClientId, reason: String) {
         self.shared.answer_last(client, Answer::Failed { reason, status: 125 });
     }
 
@@ -172,7 +175,12 @@ impl ClusterMachine {
     }
 
     /// The job that is meant, or an answer to who asked.
-    fn wanted(&mut self, client: &ClientId, user: &JobUser, wanted: &str) -> Option<String> {
+    pub(super) fn wanted(
+        &mut self,
+        client: &ClientId,
+        user: &JobUser,
+        wanted: &str,
+    ) -> Option<String> {
         match self.find(user, wanted) {
             Ok(id) => Some(id),
             Err(reason) => {

@@ -10,7 +10,7 @@
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
 //! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
 //! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
-//! `clients` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
+//! `clients`, `looks` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
 
 mod agents;
 mod clients;
@@ -21,6 +21,7 @@ mod job;
 mod joining;
 mod leave;
 mod listing;
+mod looks;
 mod members;
 mod membership;
 pub mod placement;

@@ -117,13 +117,35 @@ impl Cluster {
     /// # Errors
     /// Where there is no answer, or it is a refusal.
     pub fn ask(&self, what: &str, ask: &Ask) -> Result<Answer, Failure> {
+        let mut found = None;
+        self.each(what, ask, |answer| {
+            found = Some(answer);
+            Ok(false)
+        })?;
+        found.ok_or_else(|| Failure::of(what, LinkError::Gone))
+    }
+
+    /// Asks for what has several answers, until one has been taken that is the last.
+    ///
+    /// # Errors
+    /// As [`Cluster::ask`]; those of `take`, which says whether more are to come.
+    pub fn each(
+        &self,
+        what: &str,
+        ask: &Ask,
+        mut take: impl FnMut(Answer) -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
         let failed = |error: LinkError| Failure::of(what, error);
         let mut link = Link::open(&self.socket, ask).map_err(failed)?;
         loop {
             match link.next().map_err(failed)? {
                 Answer::Say { text } => eprintln!("ckptd: {text}"),
                 Answer::Failed { reason, status } => return Err(refusal(what, reason, status)),
-                answer => return Ok(answer),
+                answer => {
+                    if !take(answer)? {
+                        return Ok(());
+                    }
+                }
             }
         }
     }

@@ -1,12 +1,14 @@
 //! The images of a cluster's job, and which of them can be read on this machine.
 
 use super::Context;
-use crate::cluster::Cluster;
 use crate::cluster::listing::{self, list, number, word};
+use crate::cluster::{Cluster, unexpected};
 use crate::failure::Failure;
-use protocol::cluster::client::Ask;
+use protocol::agent::AgentId;
+use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::look::{Finding, ImageName, Look};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
@@ -24,11 +26,19 @@ pub struct Image {
     pub place: Place,
 }
 
+impl Image {
+    /// What cluster and agents call it.
+    pub fn key(&self) -> ImageName {
+        let instance = AgentId(u32::try_from(self.instance).unwrap_or(u32::MAX));
+        ImageName { instance, checkpoint: self.checkpoint }
+    }
+}
+
 /// Where an image is for this user.
 pub enum Place {
     /// In this folder, laid out as a job's on one machine.
     Here(PathBuf),
-    /// On this machine, in the agent's folder, which is open to the agent's user alone.
+    /// Perhaps on this machine, in the agent's folder, which is open to the agent's user alone: the agent tells.
     Closed,
     /// On other machines.
     Elsewhere,
@@ -80,13 +90,33 @@ impl ClusterJob {
         Ok(Self { id, name, command, images })
     }
 
-    /// Why none of these images can be read here, and what to do.
-    pub fn nothing_here(&self, command: &str, images: &[&Image]) -> String {
-        if images.iter().any(|image| matches!(image.place, Place::Closed)) {
-            return format!(
-                "its images on this machine are open to the agent's user alone: run 'ckptd {command}' as that user"
-            );
+    /// What the agent finds of those that lie in its folder, which is closed to this user.
+    pub fn ask(
+        &self,
+        cluster: &Cluster,
+        images: &[&Image],
+        checkpoint: Option<u64>,
+        look: Look,
+        what: &str,
+    ) -> Result<BTreeMap<ImageName, Finding>, Failure> {
+        if !images.iter().any(|image| matches!(image.place, Place::Closed)) {
+            return Ok(BTreeMap::new());
         }
+        let ask = Ask::Look { job: self.id.clone(), checkpoint, look };
+        let mut found = BTreeMap::new();
+        cluster.each(what, &ask, |answer| match answer {
+            Answer::Image { image, finding } => {
+                found.insert(image, finding);
+                Ok(true)
+            }
+            Answer::Done { .. } => Ok(false),
+            other => Err(unexpected(what, &other)),
+        })?;
+        Ok(found)
+    }
+
+    /// Why none of these images can be read here, and what to do.
+    pub fn nothing_here(command: &str, images: &[&Image]) -> String {
         match holders(images.iter().copied()) {
             holders if holders.is_empty() => "no machine is known to hold its images".to_owned(),
             holders => format!(

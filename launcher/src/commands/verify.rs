@@ -7,9 +7,13 @@ use crate::cli::{EngineSetting, ListArguments};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::text;
-use ckpt_agent::store::{self, CheckpointState};
+use ckpt_agent::{look, store};
 use indicatif::{ProgressBar, ProgressStyle};
+use protocol::cluster::look::{Finding, Look};
 use serde::Serialize;
+
+/// The verdict on what can't be read here.
+const ELSEWHERE: &str = "elsewhere";
 
 /// The verdict on a checkpoint; the keys stay as they are.
 #[derive(Debug, Serialize)]
@@ -21,7 +25,7 @@ struct Verdict {
     /// Likewise: the machines that hold it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     holders: Vec<String>,
-    /// `whole`, `damaged` or `unfinished`; `elsewhere`, and then it was not checked, where it can't be read on this
+    /// `whole`, `damaged`, `unfinished` or `unread`; `elsewhere`, and then it was not checked, where it can't be read on this
     /// machine.
     verdict: &'static str,
     reason: Option<String>,
@@ -44,7 +48,10 @@ pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u
     let mut verdicts = Vec::new();
     for checkpoint in listed {
         if only.is_none_or(|only| only == checkpoint.number) {
-            verdicts.push(judge(job.path(), &checkpoint));
+            let finding = with_bar(checkpoint.number, |progress| {
+                look::judge(job.path(), &checkpoint, progress)
+            });
+            verdicts.push(verdict(checkpoint.number, finding));
         }
     }
     if let (Some(only), true) = (only, verdicts.is_empty()) {
@@ -68,21 +75,29 @@ fn of_cluster(
     if let (Some(only), true) = (only, images.is_empty()) {
         return Err(Failure::of(what, format!("there is no checkpoint {only}")));
     }
-    let is_elsewhere = |image: &Image| !matches!(image.place, Place::Here(_));
-    if !images.is_empty() && images.iter().all(|image| is_elsewhere(image)) {
-        return Err(Failure::of(what, job.nothing_here(&format!("verify {name}"), &images)));
-    }
+    let mut told = job.ask(cluster, &images, only, Look::Verify, &what)?;
     let mut verdicts = Vec::new();
     for image in &images {
-        let verdict = match &image.place {
-            Place::Here(folder) => judge_image(folder, image.checkpoint),
-            Place::Closed | Place::Elsewhere => unread(image.checkpoint, "elsewhere", None),
+        let finding = match &image.place {
+            Place::Here(folder) => with_bar(image.checkpoint, |progress| {
+                look::judge_number(folder, image.checkpoint, progress)
+            }),
+            Place::Closed | Place::Elsewhere => {
+                told.remove(&image.key()).unwrap_or(Finding::Missing)
+            }
         };
+        let verdict = verdict(image.checkpoint, finding);
         let (instance, holders) = (Some(image.instance), image.holders.clone());
         verdicts.push(Verdict { instance, holders, ..verdict });
     }
+    let is_elsewhere = |verdict: &Verdict| verdict.verdict == ELSEWHERE;
+    if !images.is_empty() && verdicts.iter().all(is_elsewhere) {
+        let command = format!("verify {name}");
+        return Err(Failure::of(what, ClusterJob::nothing_here(&command, &images)));
+    }
     let status = tell(&verdicts, list)?;
-    let left: Vec<&Image> = images.into_iter().filter(|image| is_elsewhere(image)).collect();
+    let left = images.into_iter().zip(&verdicts).filter(|(_, verdict)| is_elsewhere(verdict));
+    let left: Vec<&Image> = left.map(|(image, _)| image).collect();
     if !left.is_empty() {
         let count = text::count(left.len() as u64, "image");
         let holders = holders(left.into_iter());
@@ -92,17 +107,6 @@ fn of_cluster(
         );
     }
     Ok(status)
-}
-
-fn judge_image(folder: &std::path::Path, checkpoint: u64) -> Verdict {
-    match store::list(folder) {
-        Err(damage) => unread(checkpoint, "damaged", Some(damage.to_string())),
-        Ok(listed) => match listed.iter().find(|found| found.number == checkpoint) {
-            Some(found) => judge(folder, found),
-            // Removed meanwhile.
-            None => unread(checkpoint, "elsewhere", None),
-        },
-    }
 }
 
 /// Prints them; the exit status.
@@ -119,7 +123,7 @@ fn tell(verdicts: &[Verdict], list: ListArguments) -> Result<u8, Failure> {
                 let chunks = text::count(verdict.chunks, "chunk");
                 format!(": {chunks}, {}", text::size(verdict.bytes))
             }
-            ("elsewhere", _) => format!(": on {}", verdict.holders.join(", ")),
+            (ELSEWHERE, _) => format!(": on {}", verdict.holders.join(", ")),
             (_, Some(reason)) => format!(": {reason}"),
             (_, None) => String::new(),
         };
@@ -129,41 +133,36 @@ fn tell(verdicts: &[Verdict], list: ListArguments) -> Result<u8, Failure> {
     Ok(if damaged { EXIT_FAILED } else { 0 })
 }
 
-fn unread(checkpoint: u64, verdict: &'static str, reason: Option<String>) -> Verdict {
-    Verdict {
-        checkpoint,
-        instance: None,
-        holders: Vec::new(),
-        verdict,
-        reason,
-        chunks: 0,
-        bytes: 0,
-    }
+fn verdict(checkpoint: u64, finding: Finding) -> Verdict {
+    let (mut chunks, mut bytes) = (0, 0);
+    let (verdict, reason) = match finding {
+        Finding::Whole { chunks: all, bytes: length } => {
+            (chunks, bytes) = (all, length);
+            ("whole", None)
+        }
+        Finding::Damaged { reason } => ("damaged", Some(reason)),
+        Finding::Unread { reason } => ("unread", Some(reason)),
+        Finding::Unfinished => ("unfinished", None),
+        Finding::Missing | Finding::Content { .. } => (ELSEWHERE, None),
+    };
+    let (instance, holders) = (None, Vec::new());
+    Verdict { checkpoint, instance, holders, verdict, reason, chunks, bytes }
 }
 
-fn judge(job_dir: &std::path::Path, checkpoint: &store::CheckpointSummary) -> Verdict {
-    let number = checkpoint.number;
-    let verdict = |verdict, reason| unread(number, verdict, reason);
-    match &checkpoint.state {
-        CheckpointState::Incomplete => return verdict("unfinished", None),
-        CheckpointState::Damaged(damage) => return verdict("damaged", Some(damage.to_string())),
-        CheckpointState::Committed(_) => {}
-    }
-    // Drawn on standard error, and only where that is a terminal.
+/// Shows on standard error how far it is, only where that is a terminal.
+fn with_bar(
+    checkpoint: u64,
+    read: impl FnOnce(&mut dyn FnMut(store::Progress)) -> Finding,
+) -> Finding {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} chunks {eta}") {
         bar.set_style(style);
     }
-    bar.set_message(format!("checkpoint {number}"));
-    let report = store::verify(job_dir, number, |progress| {
+    bar.set_message(format!("checkpoint {checkpoint}"));
+    let finding = read(&mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     });
     bar.finish_and_clear();
-    match report {
-        Ok(report) => {
-            Verdict { chunks: report.chunks, bytes: report.bytes, ..verdict("whole", None) }
-        }
-        Err(damage) => verdict("damaged", Some(damage.to_string())),
-    }
+    finding
 }

@@ -3,6 +3,7 @@
 //! [`Ask::Hello`]; a connection carries one request, and for jobs in the foreground what follows it.
 
 use super::agent::Stream;
+use super::look::{Finding, ImageName, Look};
 use super::settings::JobSettings;
 use super::{Epoch, NodeName};
 use crate::agent::{CheckpointNumber, CommitRecord, ExitKind};
@@ -144,6 +145,15 @@ pub enum Ask {
         /// The job.
         job: String,
     },
+    /// Look at the images of a job that the node of this socket holds. Answers: [`Answer::Image`]..., [`Answer::Done`].
+    Look {
+        /// The job.
+        job: String,
+        /// Only of this checkpoint.
+        checkpoint: Option<CheckpointNumber>,
+        /// What is wanted.
+        look: Look,
+    },
 }
 
 /// To a command.
@@ -203,6 +213,13 @@ pub enum Answer {
     Token {
         /// The text.
         token: String,
+    },
+    /// What was found of an image.
+    Image {
+        /// Which.
+        image: ImageName,
+        /// That.
+        finding: Finding,
     },
     /// It is done.
     Done {

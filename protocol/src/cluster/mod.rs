@@ -8,6 +8,7 @@ pub mod baseline;
 pub mod client;
 pub mod dmtcp;
 pub mod image;
+pub mod look;
 pub mod name;
 pub mod peer;
 pub mod replica;

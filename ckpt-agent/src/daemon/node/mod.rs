@@ -8,6 +8,7 @@ mod following;
 mod hello;
 mod instance;
 mod launching;
+mod looking;
 mod orders;
 mod reports;
 mod restoring;
@@ -27,6 +28,7 @@ use tokio::sync::mpsc::{Sender, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use self::instance::{Instance, State};
+use self::looking::Reader;
 use self::shell_calls::ShellCalls;
 
 pub use self::instance::Record;
@@ -111,6 +113,8 @@ pub struct Node {
     beat: watch::Sender<Duration>,
     instances: BTreeMap<InstanceKey, Instance>,
     clients: Clients,
+    /// Local users for whom images are being read.
+    readers: Vec<Reader>,
     calls: ShellCalls,
     /// Kills that wait until nothing is left.
     killing: HashSet<(String, Epoch)>,
@@ -155,6 +159,7 @@ impl Node {
             beat,
             instances: BTreeMap::new(),
             clients: Clients::default(),
+            readers: Vec::new(),
             calls,
             killing: HashSet::new(),
             looked_for: false,
@@ -213,6 +218,7 @@ impl Node {
             }
             Event::Marked(key, number, result) => self.marked(&key, number, result),
             Event::Dmtcp(image, result) => self.dmtcp_done(image, result),
+            Event::Looked(client, found) => self.looked(client, found),
         }
         Verdict::GoOn
     }
@@ -277,6 +283,7 @@ impl Node {
         if self.coordinator.as_ref().is_some_and(|known| known.number == connection) {
             self.coordinator = None;
             self.clients.close_all();
+            self.readers_gone(|_| true);
         }
     }
 
@@ -324,7 +331,7 @@ impl Node {
         match event {
             ClientEvent::Opened { client, user, answers } => {
                 if self.coordinator.as_ref().is_some_and(|known| known.welcome) {
-                    self.clients.add(client, answers);
+                    self.clients.add(client, user.uid, answers);
                     self.tell(FromAgent::ClientOpened { client, user });
                 } else {
                     answers.refuse(NO_COORDINATOR);
@@ -334,6 +341,7 @@ impl Node {
                 self.tell(FromAgent::ClientLine { client, line });
             }
             ClientEvent::Closed { client } => {
+                self.readers_gone(|reader| reader == client);
                 if self.clients.remove(client) {
                     self.tell(FromAgent::ClientClosed { client });
                 }

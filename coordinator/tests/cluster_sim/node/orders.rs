@@ -102,7 +102,8 @@ impl Node {
             | ToAgent::TreeReset(_)
             | ToAgent::Input { .. }
             | ToAgent::Resize { .. }
-            | ToAgent::Client { .. } => {}
+            | ToAgent::Client { .. }
+            | ToAgent::Look { .. } => {}
         }
         out
     }

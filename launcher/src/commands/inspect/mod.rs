@@ -13,10 +13,11 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs;
 use crate::text;
-use ckpt_agent::engine::dump::process_file;
-use ckpt_agent::engine::graph::{Clocks, Graph, Pid, ProcessImage, ProcessState};
-use ckpt_agent::store::Checkpoint;
+use ckpt_agent::engine::graph::{Clocks, Graph, Pid, ProcessImage};
+use ckpt_agent::look;
+use ckpt_agent::store::CommitMark;
 use protocol::agent::CommitRecord;
+use protocol::cluster::look::{Finding, Look};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,22 +25,10 @@ use std::path::Path;
 
 /// What a checkpoint says.
 struct Content {
+    mark: CommitMark,
     graph: Graph,
     /// Processes that live, by number.
     images: BTreeMap<Pid, ProcessImage>,
-}
-
-impl Content {
-    fn read(checkpoint: &Checkpoint, what: &str) -> Result<Self, Failure> {
-        let failed = |error| Failure::of(what, error);
-        let graph: Graph = checkpoint.read_json("graph.json").map_err(failed)?;
-        let mut images = BTreeMap::new();
-        for node in graph.processes.iter().filter(|node| node.state == ProcessState::Alive) {
-            let image = checkpoint.read_json(&process_file(node.pid)).map_err(failed)?;
-            images.insert(node.pid, image);
-        }
-        Ok(Self { graph, images })
-    }
 }
 
 /// Which checkpoint, for its heading.
@@ -52,26 +41,39 @@ struct Of<'a> {
     instance: Option<u64>,
 }
 
-/// One that was opened.
-struct Opened {
-    content: Content,
-    checkpoint: Checkpoint,
+impl From<look::Content> for Content {
+    fn from(content: look::Content) -> Self {
+        let look::Content { mark, graph, processes } = content;
+        let images = processes.into_iter().map(|process| (process.pid, process)).collect();
+        Self { mark, graph, images }
+    }
 }
 
-impl Opened {
+impl Content {
     fn read(job_dir: &Path, number: u64, what: &str) -> Result<Self, Failure> {
-        let checkpoint =
-            Checkpoint::open(job_dir, number).map_err(|error| Failure::of(what, error))?;
-        Ok(Self { content: Content::read(&checkpoint, what)?, checkpoint })
+        let content = look::Content::read(job_dir, number);
+        content.map(Self::from).map_err(|error| Failure::of(what, error))
+    }
+
+    /// Of what the agent has found.
+    fn told(finding: Finding, what: &str) -> Result<Option<Self>, Failure> {
+        match finding {
+            Finding::Content { value } => serde_json::from_value::<look::Content>(value)
+                .map(|content| Some(content.into()))
+                .map_err(|error| Failure::of(what, error)),
+            Finding::Unread { reason } | Finding::Damaged { reason } => {
+                Err(Failure::of(what, reason))
+            }
+            Finding::Missing | Finding::Unfinished | Finding::Whole { .. } => Ok(None),
+        }
     }
 
     fn json(&self, what: &str) -> Result<serde_json::Value, Failure> {
-        let mark = serde_json::to_value(self.checkpoint.mark())
-            .map_err(|error| Failure::of(what, error))?;
+        let mark = serde_json::to_value(&self.mark).map_err(|error| Failure::of(what, error))?;
         Ok(json!({
             "mark": mark,
-            "graph": self.content.graph,
-            "processes": self.content.images.values().collect::<Vec<_>>(),
+            "graph": self.graph,
+            "processes": self.images.values().collect::<Vec<_>>(),
         }))
     }
 }
@@ -90,7 +92,7 @@ pub fn perform(context: &Context, arguments: &InspectArguments) -> Result<(), Fa
             .map(|record| record.checkpoint)
             .ok_or_else(|| Failure::of(&what, "no checkpoint of it was committed"))?,
     };
-    let opened = Opened::read(job.path(), number, &what)?;
+    let opened = Content::read(job.path(), number, &what)?;
     find_processes(std::slice::from_ref(&opened), arguments, &what)?;
     if arguments.list.json {
         let mut value = opened.json(&what)?;
@@ -122,21 +124,27 @@ fn of_cluster(
     if images.is_empty() {
         return Err(Failure::of(what, format!("there is no checkpoint {number}")));
     }
+    let mut told = job.ask(cluster, &images, Some(number), Look::Inspect, &what)?;
     let (mut here, mut left, mut opened) = (Vec::new(), Vec::new(), Vec::new());
     for image in &images {
-        match &image.place {
-            Place::Here(folder) => {
-                opened.push(Opened::read(folder, number, &what)?);
+        let found = match &image.place {
+            Place::Here(folder) => Some(Content::read(folder, number, &what)?),
+            Place::Closed | Place::Elsewhere => match told.remove(&image.key()) {
+                Some(finding) => Content::told(finding, &what)?,
+                None => None,
+            },
+        };
+        match found {
+            Some(content) => {
+                opened.push(content);
                 here.push(image.instance);
             }
-            Place::Closed | Place::Elsewhere => left.push(*image),
+            None => left.push(*image),
         }
     }
     if here.is_empty() {
-        return Err(Failure::of(
-            what,
-            job.nothing_here(&format!("inspect {name}@{number}"), &images),
-        ));
+        let command = format!("inspect {name}@{number}");
+        return Err(Failure::of(what, ClusterJob::nothing_here(&command, &images)));
     }
     find_processes(&opened, arguments, &what)?;
     if arguments.list.json {
@@ -168,12 +176,12 @@ fn of_cluster(
 }
 
 fn find_processes(
-    opened: &[Opened],
+    opened: &[Content],
     arguments: &InspectArguments,
     what: &str,
 ) -> Result<(), Failure> {
     for pid in &arguments.process {
-        if !opened.iter().any(|opened| opened.content.images.contains_key(pid)) {
+        if !opened.iter().any(|opened| opened.images.contains_key(pid)) {
             return Err(Failure::of(what, format!("there is no living process {pid} in it")));
         }
     }
@@ -187,9 +195,8 @@ fn hint(arguments: &InspectArguments) -> &'static str {
     }
 }
 
-fn describe(of: &Of<'_>, opened: &Opened, arguments: &InspectArguments) -> String {
-    let Opened { content, checkpoint } = opened;
-    let mark = checkpoint.mark();
+fn describe(of: &Of<'_>, content: &Content, arguments: &InspectArguments) -> String {
+    let mark = &content.mark;
     let mut out = String::new();
     // Writing to a String never fails.
     let mut line = |label: &str, value: String| {

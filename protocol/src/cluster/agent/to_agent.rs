@@ -6,6 +6,7 @@ use super::orders::{LaunchOrder, PrepareOrder, ShellCall};
 use crate::agent::{AgentCommand, AgentId, CheckpointNumber, CommitRecord};
 use crate::cluster::addresses::AddressBook;
 use crate::cluster::dmtcp::DmtcpOrder;
+use crate::cluster::look::{ImageName, Look};
 use crate::cluster::replica::ReplicaOrder;
 use crate::cluster::succession::Followed;
 use crate::cluster::tree::{TreeCall, TreeMark};
@@ -191,6 +192,17 @@ pub enum ToAgent {
         client: u64,
         /// The line; None: close the connection.
         line: Option<String>,
+    },
+    /// Look at images for a local client, which may know of them, and answer it: [`crate::cluster::client::Ask::Look`].
+    Look {
+        /// The agent's number for it.
+        client: u64,
+        /// The job.
+        job: String,
+        /// They.
+        images: Vec<ImageName>,
+        /// What is wanted.
+        look: Look,
     },
     /// Get an image and keep it, for the sake of one more copy. Answer: [`super::FromAgent::Copied`].
     Copy {

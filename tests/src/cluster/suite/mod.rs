@@ -7,6 +7,7 @@ mod dmtcp;
 mod fallback;
 pub mod faults;
 pub mod history;
+mod images;
 mod late;
 mod leaving;
 mod members;
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Case> {
         late::CASES,
         members::CASES,
         commands::CASES,
+        images::CASES,
         faults::CASES,
         runtimes::CASES,
         fallback::CASES,

@@ -1,0 +1,36 @@
+//! Users who look at images of their jobs that lie in an agent's folder.
+
+use super::ClusterMachine;
+use super::event::ClientId;
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::agent::{JobUser, ToAgent};
+use protocol::cluster::look::{ImageName, Look};
+
+impl ClusterMachine {
+    /// Has the agent of the client's node look at what it holds of the job. It answers the client itself.
+    pub(super) fn look(
+        &mut self,
+        client: &ClientId,
+        user: &JobUser,
+        wanted: &str,
+        only: Option<CheckpointNumber>,
+        look: Look,
+    ) {
+        let Some(id) = self.wanted(client, user, wanted) else { return };
+        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(node) = &client.node else {
+            let reason = format!("look at the images of {wanted}: no agent listens at this socket");
+            return self.refuse(client, reason);
+        };
+        let mut images = Vec::new();
+        for (checkpoint, of) in &job.ledger.images {
+            let held = of.iter().filter(|(_, image)| image.holders.contains(node));
+            if only.is_none_or(|only| only == *checkpoint) {
+                let name = |instance| ImageName { instance, checkpoint: *checkpoint };
+                images.extend(held.map(|(instance, _)| name(*instance)));
+            }
+        }
+        let order = ToAgent::Look { client: client.number, job: id, images, look };
+        self.shared.send(&node.clone(), order);
+    }
+}
