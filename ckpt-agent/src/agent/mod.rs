@@ -13,7 +13,7 @@ pub(crate) mod temporary;
 mod worker;
 mod writer;
 
-pub use rehearsal::{Rehearsed, rehearse};
+pub use rehearsal::{InstanceRehearsal, Rehearsed, rehearse, rehearse_instance};
 
 pub use cluster::{Adopted, InstanceEvent, Launched, RestoreOrder, Restored};
 

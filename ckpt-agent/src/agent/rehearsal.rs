@@ -1,17 +1,22 @@
 //! Rehearses a restart: a checkpoint is restored into namespaces of its own until everybody is complete, and taken down
 //! again. Nobody runs, and the job itself comes to know nothing of it.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use protocol::launch::{External, RestoreSpec};
 
 use super::AgentError;
 use super::job::{heap_must_be_low, restore_order, spawn_init};
 use crate::engine::EngineError;
-use crate::engine::job_init::{Channel, ChannelError, Report};
+use crate::engine::graph::FileId;
+use crate::engine::job_init::{
+    Channel, ChannelError, Connection, Rehearsal, RehearsedInstance, Report,
+};
 use crate::engine::sys::pidfd::PidFd;
 use crate::store::Checkpoint;
 
@@ -26,25 +31,68 @@ pub struct Rehearsed {
     pub warnings: Vec<String>,
 }
 
+/// An instance whose restart is to be rehearsed.
+#[derive(Debug)]
+pub struct InstanceRehearsal {
+    /// What it is.
+    pub instance: RehearsedInstance,
+    /// The folder with its image.
+    pub image_dir: PathBuf,
+    /// The checkpoint.
+    pub checkpoint: u64,
+    /// What is done about connections to outside of the job.
+    pub external: External,
+    /// Stand-ins for connections with other instances, by the open file of the image that each is to be.
+    pub connections: Vec<(FileId, OwnedFd)>,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
 /// Rehearses a restart from a checkpoint of the job that is kept in `job_dir`, as the caller's user. Blocks until nothing is
 /// left of it; if the calling thread ends before, the kernel ends it all.
 ///
 /// # Errors
 /// What the restart would have told; where it can't be rehearsed here.
 pub fn rehearse(job_dir: &Path, checkpoint: u64) -> Result<Rehearsed, AgentError> {
+    perform(job_dir, checkpoint, External::Warn, Rehearsal::Job, Vec::new(), None)
+}
+
+/// As [`rehearse`], of an instance of a cluster's job.
+///
+/// # Errors
+/// As [`rehearse`]; that it took too long.
+pub fn rehearse_instance(wanted: InstanceRehearsal) -> Result<Rehearsed, AgentError> {
+    let InstanceRehearsal { instance, image_dir, checkpoint, external, connections, limit } =
+        wanted;
+    let rehearsal = Rehearsal::Instance(Box::new(instance));
+    perform(&image_dir, checkpoint, external, rehearsal, connections, Some(limit))
+}
+
+fn perform(
+    job_dir: &Path,
+    checkpoint: u64,
+    external: External,
+    rehearsal: Rehearsal,
+    connections: Vec<(FileId, OwnedFd)>,
+    limit: Option<Duration>,
+) -> Result<Rehearsed, AgentError> {
     let began = Instant::now();
     let job_dir = std::fs::canonicalize(job_dir).map_err(AgentError::Spawn)?;
     check_memory(&job_dir, checkpoint)?;
-    let spec = RestoreSpec { checkpoint, force: false, external: External::Warn, window: None };
+    let spec = RestoreSpec { checkpoint, force: false, external, window: None };
     let mut order = restore_order(&job_dir, spec)?;
-    order.rehearsal = true;
+    order.rehearsal = Some(rehearsal);
     order.low_heap = heap_must_be_low();
+    order.connections = u32::try_from(connections.len()).unwrap_or(u32::MAX);
     let (ours, theirs) = UnixStream::pair().map_err(AgentError::Spawn)?;
     let link = spawn_init(theirs, order.low_heap, Stdio::null)?;
     let mut cast = Cast { link, init: None };
     let channel = Channel::new(ours);
     channel.send(&order, &[])?;
-    let (processes, warnings) = cast.play(&channel)?;
+    for (file, descriptor) in connections {
+        channel.send(&Connection { file, absent: None }, &[descriptor])?;
+    }
+    let (processes, warnings) = cast.play(&channel, limit.map(|limit| (began, limit)))?;
     drop(cast);
     Ok(Rehearsed { processes, took: began.elapsed(), warnings })
 }
@@ -56,8 +104,17 @@ struct Cast {
 }
 
 impl Cast {
-    fn play(&mut self, channel: &Channel) -> Result<(u32, Vec<String>), AgentError> {
+    fn play(
+        &mut self,
+        channel: &Channel,
+        limit: Option<(Instant, Duration)>,
+    ) -> Result<(u32, Vec<String>), AgentError> {
         loop {
+            if let Some((began, limit)) = limit {
+                // No time at all would be no limit.
+                let left = limit.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
+                channel.socket().set_read_timeout(Some(left)).map_err(AgentError::Spawn)?;
+            }
             match channel.receive::<Report>() {
                 // One that has ended meanwhile needs no end.
                 Ok((Report::Init(pid), _)) => self.init = PidFd::open(pid).ok(),
@@ -69,6 +126,11 @@ impl Cast {
                     return Err(EngineError::NotRehearsable(why).into());
                 }
                 Ok(_) => return Err(AgentError::Init("said something else".into())),
+                Err(ChannelError::Socket(Errno::EAGAIN)) => {
+                    let seconds = limit.map_or(0, |(_, limit)| limit.as_secs());
+                    let why = format!("it was not done after {seconds} s");
+                    return Err(EngineError::NotRehearsable(why).into());
+                }
                 Err(ChannelError::Closed) => {
                     let why = "it was killed, perhaps for want of memory".to_owned();
                     return Err(EngineError::NotRehearsable(why).into());

@@ -14,7 +14,7 @@ use protocol::launch::{LaunchSpec, RestoreSpec};
 
 use super::control::{
     Adopted, Control, ControlEvent, ControlEvents, End, RelayEnd, RelayEndKind, RelayState,
-    RemoteShell, RestoreSetup, Setup, StartControl, Started,
+    RemoteShell, RestoreSetup, Setup, StartControl, Started, User,
 };
 use super::lease::BootTime;
 use super::wiring::read_blob;
@@ -332,6 +332,11 @@ impl Control for Hand {
     }
 }
 
+/// A user, for an init.
+pub fn user_order(user: User) -> UserOrder {
+    UserOrder { uid: user.uid, gid: user.gid, groups: user.groups }
+}
+
 fn order(setup: Setup, hold: bool) -> ClusterOrder {
     ClusterOrder {
         identity: setup.key,
@@ -342,11 +347,7 @@ fn order(setup: Setup, hold: bool) -> ClusterOrder {
         hold,
         root_instance: setup.is_root,
         external: setup.external,
-        user: setup.user.map(|user| UserOrder {
-            uid: user.uid,
-            gid: user.gid,
-            groups: user.groups,
-        }),
+        user: setup.user.map(user_order),
         shell: setup.shell,
         watch: setup.watch,
         crowded: setup.crowded,

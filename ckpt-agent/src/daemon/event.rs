@@ -7,6 +7,7 @@ use protocol::agent::{AgentId, CheckpointNumber, ExitKind, ImageSummary};
 use protocol::cluster::agent::{FromAgent, OuterSocket, RelaySide, ToAgent};
 use protocol::cluster::dmtcp::{DmtcpFile, DmtcpImage};
 use protocol::cluster::image::ImageFacts;
+use protocol::cluster::rehearsal::RehearsedInstance;
 use protocol::cluster::replica::ReplicaReport;
 use protocol::cluster::{InstanceKey, NodeName};
 use tokio::sync::mpsc::{Sender, UnboundedSender};
@@ -102,6 +103,8 @@ pub enum Event {
     Marked(InstanceKey, CheckpointNumber, Result<(), String>),
     /// What was to be done with an image of DMTCP's processes is done, or could not be.
     Dmtcp(DmtcpImage, Result<Vec<DmtcpFile>, String>),
+    /// How the rehearsal of an instance came out, by the coordinator's number; None: it was the last.
+    Rehearsed(u64, Option<RehearsedInstance>),
     /// An answer to a local client that looks at images; None: that was the last.
     Looked(u64, Option<String>),
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::engine::dump::process_file;
 use crate::engine::graph::{BlobId, FileId, Graph, ProcessImage, ProcessState};
 use crate::engine::objects::{OuterSocket as Outer, outer_sockets as find};
-use crate::engine::split::Holdings;
+use crate::engine::split::{Holdings, PartOrder};
 use crate::rewire::{AbsentOrder, MOST_UNREAD, Role, Secret, WireOrder, WirePort, without_peer};
 use crate::store::{Checkpoint, ChunkReader};
 
@@ -113,28 +113,45 @@ pub fn without_peers(
     checkpoint: CheckpointNumber,
     skipped: &[Skipped],
 ) -> Result<Absent, String> {
-    let mut made = Absent::default();
-    if skipped.is_empty() {
-        return Ok(made);
+    let files: Vec<u32> = skipped.iter().map(|skipped| skipped.file).collect();
+    if files.is_empty() {
+        return Ok(Absent::default());
     }
     let image = Checkpoint::open(folder, checkpoint).map_err(|damage| damage.to_string())?;
     let graph: Graph = image.read_json("graph.json").map_err(|damage| damage.to_string())?;
+    make_alone(&image, &graph, &files)
+}
+
+/// Makes stand-ins for all connections that an instance has with others, none of whom comes to know of it. Blocks.
+///
+/// # Errors
+/// One line; nothing is left.
+pub fn stand_ins(folder: &Path, checkpoint: CheckpointNumber) -> Result<Absent, String> {
+    let image = Checkpoint::open(folder, checkpoint).map_err(|damage| damage.to_string())?;
+    let graph: Graph = image.read_json("graph.json").map_err(|damage| damage.to_string())?;
+    let whole = PartOrder::whole(&graph);
+    let outer = outer_sockets(folder, checkpoint, &whole.assignment, whole.part)?;
+    let files: Vec<u32> = outer.iter().map(|socket| socket.file).collect();
+    make_alone(&image, &graph, &files)
+}
+
+fn make_alone(image: &Checkpoint, graph: &Graph, files: &[u32]) -> Result<Absent, String> {
+    let mut made = Absent::default();
     let reader = image.reader().map_err(|damage| damage.to_string())?;
-    for wanted in skipped {
-        let file = FileId(wanted.file);
-        let socket = find(&graph, &BTreeSet::from([file]))
+    for number in files {
+        let socket = find(graph, &BTreeSet::from([FileId(*number)]))
             .pop()
-            .ok_or_else(|| format!("file {} is no connection to elsewhere", wanted.file))?;
+            .ok_or_else(|| format!("file {number} is no connection to elsewhere"))?;
         let queue = match socket.received {
-            Some(blob) => read_blob(&graph, &reader, blob, MOST_UNREAD)?,
+            Some(blob) => read_blob(graph, &reader, blob, MOST_UNREAD)?,
             None => Vec::new(),
         };
         let Outer { v6, shut_write, peer_shut, .. } = socket;
         let order = AbsentOrder { v6, queue, shut_write, peer_shut };
         let (native, far) = without_peer(&order)
             .map_err(|error| format!("make a connection whose peer has departed: {error}"))?;
-        made.natives.push((wanted.file, native));
-        made.fars.push((wanted.file, far));
+        made.natives.push((*number, native));
+        made.fars.push((*number, far));
     }
     Ok(made)
 }

@@ -47,6 +47,9 @@ impl ClusterMachine {
             FromAgent::ClientClosed { client: number } => self.client_gone(&client(number)),
             FromAgent::Tree(answer) => self.tree_answered(now, node, answer),
             FromAgent::Leaving { reason } => self.announces_leave(now, node, &reason),
+            FromAgent::Rehearsed { number, instance } => {
+                self.rehearsed(now, node, number, instance);
+            }
             FromAgent::Copied { job, instance, checkpoint, failure } => {
                 self.copied(now, node, (job, instance, checkpoint), failure);
             }

@@ -48,6 +48,7 @@ impl ClusterMachine {
 
     pub(super) fn client_gone(&mut self, client: &ClientId) {
         self.shared.clients.remove(client);
+        self.forget_rehearsals(client);
         for job in self.jobs.values_mut() {
             job.client_gone(client);
         }
@@ -56,8 +57,9 @@ impl ClusterMachine {
         }
     }
 
-    /// Forgets a node's clients of connections older than this one.
+    /// Forgets a node's clients of connections older than this one, and what was being rehearsed over them.
     pub(super) fn forget_clients_of(&mut self, node: &NodeName, before: u64) {
+        self.rehearsals_lost(node);
         let gone: Vec<ClientId> = self
             .shared
             .clients
@@ -130,6 +132,9 @@ impl ClusterMachine {
                 self.refuse(client, reason.to_owned());
             }
             Ask::Remove { job } => self.remove_job(client, user, &job),
+            Ask::Rehearse { job, checkpoint } => {
+                self.rehearse(now, client, user, &job, checkpoint);
+            }
             Ask::Look { job, checkpoint, look } => {
                 self.look(client, user, &job, checkpoint, look);
             }

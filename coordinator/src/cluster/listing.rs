@@ -205,6 +205,7 @@ impl Job {
             "next_checkpoint_ms": running.machine.due_in_ms(now),
             "in_flight": running.machine.in_flight(now),
             "ending": running.machine.is_ending(),
+            "rehearsal": self.rehearsed.newest,
             "held": running.held.as_ref().map(|held| &held.awaited),
         })
     }

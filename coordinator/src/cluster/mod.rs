@@ -10,7 +10,7 @@
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
 //! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
 //! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
-//! `clients`, `looks` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
+//! `clients`, `looks`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
 
 mod agents;
 mod clients;
@@ -26,6 +26,7 @@ mod members;
 mod membership;
 pub mod placement;
 mod recover;
+mod rehearsals;
 mod replicas;
 mod rollback;
 mod secrets;
@@ -46,6 +47,7 @@ use job::{Job, State};
 use leave::Leaving;
 use protocol::cluster::NodeName;
 use recover::Recovered;
+use rehearsals::Rehearsals;
 use shared::{Hanging, Shared};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +59,7 @@ pub struct ClusterMachine {
     removed_jobs: BTreeSet<String>,
     leaving: BTreeMap<NodeName, Leaving>,
     copying: Copying,
+    rehearsals: Rehearsals,
     /// When the last step was taken, on the clock of [`crate::Time::nanos`].
     last_step: Option<u64>,
 }
@@ -72,6 +75,7 @@ impl ClusterMachine {
             removed_jobs: BTreeSet::new(),
             leaving: BTreeMap::new(),
             copying: Copying::default(),
+            rehearsals: Rehearsals::default(),
             last_step: None,
         }
     }
@@ -83,6 +87,7 @@ impl ClusterMachine {
             removed_jobs: BTreeSet::new(),
             leaving: BTreeMap::new(),
             copying: Copying::default(),
+            rehearsals: Rehearsals::default(),
             last_step: Some(now.nanos),
         }
     }
@@ -124,6 +129,7 @@ impl ClusterMachine {
                     if let Some(job) = self.jobs.get_mut(&job) {
                         job.recorded(now, &mut self.shared, epoch, &entry);
                     }
+                    self.rehearse_due(now, &entry);
                 }
             }
             ClusterEvent::RecordFailed { number, reason } => {
@@ -148,7 +154,8 @@ impl ClusterMachine {
         let leaving = self.leaving_deadline();
         let grace = self.shared.members.deadline();
         let tree = self.shared.tree.deadline();
-        [pulse, jobs, leaving, grace, tree].into_iter().flatten().min()
+        let rehearsals = self.rehearsals_deadline();
+        [pulse, jobs, leaving, grace, tree, rehearsals].into_iter().flatten().min()
     }
 
     /// A coordinator that was stopped, or whose machine slept, has heard nobody meanwhile: that is no
@@ -175,6 +182,7 @@ impl ClusterMachine {
     fn pass_time(&mut self, now: Now) {
         self.check_grace(now);
         self.pass_tree_time(now);
+        self.check_rehearsals(now);
         for job in self.jobs.values_mut() {
             if matches!(job.state, State::Running(_)) {
                 job.tick(now, &mut self.shared);

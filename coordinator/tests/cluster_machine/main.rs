@@ -5,6 +5,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod rehearsals;
 mod rig;
 
 use coordinator::cluster::ClusterEntry;

@@ -110,8 +110,7 @@ pub struct JobOptions {
     pub external: Option<ExternalSetting>,
     /// Rehearse a restart after every N-th checkpoint, 0 for never, and say at once where it would fail [default: 0].
     ///
-    /// It is done as 'ckptd verify --rehearse' does it, at low priority, while the job runs on. For jobs of one
-    /// machine.
+    /// It is done as 'ckptd verify --rehearse' does it, at low priority, while the job runs on.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub rehearse: Option<u32>,
     /// What may be moved: single processes, or all processes of a node together, with shared

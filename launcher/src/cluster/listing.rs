@@ -1,7 +1,7 @@
 //! Listings of a cluster for people, from their JSON forms. What a newer coordinator adds is left
 //! out, what an older one lacks is shown as a dash.
 
-use crate::commands::summary::{printable, table};
+use crate::commands::summary::{printable, rehearsal, table};
 use crate::text;
 use serde_json::Value;
 use std::fmt::Write;
@@ -170,6 +170,10 @@ fn job(value: &Value) -> String {
             (None, None) => NONE.to_owned(),
         },
     );
+    let rehearsed = live.get("rehearsal").cloned().unwrap_or(Value::Null);
+    if let Ok(rehearsed) = serde_json::from_value(rehearsed) {
+        line("rehearsal", rehearsal(&rehearsed));
+    }
     let is_move = |record: &&Value| {
         matches!(word(record, "reason").as_str(), "leave" | "join" | "speed" | "address")
     };

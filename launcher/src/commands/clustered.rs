@@ -169,11 +169,6 @@ fn is_changed(options: &JobOptions) -> bool {
 }
 
 fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, Failure> {
-    if options.rehearse.is_some_and(|every| every > 0) {
-        return Err(Failure::Usage(
-            "wrong usage: --rehearse is for jobs of one machine: jobs of a cluster can't be rehearsed yet".into(),
-        ));
-    }
     Ok(JobSettings {
         interval: match options.interval {
             Some(IntervalSetting::Auto) => Interval::Auto,
@@ -196,6 +191,7 @@ fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, F
         max_restarts: options.max_restarts.unwrap_or(settings.max_restarts),
         rewire_connect: settings.rewire_connect && !options.no_rewire_connect,
         cpu_baseline: settings.cpu_baseline,
+        rehearse: options.rehearse.unwrap_or(settings.rehearse),
         place: if options.place.is_empty() {
             settings.place
         } else {

@@ -1,17 +1,28 @@
 //! `ckptd verify --rehearse`.
 
+use super::summary::printable;
 use super::{Context, print, print_json, target};
 use crate::EXIT_FAILED;
 use crate::cli::{EngineSetting, ListArguments};
+use crate::cluster::{Cluster, unexpected};
 use crate::failure::Failure;
 use crate::jobs;
 use crate::text;
+use protocol::cluster::NodeName;
+use protocol::cluster::client::{Answer, Ask};
+use protocol::control::RehearsalOutcome;
 use serde::Serialize;
 
 /// What became of it; the keys stay as they are.
 #[derive(Debug, Serialize)]
 struct Verdict {
     checkpoint: u64,
+    /// Of a cluster's job: which part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<u32>,
+    /// Likewise: the machine on which it was rehearsed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<NodeName>,
     /// `restorable`, `failed`, or `unknown` where it can't be rehearsed here.
     verdict: &'static str,
     reason: Option<String>,
@@ -24,11 +35,8 @@ struct Verdict {
 /// Exit status 0 where a restart would succeed.
 pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u8, Failure> {
     let (name, only) = target::split(wanted)?;
-    if context.cluster_of(name)?.is_some() {
-        return Err(Failure::of(
-            format!("rehearse the restart of {name}"),
-            "jobs of a cluster can't be rehearsed yet; 'ckptd verify' checks the copies that a machine holds",
-        ));
+    if let Some(cluster) = context.cluster_of(name)? {
+        return of_cluster(&cluster, name, only, list);
     }
     let job = context.state.find_job(name)?;
     let name = job.name();
@@ -49,24 +57,17 @@ pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u
         return Err(Failure::of(what, cause));
     };
     let what = format!("{what} from checkpoint {checkpoint}");
-    let verdict = match ckpt_agent::rehearse(job.path(), checkpoint) {
-        Ok(rehearsed) => Verdict {
-            checkpoint,
-            verdict: "restorable",
-            reason: None,
-            processes: Some(rehearsed.processes),
-            took_ms: Some(text::millis(rehearsed.took)),
-            warnings: rehearsed.warnings,
-        },
-        Err(error) => Verdict {
-            checkpoint,
-            verdict: if error.is_not_rehearsable() { "unknown" } else { "failed" },
-            reason: Some(error.to_string()),
-            processes: None,
-            took_ms: None,
-            warnings: Vec::new(),
-        },
+    let (outcome, warnings) = match ckpt_agent::rehearse(job.path(), checkpoint) {
+        Ok(rehearsed) => {
+            let (processes, took_ms) = (rehearsed.processes, text::millis(rehearsed.took));
+            (RehearsalOutcome::Restorable { processes, took_ms }, rehearsed.warnings)
+        }
+        Err(error) if error.is_not_rehearsable() => {
+            (RehearsalOutcome::Unknown(error.to_string()), Vec::new())
+        }
+        Err(error) => (RehearsalOutcome::Failed(error.to_string()), Vec::new()),
     };
+    let verdict = Verdict::of(checkpoint, outcome, warnings);
     if list.json {
         print_json(&[&verdict])?;
         return Ok(if verdict.reason.is_none() { 0 } else { EXIT_FAILED });
@@ -81,4 +82,69 @@ pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u
         }
         (reason, ..) => Err(Failure::of(what, reason.unwrap_or_default())),
     }
+}
+
+impl Verdict {
+    fn of(checkpoint: u64, outcome: RehearsalOutcome, warnings: Vec<String>) -> Self {
+        let (verdict, reason, processes, took_ms) = match outcome {
+            RehearsalOutcome::Restorable { processes, took_ms } => {
+                ("restorable", None, Some(processes), Some(took_ms))
+            }
+            RehearsalOutcome::Failed(reason) => ("failed", Some(reason), None, None),
+            RehearsalOutcome::Unknown(reason) => ("unknown", Some(reason), None, None),
+        };
+        let (instance, node) = (None, None);
+        Self { checkpoint, instance, node, verdict, reason, processes, took_ms, warnings }
+    }
+
+    fn line(&self) -> String {
+        let Self { checkpoint, verdict, .. } = self;
+        let instance = self.instance.map_or(String::new(), |number| format!(", instance {number}"));
+        let node = self.node.as_ref().map_or(String::new(), |node| format!(" on {node}"));
+        let rest = match (&self.reason, self.processes, self.took_ms) {
+            (None, Some(processes), Some(took_ms)) => {
+                let count = text::count(processes.into(), "process");
+                format!("{count}, {took_ms} ms")
+            }
+            (reason, ..) => reason.clone().unwrap_or_default(),
+        };
+        printable(&format!("checkpoint {checkpoint}{instance}{node}: {verdict}: {rest}"))
+    }
+}
+
+/// Of a cluster's job: each instance on a machine that holds its image. A line for each, as it is known.
+fn of_cluster(
+    cluster: &Cluster,
+    name: &str,
+    only: Option<u64>,
+    list: ListArguments,
+) -> Result<u8, Failure> {
+    let what = format!("rehearse the restart of {name}");
+    let ask = Ask::Rehearse { job: name.to_owned(), checkpoint: only };
+    let mut verdicts = Vec::new();
+    cluster.each(&what, &ask, |answer| match answer {
+        Answer::Rehearsed { node, instance: told } => {
+            let (image, outcome) = (told.image, told.outcome);
+            let verdict = Verdict {
+                instance: Some(image.instance.0),
+                node,
+                ..Verdict::of(image.checkpoint, outcome, told.warnings)
+            };
+            if !list.json {
+                for warning in &verdict.warnings {
+                    eprintln!("ckptd: warning: {}", printable(warning));
+                }
+                print(&(verdict.line() + "\n"))?;
+            }
+            verdicts.push(verdict);
+            Ok(true)
+        }
+        Answer::Done { .. } => Ok(false),
+        other => Err(unexpected(&what, &other)),
+    })?;
+    if list.json {
+        print_json(&verdicts)?;
+    }
+    let restorable = verdicts.iter().all(|verdict| verdict.reason.is_none());
+    Ok(if restorable && !verdicts.is_empty() { 0 } else { EXIT_FAILED })
 }

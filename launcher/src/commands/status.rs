@@ -1,12 +1,11 @@
 //! `ckptd status`.
 
-use super::summary::{JobSummary, printable, table};
+use super::summary::{JobSummary, printable, rehearsal, table};
 use super::{Context, clustered, print, print_json};
 use crate::cli::ListArguments;
 use crate::failure::Failure;
 use crate::text;
 use coordinator::CommittedState;
-use protocol::control::{Rehearsal, RehearsalOutcome};
 use std::fmt::Write;
 
 pub fn perform(
@@ -83,22 +82,8 @@ fn describe(job: &JobSummary) -> String {
                 (None, None) => "checkpoint on demand".to_owned(),
             },
         );
-        if let Some(Rehearsal { checkpoint, outcome }) = &live.rehearsal {
-            line(
-                "rehearsal",
-                match outcome {
-                    None => format!("of checkpoint {checkpoint} is going on"),
-                    Some(RehearsalOutcome::Restorable { processes, took_ms }) => {
-                        text::restorable(*checkpoint, *processes, *took_ms)
-                    }
-                    Some(RehearsalOutcome::Unknown(reason)) => {
-                        printable(&format!("of checkpoint {checkpoint} came to nothing: {reason}"))
-                    }
-                    Some(RehearsalOutcome::Failed(reason)) => printable(&format!(
-                        "a restart from checkpoint {checkpoint} would fail: {reason}"
-                    )),
-                },
-            );
+        if let Some(rehearsed) = &live.rehearsal {
+            line("rehearsal", rehearsal(rehearsed));
         }
         if live.ending {
             line("ending", "yes".to_owned());

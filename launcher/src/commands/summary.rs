@@ -6,7 +6,7 @@ use crate::jobs::{self, JobError, JobFolder};
 use crate::text;
 use coordinator::{CommittedState, End};
 use protocol::agent::{CommitRecord, ExitKind};
-use protocol::control::{LiveStatus, Reply, Request};
+use protocol::control::{LiveStatus, Rehearsal, RehearsalOutcome, Reply, Request};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -151,6 +151,23 @@ pub fn table(rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// How the rehearsal of a restart stands.
+pub fn rehearsal(rehearsal: &Rehearsal) -> String {
+    let Rehearsal { checkpoint, outcome } = rehearsal;
+    match outcome {
+        None => format!("of checkpoint {checkpoint} is going on"),
+        Some(RehearsalOutcome::Restorable { processes, took_ms }) => {
+            text::restorable(*checkpoint, *processes, *took_ms)
+        }
+        Some(RehearsalOutcome::Unknown(reason)) => {
+            printable(&format!("of checkpoint {checkpoint} came to nothing: {reason}"))
+        }
+        Some(RehearsalOutcome::Failed(reason)) => {
+            printable(&format!("a restart from checkpoint {checkpoint} would fail: {reason}"))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use super::agent::Stream;
 use super::look::{Finding, ImageName, Look};
+use super::rehearsal::RehearsedInstance;
 use super::settings::JobSettings;
 use super::{Epoch, NodeName};
 use crate::agent::{CheckpointNumber, CommitRecord, ExitKind};
@@ -154,6 +155,13 @@ pub enum Ask {
         /// What is wanted.
         look: Look,
     },
+    /// Rehearse a restart of a job, on machines that hold its images. Answers: [`Answer::Rehearsed`]..., [`Answer::Done`].
+    Rehearse {
+        /// The job.
+        job: String,
+        /// From which checkpoint; None: the newest.
+        checkpoint: Option<CheckpointNumber>,
+    },
 }
 
 /// To a command.
@@ -220,6 +228,13 @@ pub enum Answer {
         image: ImageName,
         /// That.
         finding: Finding,
+    },
+    /// How the rehearsal of one instance came out.
+    Rehearsed {
+        /// Where; None: nobody there holds its image.
+        node: Option<NodeName>,
+        /// That.
+        instance: RehearsedInstance,
     },
     /// It is done.
     Done {

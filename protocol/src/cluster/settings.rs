@@ -61,6 +61,9 @@ pub struct JobSettings {
     /// What the C library is held to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_baseline: Option<Baseline>,
+    /// After every so many checkpoints a restart is rehearsed; 0: never.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rehearse: u32,
     /// Numbers of processes pinned to nodes, for measuring.
     #[serde(default)]
     pub place: BTreeMap<NodeName, u32>,
@@ -68,6 +71,12 @@ pub struct JobSettings {
 
 fn yes() -> bool {
     true
+}
+
+// As serde calls it.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Default for JobSettings {
@@ -82,6 +91,7 @@ impl Default for JobSettings {
             max_restarts: 10,
             rewire_connect: true,
             cpu_baseline: None,
+            rehearse: 0,
             place: BTreeMap::new(),
         }
     }

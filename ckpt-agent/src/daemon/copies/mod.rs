@@ -36,7 +36,7 @@ pub use facts::facts;
 use files::Thoroughness;
 pub use files::forget_files;
 pub use harm::{Harm, Lacking, harm};
-pub use own_files::{as_user, checkpoints, place, prune};
+pub use own_files::{as_user, checkpoints, misplaced, place, prune};
 
 /// How long nothing may come before a copy is given up.
 const SILENCE: Duration = Duration::from_secs(20);

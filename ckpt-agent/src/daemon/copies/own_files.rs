@@ -18,6 +18,7 @@ use protocol::agent::CheckpointNumber;
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::control::User;
+use crate::engine::job_init::OwnFile as Misplaced;
 use crate::engine::sys::stat::modified_ns_of;
 
 /// Name of the list in a checkpoint's folder.
@@ -326,6 +327,22 @@ pub fn prune(folder: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
+}
+
+/// Files that [`place`] would put in place.
+///
+/// # Errors
+/// One line.
+pub fn misplaced(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Misplaced>, String> {
+    let mut files = read_list(folder, checkpoint)?.unwrap_or_default();
+    files.retain(|file| fs::symlink_metadata(&file.path).is_err());
+    let found = files.into_iter().map(|file| Misplaced {
+        path: file.path.into(),
+        size: file.size,
+        modified_ns: file.modified_ns,
+        mode: file.mode,
+    });
+    Ok(found.collect())
 }
 
 /// Puts files where the image expects them and nothing is, as the job's user. What does not work is only

@@ -10,6 +10,7 @@ mod instance;
 mod launching;
 mod looking;
 mod orders;
+mod rehearsing;
 mod reports;
 mod restoring;
 mod shell_calls;
@@ -115,6 +116,8 @@ pub struct Node {
     clients: Clients,
     /// Local users for whom images are being read.
     readers: Vec<Reader>,
+    /// Whether a restart is being rehearsed here.
+    rehearses: bool,
     calls: ShellCalls,
     /// Kills that wait until nothing is left.
     killing: HashSet<(String, Epoch)>,
@@ -160,6 +163,7 @@ impl Node {
             instances: BTreeMap::new(),
             clients: Clients::default(),
             readers: Vec::new(),
+            rehearses: false,
             calls,
             killing: HashSet::new(),
             looked_for: false,
@@ -218,6 +222,7 @@ impl Node {
             }
             Event::Marked(key, number, result) => self.marked(&key, number, result),
             Event::Dmtcp(image, result) => self.dmtcp_done(image, result),
+            Event::Rehearsed(number, instance) => self.rehearsed(number, instance),
             Event::Looked(client, found) => self.looked(client, found),
         }
         Verdict::GoOn

@@ -94,6 +94,7 @@ impl Node {
                 self.to_console(&key, ConsoleOrder::Resize(window));
             }
             ToAgent::Client { client, line } => self.clients.answer(client, line),
+            ToAgent::Rehearse(order) => self.rehearse(*order),
             ToAgent::Look { client, job, images, look } => self.look(client, &job, images, look),
             ToAgent::Replica(order) => self.parts.replica.order(order, body),
             ToAgent::Copy { job, instance, checkpoint, holders, digest } => {

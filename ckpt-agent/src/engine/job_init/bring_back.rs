@@ -15,7 +15,7 @@ use super::super::restore::{Image, Standing, own_stack, restore};
 use super::super::split::PartOrder;
 use super::super::sys::{limits, tty};
 use super::UserOrder;
-use super::rehearsal;
+use super::rehearsal::{self, Rehearsal};
 use super::stage::Connections;
 
 /// Where the stack begins among the fields of struct prctl_mm_map (prctl(2)).
@@ -47,7 +47,7 @@ pub struct Begun {
 
 /// What an instance is among others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Among {
+pub struct Among<'a> {
     /// There are other instances.
     pub cluster: bool,
     /// Late connections are to be watched.
@@ -55,7 +55,7 @@ pub struct Among {
     /// Other parts of this one are on this machine as well.
     pub crowded: bool,
     /// It is never to run: nothing may come to know of it.
-    pub rehearsal: bool,
+    pub rehearsal: Option<&'a Rehearsal>,
 }
 
 /// Rebuilds it up to the moment before it runs.
@@ -67,7 +67,7 @@ pub fn bring_back(
     spec: &RestoreSpec,
     part: Option<&PartOrder>,
     connections: Connections,
-    among: Among,
+    among: Among<'_>,
     user: Option<&UserOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
@@ -79,8 +79,8 @@ pub fn bring_back(
     if let Some(user) = user {
         check_user(&image, user)?;
     }
-    if among.rehearsal {
-        rehearsal::shield(&image)?;
+    if let Some(rehearsal) = among.rehearsal {
+        rehearsal::shield(&image, rehearsal.own_files(), user)?;
     }
     let first_free = image.highest_descriptor() + 1 + OWN_DESCRIPTORS as i32;
     let crowded = raise_descriptor_limit(first_free as u64, image.graph.files.len() as u64)?;
@@ -93,7 +93,7 @@ pub fn bring_back(
     context.cluster = among.cluster;
     context.watch = among.watch;
     context.crowded = among.crowded;
-    context.rehearsal = among.rehearsal;
+    context.rehearsal = among.rehearsal.is_some();
     for (file, connection) in connections.made {
         let connection = context.lift(connection)?;
         context.connections.insert(file, connection);

@@ -17,6 +17,7 @@ pub(super) mod world;
 pub use channel::{Channel, ChannelError};
 pub use cluster::{ClusterOrder, Connection, Instruction, Introduction, Keepsake, UserOrder};
 pub use namespaces::groups_outside;
+pub use rehearsal::{OwnFile, Rehearsal, RehearsedInstance};
 pub use stage::{INIT_NAME, run};
 pub use world::{NUMBERS_VARIABLE, World, lacking};
 
@@ -61,7 +62,7 @@ pub struct Order {
     pub low_heap: bool,
     /// What is brought back is never to run, and nothing else may come to know of it.
     #[serde(default)]
-    pub rehearsal: bool,
+    pub rehearsal: Option<Rehearsal>,
 }
 
 impl Report {
@@ -87,7 +88,7 @@ impl Order {
             cluster: None,
             connections: 0,
             low_heap: false,
-            rehearsal: false,
+            rehearsal: None,
         }
     }
 }

@@ -11,21 +11,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, Permissions};
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, futimens};
+use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Backing, FileId, Origin};
 use super::super::objects::reopen;
-use super::super::objects::{Object, Regular};
+use super::super::objects::{FdInfo, Object, Regular};
 use super::super::restore::Image;
+use super::super::sys::file_user::FileUser;
+use super::super::sys::stat::time;
 use super::super::sys::{abi, loopback, mounts, schedule};
+use super::UserOrder;
 use super::namespaces::PASSING;
 use super::world::World;
 
@@ -37,6 +42,77 @@ const FIRST_VICTIM: &str = "1000";
 const SESSION: [&str; 2] = ["/tmp", "/dev/shm"];
 /// More addresses than these a machine's sockets are hardly bound to.
 const MOST_ADDRESSES: usize = 1000;
+
+/// Whose restart is rehearsed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rehearsal {
+    /// That of a job of one machine.
+    Job,
+    /// That of an instance, whose connections to others lead to stand-ins.
+    Instance(Box<RehearsedInstance>),
+}
+
+/// What an instance of a cluster's job is, beside its image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RehearsedInstance {
+    /// The host name inside: the logical node's.
+    pub host_name: String,
+    /// Content of /etc/hosts inside; empty: the machine's.
+    pub hosts: String,
+    /// The user whom a root agent runs the job for; `None`: the agent's own.
+    pub user: Option<UserOrder>,
+    /// Whether late connections are watched.
+    pub watch: bool,
+    /// Files that travel beside the image, are not where they belong, and would be put there before a restore.
+    pub own_files: Vec<OwnFile>,
+}
+
+/// A file that a restore finds where it belongs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its size, bytes.
+    pub size: u64,
+    /// When it was last modified, ns since 1970.
+    pub modified_ns: i64,
+    /// Its permissions.
+    pub mode: u32,
+}
+
+impl Rehearsal {
+    pub(super) fn own_files(&self) -> &[OwnFile] {
+        match self {
+            Self::Job => &[],
+            Self::Instance(instance) => &instance.own_files,
+        }
+    }
+}
+
+/// Puts a stand-in where a file belongs, with the rights of the job's user: its content is read by nobody before the job
+/// runs. Where that can't be, it is missing at a restore, too, which says so.
+fn put_own_files(files: &[OwnFile], user: Option<&UserOrder>) -> Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    let acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups));
+    let _acting = acting.transpose()?;
+    for file in files {
+        let put = || -> std::io::Result<()> {
+            if let Some(folder) = file.path.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
+            let made = File::options().write(true).create_new(true).open(&file.path)?;
+            made.set_len(file.size)?;
+            made.set_permissions(Permissions::from_mode(file.mode & 0o1777))?;
+            let time = time(file.modified_ns);
+            Ok(futimens(&made, &time, &time)?)
+        };
+        let _ = put();
+    }
+    Ok(())
+}
 
 /// What is known before the machine's namespaces are left.
 #[derive(Debug)]
@@ -104,8 +180,9 @@ struct Places {
 }
 
 impl Places {
-    fn of(image: &Image) -> Self {
+    fn of(image: &Image, own_files: &[OwnFile]) -> Self {
         let mut places = Self::default();
+        own_files.iter().for_each(|file| places.made(&file.path, true));
         for folder in SESSION {
             places.folders.insert(folder.into(), false);
         }
@@ -207,12 +284,12 @@ fn locked(image: &Image) -> BTreeSet<FileId> {
     locked
 }
 
-/// Puts something else in the place of all that the restore of the image writes to.
+/// Puts something else in the place of all that the restore of the image writes to, or that is put in place before.
 ///
 /// # Errors
 /// Where that can't be done here.
-pub fn shield(image: &Image) -> Result<()> {
-    let mut places = Places::of(image);
+pub fn shield(image: &Image, own_files: &[OwnFile], user: Option<&UserOrder>) -> Result<()> {
+    let mut places = Places::of(image, own_files);
     places.settle(nix::unistd::geteuid().is_root());
     let mut mounted = mounted();
     let options = Some("mode=0700,size=100%");
@@ -226,7 +303,8 @@ pub fn shield(image: &Image) -> Result<()> {
     umount2(PASSING, MntFlags::MNT_DETACH)
         .map_err(|errno| EngineError::system("umount", PASSING, errno))?;
     left.map_err(|errno| EngineError::system("chdir", "/", errno))?;
-    shielded
+    shielded?;
+    put_own_files(own_files, user)
 }
 
 fn shield_all(places: &Places, mounted: &mut Vec<PathBuf>) -> Result<()> {
@@ -259,14 +337,23 @@ fn shield_all(places: &Places, mounted: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Mount points, parents before what is below them.
+/// Mount points, parents before what is below them. Those are left out over which, or above which, something else is mounted:
+/// nobody reaches them.
 fn mounted() -> Vec<PathBuf> {
     let mounts = procfs::process::Process::myself().and_then(|own| own.mountinfo());
-    let mut points: Vec<PathBuf> =
-        mounts.into_iter().flat_map(|mounts| mounts.0).map(|mount| mount.mount_point).collect();
+    let mounts = mounts.into_iter().flat_map(|mounts| mounts.0);
+    let reached = mounts.filter(|mount| mount_at(&mount.mount_point) == Some(mount.mnt_id as u64));
+    let mut points: Vec<PathBuf> = reached.map(|mount| mount.mount_point).collect();
     points.sort();
     points.dedup();
     points
+}
+
+/// The number of the mount that a path leads to.
+fn mount_at(path: &Path) -> Option<u64> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW;
+    let file = File::options().read(true).custom_flags(flags.bits()).open(path).ok()?;
+    FdInfo::of_own(file.as_fd()).ok()?.number("mnt_id", 10).ok()
 }
 
 /// Lays an upper layer over a folder; what is mounted below it stays.

@@ -23,7 +23,7 @@ use super::channel::Channel;
 use super::cluster::{ClusterOrder, Connection, Instruction};
 use super::keeper::Keeper;
 use super::lease::Lease;
-use super::rehearsal::{self, Surroundings};
+use super::rehearsal::{self, Rehearsal, Surroundings};
 use super::world::World;
 use super::{Order, Report, Task, UserOrder, door, launch, namespaces, reap};
 
@@ -42,11 +42,39 @@ pub(super) struct Connections {
     pub(super) absent: Vec<(RelayEnd, OwnedFd)>,
 }
 
-/// What an init in a cluster has got before it left the machine's namespaces.
+impl Connections {
+    /// Those that the agent sends along with its order.
+    fn receive(channel: &Channel, count: u32) -> Result<Self> {
+        let mut connections = Self::default();
+        for _ in 0..count {
+            let (Connection { file, absent }, descriptors) = channel
+                .receive()
+                .map_err(|error| EngineError::odd("connection", error.to_string()))?;
+            let descriptor = descriptors
+                .into_iter()
+                .next()
+                .ok_or_else(|| EngineError::odd("connection", "no descriptor"))?;
+            match absent {
+                Some(end) => connections.absent.push((end, descriptor)),
+                None => drop(connections.made.insert(file, descriptor)),
+            }
+        }
+        Ok(connections)
+    }
+}
+
+/// What an init has got before it left the machine's namespaces.
+struct Prepared {
+    order: Order,
+    connections: Connections,
+    /// In a cluster.
+    outside: Option<Outside>,
+}
+
+/// What an init that outlives its agent has made there.
 struct Outside {
     order: ClusterOrder,
     door: UnixListener,
-    connections: Connections,
     /// The offset of CLOCK_BOOTTIME here, ns.
     boottime: i64,
 }
@@ -72,24 +100,23 @@ fn system(call: &'static str, what: &str) -> impl Fn(nix::errno::Errno) -> Engin
 
 fn stage(channel: Channel) -> std::result::Result<i32, (Channel, EngineError)> {
     match prepare(&channel) {
-        Ok((order, outside)) => divide(channel, order, outside),
+        Ok(prepared) => divide(channel, prepared),
         Err(error) => Err((channel, error)),
     }
 }
 
 /// What is done in the machine's namespaces, and leaving them.
-fn prepare(channel: &Channel) -> Result<(Order, Option<Outside>)> {
+fn prepare(channel: &Channel) -> Result<Prepared> {
     die_with_parent()?;
     let (mut order, _): (Order, _) =
         channel.receive().map_err(|error| EngineError::odd("order", error.to_string()))?;
     if order.low_heap {
         spawn::randomize_again();
     }
-    let outside = match order.cluster.take() {
-        Some(cluster) => Some(stay_behind(channel, cluster, order.connections)?),
-        None => None,
-    };
-    let surroundings = order.rehearsal.then(|| Surroundings::look(order.world)).transpose()?;
+    let connections = Connections::receive(channel, order.connections)?;
+    let outside = order.cluster.take().map(stay_behind).transpose()?;
+    let rehearsal = order.rehearsal.as_ref();
+    let surroundings = rehearsal.map(|_| Surroundings::look(order.world)).transpose()?;
     match order.world {
         World::Own => namespaces::enter(order.clocks, surroundings.is_some())?,
         World::Machine => outlive_launcher()?,
@@ -99,7 +126,7 @@ fn prepare(channel: &Channel) -> Result<(Order, Option<Outside>)> {
         // The namespaces have changed the credentials, which clears it (prctl(2)).
         die_with_parent()?;
     }
-    Ok((order, outside))
+    Ok(Prepared { order, connections, outside })
 }
 
 /// Without namespaces nobody but the link and the init ends the job's processes, and they are not safe from signals
@@ -136,33 +163,20 @@ fn watch_over(init: Pid) -> Result<()> {
 }
 
 /// In a cluster an init outlives its agent.
-fn stay_behind(channel: &Channel, order: ClusterOrder, count: u32) -> Result<Outside> {
+fn stay_behind(order: ClusterOrder) -> Result<Outside> {
     prctl::set_pdeathsig(None).map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
-    let mut connections = Connections::default();
-    for _ in 0..count {
-        let (Connection { file, absent }, descriptors) =
-            channel.receive().map_err(|error| EngineError::odd("connection", error.to_string()))?;
-        let descriptor = descriptors
-            .into_iter()
-            .next()
-            .ok_or_else(|| EngineError::odd("connection", "no descriptor"))?;
-        match absent {
-            Some(end) => connections.absent.push((end, descriptor)),
-            None => drop(connections.made.insert(file, descriptor)),
-        }
-    }
     let failed = |error| EngineError::system("bind", order.socket.display().to_string(), error);
     let door = door::make(&order.socket).map_err(failed)?;
     let (_, boottime) = clocks::offsets(std::process::id() as i32)?;
-    Ok(Outside { order, door, connections, boottime })
+    Ok(Outside { order, door, boottime })
 }
 
 fn divide(
     channel: Channel,
-    order: Order,
-    outside: Option<Outside>,
+    prepared: Prepared,
 ) -> std::result::Result<i32, (Channel, EngineError)> {
+    let Prepared { order, connections, outside } = prepared;
     // Both write to the same socket: the child not before its parent has introduced it.
     let (introduced, done) = match nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC) {
         Ok(pipe) => pipe,
@@ -174,7 +188,7 @@ fn divide(
             if let Err(error) = channel.send(&Report::Init(child.as_raw()), &[]) {
                 return Err((channel, EngineError::odd("report", error.to_string())));
             }
-            drop((introduced, done, outside));
+            drop((introduced, done, connections, outside));
             // With an embedded agent it stays only so that the init dies with the agent: by
             // PR_SET_PDEATHSIG from link to link. In a cluster, so that somebody reaps the init.
             if let Err(error) = release_streams() {
@@ -195,11 +209,11 @@ fn divide(
             drop(introduced);
             let world = order.world;
             let lived = match outside {
-                None if order.rehearsal => {
-                    rehearse(&channel, order).map_err(|error| (Some(channel), error))
+                None if order.rehearsal.is_some() => {
+                    rehearse(&channel, order, connections).map_err(|error| (Some(channel), error))
                 }
                 None => live(&channel, order).map_err(|error| (Some(channel), error)),
-                Some(outside) => live_in_cluster(channel, order, outside),
+                Some(outside) => live_in_cluster(channel, order, outside, connections),
             };
             let status = match lived {
                 Ok(()) => 0,
@@ -263,19 +277,31 @@ fn live(channel: &Channel, order: Order) -> Result<()> {
 }
 
 /// Process 1 of a job that is brought back and never let go: it ends with this process.
-fn rehearse(channel: &Channel, order: Order) -> Result<()> {
+fn rehearse(channel: &Channel, order: Order, connections: Connections) -> Result<()> {
     let mut warnings = Vec::new();
     nix::unistd::setsid().map_err(system("setsid", "the rehearsal's init"))?;
     // The namespaces have changed the credentials, which clears it (prctl(2)).
     die_with_parent()?;
     rehearsal::seal_mounts()?;
-    warnings.extend(namespaces::mount_own()?);
-    let Task::Restore { job_dir, spec, part: None } = order.task else {
-        return Err(EngineError::odd("order", "only the restart of a whole job can be rehearsed"));
+    let instance = match &order.rehearsal {
+        Some(Rehearsal::Instance(instance)) => Some(instance),
+        _ => None,
     };
-    let among = Among { rehearsal: true, ..Among::default() };
-    let begun =
-        bring_back(&job_dir, &spec, None, Connections::default(), among, None, &mut warnings)?;
+    if let Some(instance) = instance {
+        warnings.extend(namespaces::name_host(&instance.host_name, &instance.hosts)?);
+    }
+    warnings.extend(namespaces::mount_own()?);
+    let Task::Restore { job_dir, spec, part: None } = &order.task else {
+        return Err(EngineError::odd("order", "only the restart of all of it can be rehearsed"));
+    };
+    let among = Among {
+        cluster: instance.is_some(),
+        watch: instance.is_some_and(|instance| instance.watch),
+        crowded: false,
+        rehearsal: order.rehearsal.as_ref(),
+    };
+    let user = instance.and_then(|instance| instance.user.as_ref());
+    let begun = bring_back(job_dir, spec, None, connections, among, user, &mut warnings)?;
     let processes = begun.standing.as_ref().map_or(0, Standing::processes);
     // Whoever asked may have gone.
     let _ = channel.send(&Report::Rehearsed { processes, warnings }, &[]);
@@ -289,8 +315,9 @@ fn live_in_cluster(
     channel: Channel,
     order: Order,
     outside: Outside,
+    connections: Connections,
 ) -> std::result::Result<(), (Option<Channel>, EngineError)> {
-    let Outside { order: cluster, door, connections, boottime } = outside;
+    let Outside { order: cluster, door, boottime } = outside;
     let socket = cluster.socket.clone();
     let forget = || drop(std::fs::remove_file(&socket));
     let keepsake = order.keepsake.clone();
@@ -373,7 +400,7 @@ fn begin(
         }
         Task::Restore { job_dir, spec, part } => {
             let crowded = cluster.is_some_and(|cluster| cluster.crowded);
-            let among = Among { cluster: cluster.is_some(), watch, crowded, rehearsal: false };
+            let among = Among { cluster: cluster.is_some(), watch, crowded, rehearsal: None };
             bring_back(&job_dir, &spec, part.as_ref(), connections, among, user, warnings)
         }
     }

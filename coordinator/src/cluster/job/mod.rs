@@ -17,6 +17,7 @@ use super::entry::{Cause, ClusterEntry, InstanceRecord};
 use super::event::ClientId;
 use super::joining::{Altered, Verdict};
 use super::placement::Paces;
+use super::rehearsals::Rehearsed;
 use super::rollback::Making;
 use super::shared::Shared;
 use crate::event::Ticket;
@@ -66,6 +67,8 @@ pub(super) struct Job {
     pub(super) park_again: Option<u64>,
     /// Why it could not be made without nodes that are about to go.
     pub(super) stuck: Option<String>,
+    /// Rehearsals of its restart that nobody asked for but its settings.
+    pub(super) rehearsed: Rehearsed,
     /// Callers who wait for something.
     pub(super) tickets: BTreeMap<Ticket, ClientId>,
     next_ticket: Ticket,
@@ -86,6 +89,7 @@ impl Job {
             altered: Altered::default(),
             park_again: None,
             stuck: None,
+            rehearsed: Rehearsed::default(),
             tickets: BTreeMap::new(),
             next_ticket: 1,
         }

@@ -103,7 +103,8 @@ impl Node {
             | ToAgent::Input { .. }
             | ToAgent::Resize { .. }
             | ToAgent::Client { .. }
-            | ToAgent::Look { .. } => {}
+            | ToAgent::Look { .. }
+            | ToAgent::Rehearse(_) => {}
         }
         out
     }

@@ -6,6 +6,7 @@ use super::orders::{DamagedCopy, JobUser, ShellCall};
 use crate::agent::{AgentEvent, AgentId, CheckpointNumber, ExitKind};
 use crate::cluster::dmtcp::DmtcpReport;
 use crate::cluster::image::ImageFacts;
+use crate::cluster::rehearsal::RehearsedInstance;
 use crate::cluster::replica::ReplicaReport;
 use crate::cluster::succession::Followed;
 use crate::cluster::tree::TreeAnswer;
@@ -238,6 +239,13 @@ pub enum FromAgent {
     },
     /// About this node's copy of the coordinator's folder.
     Replica(ReplicaReport),
+    /// An instance has been rehearsed, or can't be.
+    Rehearsed {
+        /// [`crate::cluster::rehearsal::RehearsalOrder::number`].
+        number: u64,
+        /// How it came out.
+        instance: RehearsedInstance,
+    },
     /// Answer to [`super::ToAgent::Dmtcp`].
     Dmtcp(DmtcpReport),
     /// The machine is about to go: `ckptd leave`, SIGTERM, a low battery.

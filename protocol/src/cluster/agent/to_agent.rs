@@ -7,6 +7,7 @@ use crate::agent::{AgentCommand, AgentId, CheckpointNumber, CommitRecord};
 use crate::cluster::addresses::AddressBook;
 use crate::cluster::dmtcp::DmtcpOrder;
 use crate::cluster::look::{ImageName, Look};
+use crate::cluster::rehearsal::RehearsalOrder;
 use crate::cluster::replica::ReplicaOrder;
 use crate::cluster::succession::Followed;
 use crate::cluster::tree::{TreeCall, TreeMark};
@@ -204,6 +205,8 @@ pub enum ToAgent {
         /// What is wanted.
         look: Look,
     },
+    /// Rehearse the restart of instances.
+    Rehearse(Box<RehearsalOrder>),
     /// Get an image and keep it, for the sake of one more copy. Answer: [`super::FromAgent::Copied`].
     Copy {
         /// The job.

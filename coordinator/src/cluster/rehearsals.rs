@@ -1,0 +1,355 @@
+//! Rehearsals of restarts of jobs: who is asked, and who waits for the answers.
+
+use super::ClusterMachine;
+use super::entry::ClusterEntry;
+use super::event::{ClientId, Now};
+use super::job::{Job, hosts};
+use super::shared::Shared;
+use crate::settings::SECOND;
+use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::{JobUser, ToAgent};
+use protocol::cluster::client::Answer;
+use protocol::cluster::look::ImageName;
+use protocol::cluster::rehearsal::{RehearsalOrder, RehearsedImage, RehearsedInstance};
+use protocol::control::{Rehearsal as RehearsalOf, RehearsalOutcome};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rehearsals at a time.
+const MOST: usize = 64;
+/// How long no agent may say a word of one, ns: an agent gives an instance ten minutes.
+const PATIENCE: u64 = 660 * SECOND;
+
+/// All rehearsals.
+#[derive(Debug, Default)]
+pub(super) struct Rehearsals {
+    going_on: BTreeMap<u64, Rehearsal>,
+    next: u64,
+}
+
+/// What a job knows of rehearsals that were due.
+#[derive(Debug, Default)]
+pub(super) struct Rehearsed {
+    /// Checkpoints since the last one began.
+    since: u32,
+    /// The newest one.
+    pub(super) newest: Option<RehearsalOf>,
+    /// Why the last one failed, or came to nothing.
+    failure: Option<String>,
+}
+
+impl Rehearsed {
+    fn goes_on(&self) -> bool {
+        self.newest.as_ref().is_some_and(|newest| newest.outcome.is_none())
+    }
+}
+
+/// One that goes on.
+#[derive(Debug)]
+struct Rehearsal {
+    job: String,
+    /// Who waits for it; None: it was due by the job's settings.
+    client: Option<ClientId>,
+    checkpoint: CheckpointNumber,
+    /// What was heard, where nobody waits for it.
+    heard: Vec<(Option<NodeName>, RehearsedInstance)>,
+    /// Where each instance is rehearsed of which nothing was heard.
+    waiting: BTreeMap<AgentId, NodeName>,
+    /// When it is given up.
+    until: u64,
+}
+
+impl Rehearsal {
+    /// Those on a node that are waited for; all, without one.
+    fn on(&self, node: Option<&NodeName>) -> Vec<(AgentId, NodeName)> {
+        let waiting = self.waiting.iter().map(|(instance, at)| (*instance, at.clone()));
+        waiting.filter(|(_, at)| node.is_none_or(|node| node == at)).collect()
+    }
+}
+
+impl ClusterMachine {
+    /// Has agents rehearse what they hold of a checkpoint.
+    pub(super) fn rehearse(
+        &mut self,
+        now: Now,
+        client: &ClientId,
+        user: &JobUser,
+        wanted: &str,
+        only: Option<CheckpointNumber>,
+    ) {
+        let Some(id) = self.wanted(client, user, wanted) else { return };
+        let Some(job) = self.jobs.get(&id) else { return };
+        let what = format!("rehearse the restart of {}", job.ledger.name);
+        let newest = || job.ledger.history.newest().map(|record| record.checkpoint);
+        let refusal = match only.or_else(newest) {
+            None => "no checkpoint of it was committed".to_owned(),
+            Some(number) if !job.ledger.images.contains_key(&number) => {
+                format!("no checkpoint {number} is committed")
+            }
+            Some(_) if self.rehearsals.going_on.len() >= MOST => {
+                format!("{MOST} others are being rehearsed: try again")
+            }
+            Some(checkpoint) => {
+                let client = Some(client.clone());
+                return self.begin_rehearsal(now, client, &id, checkpoint);
+            }
+        };
+        self.refuse(client, format!("{what}: {refusal}"));
+    }
+
+    fn begin_rehearsal(
+        &mut self,
+        now: Now,
+        client: Option<ClientId>,
+        id: &str,
+        checkpoint: CheckpointNumber,
+    ) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let places = self.places(job, checkpoint);
+        let hosts = hosts::content(&job.ledger, &self.shared.members);
+        let (user, settings) = (job.ledger.user.clone(), job.instance_settings());
+        let number = self.rehearsals.next;
+        self.rehearsals.next += 1;
+        let (mut orders, mut lacking) = (BTreeMap::<NodeName, Vec<_>>::new(), Vec::new());
+        let mut waiting = BTreeMap::new();
+        for (image, node) in places {
+            match node {
+                Some(node) => {
+                    waiting.insert(image.image.instance, node.clone());
+                    orders.entry(node).or_default().push(image);
+                }
+                None => lacking.push(image.image),
+            }
+        }
+        let until = now.nanos.saturating_add(PATIENCE);
+        let (job, heard) = (id.to_owned(), Vec::new());
+        let rehearsal = Rehearsal { job, client, checkpoint, heard, waiting, until };
+        self.rehearsals.going_on.insert(number, rehearsal);
+        for (node, images) in orders {
+            let order = RehearsalOrder {
+                number,
+                job: id.to_owned(),
+                images,
+                hosts: hosts.clone(),
+                user: user.clone(),
+                settings,
+            };
+            self.shared.send(&node, ToAgent::Rehearse(Box::new(order)));
+        }
+        for image in lacking {
+            let reason = "no machine that holds its image is there".to_owned();
+            self.tell_rehearsed(number, None, unknown(image, reason));
+        }
+        self.settle_rehearsal(number);
+    }
+
+    /// Where each instance of a checkpoint is rehearsed: where it lives, if its image is there, else where it was taken, else
+    /// wherever a copy of it is.
+    fn places(
+        &self,
+        job: &Job,
+        checkpoint: CheckpointNumber,
+    ) -> Vec<(RehearsedImage, Option<NodeName>)> {
+        let images = job.ledger.images.get(&checkpoint).into_iter().flatten();
+        let place = |(instance, record): (&AgentId, &super::entry::ImageRecord)| {
+            let image = ImageName { instance: *instance, checkpoint };
+            let digest = record.facts.digest.clone();
+            let logical_node = record.logical_node.clone();
+            let home = job.live.node(*instance).cloned();
+            let there = record.holders.iter().filter(|node| self.shared.members.is_connected(node));
+            let best =
+                there.min_by_key(|node| (Some(*node) != home.as_ref(), **node != record.node));
+            (RehearsedImage { image, digest, logical_node }, best.cloned())
+        };
+        images.map(place).collect()
+    }
+
+    /// An agent has rehearsed an instance.
+    pub(super) fn rehearsed(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        number: u64,
+        instance: RehearsedInstance,
+    ) {
+        let Some(rehearsal) = self.rehearsals.going_on.get_mut(&number) else { return };
+        let image = instance.image;
+        let is_awaited = rehearsal.waiting.get(&image.instance) == Some(node);
+        if !is_awaited || image.checkpoint != rehearsal.checkpoint {
+            return;
+        }
+        rehearsal.waiting.remove(&image.instance);
+        rehearsal.until = now.nanos.saturating_add(PATIENCE);
+        self.tell_rehearsed(number, Some(node.clone()), instance);
+        self.settle_rehearsal(number);
+    }
+
+    /// The connection to a node is gone: what it was to rehearse is not known.
+    pub(super) fn rehearsals_lost(&mut self, node: &NodeName) {
+        let reason = format!("the connection to {node} was lost");
+        self.give_up_rehearsals(Some(node), &reason, |_| true);
+    }
+
+    /// Gives up what nobody has said a word of for too long.
+    pub(super) fn check_rehearsals(&mut self, now: Now) {
+        let late = |rehearsal: &Rehearsal| rehearsal.until <= now.nanos;
+        self.give_up_rehearsals(None, "there was no answer", late);
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn forget_rehearsals(&mut self, client: &ClientId) {
+        self.rehearsals.going_on.retain(|_, rehearsal| rehearsal.client.as_ref() != Some(client));
+    }
+
+    /// When the first one is given up.
+    pub(super) fn rehearsals_deadline(&self) -> Option<u64> {
+        self.rehearsals.going_on.values().map(|rehearsal| rehearsal.until).min()
+    }
+
+    fn give_up_rehearsals(
+        &mut self,
+        node: Option<&NodeName>,
+        reason: &str,
+        which: impl Fn(&Rehearsal) -> bool,
+    ) {
+        let given_up = self.rehearsals.going_on.iter().filter(|(_, rehearsal)| which(rehearsal));
+        let given_up: Vec<_> = given_up
+            .map(|(number, rehearsal)| (*number, rehearsal.checkpoint, rehearsal.on(node)))
+            .collect();
+        for (number, checkpoint, instances) in given_up {
+            for (instance, at) in instances {
+                if let Some(rehearsal) = self.rehearsals.going_on.get_mut(&number) {
+                    rehearsal.waiting.remove(&instance);
+                }
+                let instance = unknown(ImageName { instance, checkpoint }, reason.to_owned());
+                self.tell_rehearsed(number, Some(at), instance);
+            }
+            self.settle_rehearsal(number);
+        }
+    }
+
+    fn tell_rehearsed(&mut self, number: u64, node: Option<NodeName>, instance: RehearsedInstance) {
+        let Some(rehearsal) = self.rehearsals.going_on.get_mut(&number) else { return };
+        match &rehearsal.client {
+            Some(client) => self.shared.answer(client, Answer::Rehearsed { node, instance }),
+            None => rehearsal.heard.push((node, instance)),
+        }
+    }
+
+    /// Ends it if all have been heard.
+    fn settle_rehearsal(&mut self, number: u64) {
+        let all = |rehearsal: &Rehearsal| rehearsal.waiting.is_empty();
+        if !self.rehearsals.going_on.get(&number).is_some_and(all) {
+            return;
+        }
+        let Some(rehearsal) = self.rehearsals.going_on.remove(&number) else { return };
+        match &rehearsal.client {
+            Some(client) => self.shared.answer_last(client, Answer::Done { text: None }),
+            None => {
+                if let Some(job) = self.jobs.get_mut(&rehearsal.job) {
+                    job.was_rehearsed(&mut self.shared, rehearsal.checkpoint, rehearsal.heard);
+                }
+            }
+        }
+    }
+
+    /// A checkpoint was committed: a rehearsal may be due.
+    pub(super) fn rehearse_due(&mut self, now: Now, entry: &ClusterEntry) {
+        let ClusterEntry::Committed { job: id, record, .. } = entry else { return };
+        let has_place = self.rehearsals.going_on.len() < MOST;
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let every = job.ledger.settings().rehearse;
+        job.rehearsed.since = job.rehearsed.since.saturating_add(1);
+        if every == 0 || job.rehearsed.since < every || !has_place {
+            return;
+        }
+        let checkpoint = record.checkpoint;
+        if job.rehearsed.goes_on() {
+            let why = "another rehearsal is going on";
+            let line = format!("checkpoint {checkpoint} is not rehearsed: {why}");
+            return job.mark(&mut self.shared, &line);
+        }
+        job.rehearsed.since = 0;
+        job.rehearsed.newest = Some(RehearsalOf { checkpoint, outcome: None });
+        self.begin_rehearsal(now, None, id, checkpoint);
+    }
+}
+
+impl Job {
+    /// A rehearsal that was due has come to its end.
+    fn was_rehearsed(
+        &mut self,
+        shared: &mut Shared,
+        checkpoint: CheckpointNumber,
+        heard: Vec<(Option<NodeName>, RehearsedInstance)>,
+    ) {
+        let warnings: BTreeSet<String> =
+            heard.iter().flat_map(|(_, instance)| instance.warnings.clone()).collect();
+        let outcome = sum(heard);
+        let is_restorable = matches!(outcome, RehearsalOutcome::Restorable { .. });
+        if !is_restorable && !self.ledger.images.contains_key(&checkpoint) {
+            self.rehearsed.newest = None;
+            let line = format!("checkpoint {checkpoint} was removed before it was rehearsed");
+            return self.mark(shared, &line);
+        }
+        let (line, failure) = match &outcome {
+            RehearsalOutcome::Restorable { processes, took_ms } => {
+                let s = if *processes == 1 { "" } else { "es" };
+                let line = format!(
+                    "checkpoint {checkpoint} can be restored: {processes} process{s}, {took_ms} ms"
+                );
+                (line, None)
+            }
+            RehearsalOutcome::Failed(reason) => {
+                let line = format!(
+                    "warning: checkpoint {checkpoint} is committed, but a restart from it would fail: {reason}"
+                );
+                (line, Some(reason.clone()))
+            }
+            RehearsalOutcome::Unknown(reason) => {
+                let line = format!("warning: checkpoint {checkpoint} is not rehearsed: {reason}");
+                (line, Some(reason.clone()))
+            }
+        };
+        let is_news = self.rehearsed.failure != failure && failure.is_some();
+        self.rehearsed.failure = failure;
+        self.rehearsed.newest = Some(RehearsalOf { checkpoint, outcome: Some(outcome) });
+        match is_news {
+            true => self.tell_user(shared, &line),
+            false => self.mark(shared, &line),
+        }
+        for warning in warnings {
+            self.mark(shared, &format!("a restart would warn: {warning}"));
+        }
+    }
+}
+
+/// That of all instances: who would fail comes first.
+fn sum(heard: Vec<(Option<NodeName>, RehearsedInstance)>) -> RehearsalOutcome {
+    let (mut all, mut longest) = (0_u32, 0);
+    let (mut failed, mut not_known) = (Vec::new(), Vec::new());
+    for (node, RehearsedInstance { image, outcome, .. }) in heard {
+        let place = node.map_or(String::new(), |node| format!(" on {node}"));
+        let line = |reason: String| format!("instance {}{place}: {reason}", image.instance.0);
+        match outcome {
+            RehearsalOutcome::Restorable { processes, took_ms } => {
+                all = all.saturating_add(processes);
+                longest = longest.max(took_ms);
+            }
+            RehearsalOutcome::Failed(reason) => failed.push(line(reason)),
+            RehearsalOutcome::Unknown(reason) => not_known.push(line(reason)),
+        }
+    }
+    if !failed.is_empty() {
+        RehearsalOutcome::Failed(failed.join("; "))
+    } else if !not_known.is_empty() {
+        RehearsalOutcome::Unknown(not_known.join("; "))
+    } else {
+        RehearsalOutcome::Restorable { processes: all, took_ms: longest }
+    }
+}
+
+fn unknown(image: ImageName, reason: String) -> RehearsedInstance {
+    let outcome = RehearsalOutcome::Unknown(reason);
+    RehearsedInstance { image, outcome, warnings: Vec::new() }
+}
