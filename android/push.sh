@@ -3,7 +3,7 @@
 #
 #     android/push.sh [OPTION]... TOKEN [-- OPTION OF CKPTD AGENT...]
 #
-#     TOKEN            what 'ckptd token' printed; -: it is read from standard input
+#     TOKEN            what 'ckptd token' printed; -: it is read from standard input, where no other user of this machine sees it
 #     --serial ID      which phone, as 'adb devices' names it [default: the only one]
 #     --name NAME      its name in the cluster [default: its model and the end of its serial number]
 #     --termux         into Termux, as its user, not into the folder of adb's shell
@@ -50,14 +50,16 @@ case $token in *[!A-Za-z0-9._=-]*) fail "use the token: it has characters that n
 case $folder in *[!A-Za-z0-9._/-]*) fail "use the folder $folder: letters, digits, '.', '_', '-' and '/' only" ;; esac
 
 command -v adb >/dev/null 2>&1 || fail "run adb: it is not installed; on Debian: apt-get install adb"
-phone() { adb ${serial:+-s "$serial"} "$@" </dev/null; }
+phone_reads() { adb ${serial:+-s "$serial"} "$@"; }
+phone() { phone_reads "$@" </dev/null; }
 
-# Runs a line of shell on the phone, as the user that the agent will have.
-on_phone() {
+# Runs a line of shell on the phone, as the user that the agent will have; the second form gives it our standard input.
+on_phone() { on_phone_reading "$1" </dev/null; }
+on_phone_reading() {
     case $way in
-    shell) phone shell "$1" ;;
-    root) phone shell "su -c $(quoted "$1")" ;;
-    termux) phone shell "run-as com.termux sh -c $(quoted "$1")" ;;
+    shell) phone_reads shell "$1" ;;
+    root) phone_reads shell "su -c $(quoted "$1")" ;;
+    termux) phone_reads shell "run-as com.termux sh -c $(quoted "$1")" ;;
     esac
 }
 
@@ -78,7 +80,7 @@ if [ -z "$name" ]; then
 fi
 if [ $way = termux ]; then
     on_phone true >/dev/null 2>&1 || fail "become Termux's user: run-as works with debuggable builds of Termux only; \
-in Termux itself: pkg install the package of android/termux, then ckptd agent --join TOKEN"
+in Termux itself: pkg install the package of android/termux, then ckptd agent --join-file FILE"
     : "${folder:=/data/data/com.termux/files/home/ckptd}"
 else
     : "${folder:=/data/local/tmp/ckptd}"
@@ -109,7 +111,14 @@ if [ -n "$old" ]; then
         fail "end the agent that runs there (process $old): its jobs can't go elsewhere yet; see 'ckptd nodes'"
 fi
 
-words="$folder/ckptd agent --dir $folder/state --name $(quoted "$name") --join $(quoted "$token")"
+# Every process of the phone may read command lines, so it goes by standard input, of which not all versions of adb tell the end.
+join=$folder/state/join
+forget() { on_phone "rm -f $join" >/dev/null 2>&1 || true; }
+trap forget EXIT
+trap 'exit 1' HUP INT TERM
+printf '%s\n' "$token" | on_phone_reading "umask 077 && rm -f $join && head -n 1 >$join" || fail "hand the token over"
+
+words="$folder/ckptd agent --dir $folder/state --name $(quoted "$name") --join-file $join"
 for word; do words="$words $(quoted "$word")"; done
 # adb's connection must not keep it, nor end it.
 on_phone "cd $folder && HOME=$folder setsid sh -c 'echo \$\$ >$folder/agent.pid; exec \"\$@\"' agent $words \

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What is on the phone below /data/local/tmp is in the folder PHONE.
+/// What is on the phone below /data/local/tmp is in the folder PHONE; what adb was told, beside it.
 const ADB: &str = r#"#!/bin/sh
+echo "$*" >> "$PHONE.said"
 [ "$1" != -s ] || { [ "$2" = 123ABC ] || { echo "error: device '$2' not found" >&2; exit 1; }; shift 2; }
 here() { printf '%s' "$1" | sed "s#/data/local/tmp#$PHONE#g"; }
 case $1 in
@@ -129,6 +130,13 @@ fn a_phone_joins_and_is_renewed() {
     assert_eq!(slots[0]["slots"], 3);
     let folder = phone.path("phone/ckptd/state");
     assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+
+    // No command line has the token, nor does a file keep it.
+    let said = std::fs::read_to_string(phone.path("phone.said")).unwrap();
+    assert!(said.contains("shell getprop") && !said.contains(&token), "{said}");
+    let log = std::fs::read_to_string(phone.path("phone/ckptd/agent.log")).unwrap();
+    assert!(!log.contains("could read the token"), "{log}");
+    assert!(!folder.join("join").exists());
 
     // Once more: the agent that runs leaves, and another takes its place, with no new token.
     let before = phone.agent();
