@@ -6,6 +6,7 @@ mod cluster;
 mod instance;
 mod job;
 mod memory_watch;
+mod note;
 mod previous;
 mod rehearsal;
 mod reports;

@@ -3,18 +3,15 @@
 //! The lock of a job's folder goes with ckptd itself. Its processes end a moment later, and hold their sockets, ports
 //! and files until then. So the folder names the init, which is there until the last of them has ended.
 
-use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::AgentError;
+use super::{AgentError, note};
 
 /// The file in a job's folder.
 const FILE: &str = "init.json";
-/// The longest such file that is read.
-const LONGEST: u64 = 4096;
 /// How long an old job's end is waited for: much memory takes seconds to free.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked for.
@@ -49,11 +46,9 @@ impl Known {
 
 /// Leaves word of a job's init in the job's folder. Without it a restart is refused where it would have waited.
 pub(super) fn remember(job_dir: &Path, init: i32) {
-    let Some(text) = Known::of(init).and_then(|known| serde_json::to_vec(&known).ok()) else {
-        return;
-    };
-    let new = job_dir.join("init.json.new");
-    let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, job_dir.join(FILE)));
+    if let Some(known) = Known::of(init) {
+        let _ = note::write(job_dir, FILE, &known);
+    }
 }
 
 /// Waits until all processes of the job's last run have ended.
@@ -81,10 +76,7 @@ pub(super) fn runs(job_dir: &Path) -> bool {
 }
 
 fn recall(job_dir: &Path) -> Option<Known> {
-    let file = std::fs::File::open(job_dir.join(FILE)).ok()?;
-    let mut text = Vec::new();
-    file.take(LONGEST).read_to_end(&mut text).ok()?;
-    protocol::json::read(&text).ok()
+    note::read(job_dir, FILE)
 }
 
 #[cfg(test)]

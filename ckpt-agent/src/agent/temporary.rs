@@ -4,13 +4,13 @@
 //! beside the job that it was made from. So each job's folder says which one its processes have had on this machine; an image's
 //! word is not enough to remove anything.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentError, previous};
+use super::{AgentError, note, previous};
 use crate::engine::sys::file_user::FileUser;
 
 /// How the names of such folders begin.
@@ -19,8 +19,6 @@ pub(super) const PREFIX: &str = "ckptd-tmp-";
 const LETTERS: usize = 8;
 /// The file in a job's folder.
 const FILE: &str = "temporary.json";
-/// The longest such file that is read.
-const LONGEST: u64 = 8192;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Known {
@@ -29,17 +27,11 @@ struct Known {
 
 /// Leaves word of the folder in the job's folder. Without it the folder is left behind when the job is removed.
 pub(super) fn remember(job_dir: &Path, folder: &Path) {
-    let known = Known { folder: folder.to_owned() };
-    let Ok(text) = serde_json::to_vec(&known) else { return };
-    let new = job_dir.join("temporary.json.new");
-    let _ = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, job_dir.join(FILE)));
+    let _ = note::write(job_dir, FILE, &Known { folder: folder.to_owned() });
 }
 
 fn recall(job_dir: &Path) -> Option<PathBuf> {
-    let mut text = Vec::new();
-    std::fs::File::open(job_dir.join(FILE)).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
-    let known: Known = protocol::json::read(&text).ok()?;
-    Some(known.folder)
+    note::read::<Known>(job_dir, FILE).map(|known| known.folder)
 }
 
 /// Folders of other jobs of the same user that say they have this one.
