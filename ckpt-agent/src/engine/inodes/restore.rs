@@ -15,7 +15,7 @@ use super::super::sys::abi;
 use super::super::sys::file_user::FileUser;
 use super::super::sys::memfd;
 use super::super::sys::memory_map;
-use super::super::sys::stat::{identity, modified_ns, time};
+use super::super::sys::stat::{identity, is_same_file, modified_ns, time};
 use super::{ANONYMOUS_NAME, segments};
 
 /// include/uapi/linux/memfd.h, since Linux 6.3.
@@ -202,8 +202,8 @@ fn make(inode: &CarriedInode, context: &RestoreContext) -> Result<OwnedFd> {
 fn make_link(fd: &OwnedFd, inode: &CarriedInode, link: &str) -> Result<()> {
     let Origin::Named { path } = &inode.origin else { return Ok(()) };
     let failed = |errno| EngineError::system("link", link, errno);
-    let known = identity(&nix::sys::stat::fstat(fd).map_err(failed)?);
-    if nix::sys::stat::lstat(link).is_ok_and(|there| identity(&there) == known) {
+    let known = nix::sys::stat::fstat(fd).map_err(failed)?;
+    if nix::sys::stat::lstat(link).is_ok_and(|there| is_same_file(&there, &known)) {
         return Ok(());
     }
     make_parents(link)?;
@@ -242,12 +242,9 @@ fn called(path: &str, nameless: &OwnedFd) -> nix::Result<OwnedFd> {
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let opened = open(path, flags, Mode::empty());
     nix::unistd::unlink(path)?;
-    let same = |fd: &OwnedFd| -> nix::Result<bool> {
-        let of = |fd: &OwnedFd| nix::sys::stat::fstat(fd).map(|found| identity(&found));
-        Ok(of(fd)? == of(nameless)?)
-    };
     let fd = opened?;
-    if same(&fd)? { Ok(fd) } else { Err(nix::errno::Errno::ESTALE) }
+    let same = is_same_file(&nix::sys::stat::fstat(&fd)?, &nix::sys::stat::fstat(nameless)?);
+    if same { Ok(fd) } else { Err(nix::errno::Errno::ESTALE) }
 }
 
 /// The file itself with its old content, where it is still there: programs may know it by its number. Else a new file

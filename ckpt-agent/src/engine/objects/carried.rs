@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Result};
 use super::super::graph::InodeId;
 use super::super::inodes;
-use super::super::sys::stat::identity;
+use super::super::sys::stat::is_same_file;
 use super::{DumpContext, Probe, RestoreContext, reopen};
 
 /// An open file of which the image holds the content: a memfd, a deleted file, or one in a
@@ -59,8 +59,7 @@ impl Carried {
 
 /// The file by one of its names, if that leads to it.
 fn by_name(name: &str, flags: i32, inode: BorrowedFd<'_>) -> Option<OwnedFd> {
-    let number = |fd: BorrowedFd<'_>| fstat(fd).ok().map(|found| identity(&found));
     let fd = reopen::open(name, flags | libc::O_NONBLOCK).ok()?;
     reopen::set_status(fd.as_fd(), flags).ok()?;
-    (number(fd.as_fd())? == number(inode)?).then_some(fd)
+    is_same_file(&fstat(&fd).ok()?, &fstat(inode).ok()?).then_some(fd)
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use nix::fcntl::AT_FDCWD;
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, fchmodat, fstat, mknod};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mknod};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
@@ -89,15 +88,7 @@ fn make_node(device: &Device, node: &Node) -> nix::Result<OwnedFd> {
     let number = libc::makedev(MEMORY_DEVICES as _, device.minor as _);
     let make = |path: &str| mknod(path, SFlag::S_IFCHR, Mode::empty(), number);
     let (path, ()) = paths::first_free(paths::without_mark(&device.path), make)?;
-    let anchor = reopen::open(&path, libc::O_PATH);
-    nix::unistd::unlink(path.as_str())?;
-    let anchor = anchor?;
-    let link = reopen::magic_link(&anchor);
-    let (user, group) = node.owner;
-    nix::unistd::chown(link.as_str(), Some(user.into()), Some(group.into()))?;
-    let mode = Mode::from_bits_truncate(node.mode as libc::mode_t);
-    fchmodat(AT_FDCWD, link.as_str(), mode, FchmodatFlags::FollowSymlink)?;
-    Ok(anchor)
+    reopen::without_name(&path, Some(node.owner), node.mode)
 }
 
 /// Opens a deleted node made again; where that can't be, the usual one stands for it, and a line says so.

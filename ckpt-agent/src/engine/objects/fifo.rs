@@ -145,11 +145,11 @@ fn anchor(fifo: &Fifo) -> Result<OwnedFd> {
     let look = |path: &str| reopen::open(path, libc::O_PATH);
     let failed = |errno| EngineError::system("make the FIFO", &fifo.path, errno);
     if fifo.deleted {
-        return unlinked(&fifo.path, mode).or_else(|_| {
+        return unlinked(fifo).or_else(|_| {
             // Its folder may be gone, or not be ours to write to any more.
             let make = |path: &str| nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR);
             let (path, ()) = paths::first_free("/tmp/ckptd-fifo", make).map_err(failed)?;
-            opened_and_removed(&path, mode).map_err(failed)
+            reopen::without_name(&path, None, fifo.mode).map_err(failed)
         });
     }
     let found = nix::sys::stat::stat(fifo.path.as_str());
@@ -176,24 +176,14 @@ fn anchor(fifo: &Fifo) -> Result<OwnedFd> {
 }
 
 /// A FIFO without a name where the recorded one was; what has its name now keeps it.
-fn unlinked(path: &str, mode: Mode) -> Result<OwnedFd> {
+fn unlinked(fifo: &Fifo) -> Result<OwnedFd> {
+    let path = fifo.path.as_str();
     let failed = |errno| EngineError::system("make the FIFO", path, errno);
     let aside = Aside::of(Path::new(path))?;
     let made = nix::unistd::mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
-        .and_then(|()| opened_and_removed(path, mode));
+        .and_then(|()| reopen::without_name(path, None, fifo.mode));
     aside.back()?;
     made.map_err(failed)
-}
-
-fn opened_and_removed(path: &str, mode: Mode) -> nix::Result<OwnedFd> {
-    let anchor = reopen::open(path, libc::O_PATH);
-    nix::unistd::unlink(path)?;
-    let anchor = anchor?;
-    // The umask of whoever restores must not count.
-    let link = reopen::magic_link(&anchor);
-    let follow = nix::sys::stat::FchmodatFlags::FollowSymlink;
-    nix::sys::stat::fchmodat(nix::fcntl::AT_FDCWD, link.as_str(), mode, follow)?;
-    Ok(anchor)
 }
 
 fn unfit(fifo: &Fifo, what: &str) -> EngineError {

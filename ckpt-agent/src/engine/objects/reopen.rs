@@ -4,8 +4,8 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl, open as nix_open};
-use nix::sys::stat::Mode;
+use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl, open as nix_open};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 
 use super::super::error::{EngineError, Result};
 
@@ -60,6 +60,24 @@ pub fn reopen(fd: impl AsFd, flags: i32) -> nix::Result<OwnedFd> {
 /// The path under which /proc shows an own descriptor.
 pub fn magic_link(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+/// Takes the name of a node away that has just been made: an O_PATH descriptor of it. It gets its owner and its mode, which the umask
+/// of whoever restores has no part in, by way of that.
+///
+/// # Errors
+/// Failed system calls; its name is gone in any case where that can be.
+pub fn without_name(path: &str, owner: Option<(u32, u32)>, mode: u32) -> nix::Result<OwnedFd> {
+    let anchor = open(path, libc::O_PATH);
+    nix::unistd::unlink(path)?;
+    let anchor = anchor?;
+    let link = magic_link(&anchor);
+    if let Some((user, group)) = owner {
+        nix::unistd::chown(link.as_str(), Some(user.into()), Some(group.into()))?;
+    }
+    let mode = Mode::from_bits_truncate(mode as libc::mode_t);
+    fchmodat(AT_FDCWD, link.as_str(), mode, FchmodatFlags::FollowSymlink)?;
+    Ok(anchor)
 }
 
 /// Sets the recorded status flags on a description.

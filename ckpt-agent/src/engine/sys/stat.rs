@@ -18,6 +18,11 @@ pub fn identity(stat: &FileStat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
+/// Whether two are of one inode.
+pub fn is_same_file(one: &FileStat, other: &FileStat) -> bool {
+    identity(one) == identity(other)
+}
+
 /// Major number of a device.
 pub fn major(device: u64) -> u32 {
     // Linux's device numbers fit into the 32 bits that bionic's dev_t has where words have 32.
