@@ -18,6 +18,7 @@ use crate::engine::job_init::{
     Channel, ChannelError, Connection, Rehearsal, RehearsedInstance, Report,
 };
 use crate::engine::sys::pidfd::PidFd;
+use crate::fault;
 use crate::store::Checkpoint;
 
 /// A restart that would have succeeded.
@@ -93,6 +94,7 @@ fn perform(
         channel.send(&Connection { file, absent: None }, &[descriptor])?;
     }
     let (processes, warnings) = cast.play(&channel, limit.map(|limit| (began, limit)))?;
+    fault::point("rehearsed");
     drop(cast);
     Ok(Rehearsed { processes, took: began.elapsed(), warnings })
 }

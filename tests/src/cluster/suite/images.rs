@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::open_mpi::{END, end, finish};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
-use crate::cluster::ckptd::Ckptd;
+use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::{Output, failure, until};
 use crate::job::Failure;
 
@@ -28,6 +28,11 @@ pub(super) const CASES: &[Case] = &[
         name: "rehearsal-fails",
         about: "a rehearsal names the part whose restart would fail, and why; it is its user's, and put back files it has",
         run: rehearsal_fails,
+    },
+    Case {
+        name: "rehearsal-lost",
+        about: "an agent is killed while it rehearses: that is said, nothing of it is left, the job goes on",
+        run: rehearsal_lost,
     },
     Case {
         name: "rehearsals-due",
@@ -213,6 +218,36 @@ fn rehearsal_fails(stage: &Stage) -> Result<(), Failure> {
     end(&ckptd)?;
     let status = job.wait(JOB_LIMIT)?;
     check(status == 0 && job.output().contains("all done"), || job.output())
+}
+
+/// Two parts of a job.
+const PARTS: &str = "ckptd rsh node2 'echo started; until [ -e /mnt/shared/end ]; do sleep 0.2; done'; echo all done";
+
+fn rehearsal_lost(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup { faults: true, ..Setup::new(2) })?;
+    let mut job = ckptd.run(1, "parts", &["--interval", "0"], &["bash", "-c", PARTS])?;
+    job.wait_for_output("started", LIMIT)?;
+    job.checkpoint()?;
+    let before = inits(&ckptd, 2)?;
+    let armed = ckptd.faults(2).join("rehearsed");
+    fs::create_dir_all(ckptd.faults(2)).map_err(failure("make a folder for faults"))?;
+    fs::write(&armed, "").map_err(failure("arm a fault"))?;
+    let mut asking = ckptd.node(1).spawn(&["ckptd", "verify", "parts", "--rehearse"], &[])?;
+    let reached = armed.with_extension("reached");
+    until("node2 rehearses", LIMIT, || Ok(reached.exists().then_some(())))
+        .map_err(|failure| asking.explain(&failure))?;
+    check(inits(&ckptd, 2)? > before, || "no init rehearses".into())?;
+    ckptd.kill_agent(2)?;
+    let status = asking.wait(LIMIT)?;
+    let output = asking.output();
+    let told = [" on node1: restorable: ", " on node2: unknown: the connection to node2 was lost"];
+    let told = told.iter().all(|words| output.contains(words));
+    check(status == 125 && told, || format!("status {status}: {output}"))?;
+    until("nothing is left of it", LIMIT, || Ok((inits(&ckptd, 2)? == before).then_some(())))?;
+    ckptd.start_agent(2)?;
+    ckptd.wait_for_members(&[1, 2])?;
+    end(&ckptd)?;
+    job.must_end_with("all done", JOB_LIMIT)
 }
 
 /// Waits until the rehearsal of a checkpoint, which was due, has come to that.
