@@ -137,7 +137,8 @@ Examples:
         /// The job may run meanwhile, and comes to know nothing of it: what a restart writes stays in memory, its ports
         /// are taken in a network of its own, and connections to outside stay away. All that the checkpoint holds is in
         /// memory for that time, beside the job. Exit status 125, and what the restart would have told, where it would
-        /// fail.
+        /// fail. On a cluster each part of the job is rehearsed on a machine that holds its image, with stand-ins for its
+        /// connections to the others, and has a line of its own.
         #[arg(long)]
         rehearse: bool,
         /// How it is printed.

@@ -162,7 +162,8 @@ fn rehearsal(stage: &Stage) -> Result<(), Failure> {
             lines.iter().any(|line| line.starts_with(&start) && line.contains(&end))
         };
         let both = lines.len() == 2 && of("node1") && of("node2");
-        check(said.status == 0 && both, || format!("{said:?}"))?;
+        // Nor is anything warned of.
+        check(said.status == 0 && both && said.stderr.is_empty(), || format!("{said:?}"))?;
     }
     check(before == [inits(&ckptd, 1)?, inits(&ckptd, 2)?], || "inits are left".into())?;
     // Connections between the nodes are the job's still: it can be checkpointed, and comes to its end.
