@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use ckpt_agent::engine::dump::{DumpSettings, Frozen, freeze_job, write_image};
 use ckpt_agent::engine::graph::{OuterEnd, Pid, RelayEnd, RelayKind};
+use ckpt_agent::engine::inodes::ahead::Taken;
+use ckpt_agent::engine::inodes::copying::Copying;
 use ckpt_agent::engine::job_init::{Channel, Order, Report, Task, World};
 use ckpt_agent::engine::objects::{External, HeldRelay, StdioRole};
 use ckpt_agent::engine::restore::{Image as Opened, Past};
@@ -499,6 +501,7 @@ fn settings(instance: &Instance) -> Outcome<DumpSettings> {
         relays,
         offers: Vec::new(),
         freeze_limit: Duration::from_secs(2),
-        copied: Arc::default(),
+        seen: Taken::default(),
+        copying: Copying::default(),
     })
 }
