@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ckpt_agent::engine::graph::{BlobId, CarriedInode, Clocks, FileId, Graph, OpenFile};
 use ckpt_agent::engine::objects::{
-    BlobData, BlobSource, Console, DumpContext, Object, Probe, RestoreContext,
+    BlobData, BlobSource, Console, DumpContext, Extent, Object, Probe, RestoreContext,
 };
 use ckpt_agent::engine::sys::kcmp;
 use ckpt_agent::engine::{EngineError, Result, inodes, locks};
@@ -18,6 +18,10 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn in_memory(extent: &Extent) -> Vec<u8> {
+    extent.bytes.clone().into_memory().unwrap()
+}
+
 #[derive(Debug, Default)]
 struct Memory(Vec<BlobData>);
 
@@ -27,7 +31,7 @@ impl BlobSource for Memory {
         let mut bytes = vec![0; blob.length as usize];
         for extent in &blob.extents {
             let at = extent.offset as usize;
-            bytes[at..at + extent.bytes.len()].copy_from_slice(&extent.bytes);
+            bytes[at..at + extent.bytes.len()].copy_from_slice(&in_memory(extent));
         }
         Ok(bytes)
     }
@@ -38,7 +42,7 @@ impl BlobSource for Memory {
         let file = std::fs::File::from(to.try_clone_to_owned().map_err(failed)?);
         file.set_len(blob.length).map_err(failed)?;
         for extent in &blob.extents {
-            file.write_all_at(&extent.bytes, extent.offset).map_err(failed)?;
+            file.write_all_at(&in_memory(extent), extent.offset).map_err(failed)?;
         }
         Ok(())
     }
@@ -52,7 +56,7 @@ impl BlobSource for Memory {
         self.0[id.0 as usize]
             .extents
             .iter()
-            .try_for_each(|extent| each(extent.offset, &extent.bytes))
+            .try_for_each(|extent| each(extent.offset, &in_memory(extent)))
     }
 }
 

@@ -177,6 +177,22 @@ impl Bytes {
     }
 }
 
+/// Bytes on disk are equal where they are the same ones.
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Memory(own), Self::Memory(other)) => own == other,
+            (
+                Self::OnDisk { file, at, length },
+                Self::OnDisk { file: other, at: other_at, length: other_length },
+            ) => Arc::ptr_eq(file, other) && at == other_at && length == other_length,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Bytes {}
+
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Memory(bytes)

@@ -8,6 +8,7 @@ mod restore;
 pub mod segments;
 
 pub use ahead::content_of;
+pub use content::read as read_content;
 pub use restore::{KEPT_MODE, make_parents, restore_all, seal_all};
 
 use std::os::fd::BorrowedFd;

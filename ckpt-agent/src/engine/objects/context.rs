@@ -49,7 +49,7 @@ pub enum External {
 }
 
 /// Bytes for the image, held from the freeze until they are written.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlobData {
     /// Length in bytes. What no extent covers reads as zeros.
     pub length: u64,
@@ -58,7 +58,7 @@ pub struct BlobData {
 }
 
 /// A part of a [`BlobData`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
     /// Offset of its first byte in the blob.
     pub offset: u64,
