@@ -92,9 +92,39 @@ void conform_wait_with(void (*tick)(void *), void *argument)
 	}
 }
 
+/* VmPeak in KiB: from the first call on, a mapping that somebody makes in this process for a moment shows there. */
+static long peak(void)
+{
+	static char status[16 * 1024];
+	static void *most;
+	/* More than what the program's start has mapped and unmapped again. */
+	if (!most)
+		most = conform_map(1024 * 1024, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	conform_read_file("/proc/self/status", status, sizeof status);
+	const char *line = strstr(status, "VmPeak:");
+	if (!line)
+		conform_fail("/proc/self/status has no VmPeak");
+	return strtol(line + 7, NULL, 10);
+}
+
+/* The most that was ever mapped when a refusal was announced, in KiB. */
+static long peak_before;
+
+/*
+ * A refusal is decided before the first call that a checkpoint makes in a process of the job. For these it maps 256 KiB;
+ * the heap may have grown by less.
+ */
+static void check_untouched(void)
+{
+	if (peak_before)
+		EXPECT_BETWEEN("KiB that were ever mapped: nothing was made here for a refused checkpoint", peak(),
+			       peak_before, peak_before + 200);
+}
+
 void conform_wait(void)
 {
 	conform_wait_with(NULL, NULL);
+	check_untouched();
 }
 
 void conform_mark(const char *name)
@@ -120,6 +150,7 @@ void conform_expect_refusal(pid_t process, int descriptor)
 		snprintf(text, sizeof text, "%d", descriptor);
 		put_file("descriptor", text);
 	}
+	peak_before = peak();
 }
 
 pid_t conform_spawn(void (*body)(void *), void *argument)

@@ -66,7 +66,10 @@ void conform_wait_with(void (*tick)(void *), void *argument);
 void conform_mark(const char *name);
 void conform_await(const char *name);
 
-/* Leaves a word for the runner that the refusal of a checkpoint must contain (refused/ only). */
+/*
+ * Leaves a word for the runner that the refusal of a checkpoint must contain (refused/ only). conform_wait then fails if
+ * anything was mapped in this process meanwhile: the refusal came too late.
+ */
 void conform_expect_refusal(pid_t process, int descriptor);
 
 /* A child that runs `body` and exits with 0; conform_join waits for it and fails unless it did. */

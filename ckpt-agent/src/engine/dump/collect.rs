@@ -146,7 +146,7 @@ fn queue_folder(init: i32) -> Result<Option<String>> {
     Ok(numbers.into_iter().map(|fd| format!("/proc/{init}/fd/{fd}")).find(is_queues))
 }
 
-fn descriptor_numbers(host_pid: i32) -> Result<Vec<i32>> {
+pub fn descriptor_numbers(host_pid: i32) -> Result<Vec<i32>> {
     let path = format!("/proc/{host_pid}/fd");
     let entries =
         std::fs::read_dir(&path).map_err(|error| EngineError::system("read", &path, error))?;

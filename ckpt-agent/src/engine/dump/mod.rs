@@ -9,6 +9,7 @@ mod detached;
 mod files;
 mod ghost;
 mod ghosts;
+pub(super) mod ipc_lists;
 mod offers;
 pub(super) mod pages;
 mod process;

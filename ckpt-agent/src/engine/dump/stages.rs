@@ -33,9 +33,10 @@ use super::super::sys::schedule::Ahead;
 use super::super::trace::{ProcessMemory, Remote, Vdso};
 use super::areas::{Planned, Window, check, plan};
 use super::clocks;
-use super::collect::{Collected, add_unopened_queues, collect};
+use super::collect::{Collected, add_unopened_queues, collect, descriptor_numbers};
 use super::ghost::Ghost;
 use super::ghosts::{Reading, make_ghosts};
+use super::ipc_lists;
 use super::offers;
 use super::pages::Pagemap;
 use super::process;
@@ -223,6 +224,7 @@ impl Frozen {
         }
         self.add_threads(&mut context)?;
         self.check_unshared(&nodes)?;
+        self.check_ipc(&nodes)?;
         let shells = |host_pid: &i32| self.remote_shells.contains(&nodes[host_pid].pid);
         let shells = self.job.stand_ins.iter().copied().filter(shells);
         let living: Vec<(i32, Pid, String)> = self
@@ -277,6 +279,17 @@ impl Frozen {
     fn shares_ipc(&self) -> bool {
         let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
         of("self") == of(&self.settings.init.to_string())
+    }
+
+    /// Told by the first process, as the job has them in common.
+    fn check_ipc(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        let Some(first) = self.job.processes.first().filter(|_| !self.shares_ipc()) else {
+            return Ok(());
+        };
+        let init = self.settings.init;
+        let node = &nodes[&first.host_pid];
+        ipc_lists::refuse_listed(init, &descriptor_numbers(init)?)
+            .map_err(|error| error.of(node.pid, &node.comm))
     }
 
     /// SysV shared memory is looked for where the job's init is.

@@ -22,6 +22,10 @@ pub(super) const PASSING: &str = "/proc";
 /// Where machines show POSIX message queues.
 const QUEUES: &str = "/dev/mqueue";
 
+/// Lists of SysV objects that no image can hold: the file, and what they are.
+pub const IPC_LISTS: [(&str, &str); 2] =
+    [("/sysvipc/sem", "semaphore sets"), ("/sysvipc/msg", "message queues")];
+
 /// Supplementary groups of this process as the machine numbers them, from before it entered a user namespace that has no numbers for
 /// them. Forked processes know them as well.
 static GROUPS: OnceLock<Vec<u32>> = OnceLock::new();
@@ -106,6 +110,7 @@ pub fn mount_own() -> Result<Vec<String>> {
         what: format!("/proc cannot be mounted ({})", errno.desc()),
         way_out: "a container must show its whole /proc; see `ckptd doctor`".into(),
     })?;
+    keep_ipc_lists();
     let mut warnings = Vec::new();
     if let Err(errno) = queues {
         warnings.push(format!(
@@ -145,6 +150,19 @@ fn show_queues(flags: MsFlags) -> nix::Result<()> {
     // Closed by the end of this process.
     let _ = folder?.into_raw_fd();
     Ok(())
+}
+
+/// Keeps the lists of this IPC namespace open, for as long as this process lives: through them a checkpoint finds what it has to
+/// refuse. A kernel without SysV IPC has none.
+fn keep_ipc_lists() {
+    for (path, _) in IPC_LISTS {
+        let open = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        if let Ok(list) = nix::fcntl::open(format!("{PASSING}{path}").as_str(), open, Mode::empty())
+        {
+            // Closed by the end of this process.
+            let _ = list.into_raw_fd();
+        }
+    }
 }
 
 /// Without namespaces the host name is the machine's: a line for the user where the job's logical node has another.

@@ -3,6 +3,7 @@
 
 use super::super::super::arch::calls;
 use super::super::super::arch::words::{WORD, from_words};
+use super::super::super::dump::ipc_lists;
 use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::graph::{CarriedInode, InodeId, Origin};
 use super::super::super::objects::{BlobData, DumpContext};
@@ -41,7 +42,8 @@ pub fn survey(remote: &mut Remote<'_>, context: &mut DumpContext) -> Result<()> 
     for ((offset, name), answer) in counts.into_iter().zip(&answers) {
         let count = word(&seen, offset);
         if *answer >= 0 && count > 0 {
-            return Err(refuse(count, name));
+            // An init of an earlier release keeps no list of them.
+            return Err(ipc_lists::refusal(name).into());
         }
     }
     let highest = answers[2];
@@ -82,14 +84,6 @@ pub fn refuse_attached(mappings: &[Mapping]) -> Result<()> {
         "use POSIX shared memory or files, or run the job on a machine with IPC namespaces",
     )
     .into())
-}
-
-fn refuse(count: u32, name: &str) -> EngineError {
-    Refusal::new(
-        format!("the job has {count} SysV {name}, which cannot be checkpointed"),
-        "use POSIX ones, or remove them while checkpoints are taken",
-    )
-    .into()
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
