@@ -1,9 +1,12 @@
 /* See conform.h. */
 #include "conform.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/random.h>
+#include <sys/socket.h>
 
 enum {
 	POLL_MS = 5,
@@ -247,6 +250,46 @@ size_t conform_read_file(const char *path, char *buffer, size_t size)
 	close(fd);
 	buffer[length] = 0;
 	return length;
+}
+
+/* Below the ephemeral ports (ip_local_port_range(7): 32768 to 60999), where few services are. */
+enum { FIRST_PORT = 20000, LAST_PORT = 32000, PORT_TRIES = 1000 };
+
+/* Whether nobody has this address, not even with SO_REUSEADDR or SO_REUSEPORT. */
+static bool is_free(int fd, const struct sockaddr *address, socklen_t length)
+{
+	int type = 0;
+	socklen_t size = sizeof type;
+	BUILD(getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size));
+	int probe = (int)BUILD(socket(address->sa_family, type | SOCK_CLOEXEC, 0)), on = 1;
+	/* An address that is not this machine's is looked at, too. */
+	(void)!setsockopt(probe, IPPROTO_IP, IP_FREEBIND, &on, sizeof on);
+	int failed = bind(probe, address, length) == 0 ? 0 : errno;
+	BUILD(close(probe));
+	return failed != EADDRINUSE;
+}
+
+int conform_bind(int fd, const struct sockaddr *address, unsigned length)
+{
+	static unsigned long long state;
+	struct sockaddr_storage at;
+	memcpy(&at, address, length);
+	/* The port is at one place in both families. */
+	in_port_t *port = &((struct sockaddr_in *)&at)->sin_port;
+	if (*port != 0)
+		return bind(fd, address, length);
+	if (state == 0)
+		BUILD(getrandom(&state, sizeof state, 0));
+	for (int i = 0; i < PORT_TRIES; i++) {
+		state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+		*port = htons(FIRST_PORT + (state >> 33) % (LAST_PORT - FIRST_PORT));
+		if (!is_free(fd, (struct sockaddr *)&at, length))
+			continue;
+		int answer = bind(fd, (struct sockaddr *)&at, length);
+		if (answer == 0 || errno != EADDRINUSE)
+			return answer;
+	}
+	conform_fail("no port is free between %d and %d", FIRST_PORT, LAST_PORT);
 }
 
 void conform_write_all(int fd, const void *bytes, size_t size)

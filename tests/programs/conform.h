@@ -89,6 +89,13 @@ bool conform_faults(volatile char *byte, bool writing);
 /* Reads a (proc) file whole; returns its length, which must be less than `size`; ends it with a NUL. */
 size_t conform_read_file(const char *path, char *buffer, size_t size);
 
+/*
+ * bind(2) of an Internet socket. For port 0 one is found that the kernel does not hand out by itself: while the program is
+ * away, nobody else comes to have it by chance. It is not shared with another program, whatever the socket's options.
+ */
+struct sockaddr;
+int conform_bind(int fd, const struct sockaddr *address, unsigned length);
+
 /* read and write all of it, or fail. */
 void conform_write_all(int fd, const void *bytes, size_t size);
 void conform_read_all(int fd, void *bytes, size_t size);

@@ -13,7 +13,7 @@ static int bound(int type, int option, const struct sockaddr_in *where)
 {
 	int fd = (int)BUILD(socket(AF_INET, type | SOCK_NONBLOCK, 0)), on = 1;
 	BUILD(setsockopt(fd, SOL_SOCKET, option, &on, sizeof on));
-	BUILD(bind(fd, (const struct sockaddr *)where, sizeof *where));
+	BUILD(conform_bind(fd, (const struct sockaddr *)where, sizeof *where));
 	return fd;
 }
 
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
 	struct sockaddr_in nobodys = { .sin_family = AF_INET, .sin_addr.s_addr = inet_addr("192.0.2.77") };
 	free_bind = (int)BUILD(socket(AF_INET, SOCK_STREAM, 0));
 	BUILD(setsockopt(free_bind, IPPROTO_IP, IP_FREEBIND, &on, sizeof on));
-	BUILD(bind(free_bind, (struct sockaddr *)&nobodys, sizeof nobodys));
+	BUILD(conform_bind(free_bind, (struct sockaddr *)&nobodys, sizeof nobodys));
 	clear(free_bind, IPPROTO_IP, IP_FREEBIND);
 	struct sockaddr_in before[3] = { name(stream[0]), name(datagram[0]), name(free_bind) };
 	/* What is queued stays with the socket that had it. */

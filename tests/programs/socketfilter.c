@@ -25,7 +25,7 @@ static int receiver(struct sockaddr_in *at)
 {
 	int fd = (int)BUILD(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0));
 	*at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	BUILD(bind(fd, (struct sockaddr *)at, sizeof *at));
+	BUILD(conform_bind(fd, (struct sockaddr *)at, sizeof *at));
 	socklen_t size = sizeof *at;
 	BUILD(getsockname(fd, (struct sockaddr *)at, &size));
 	struct sock_fprog program = {.len = INSTRUCTIONS, .filter = no_x};

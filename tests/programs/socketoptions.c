@@ -98,7 +98,7 @@ int main(int argc, char **argv)
 			if (fds[s] >= 0)
 				(void)!setsockopt(fds[s], options[i].level, options[i].name, &options[i].value, sizeof(int));
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	BUILD(bind(fds[LISTENER], (struct sockaddr *)&at, sizeof at));
+	BUILD(conform_bind(fds[LISTENER], (struct sockaddr *)&at, sizeof at));
 	BUILD(listen(fds[LISTENER], 4));
 	for (int s = 0; s < SOCKETS; s++)
 		for (int i = 0; i < OPTIONS; i++)

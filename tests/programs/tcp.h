@@ -44,7 +44,7 @@ static inline int tcp_listen(int family)
 	if (fd < 0 && errno == EAFNOSUPPORT)
 		conform_skip("this address family is missing");
 	BUILD(fd);
-	if (bind(fd, (struct sockaddr *)&address, length) != 0)
+	if (conform_bind(fd, (struct sockaddr *)&address, length) != 0)
 		conform_skip("no loopback address of this family");
 	BUILD(listen(fd, 16));
 	return fd;

@@ -11,7 +11,7 @@ static int bound(int family, int port, int only)
 		((struct sockaddr_in6 *)&address)->sin6_addr = in6addr_any;
 		BUILD(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only));
 	}
-	BUILD(bind(fd, (struct sockaddr *)&address, length));
+	BUILD(conform_bind(fd, (struct sockaddr *)&address, length));
 	BUILD(listen(fd, 5));
 	return fd;
 }
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 	struct sockaddr_storage address;
 	socklen_t length = tcp_loopback(AF_INET, 0, &address), size = sizeof listening;
 	int idle = BUILD(socket(AF_INET, SOCK_STREAM, 0));
-	BUILD(bind(idle, (struct sockaddr *)&address, length));
+	BUILD(conform_bind(idle, (struct sockaddr *)&address, length));
 	int idle_port = tcp_port(idle, false), fresh = BUILD(socket(AF_INET, SOCK_STREAM, 0));
 	conform_ready();
 	conform_wait();

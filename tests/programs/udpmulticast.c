@@ -41,7 +41,7 @@ static int bound(int family, in_port_t *port)
 	BUILD(setsockopt(fd, level(family), family == AF_INET ? IP_MULTICAST_ALL : IPV6_MULTICAST_ALL, &off, sizeof off));
 	struct sockaddr_storage at = address(family, family == AF_INET ? "0.0.0.0" : "::", *port);
 	socklen_t length = sizeof at;
-	BUILD(bind(fd, (struct sockaddr *)&at, length));
+	BUILD(conform_bind(fd, (struct sockaddr *)&at, length));
 	BUILD(getsockname(fd, (struct sockaddr *)&at, &length));
 	*port = ((struct sockaddr_in *)&at)->sin_port;
 	return fd;

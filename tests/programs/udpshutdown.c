@@ -15,7 +15,7 @@ static int make(struct sockaddr_in *name)
 	int fd = (int)BUILD(socket(AF_INET, SOCK_DGRAM, 0));
 	*name = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t length = sizeof *name;
-	BUILD(bind(fd, (struct sockaddr *)name, length));
+	BUILD(conform_bind(fd, (struct sockaddr *)name, length));
 	BUILD(getsockname(fd, (struct sockaddr *)name, &length));
 	return fd;
 }

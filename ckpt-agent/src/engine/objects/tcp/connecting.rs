@@ -111,10 +111,13 @@ pub(super) fn again(
         return Ok(made);
     }
     let made = unconnected(&Address { at: socket.local, ..free(socket) }, context)?;
-    if ask(&made, peer).is_ok() {
-        return Ok(made.into());
+    let Err(error) = ask(&made, peer) else { return Ok(made.into()) };
+    // Its own address was another network's, or somebody has the port.
+    if let Some(local) = socket.local {
+        context.warn(format!(
+            "{local} can't be had ({error}): the connection to {peer} that is being made comes from another address"
+        ));
     }
-    // Its own address was another network's.
     let made = unconnected(&free(socket), context)?;
     ask(&made, peer).map_err(|error| EngineError::system("connect", peer.to_string(), error))?;
     Ok(made.into())
