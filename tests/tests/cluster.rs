@@ -22,10 +22,12 @@ fn nodes_are_machines_of_their_own() -> Result<(), Failure> {
     let (one, two) = (cluster.node(1), cluster.node(2));
     assert_eq!(one.must_run(&["hostname"])?, "node1\n");
     assert_eq!(two.must_run(&["pwd"])?, "/mnt/work\n");
-    for path in ["/tmp/x", "/run/x", "/dev/shm/x", "/mnt/home/x", "/mnt/work/x"] {
-        one.must_run(&["touch", path])?;
-        assert!(two.run(&["ls", path], &[])?.stderr.contains("No such file"), "{path}");
-        assert!(!std::path::Path::new(path).exists(), "{path}");
+    for folder in ["/tmp", "/run", "/dev/shm", "/mnt/home", "/mnt/work"] {
+        // A name that this machine has not got by chance.
+        let path = format!("{folder}/ckptd-nodes-{}", std::process::id());
+        one.must_run(&["touch", &path])?;
+        assert!(two.run(&["ls", &path], &[])?.stderr.contains("No such file"), "{path}");
+        assert!(!std::path::Path::new(&path).exists(), "{path}");
     }
     let first = one.must_run(&["cat", "/proc/1/cmdline"])?;
     assert_eq!(first, "clusternode\0init\0");
