@@ -39,6 +39,11 @@ pub fn device(major: u32, minor: u32) -> u64 {
     libc::makedev(major as _, minor as _) as u64
 }
 
+/// Bytes of a file; 0 where the kernel tells less than none.
+pub fn size(stat: &FileStat) -> u64 {
+    (stat.st_size as i64).max(0) as u64
+}
+
 /// Names of an inode.
 pub fn links(stat: &FileStat) -> u64 {
     stat.st_nlink as u64

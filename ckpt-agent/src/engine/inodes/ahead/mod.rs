@@ -27,7 +27,7 @@ use super::super::error::Result;
 use super::super::job_init::UserOrder;
 use super::super::objects::{BlobData, DumpContext};
 use super::super::sys::file_user::FileUser;
-use super::super::sys::stat::{changed_ns, identity, modified_ns};
+use super::super::sys::stat::{changed_ns, identity, modified_ns, size};
 use super::content;
 use super::copying::{Copying, available_memory};
 use busy::Busy;
@@ -46,7 +46,7 @@ type Key = (u64, u64);
 /// What a later content of a file differs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
-    size: i64,
+    size: u64,
     modified_ns: i64,
     changed_ns: i64,
 }
@@ -54,7 +54,7 @@ struct Stamp {
 impl Stamp {
     fn of(stat: &FileStat) -> Self {
         let (modified_ns, changed_ns) = (modified_ns(stat), changed_ns(stat));
-        Self { size: stat.st_size, modified_ns, changed_ns }
+        Self { size: size(stat), modified_ns, changed_ns }
     }
 
     fn is_older_than(&self, moment_ns: i64) -> bool {
@@ -143,7 +143,7 @@ impl Copies {
         };
         let mut take = |opened: Opened| {
             let (key, stamp) = (identity(&opened.stat), Stamp::of(&opened.stat));
-            let size = stamp.size.max(0) as u64;
+            let size = stamp.size;
             if self.0.contains_key(&key) || !fits(opened.fd.as_fd()) {
                 return true;
             }
@@ -181,7 +181,7 @@ pub fn content_of(
     if let Some(data) = ahead {
         return Ok(data);
     }
-    content::read(fd, stat.st_size.max(0) as u64, &context.copying)
+    content::read(fd, size(stat), &context.copying)
 }
 
 fn keeps_true_times(fd: BorrowedFd<'_>) -> bool {
