@@ -7,7 +7,7 @@ use coordinator::Time;
 use coordinator::cluster::{
     ClientId, ClusterAction, ClusterEvent, ClusterMachine, ClusterSettings, SeededSecrets,
 };
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, ImageSummary};
+use protocol::agent::{AgentCommand, AgentEvent, ImageSummary, InstanceId};
 use protocol::cluster::agent::{FromAgent, JobUser, NodeProfile, ShellCall, ToAgent, Vitals};
 use protocol::cluster::client::{Answer, Ask, RunRequest};
 use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
@@ -229,7 +229,7 @@ impl World {
                 AgentEvent::Resumed { checkpoint, pause_us: 1000 }
             }
             AgentCommand::Write { checkpoint } => {
-                let facts = facts(key.instance == AgentId(1));
+                let facts = facts(key.instance == InstanceId(1));
                 let holders = vec![node(number)];
                 let image = FromAgent::Image { key: key.clone(), checkpoint, facts, holders };
                 self.says(number, image);

@@ -2,7 +2,7 @@
 
 use crate::history::Entry;
 use protocol::agent::{
-    AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ExitKind, Step,
+    AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ExitKind, InstanceId, Step,
 };
 use protocol::control::Reply;
 
@@ -56,14 +56,14 @@ pub enum Event {
     /// An agent's report.
     Agent {
         /// The agent.
-        agent: AgentId,
+        agent: InstanceId,
         /// What it says.
         event: AgentEvent,
     },
     /// An agent is gone for good, and with it the processes that it held.
     AgentLost {
         /// The agent.
-        agent: AgentId,
+        agent: InstanceId,
         /// Why, in one line.
         reason: String,
     },
@@ -101,7 +101,7 @@ pub enum Action {
     /// Hand a command to an agent.
     Tell {
         /// The agent.
-        agent: AgentId,
+        agent: InstanceId,
         /// The command.
         command: AgentCommand,
     },

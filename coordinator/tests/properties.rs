@@ -5,7 +5,7 @@
 
 use coordinator::{Action, Entry, Event, History, Interval, JobMachine, Settings, Time};
 use proptest::prelude::*;
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, ExitKind, ImageSummary, Step};
+use protocol::agent::{AgentCommand, AgentEvent, ExitKind, ImageSummary, InstanceId, Step};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What may happen next, as chosen by proptest; the world makes an event of it.
@@ -73,13 +73,13 @@ fn choice() -> impl Strategy<Value = Choice> {
 struct World {
     machine: JobMachine,
     settings: Settings,
-    agents: Vec<AgentId>,
+    agents: Vec<InstanceId>,
     now: Time,
     /// The log on disk.
     log: History,
     log_fails: bool,
     drain_fails: bool,
-    pending: Vec<(AgentId, AgentCommand)>,
+    pending: Vec<(InstanceId, AgentCommand)>,
     sent: Vec<Event>,
     tickets: BTreeSet<u64>,
     next_ticket: u64,
@@ -87,11 +87,11 @@ struct World {
     // The judge's own account.
     highest: u64,
     in_flight: Option<u64>,
-    written: BTreeMap<u64, BTreeSet<AgentId>>,
+    written: BTreeMap<u64, BTreeSet<InstanceId>>,
     /// Checkpoints whose freeze was sent and that no resume or abandon has followed.
-    frozen: BTreeSet<(AgentId, u64)>,
+    frozen: BTreeSet<(InstanceId, u64)>,
     /// Those that stood for a move and were let go after the commit.
-    let_go: BTreeSet<(AgentId, u64)>,
+    let_go: BTreeSet<(InstanceId, u64)>,
     /// The checkpoint behind which the job stands, to go on elsewhere.
     parked: Option<u64>,
     /// How often it has gone on elsewhere.
@@ -100,7 +100,7 @@ struct World {
 
 impl World {
     fn new(settings: Settings, agents: u32) -> World {
-        let agents: Vec<AgentId> = (0..agents).map(AgentId).collect();
+        let agents: Vec<InstanceId> = (0..agents).map(InstanceId).collect();
         let machine = JobMachine::new("job-1".into(), settings, History::default(), agents.clone());
         let mut world = World {
             machine,
@@ -376,7 +376,7 @@ impl World {
                     _ => AgentEvent::Warning { text: "hm".into() },
                 };
                 // From an agent that the job does not have as well.
-                let agent = AgentId(u32::try_from(checkpoint % 4).unwrap());
+                let agent = InstanceId(u32::try_from(checkpoint % 4).unwrap());
                 self.feed(Event::Agent { agent, event });
             }
             Choice::Lose => {
@@ -409,7 +409,7 @@ impl World {
 #[test]
 fn what_was_asked_for_while_a_job_was_held_is_done_afterwards() {
     let settings = Settings { interval: Interval::OnDemand, ..Settings::default() };
-    let agent = AgentId(1);
+    let agent = InstanceId(1);
     let mut machine = JobMachine::new("job-1".into(), settings, History::default(), [agent]);
     machine.step(Time::default(), Event::Started { restored_from: None });
     machine.hold(true);
@@ -472,7 +472,7 @@ proptest! {
 
 #[test]
 fn who_leaves_while_it_writes_is_waited_for() {
-    let agents = [AgentId(1), AgentId(2)];
+    let agents = [InstanceId(1), InstanceId(2)];
     let settings = Settings { interval: Interval::OnDemand, ..Settings::default() };
     let mut machine = JobMachine::new("job-1".into(), settings, History::default(), agents);
     let now = Time::default();
@@ -488,8 +488,8 @@ fn who_leaves_while_it_writes_is_waited_for() {
     all(&mut machine, &|| AgentEvent::Quiesced { checkpoint });
     all(&mut machine, &|| AgentEvent::SnapshotTaken { checkpoint });
     all(&mut machine, &|| AgentEvent::Resumed { checkpoint, pause_us: 1 });
-    machine.remove_agent(now, AgentId(2));
-    assert!(machine.has_in_hand(AgentId(2)));
+    machine.remove_agent(now, InstanceId(2));
+    assert!(machine.has_in_hand(InstanceId(2)));
     let told =
         all(&mut machine, &|| AgentEvent::Written { checkpoint, summary: ImageSummary::default() });
     let committed = |action: &Action| matches!(action, Action::Append(Entry::Committed(record)) if record.agents.iter().eq(&agents));
@@ -500,12 +500,12 @@ fn who_leaves_while_it_writes_is_waited_for() {
     };
     assert_eq!(told.iter().filter(marks).count(), 2);
     all(&mut machine, &|| AgentEvent::Committed { checkpoint });
-    assert!(!machine.has_in_hand(AgentId(2)));
+    assert!(!machine.has_in_hand(InstanceId(2)));
 }
 
 /// A machine whose two agents are at the snapshot, since 0 s.
 fn at_the_snapshot() -> JobMachine {
-    let agents = [AgentId(1), AgentId(2)];
+    let agents = [InstanceId(1), InstanceId(2)];
     let settings = Settings { interval: Interval::OnDemand, ..Settings::default() };
     let mut machine = JobMachine::new("job-1".into(), settings, History::default(), agents);
     let (now, checkpoint) = (Time::default(), 1);
@@ -535,7 +535,7 @@ fn who_copies_memory_is_waited_for_as_long_as_it_goes_on() {
     let mut machine = at_the_snapshot();
     let copied = |machine: &mut JobMachine, seconds, agent, bytes| {
         let event = AgentEvent::Progress { checkpoint: 1, bytes };
-        machine.step(at(seconds), Event::Agent { agent: AgentId(agent), event })
+        machine.step(at(seconds), Event::Agent { agent: InstanceId(agent), event })
     };
     // The first has copied more than the second ever will, and stands still from then on.
     copied(&mut machine, 1, 1, 1 << 40);
@@ -558,7 +558,7 @@ fn a_snapshot_of_which_nothing_is_heard_is_given_up() {
 
 #[test]
 fn a_reason_is_told_once_until_it_changes_or_a_checkpoint_is_committed() {
-    let agent = AgentId(1);
+    let agent = InstanceId(1);
     let settings = Settings { interval: Interval::OnDemand, ..Settings::default() };
     let mut machine = JobMachine::new("job-1".into(), settings, History::default(), [agent]);
     let now = Time::default();

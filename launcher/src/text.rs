@@ -118,7 +118,7 @@ pub fn steps(steps: &[(Step, u64)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::agent::{AgentId, ImageSummary};
+    use protocol::agent::{ImageSummary, InstanceId};
 
     #[test]
     fn sizes_and_times() {
@@ -160,7 +160,7 @@ mod tests {
                 files: 0,
                 connections: 0,
             },
-            agents: vec![AgentId::EMBEDDED].into(),
+            agents: vec![InstanceId::EMBEDDED].into(),
         };
         assert_eq!(
             committed(&record),

@@ -22,16 +22,16 @@ use serde::{Deserialize, Serialize};
 /// twice, and starts at 1.
 pub type CheckpointNumber = u64;
 
-/// Names one agent among those that hold parts of a job.
+/// The number of an instance: a part of a job that one agent holds.
 ///
-/// With an embedded agent there is one, [`AgentId::EMBEDDED`].
+/// A job without a cluster has one, [`InstanceId::EMBEDDED`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct AgentId(pub u32);
+pub struct InstanceId(pub u32);
 
-impl AgentId {
-    /// The agent inside the launcher's own process.
-    pub const EMBEDDED: AgentId = AgentId(0);
+impl InstanceId {
+    /// The only instance of a job without a cluster.
+    pub const EMBEDDED: InstanceId = InstanceId(0);
 }
 
 /// What an agent is told to do with the one job that it was started for.

@@ -1,6 +1,6 @@
 //! What a message says to many agents at once, or says of many: kept once in memory, and short when written.
 
-use crate::agent::{AgentId, CheckpointNumber};
+use crate::agent::{CheckpointNumber, InstanceId};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub const MOST_AGENTS: usize = 1 << 16;
 
 /// Agents, written as the runs of numbers that they are: `[1,[3,900]]` are 1 and 3 to 900.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AgentSet(Arc<[AgentId]>);
+pub struct AgentSet(Arc<[InstanceId]>);
 
 /// A number, or the first and the last of a run.
 #[derive(Serialize, Deserialize)]
@@ -22,29 +22,29 @@ enum Run {
     Many(u32, u32),
 }
 
-impl From<Vec<AgentId>> for AgentSet {
-    fn from(agents: Vec<AgentId>) -> Self {
+impl From<Vec<InstanceId>> for AgentSet {
+    fn from(agents: Vec<InstanceId>) -> Self {
         Self(agents.into())
     }
 }
 
-impl FromIterator<AgentId> for AgentSet {
-    fn from_iter<I: IntoIterator<Item = AgentId>>(agents: I) -> Self {
+impl FromIterator<InstanceId> for AgentSet {
+    fn from_iter<I: IntoIterator<Item = InstanceId>>(agents: I) -> Self {
         Self(agents.into_iter().collect())
     }
 }
 
 impl Deref for AgentSet {
-    type Target = [AgentId];
+    type Target = [InstanceId];
 
-    fn deref(&self) -> &[AgentId] {
+    fn deref(&self) -> &[InstanceId] {
         &self.0
     }
 }
 
 impl Serialize for AgentSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let follows = |one: &AgentId, next: &AgentId| one.0.checked_add(1) == Some(next.0);
+        let follows = |one: &InstanceId, next: &InstanceId| one.0.checked_add(1) == Some(next.0);
         serializer.collect_seq(self.0.chunk_by(follows).map(|run| match run {
             [one] => Run::One(one.0),
             [first, .., last] => Run::Many(first.0, last.0),
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for AgentSet {
                 Run::One(one) => (one, one),
                 Run::Many(first, last) => (first, last),
             };
-            agents.extend(numbers::<D::Error>(first, last, agents.len())?.map(AgentId));
+            agents.extend(numbers::<D::Error>(first, last, agents.len())?.map(InstanceId));
         }
         Ok(Self(agents.into()))
     }
@@ -82,16 +82,16 @@ fn numbers<E: Error>(
 
 /// Checkpoints by agent, written as runs of agents that have the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KeptImages(Arc<BTreeMap<AgentId, Vec<CheckpointNumber>>>);
+pub struct KeptImages(Arc<BTreeMap<InstanceId, Vec<CheckpointNumber>>>);
 
-impl From<BTreeMap<AgentId, Vec<CheckpointNumber>>> for KeptImages {
-    fn from(images: BTreeMap<AgentId, Vec<CheckpointNumber>>) -> Self {
+impl From<BTreeMap<InstanceId, Vec<CheckpointNumber>>> for KeptImages {
+    fn from(images: BTreeMap<InstanceId, Vec<CheckpointNumber>>) -> Self {
         Self(Arc::new(images))
     }
 }
 
 impl Deref for KeptImages {
-    type Target = BTreeMap<AgentId, Vec<CheckpointNumber>>;
+    type Target = BTreeMap<InstanceId, Vec<CheckpointNumber>>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -128,7 +128,7 @@ impl<'de> Deserialize<'de> for KeptImages {
                 if kept > 16 * MOST_AGENTS {
                     return Err(D::Error::custom("too many images"));
                 }
-                images.insert(AgentId(agent), checkpoints.clone());
+                images.insert(InstanceId(agent), checkpoints.clone());
             }
         }
         Ok(Self(Arc::new(images)))
@@ -169,8 +169,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
 mod tests {
     use super::*;
 
-    fn agents(numbers: &[u32]) -> Vec<AgentId> {
-        numbers.iter().copied().map(AgentId).collect()
+    fn agents(numbers: &[u32]) -> Vec<InstanceId> {
+        numbers.iter().copied().map(InstanceId).collect()
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&set).unwrap(), text);
             assert_eq!(serde_json::from_str::<AgentSet>(text).unwrap(), set);
         }
-        let many: AgentSet = (1..=10_000).map(AgentId).collect();
+        let many: AgentSet = (1..=10_000).map(InstanceId).collect();
         assert_eq!(serde_json::to_string(&many).unwrap(), "[[1,10000]]");
         // As they were written once.
         let plain: AgentSet = serde_json::from_str("[1,2,3]").unwrap();
@@ -197,9 +197,9 @@ mod tests {
 
     #[test]
     fn images_that_are_kept_alike_are_one_run() {
-        let images: BTreeMap<AgentId, Vec<u64>> = (1..=1000)
-            .map(|agent| (AgentId(agent), vec![4, 5]))
-            .chain([(AgentId(1001), vec![5]), (AgentId(2000), vec![5])])
+        let images: BTreeMap<InstanceId, Vec<u64>> = (1..=1000)
+            .map(|agent| (InstanceId(agent), vec![4, 5]))
+            .chain([(InstanceId(1001), vec![5]), (InstanceId(2000), vec![5])])
             .collect();
         let kept = KeptImages::from(images);
         let text = serde_json::to_string(&kept).unwrap();

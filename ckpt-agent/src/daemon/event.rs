@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use protocol::agent::{AgentId, CheckpointNumber, ExitKind, ImageSummary};
+use protocol::agent::{CheckpointNumber, ExitKind, ImageSummary, InstanceId};
 use protocol::cluster::agent::{FromAgent, OuterSocket, RelaySide, ToAgent};
 use protocol::cluster::dmtcp::{DmtcpFile, DmtcpImage};
 use protocol::cluster::image::ImageFacts;
@@ -98,7 +98,7 @@ pub enum Event {
     /// An image was copied to as many partners as could be.
     Copied(Box<Copied>),
     /// One more copy of an image is here, or could not be had.
-    Fetched(String, AgentId, CheckpointNumber, Result<(), String>),
+    Fetched(String, InstanceId, CheckpointNumber, Result<(), String>),
     /// The mark was put beside a copy or an image, for the coordinator's commit.
     Marked(InstanceKey, CheckpointNumber, Result<(), String>),
     /// What was to be done with an image of DMTCP's processes is done, or could not be.

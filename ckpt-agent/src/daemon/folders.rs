@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::agent::Holding;
 
 use crate::store::{self, CheckpointState};
@@ -59,7 +59,7 @@ impl Folders {
 
     /// An instance's.
     #[must_use]
-    pub fn instance(&self, job: &str, instance: AgentId) -> PathBuf {
+    pub fn instance(&self, job: &str, instance: InstanceId) -> PathBuf {
         self.job(job).join("instances").join(instance.0.to_string())
     }
 
@@ -67,7 +67,7 @@ impl Folders {
     ///
     /// # Errors
     /// As mkdir(2).
-    pub fn make_instance(&self, job: &str, instance: AgentId) -> io::Result<PathBuf> {
+    pub fn make_instance(&self, job: &str, instance: InstanceId) -> io::Result<PathBuf> {
         let folder = self.instance(job, instance);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         Ok(folder)
@@ -83,13 +83,13 @@ impl Folders {
 
     /// All instances of a job of which there is something here.
     #[must_use]
-    pub fn instances(&self, job: &str) -> Vec<AgentId> {
+    pub fn instances(&self, job: &str) -> Vec<InstanceId> {
         let folder = self.job(job).join("instances");
-        let mut found: Vec<AgentId> = names(&folder, MOST_INSTANCES)
+        let mut found: Vec<InstanceId> = names(&folder, MOST_INSTANCES)
             .iter()
             .filter_map(|name| {
                 let number: u32 = name.parse().ok()?;
-                (number.to_string() == *name).then_some(AgentId(number))
+                (number.to_string() == *name).then_some(InstanceId(number))
             })
             .collect();
         found.sort_unstable();
@@ -119,7 +119,7 @@ impl Folders {
     ///
     /// # Errors
     /// As unlink(2), rmdir(2).
-    pub fn remove_instance(&self, job: &str, instance: AgentId) -> io::Result<()> {
+    pub fn remove_instance(&self, job: &str, instance: InstanceId) -> io::Result<()> {
         gone(fs::remove_dir_all(self.instance(job, instance)))?;
         // Only if nothing else is in them.
         let _ = fs::remove_dir(self.job(job).join("instances"));
@@ -165,17 +165,17 @@ mod tests {
     fn only_folders_of_instances_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let folders = Folders::new(dir.path().to_owned());
-        folders.make_instance("job", AgentId(12)).unwrap();
-        folders.make_instance("job", AgentId(2)).unwrap();
+        folders.make_instance("job", InstanceId(12)).unwrap();
+        folders.make_instance("job", InstanceId(2)).unwrap();
         fs::create_dir(folders.job("job").join("instances/007")).unwrap();
         fs::create_dir(dir.path().join("other")).unwrap();
         assert_eq!(folders.jobs(), ["job"]);
-        assert_eq!(folders.instances("job"), [AgentId(2), AgentId(12)]);
+        assert_eq!(folders.instances("job"), [InstanceId(2), InstanceId(12)]);
         assert!(folders.holdings().is_empty());
-        folders.remove_instance("job", AgentId(2)).unwrap();
-        folders.remove_instance("job", AgentId(12)).unwrap();
+        folders.remove_instance("job", InstanceId(2)).unwrap();
+        folders.remove_instance("job", InstanceId(12)).unwrap();
         fs::remove_dir(folders.job("job").join("instances/007")).unwrap();
-        folders.remove_instance("job", AgentId(3)).unwrap();
+        folders.remove_instance("job", InstanceId(3)).unwrap();
         assert!(folders.jobs().is_empty());
     }
 }

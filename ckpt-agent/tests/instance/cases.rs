@@ -64,7 +64,7 @@ fn taken_over_and_checkpointed(world: &mut World) -> Outcome {
     let other = protocol::cluster::InstanceKey {
         job: "job".into(),
         epoch: 2,
-        instance: protocol::agent::AgentId(7),
+        instance: protocol::agent::InstanceId(7),
     };
     check(here.agent.adopt(&world.socket(), Some(other)).is_err(), "another epoch's is taken")?;
     let wanted = order(&world.store(), 0).identity;

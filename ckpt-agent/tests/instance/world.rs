@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use ckpt_agent::{Agent, ClusterOrder, InstanceEvent, RestoreOrder};
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CommitRecord, ImageSummary};
+use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, ImageSummary, InstanceId};
 use protocol::cluster::InstanceKey;
 use protocol::launch::{External, LaunchSpec, RestoreSpec, StreamKind};
 
@@ -116,7 +116,7 @@ pub fn boottime() -> u64 {
 /// The order for an instance kept there, with a lease of so many milliseconds.
 pub fn order(store: &Path, lease_ms: u64) -> ClusterOrder {
     ClusterOrder {
-        identity: InstanceKey { job: "job".into(), epoch: 3, instance: AgentId(7) },
+        identity: InstanceKey { job: "job".into(), epoch: 3, instance: InstanceId(7) },
         host_name: "phone-2".into(),
         hosts: "127.0.0.1 localhost\n10.1.2.3 phone-1\n".into(),
         socket: store.join("init.sock"),
@@ -224,7 +224,7 @@ impl Here {
             degraded: false,
             suspended: false,
             summary: ImageSummary::default(),
-            agents: vec![AgentId(7)].into(),
+            agents: vec![InstanceId(7)].into(),
         };
         self.step(AgentCommand::Commit { checkpoint, record }).map(drop)
     }

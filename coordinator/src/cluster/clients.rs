@@ -276,7 +276,7 @@ impl ClusterMachine {
         }
         // Anything that is left of it anywhere is ended first.
         let members = &self.shared.members;
-        job.haunted.extend(
+        job.nodes_with_stale_instances.extend(
             members.iter().map(|(node, _)| node).filter(|node| !members.is_gone(node)).cloned(),
         );
         let begin = Beginning::of(now, Cause::Restart, request.checkpoint.or(newest));

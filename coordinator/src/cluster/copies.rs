@@ -6,7 +6,7 @@ use super::event::Now;
 use super::job::{Job, State};
 use super::members::{Members, Presence};
 use crate::settings::SECOND;
-use protocol::agent::{AgentId, CheckpointNumber, ExitKind};
+use protocol::agent::{CheckpointNumber, ExitKind, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const PATIENCE: u64 = 600 * SECOND;
 /// From a copy that failed to the next attempt.
 const PAUSE: u64 = 2 * SECOND;
 
-type Name = (String, AgentId, CheckpointNumber);
+type Name = (String, InstanceId, CheckpointNumber);
 
 /// Copies that were ordered.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! What the cluster coordinator's log says: from it alone its state is rebuilt.
 
 use crate::history::Entry;
-use protocol::agent::{AgentId, CheckpointNumber, CommitRecord, ExitKind};
+use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind, InstanceId};
 use protocol::cluster::agent::{JobUser, NodeProfile, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::image::ImageFacts;
@@ -110,7 +110,7 @@ pub enum ClusterEntry {
         /// The job.
         job: String,
         /// They, all of the job's epoch.
-        instances: BTreeMap<AgentId, InstanceRecord>,
+        instances: BTreeMap<InstanceId, InstanceRecord>,
     },
     /// Daemons of the job are not brought back in this epoch, nor in those that start from its checkpoints.
     Departed {
@@ -124,14 +124,14 @@ pub enum ClusterEntry {
         /// The job.
         job: String,
         /// Which.
-        instance: AgentId,
+        instance: InstanceId,
     },
     /// An instance is no part of the job any more.
     InstanceEnded {
         /// The job.
         job: String,
         /// Which.
-        instance: AgentId,
+        instance: InstanceId,
     },
     /// The job runs in this epoch.
     Running {
@@ -142,7 +142,7 @@ pub enum ClusterEntry {
         /// What is recorded of the way to here, for a rollback.
         rollback: Option<Box<RollbackRecord>>,
         /// Where the other sides of relays are, by instance.
-        links: BTreeMap<AgentId, Vec<RelayLink>>,
+        links: BTreeMap<InstanceId, Vec<RelayLink>>,
     },
     /// The job's own coordinator says: anything but a commit.
     Job {
@@ -158,7 +158,7 @@ pub enum ClusterEntry {
         /// Its record.
         record: CommitRecord,
         /// Every instance's part of it.
-        images: BTreeMap<AgentId, ImageRecord>,
+        images: BTreeMap<InstanceId, ImageRecord>,
         /// Why the job stands still behind it: it is to go on elsewhere from here.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parked: Option<Cause>,
@@ -170,7 +170,7 @@ pub enum ClusterEntry {
         /// The checkpoint.
         checkpoint: CheckpointNumber,
         /// The instance whose image it is.
-        instance: AgentId,
+        instance: InstanceId,
         /// Where.
         node: NodeName,
     },
@@ -443,14 +443,14 @@ pub enum Origin {
     /// A remote shell called for it.
     Shell {
         /// The caller's instance.
-        caller: AgentId,
+        caller: InstanceId,
         /// The caller's number for the call.
         call: u64,
     },
     /// It is a part of an image.
     Image {
         /// The instance whose image it is.
-        instance: AgentId,
+        instance: InstanceId,
         /// All processes of the image and the part that each belongs to.
         assignment: BTreeMap<i32, u32>,
         /// Which part.

@@ -12,7 +12,7 @@ use super::rollback::plan;
 use super::shared::Shared;
 use crate::event::Event;
 use crate::settings::Departures;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,7 +90,7 @@ impl Job {
             return;
         }
         self.altered.look_later(now.nanos);
-        self.weigh_move(now, shared);
+        self.evaluate_migration(now, shared);
         if self.joins.is_some() {
             if let State::Running(running) = &mut self.state {
                 running.machine.hurry(now);
@@ -100,7 +100,7 @@ impl Job {
     }
 
     /// A checkpoint is about to be taken: is it to be the beginning of a move?
-    pub(super) fn weigh_move(&mut self, now: Now, shared: &Shared) {
+    pub(super) fn evaluate_migration(&mut self, now: Now, shared: &Shared) {
         self.joins = None;
         self.verdict = None;
         let machines = self.machines(shared);
@@ -146,8 +146,8 @@ impl Job {
     ) -> Option<(Advice, Outlook)> {
         let newest = self.last_checkpoint()?;
         let images = self.ledger.images.get(&newest)?;
-        let known: BTreeSet<AgentId> = images.keys().copied().collect();
-        let present: BTreeSet<AgentId> = self.live.present().map(|(number, _)| number).collect();
+        let known: BTreeSet<InstanceId> = images.keys().copied().collect();
+        let present: BTreeSet<InstanceId> = self.live.present().map(|(number, _)| number).collect();
         if known != present {
             // Processes have come or gone since: after the next checkpoint it is known which.
             return None;

@@ -227,8 +227,8 @@ impl ClusterMachine {
         // While a job is being made elsewhere, it may yet have to go back to where it was.
         let here = |job: &&Job| {
             (!job.is_over() && job.nodes().contains(node))
-                || job.has_unburied_on(node)
-                || job.haunted.contains(node)
+                || job.awaits_release_on(node)
+                || job.nodes_with_stale_instances.contains(node)
                 || (matches!(job.state, State::Making(_))
                     && job.leavers_needed(&self.shared.members).contains(node))
         };

@@ -6,7 +6,7 @@ use super::event::Now;
 use super::job::{Job, State};
 use super::members::{Member, Presence};
 use super::rollback::moved_for;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::JobUser;
 use serde_json::{Value, json};
@@ -259,10 +259,10 @@ impl Job {
     }
 
     /// Processes as the newest checkpoint knows them, where they are now.
-    fn list_processes(&self, works: &BTreeMap<AgentId, BTreeMap<i32, f64>>) -> Value {
+    fn list_processes(&self, works: &BTreeMap<InstanceId, BTreeMap<i32, f64>>) -> Value {
         let mut shown: Vec<Value> = Vec::new();
         // The newest checkpoint of this epoch names instances that run.
-        let newest: BTreeMap<AgentId, &ImageRecord> = self
+        let newest: BTreeMap<InstanceId, &ImageRecord> = self
             .ledger
             .images
             .values()

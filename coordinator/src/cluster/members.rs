@@ -1,7 +1,7 @@
 //! Who is a member, and how each of them is.
 
 use crate::event::Time;
-use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, NodeProfile, Peer, Vitals};
 use protocol::compact::Shared;
@@ -54,7 +54,7 @@ impl Member {
     pub(super) fn has_image(
         &self,
         job: &str,
-        instance: AgentId,
+        instance: InstanceId,
         checkpoint: CheckpointNumber,
         committed_ms: u64,
     ) -> bool {
@@ -224,7 +224,7 @@ impl Members {
         &mut self,
         node: &NodeName,
         job: &str,
-        instance: AgentId,
+        instance: InstanceId,
         checkpoint: CheckpointNumber,
     ) {
         if let Some(member) = self.table.get_mut(node) {

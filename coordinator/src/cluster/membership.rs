@@ -8,7 +8,7 @@ use super::job::{Job, State};
 use super::leave::has_gone;
 use super::members::Presence;
 use super::shared::Shared;
-use protocol::agent::{AgentCommand, AgentId, ExitKind};
+use protocol::agent::{AgentCommand, ExitKind, InstanceId};
 use protocol::cluster::agent::{HeldInstance, Holding, NodeProfile, Peer, ToAgent, Vitals};
 use protocol::cluster::client::Answer;
 use protocol::cluster::replica::ReplicaOrder;
@@ -123,7 +123,7 @@ impl ClusterMachine {
     /// between the two. Unmarked they would be taken for unfinished ones.
     fn mark_holdings(&mut self, node: &NodeName) {
         let Some(member) = self.shared.members.get(node) else { return };
-        let marked = |job: &str, instance: AgentId, checkpoint| {
+        let marked = |job: &str, instance: InstanceId, checkpoint| {
             member.holdings.iter().any(|held| {
                 held.job == job
                     && held.instance == instance
@@ -310,7 +310,7 @@ impl Job {
 
     /// A node's connection is gone: nobody stands still for its sake.
     fn node_unheard(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
-        let there: Vec<AgentId> = self
+        let there: Vec<InstanceId> = self
             .live
             .present()
             .filter(|(_, instance)| instance.record.node == *node)
@@ -359,7 +359,7 @@ impl Job {
 
     /// A node is back: what it holds is compared with what it should.
     fn node_back(&mut self, now: Now, shared: &mut Shared, node: &NodeName, held: &[HeldInstance]) {
-        if self.haunted.contains(node) {
+        if self.nodes_with_stale_instances.contains(node) {
             let below = self.ledger.epoch.saturating_add(u64::from(self.is_over()));
             self.kill_below(shared, node, below);
         }
@@ -384,11 +384,11 @@ impl Job {
             match known.filter(|known| known.record.node == *node) {
                 None => shared.command(node, found.key.clone(), AgentCommand::Kill),
                 // It may not have heard that it is let go.
-                Some(known) if known.stage == Stage::Ended => self.bury(shared, instance),
+                Some(known) if known.stage == Stage::Ended => self.release(shared, instance),
                 Some(_) => {}
             }
         }
-        let expected: Vec<(AgentId, Stage)> = self
+        let expected: Vec<(InstanceId, Stage)> = self
             .live
             .present()
             .filter(|(_, instance)| instance.record.node == *node)

@@ -11,7 +11,7 @@ use super::rollback::Beginning;
 use super::shared::Shared;
 use super::text;
 use super::{ClusterMachine, RecoverError};
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::succession::Followed;
 use std::collections::{BTreeMap, BTreeSet};
@@ -247,7 +247,7 @@ impl Job {
 
     /// The streams of the remote shells that run, which are told again to who may not know them.
     fn link_shells(&mut self) {
-        let shells: Vec<(AgentId, AgentId)> = self
+        let shells: Vec<(InstanceId, InstanceId)> = self
             .records()
             .filter(|(number, _)| self.ledger.launched.contains(number))
             .filter_map(|(number, record)| match record.origin {
@@ -267,7 +267,7 @@ impl Job {
     /// Nobody knows how far the making of the epoch was: one more is begun.
     fn make_again(&mut self, now: Now, shared: &mut Shared) {
         let members = &shared.members;
-        self.haunted = members
+        self.nodes_with_stale_instances = members
             .iter()
             .map(|(node, _)| node)
             .filter(|node| !members.is_gone(node))

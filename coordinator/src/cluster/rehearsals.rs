@@ -6,7 +6,7 @@ use super::event::{ClientId, Now};
 use super::job::{Job, hosts};
 use super::shared::Shared;
 use crate::settings::SECOND;
-use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::Answer;
@@ -54,14 +54,14 @@ struct Rehearsal {
     /// What was heard, where nobody waits for it.
     heard: Vec<(Option<NodeName>, RehearsedInstance)>,
     /// Where each instance is rehearsed of which nothing was heard.
-    waiting: BTreeMap<AgentId, NodeName>,
+    waiting: BTreeMap<InstanceId, NodeName>,
     /// When it is given up.
     until: u64,
 }
 
 impl Rehearsal {
     /// Those on a node that are waited for; all, without one.
-    fn on(&self, node: Option<&NodeName>) -> Vec<(AgentId, NodeName)> {
+    fn on(&self, node: Option<&NodeName>) -> Vec<(InstanceId, NodeName)> {
         let waiting = self.waiting.iter().map(|(instance, at)| (*instance, at.clone()));
         waiting.filter(|(_, at)| node.is_none_or(|node| node == at)).collect()
     }
@@ -151,7 +151,7 @@ impl ClusterMachine {
         checkpoint: CheckpointNumber,
     ) -> Vec<(RehearsedImage, Option<NodeName>)> {
         let images = job.ledger.images.get(&checkpoint).into_iter().flatten();
-        let place = |(instance, record): (&AgentId, &super::entry::ImageRecord)| {
+        let place = |(instance, record): (&InstanceId, &super::entry::ImageRecord)| {
             let image = ImageName { instance: *instance, checkpoint };
             let digest = record.facts.digest.clone();
             let logical_node = record.logical_node.clone();

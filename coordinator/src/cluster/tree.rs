@@ -9,7 +9,7 @@ use super::event::Now;
 use super::job::{Job, State};
 use super::shared::Shared;
 use command_tree::{Outcome, Wish};
-use protocol::agent::{AgentCommand, AgentId, CheckpointNumber};
+use protocol::agent::{AgentCommand, CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::tree::{TreeAnswer, TreeCause, TreePlace, TreeStep};
@@ -78,7 +78,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instances: &[AgentId],
+        instances: &[InstanceId],
         command: &AgentCommand,
     ) -> bool {
         let Some((step, checkpoint)) = TreeStep::of(command) else { return false };
@@ -88,7 +88,7 @@ impl Job {
         if pause > 0 || last == Some((checkpoint, step)) {
             return false;
         }
-        let mut places: BTreeMap<&NodeName, Vec<AgentId>> = BTreeMap::new();
+        let mut places: BTreeMap<&NodeName, Vec<InstanceId>> = BTreeMap::new();
         for instance in instances {
             match self.live.node(*instance) {
                 Some(node) if shared.members.is_connected(node) => {

@@ -5,7 +5,7 @@ use super::{JobMachine, Life, Waiter};
 use crate::event::{Action, Notice, StepTimes, Time};
 use crate::history::Entry;
 use protocol::agent::{
-    AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ImageSummary, Step,
+    AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ImageSummary, InstanceId, Step,
 };
 use protocol::cluster::tree::TreeSum;
 use protocol::control::Reply;
@@ -54,7 +54,7 @@ impl JobMachine {
     pub(super) fn checkpoint_event(
         &mut self,
         now: Time,
-        agent: AgentId,
+        agent: InstanceId,
         event: AgentEvent,
         out: &mut Vec<Action>,
     ) {
@@ -279,7 +279,7 @@ impl JobMachine {
     /// In how many places an agent's image of the checkpoint in flight is durable.
     pub(super) fn note_copies(
         &mut self,
-        agent: AgentId,
+        agent: InstanceId,
         checkpoint: CheckpointNumber,
         copies: u32,
     ) {
@@ -291,7 +291,7 @@ impl JobMachine {
     }
 
     /// An agent can be reached again: what it has not answered may not have come to it.
-    pub(super) fn heard_again(&mut self, agent: AgentId, out: &mut Vec<Action>) {
+    pub(super) fn heard_again(&mut self, agent: InstanceId, out: &mut Vec<Action>) {
         let command = match &self.phase {
             Phase::Taking(taking) if taking.awaited.contains(&agent) => taking.command(),
             Phase::Abandoning(abandoning) if abandoning.awaited.contains(&agent) => {

@@ -4,7 +4,7 @@ use super::phase::{Abandoning, Phase, Taking, limit, tell};
 use super::{JobMachine, Life, Waiter};
 use crate::event::{Action, Notice, Time};
 use crate::history::Entry;
-use protocol::agent::{AgentCommand, AgentId, CheckpointNumber, Step};
+use protocol::agent::{AgentCommand, CheckpointNumber, InstanceId, Step};
 use protocol::control::Reply;
 use std::collections::BTreeSet;
 
@@ -116,7 +116,7 @@ impl JobMachine {
         &mut self,
         now: Time,
         number: CheckpointNumber,
-        awaited: BTreeSet<AgentId>,
+        awaited: BTreeSet<InstanceId>,
     ) {
         self.phase = Phase::Abandoning(Abandoning {
             number,
@@ -131,7 +131,7 @@ impl JobMachine {
         &mut self,
         now: Time,
         checkpoint: CheckpointNumber,
-        agents: BTreeSet<AgentId>,
+        agents: BTreeSet<InstanceId>,
         out: &mut Vec<Action>,
     ) {
         tell(&agents, &AgentCommand::Abandon { checkpoint }, out);
@@ -164,7 +164,7 @@ impl JobMachine {
     pub(super) fn unheard(
         &mut self,
         now: Time,
-        agent: AgentId,
+        agent: InstanceId,
         reason: &str,
         out: &mut Vec<Action>,
     ) {
@@ -178,7 +178,7 @@ impl JobMachine {
 
     /// An agent has no process of the job left. An image that it has in hand is written to its
     /// end.
-    pub(super) fn leave_checkpoint(&mut self, now: Time, agent: AgentId, out: &mut Vec<Action>) {
+    pub(super) fn leave_checkpoint(&mut self, now: Time, agent: InstanceId, out: &mut Vec<Action>) {
         match &mut self.phase {
             Phase::Taking(taking) if taking.agents.contains(&agent) => match taking.step {
                 Step::Freeze if taking.awaited.contains(&agent) => {

@@ -4,7 +4,7 @@
 use super::phase::limit;
 use super::{JobMachine, Life};
 use crate::event::{Action, Time};
-use protocol::agent::{AgentId, CheckpointNumber, Step};
+use protocol::agent::{CheckpointNumber, InstanceId, Step};
 use protocol::cluster::tree::TreeSum;
 
 impl JobMachine {
@@ -25,12 +25,12 @@ impl JobMachine {
 
     /// One more agent holds a part of the job; it takes part in the next checkpoint. The caller
     /// keeps checkpoints from being frozen while one is being added ([`JobMachine::hold`]).
-    pub fn add_agent(&mut self, agent: AgentId) {
+    pub fn add_agent(&mut self, agent: InstanceId) {
         self.agents.insert(agent);
     }
 
     /// An agent has no process of the job left, by the job's own doing.
-    pub fn remove_agent(&mut self, now: Time, agent: AgentId) -> Vec<Action> {
+    pub fn remove_agent(&mut self, now: Time, agent: InstanceId) -> Vec<Action> {
         let mut out = Vec::new();
         if self.agents.remove(&agent) && matches!(self.life, Life::Running | Life::Ended(_)) {
             self.leave_checkpoint(now, agent, &mut out);
@@ -40,7 +40,7 @@ impl JobMachine {
 
     /// Whether the checkpoint in flight still needs what this agent has in hand.
     #[must_use]
-    pub fn has_in_hand(&self, agent: AgentId) -> bool {
+    pub fn has_in_hand(&self, agent: InstanceId) -> bool {
         self.phase.takes_from(agent)
     }
 
@@ -93,7 +93,7 @@ impl JobMachine {
     }
 
     /// The image of an agent is durable in so many places.
-    pub fn copied(&mut self, agent: AgentId, checkpoint: CheckpointNumber, copies: u32) {
+    pub fn copied(&mut self, agent: InstanceId, checkpoint: CheckpointNumber, copies: u32) {
         self.note_copies(agent, checkpoint, copies);
     }
 
@@ -126,7 +126,7 @@ impl JobMachine {
 
     /// An agent can't be reached for the moment. A checkpoint for which the job stands still is
     /// abandoned.
-    pub fn agent_unheard(&mut self, now: Time, agent: AgentId, reason: &str) -> Vec<Action> {
+    pub fn agent_unheard(&mut self, now: Time, agent: InstanceId, reason: &str) -> Vec<Action> {
         let mut out = Vec::new();
         if self.life == Life::Running {
             self.unheard(now, agent, reason, &mut out);
@@ -135,7 +135,7 @@ impl JobMachine {
     }
 
     /// An agent can be reached again: it is told once more what it has not answered.
-    pub fn agent_heard(&mut self, agent: AgentId) -> Vec<Action> {
+    pub fn agent_heard(&mut self, agent: InstanceId) -> Vec<Action> {
         let mut out = Vec::new();
         if self.life != Life::Over {
             self.heard_again(agent, &mut out);

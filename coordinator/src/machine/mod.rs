@@ -15,7 +15,7 @@ use crate::history::{Entry, History};
 use crate::settings::{Chosen, Departures, Settings};
 use ending::Ending;
 use phase::Phase;
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, ExitKind, Step};
+use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, ExitKind, InstanceId, Step};
 use protocol::control::{InFlight, Reply};
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ struct Waiter {
 pub struct JobMachine {
     job: String,
     settings: Settings,
-    agents: BTreeSet<AgentId>,
+    agents: BTreeSet<InstanceId>,
     history: History,
     life: Life,
     phase: Phase,
@@ -89,7 +89,7 @@ impl JobMachine {
         job: String,
         settings: Settings,
         history: History,
-        agents: impl IntoIterator<Item = AgentId>,
+        agents: impl IntoIterator<Item = InstanceId>,
     ) -> JobMachine {
         JobMachine {
             job,
@@ -276,7 +276,13 @@ impl JobMachine {
         self.begin_if_waited_for(now, out);
     }
 
-    fn agent_event(&mut self, now: Time, agent: AgentId, event: AgentEvent, out: &mut Vec<Action>) {
+    fn agent_event(
+        &mut self,
+        now: Time,
+        agent: InstanceId,
+        event: AgentEvent,
+        out: &mut Vec<Action>,
+    ) {
         // One that has left may have an image in hand.
         if !self.agents.contains(&agent) && !self.phase.takes_from(agent) {
             return;
@@ -288,7 +294,7 @@ impl JobMachine {
         }
     }
 
-    fn agent_lost(&mut self, now: Time, agent: AgentId, reason: &str, out: &mut Vec<Action>) {
+    fn agent_lost(&mut self, now: Time, agent: InstanceId, reason: &str, out: &mut Vec<Action>) {
         if !self.agents.remove(&agent) {
             return;
         }

@@ -3,7 +3,7 @@
 use crate::event::{Action, StepTimes, Time};
 use crate::settings::Limits;
 use protocol::agent::{
-    AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ImageSummary, Step,
+    AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ImageSummary, InstanceId, Step,
 };
 use protocol::control::InFlight;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,11 +26,11 @@ pub(super) struct Taking {
     pub(super) number: CheckpointNumber,
     pub(super) step: Step,
     /// Agents that take part: those that the job had when it was begun.
-    pub(super) agents: BTreeSet<AgentId>,
+    pub(super) agents: BTreeSet<InstanceId>,
     /// Places in which their images are durable, where they have told.
-    pub(super) copies: BTreeMap<AgentId, u32>,
+    pub(super) copies: BTreeMap<InstanceId, u32>,
     /// Agents whose answer to the step is still to come.
-    pub(super) awaited: BTreeSet<AgentId>,
+    pub(super) awaited: BTreeSet<InstanceId>,
     pub(super) deadline: u64,
     pub(super) began: Time,
     /// When the step began, ns.
@@ -42,7 +42,7 @@ pub(super) struct Taking {
     pub(super) log_length: u64,
     pub(super) pause_us: u64,
     /// Bytes that each agent has dealt with in this step, as far as it has told.
-    pub(super) progress: BTreeMap<AgentId, u64>,
+    pub(super) progress: BTreeMap<InstanceId, u64>,
     pub(super) summary: ImageSummary,
     /// The record, once it has been handed to the log.
     pub(super) record: Option<CommitRecord>,
@@ -55,7 +55,7 @@ pub(super) struct Taking {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Abandoning {
     pub(super) number: CheckpointNumber,
-    pub(super) awaited: BTreeSet<AgentId>,
+    pub(super) awaited: BTreeSet<InstanceId>,
     pub(super) repeat_at: u64,
     pub(super) repeated: bool,
 }
@@ -77,7 +77,7 @@ impl Phase {
         matches!(self, Phase::Taking(taking) if taking.step < Step::Write || taking.parks)
     }
 
-    pub(super) fn takes_from(&self, agent: AgentId) -> bool {
+    pub(super) fn takes_from(&self, agent: InstanceId) -> bool {
         matches!(self, Phase::Taking(taking) if taking.agents.contains(&agent))
     }
 
@@ -111,7 +111,7 @@ impl Phase {
 }
 
 /// Tells these agents the same.
-pub(super) fn tell(agents: &BTreeSet<AgentId>, command: &AgentCommand, out: &mut Vec<Action>) {
+pub(super) fn tell(agents: &BTreeSet<InstanceId>, command: &AgentCommand, out: &mut Vec<Action>) {
     for agent in agents {
         out.push(Action::Tell { agent: *agent, command: command.clone() });
     }
@@ -154,7 +154,7 @@ impl Taking {
         now: Time,
         step: Step,
         limits: &Limits,
-        awaited: &BTreeSet<AgentId>,
+        awaited: &BTreeSet<InstanceId>,
     ) {
         self.steps = self.step_times(now);
         self.entered = now.nanos;
@@ -181,7 +181,7 @@ impl Taking {
     }
 
     /// Takes an agent's answer into account; false where it is not one that is awaited.
-    pub(super) fn note(&mut self, now: Time, agent: AgentId, event: AgentEvent) -> bool {
+    pub(super) fn note(&mut self, now: Time, agent: InstanceId, event: AgentEvent) -> bool {
         let (step, number) = match &event {
             AgentEvent::Frozen { checkpoint, .. } => (Step::Freeze, *checkpoint),
             AgentEvent::Quiesced { checkpoint } => (Step::Quiesce, *checkpoint),

@@ -4,7 +4,7 @@ use super::driver::Incoming;
 use crate::dmtcp::machine::Command;
 use crate::dmtcp::places::Member;
 use crate::dmtcp::server::Order;
-use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::dmtcp::{DmtcpFile, DmtcpImage, DmtcpOrder};
@@ -134,7 +134,7 @@ impl Cluster {
 
     /// Has a node keep these checkpoints of a job and no older ones.
     pub fn keep(&self, node: &NodeName, job: String, kept: &[(u32, Vec<CheckpointNumber>)]) {
-        let kept = kept.iter().map(|(instance, numbers)| (AgentId(*instance), numbers.clone()));
+        let kept = kept.iter().map(|(instance, numbers)| (InstanceId(*instance), numbers.clone()));
         let images: KeptImages = kept.collect::<BTreeMap<_, _>>().into();
         let order = Box::new(ToAgent::Keep { job, images });
         self.call(Call::Tell { node: node.clone(), order });

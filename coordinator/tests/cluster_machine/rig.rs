@@ -7,7 +7,7 @@ use coordinator::cluster::{
     ClientId, ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine, ClusterSettings,
     SeededSecrets,
 };
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, ExitKind, ImageSummary};
+use protocol::agent::{AgentCommand, AgentEvent, ExitKind, ImageSummary, InstanceId};
 use protocol::cluster::agent::{
     FromAgent, HeldInstance, Holding, JobUser, NodeProfile, ShellCall, Stream, ToAgent, Vitals,
 };
@@ -376,7 +376,7 @@ impl Rig {
             }
             AgentCommand::Write { checkpoint } => {
                 self.nodes[node].disk.insert((key.clone(), checkpoint));
-                let facts = facts(key.instance == AgentId(1));
+                let facts = facts(key.instance == InstanceId(1));
                 let all = (1..self.nodes.len()).filter(|other| self.spread || *other == node);
                 let holders = all.map(name).collect();
                 let image = FromAgent::Image { key: key.clone(), checkpoint, facts, holders };

@@ -3,7 +3,7 @@
 use crate::rig::{case, image, images, kind, loads, machines, moved, name, rate};
 use coordinator::cluster::placement::{Image, Machine, Why, Wishes, misfit, place};
 use proptest::prelude::*;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::image::Requirements;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,10 +132,10 @@ fn a_lost_nodes_ranks_go_to_different_survivors() {
     let plan = place(&images, &machines, &Wishes::default(), &BTreeSet::new()).unwrap();
     assert_eq!(loads(&machines, &images, &plan), [3, 3]);
     let lost: BTreeSet<&NodeName> =
-        plan.homes[&AgentId(3)][1..].iter().map(|(home, _)| home).collect();
+        plan.homes[&InstanceId(3)][1..].iter().map(|(home, _)| home).collect();
     assert_eq!(lost.len(), 2);
     // Its daemon is with one of them, where the image is.
-    assert_eq!(plan.homes[&AgentId(3)][0], (name(0), Why::WithChildren));
+    assert_eq!(plan.homes[&InstanceId(3)][0], (name(0), Why::WithChildren));
     assert_eq!(moved(&images, &plan), 64);
 }
 

@@ -5,7 +5,7 @@ use coordinator::cluster::placement::{
     Advice, Image, Machine, Outlook, Why, Wishes, advise, misfit, place,
 };
 use proptest::prelude::*;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,7 +98,7 @@ proptest! {
         let mut after = Vec::new();
         for one in &images {
             for (unit, (home, _)) in one.units.iter().zip(&moved.plan.homes[&one.instance]) {
-                let number = AgentId(u32::try_from(after.len() + 1).unwrap());
+                let number = InstanceId(u32::try_from(after.len() + 1).unwrap());
                 let units = vec![unit.clone()];
                 let node = home.clone();
                 after.push(Image { instance: number, node, units, ..one.clone() });

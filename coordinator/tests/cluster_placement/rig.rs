@@ -2,7 +2,7 @@
 
 use coordinator::cluster::placement::{Image, Machine, Plan};
 use proptest::prelude::*;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::image::{Requirements, Unit};
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub fn image(number: u32, node: usize, holders: &[usize], ranks: &[(u64, bool)])
         units.push(Unit { pids, bytes: *bytes, load, because: String::new() });
     }
     Image {
-        instance: AgentId(number),
+        instance: InstanceId(number),
         node: name(node),
         holders: holders.iter().map(|holder| name(*holder)).collect(),
         requirements: kind(0),

@@ -5,7 +5,7 @@ use coordinator::cluster::placement::{
     Image, Machine, Outlook, Paces, Wishes, advise, crowd, place,
 };
 use proptest::prelude::*;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,7 +101,7 @@ proptest! {
         }
         let plan = place(&images, &machines, &Wishes::default(), &BTreeSet::new()).unwrap();
         let mut load = fixed.clone();
-        for (weight, (home, _)) in weights[..lost].iter().zip(&plan.homes[&AgentId(3)][1..]) {
+        for (weight, (home, _)) in weights[..lost].iter().zip(&plan.homes[&InstanceId(3)][1..]) {
             add(&mut load, machines.iter().position(|machine| machine.name == *home).unwrap(), *weight);
         }
         prop_assert!(end(&load) <= best * 1.0102, "{} {}", end(&load), best);
@@ -115,7 +115,7 @@ fn two_with_much_to_do_are_not_put_together() {
     image.work = BTreeMap::from([(3, 0.5), (4, 0.5), (5, 1.0), (6, 2.0)]);
     let machines = parts(&[0.6, 0.6]);
     let plan = place(&[image.clone()], &machines, &Wishes::default(), &BTreeSet::new()).unwrap();
-    let homes: Vec<&NodeName> = plan.homes[&AgentId(1)].iter().map(|(home, _)| home).collect();
+    let homes: Vec<&NodeName> = plan.homes[&InstanceId(1)].iter().map(|(home, _)| home).collect();
     // The fourth alone, against the three others.
     assert_ne!(homes[4], homes[3]);
     assert_eq!((homes[1], homes[2]), (homes[3], homes[3]));
@@ -156,7 +156,7 @@ fn history(nodes: usize, noise: &[f64], slower: f64) -> (usize, Vec<u32>) {
             let mut after = Vec::new();
             for one in &images {
                 for (unit, (home, _)) in one.units.iter().zip(&advice.plan.homes[&one.instance]) {
-                    let instance = AgentId(u32::try_from(after.len() + 1).unwrap());
+                    let instance = InstanceId(u32::try_from(after.len() + 1).unwrap());
                     let units = vec![unit.clone()];
                     after.push(Image { instance, node: home.clone(), units, ..one.clone() });
                 }

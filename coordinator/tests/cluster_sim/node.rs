@@ -11,7 +11,7 @@ mod steps;
 pub use facts::written;
 
 use coordinator::cluster::ClusterEntry;
-use protocol::agent::{AgentId, CheckpointNumber, ExitKind};
+use protocol::agent::{CheckpointNumber, ExitKind, InstanceId};
 use protocol::cluster::agent::{
     FromAgent, HeldInstance, Holding, NodeProfile, RelayLink, RelaySide, Rewire, Vitals,
 };
@@ -24,7 +24,7 @@ use crate::common;
 use crate::world::tree::Part;
 
 /// Job, instance, checkpoint.
-pub type ImageName = (String, AgentId, CheckpointNumber);
+pub type ImageName = (String, InstanceId, CheckpointNumber);
 
 /// How a node fetches an image from another one.
 pub type Fetch<'a> = &'a dyn Fn(&NodeName, &ImageName) -> Option<Image>;
@@ -262,7 +262,7 @@ impl Node {
                 flushes: instance.ended.is_some() && self.tells_ends_again(),
             })
             .collect();
-        let mut holdings: BTreeMap<(String, AgentId), Vec<CheckpointNumber>> = BTreeMap::new();
+        let mut holdings: BTreeMap<(String, InstanceId), Vec<CheckpointNumber>> = BTreeMap::new();
         for (job, instance, checkpoint) in self.disk.keys() {
             holdings.entry((job.clone(), *instance)).or_default().push(*checkpoint);
         }

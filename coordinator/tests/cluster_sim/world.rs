@@ -15,7 +15,7 @@ use coordinator::Time;
 use coordinator::cluster::{
     ClientId, ClusterEntry, ClusterEvent, ClusterMachine, ClusterSettings, SeededSecrets,
 };
-use protocol::agent::{AgentId, ExitKind};
+use protocol::agent::{ExitKind, InstanceId};
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::client::{Ask, LogPlace};
 use std::cmp::Reverse;
@@ -155,7 +155,7 @@ pub struct World {
     job: Option<String>,
     waiting_client: bool,
     /// Of each epoch, the instances that the log has.
-    expected: BTreeMap<u64, BTreeSet<AgentId>>,
+    expected: BTreeMap<u64, BTreeSet<InstanceId>>,
     target: u64,
     status: u8,
     copies: u32,

@@ -4,7 +4,7 @@ use super::Context;
 use crate::cluster::listing::{self, list, number, word};
 use crate::cluster::{Cluster, unexpected};
 use crate::failure::Failure;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::look::{Finding, ImageName, Look};
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub struct Image {
 impl Image {
     /// What cluster and agents call it.
     pub fn key(&self) -> ImageName {
-        let instance = AgentId(u32::try_from(self.instance).unwrap_or(u32::MAX));
+        let instance = InstanceId(u32::try_from(self.instance).unwrap_or(u32::MAX));
         ImageName { instance, checkpoint: self.checkpoint }
     }
 }

@@ -8,7 +8,7 @@ use crate::jobs::{Incoming, JobError, JobFolder, JobRecord, Wanted};
 use ckpt_agent::store;
 use ckpt_agent::store::archive::{ArchiveError, Import, Interrupted};
 use nix::sys::statvfs::statvfs;
-use protocol::agent::{AgentId, CommitRecord};
+use protocol::agent::{CommitRecord, InstanceId};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -102,7 +102,7 @@ fn commit_record(meta: serde_json::Value, checkpoint: u64) -> Result<CommitRecor
     if record.checkpoint != checkpoint {
         return Err("the record of its commit is that of another checkpoint".to_owned());
     }
-    let agents = vec![AgentId::EMBEDDED];
+    let agents = vec![InstanceId::EMBEDDED];
     Ok(CommitRecord {
         restored_from: None,
         copies: 1,

@@ -14,7 +14,7 @@ use crate::text;
 use coordinator::log::LogFile;
 use coordinator::{Action, Entry, Event, JobMachine, Notice, Outcome, Ticket, Time};
 use nix::sys::signal::{Signal, raise};
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CommitRecord};
+use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, InstanceId};
 use protocol::control::{LiveStatus, RehearsalOutcome, Reply, Request};
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 use std::collections::{HashMap, VecDeque};
@@ -148,7 +148,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
         session.job.id().to_owned(),
         session.settings.coordinator(),
         history,
-        [AgentId::EMBEDDED],
+        [InstanceId::EMBEDDED],
     );
     let mut runner =
         Runner::start(&session, machine, log_file, agent, console, log).map_err(|e| failed(&e))?;
@@ -349,14 +349,14 @@ impl<'a> Runner<'a> {
                 _ => wait,
             };
             if let Some(event) = first.take() {
-                next = Some(Event::Agent { agent: AgentId::EMBEDDED, event });
+                next = Some(Event::Agent { agent: InstanceId::EMBEDDED, event });
                 continue;
             }
             next = tokio::select! {
                 event = agent_events.recv() => Some(match event {
-                    Some(event) => Event::Agent { agent: AgentId::EMBEDDED, event },
+                    Some(event) => Event::Agent { agent: InstanceId::EMBEDDED, event },
                     None => Event::AgentLost {
-                        agent: AgentId::EMBEDDED,
+                        agent: InstanceId::EMBEDDED,
                         reason: "it ended without a report".to_owned(),
                     },
                 }),

@@ -3,7 +3,7 @@
 //! ([`ToAgent::Copy`](super::agent::ToAgent::Copy), [`ToAgent::Keep`](super::agent::ToAgent::Keep)).
 
 use super::NodeName;
-use crate::agent::{AgentId, CheckpointNumber};
+use crate::agent::{CheckpointNumber, InstanceId};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub struct DmtcpImage {
     /// The job, with [`JOB_PREFIX`].
     pub job: String,
     /// Number of the machine in the job.
-    pub instance: AgentId,
+    pub instance: InstanceId,
     /// The checkpoint.
     pub checkpoint: CheckpointNumber,
 }

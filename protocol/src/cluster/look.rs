@@ -1,7 +1,7 @@
 //! What users ask about images of their jobs, and what an agent that holds them tells. The coordinator decides whose job
 //! it is; the agent of the asking user's node reads, since its folders are open to nobody else.
 
-use crate::agent::{AgentId, CheckpointNumber};
+use crate::agent::{CheckpointNumber, InstanceId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ImageName {
     /// The instance.
-    pub instance: AgentId,
+    pub instance: InstanceId,
     /// The checkpoint.
     pub checkpoint: CheckpointNumber,
 }

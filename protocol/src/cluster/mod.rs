@@ -17,7 +17,7 @@ pub mod settings;
 pub mod succession;
 pub mod tree;
 
-use crate::agent::AgentId;
+use crate::agent::InstanceId;
 use serde::{Deserialize, Serialize};
 
 pub use name::{NameError, NodeName};
@@ -42,7 +42,7 @@ pub struct InstanceKey {
     /// The epoch in which it was made.
     pub epoch: Epoch,
     /// Its number.
-    pub instance: AgentId,
+    pub instance: InstanceId,
 }
 
 impl std::fmt::Display for InstanceKey {

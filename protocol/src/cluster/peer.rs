@@ -3,7 +3,7 @@
 use super::InstanceKey;
 use super::agent::RelaySide;
 use super::tree::TreeMessage;
-use crate::agent::{AgentId, CheckpointNumber, CommitRecord};
+use crate::agent::{CheckpointNumber, CommitRecord, InstanceId};
 use serde::{Deserialize, Serialize};
 
 /// A file of an image, by its path below the instance's folder ("checkpoints/3/graph.json",
@@ -43,7 +43,7 @@ pub enum PeerMessage {
         /// The job.
         job: String,
         /// The instance whose image it is.
-        instance: AgentId,
+        instance: InstanceId,
         /// The checkpoint.
         checkpoint: CheckpointNumber,
     },

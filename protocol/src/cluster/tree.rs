@@ -7,7 +7,7 @@
 //! `ceil(log2 n)` hops, where a hop is the time in which a member sends one message.
 
 use super::{Epoch, NodeName};
-use crate::agent::{AgentCommand, AgentId, CheckpointNumber, Step};
+use crate::agent::{AgentCommand, CheckpointNumber, InstanceId, Step};
 use crate::transport::{Seal, Sealer, TransportError, Trust};
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +104,7 @@ pub struct TreePlace {
     /// The node.
     pub node: NodeName,
     /// They.
-    pub instances: Vec<AgentId>,
+    pub instances: Vec<InstanceId>,
 }
 
 /// An order on its way down.

@@ -1,7 +1,7 @@
 //! What an agent does for the command tree.
 
 use crate::shape::split;
-use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::tree::{
     MOST_FAILURES, MOST_PLACES, Operation, TreeAnswer, TreeCall, TreeCause, TreeFailure, TreeMark,
@@ -60,7 +60,7 @@ pub enum Act {
     /// Tell the coordinator.
     Report(TreeAnswer),
     /// Do the own part of an order, and say how it came out: [`Member::own`].
-    Work(TreeOrder, Vec<AgentId>),
+    Work(TreeOrder, Vec<InstanceId>),
     /// Nobody waits for the own part any more.
     Forget(Operation),
 }

@@ -24,13 +24,13 @@ pub fn hops(members: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::agent::AgentId;
+    use protocol::agent::InstanceId;
 
     fn places(count: usize) -> Vec<TreePlace> {
         (0..count)
             .map(|number| TreePlace {
                 node: format!("n{number}").parse().unwrap(),
-                instances: vec![AgentId(number as u32)],
+                instances: vec![InstanceId(number as u32)],
             })
             .collect()
     }

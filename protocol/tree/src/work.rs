@@ -1,7 +1,7 @@
 //! The own part of an operation: a step that the instances of this node are told, as if the coordinator had.
 
 use crate::member::Own;
-use protocol::agent::{AgentEvent, AgentId};
+use protocol::agent::{AgentEvent, InstanceId};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::tree::{Operation, TreeOrder, TreeStep, TreeSum};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +13,13 @@ pub struct Works(BTreeMap<Operation, Work>);
 #[derive(Debug)]
 struct Work {
     order: TreeOrder,
-    left: BTreeSet<AgentId>,
+    left: BTreeSet<InstanceId>,
     sum: TreeSum,
 }
 
 impl Works {
     /// One begins: whom to tell [`TreeStep::command`] of its step.
-    pub fn begin(&mut self, order: TreeOrder, instances: Vec<AgentId>) -> Vec<InstanceKey> {
+    pub fn begin(&mut self, order: TreeOrder, instances: Vec<InstanceId>) -> Vec<InstanceKey> {
         let (job, epoch) = (&order.job, order.epoch);
         let keys = instances
             .iter()

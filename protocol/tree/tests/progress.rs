@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
 use command_tree::{Act, Line, Member, Own, Root, Wish};
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::tree::{TreeMessage, TreePlace, TreeStep, TreeSum};
 
@@ -46,7 +46,8 @@ fn who_goes_on_is_waited_for() {
         let acts = members[number].reset(mark.clone());
         deliver(0, &mut members, number, acts);
     }
-    let place = |number| TreePlace { node: name(number), instances: vec![AgentId(number as u32)] };
+    let place =
+        |number| TreePlace { node: name(number), instances: vec![InstanceId(number as u32)] };
     let wish = Wish { job: "j".into(), epoch: 1, checkpoint: 1, step: TreeStep::Snapshot };
     let call = root.begin(0, wish, (0..3).map(place).collect(), 10_000).unwrap();
     let operation = call.order.operation;

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use protocol::agent::{AgentId, CheckpointNumber, CommitRecord};
+use protocol::agent::{CheckpointNumber, CommitRecord, InstanceId};
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::cluster::{InstanceKey, NodeName};
 use tokio::time::timeout;
@@ -109,7 +109,7 @@ pub struct Wanted<'a> {
     /// Whose.
     pub job: &'a str,
     /// Which.
-    pub instance: AgentId,
+    pub instance: InstanceId,
     /// Of which checkpoint.
     pub checkpoint: CheckpointNumber,
     /// What it must be, by the coordinator's log; empty: not known.

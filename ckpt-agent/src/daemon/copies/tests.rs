@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use protocol::agent::{AgentId, CommitRecord, ImageSummary};
+use protocol::agent::{CommitRecord, ImageSummary, InstanceId};
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 
 use super::super::link::{Link, PeerLink};
@@ -40,7 +40,7 @@ fn record(checkpoint: u64) -> CommitRecord {
         degraded: false,
         suspended: false,
         summary: ImageSummary::default(),
-        agents: vec![AgentId(1)].into(),
+        agents: vec![InstanceId(1)].into(),
     }
 }
 
@@ -159,7 +159,7 @@ async fn fetched_of(
 ) -> Result<(Option<Vec<i32>>, bool), String> {
     let (near, mut far) = Link::pair();
     let without = without.iter().copied().collect();
-    let (instance, checkpoint) = (AgentId(1), 5);
+    let (instance, checkpoint) = (InstanceId(1), 5);
     let job = "job";
     let wanted = Wanted { job, instance, checkpoint, digest, folder: to, without: &without };
     let giving = async {

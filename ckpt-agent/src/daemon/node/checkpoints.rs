@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use protocol::agent::{
-    AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, ImageSummary, Step,
+    AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ImageSummary, InstanceId, Step,
 };
 use protocol::cluster::agent::{FromAgent, RelaySide};
 use protocol::cluster::{InstanceKey, NodeName};
@@ -187,7 +187,7 @@ impl Node {
     pub(super) fn fetch_copy(
         &mut self,
         job: String,
-        instance: AgentId,
+        instance: InstanceId,
         checkpoint: CheckpointNumber,
         holders: Vec<NodeName>,
         digest: String,

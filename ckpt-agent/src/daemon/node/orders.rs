@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord, Step};
+use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, InstanceId, Step};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, RelayLink, ToAgent};
 
@@ -205,7 +205,7 @@ impl Node {
 
     /// An image is committed, and nobody has said so here. Making the mark durable may take a while, so it is done beside the
     /// event loop; until then the image counts as one that waits for its commit, and nothing removes it.
-    fn mark(&mut self, job: &str, number: AgentId, record: &CommitRecord) {
+    fn mark(&mut self, job: &str, number: InstanceId, record: &CommitRecord) {
         if !is_job_id(job) {
             return;
         }
@@ -240,7 +240,7 @@ impl Node {
     }
 
     /// Everything of the job goes but these images, and what runs.
-    fn keep(&mut self, job: &str, images: &BTreeMap<AgentId, Vec<CheckpointNumber>>) {
+    fn keep(&mut self, job: &str, images: &BTreeMap<InstanceId, Vec<CheckpointNumber>>) {
         if !is_job_id(job) {
             return;
         }

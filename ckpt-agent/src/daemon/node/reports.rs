@@ -74,12 +74,12 @@ impl Node {
         for relay in &instance.relays {
             relay.order(Order::Deserted);
         }
-        self.bury(key);
+        self.release(key);
     }
 
     /// Of an instance nothing is left. It goes when the coordinator, which has that in its log then, says so:
     /// one that is lost before must not leave behind a successor that misses the instance.
-    fn bury(&mut self, key: &InstanceKey) {
+    fn release(&mut self, key: &InstanceKey) {
         let connected = self.coordinator.as_ref().is_some_and(|known| known.welcome);
         let Some(instance) = self.instances.get_mut(key) else { return };
         // The root instance's end is the job's: the coordinator says when it goes.
@@ -113,7 +113,7 @@ impl Node {
                     None => self.tell(FromAgent::RootEnded { key: key.clone(), status }),
                 }
             }
-            self.bury(&key);
+            self.release(&key);
         }
     }
 
@@ -160,7 +160,7 @@ impl Node {
                 if let Some(status) = instance.ended {
                     self.tell(FromAgent::RootEnded { key: key.clone(), status });
                 }
-                self.bury(key);
+                self.release(key);
             }
             ConsoleReport::Closed(end) => instance.control.close_end(end),
         }
@@ -178,7 +178,7 @@ impl Node {
             RelayEvent::Done(side) => {
                 instance.relays.retain(|relay| relay.side != side);
                 instance.open_gates();
-                self.bury(key);
+                self.release(key);
             }
             RelayEvent::Lost(side, reason) => {
                 let reason = format!("relay {}: {reason}", side.relay);

@@ -1,7 +1,7 @@
 //! What this node does for the command tree.
 
 use command_tree::{Act, Own};
-use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::FromAgent;
 use protocol::cluster::tree::{TreeCall, TreeMark, TreeOrder};
@@ -61,7 +61,7 @@ impl Node {
     }
 
     /// The own instances are told the step, as if the coordinator had said it to each.
-    fn work_for_tree(&mut self, order: TreeOrder, instances: Vec<AgentId>) -> Vec<Act> {
+    fn work_for_tree(&mut self, order: TreeOrder, instances: Vec<InstanceId>) -> Vec<Act> {
         if self.coordinator.as_ref().is_none_or(|known| !known.welcome) {
             // Who stands still must be within reach of the word that lets him go.
             let reason = "it has no connection to the coordinator".to_owned();

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::agent::{Peer, RelayLink, RelaySide};
 use protocol::cluster::{InstanceKey, NodeName};
 use tokio::sync::watch;
@@ -101,7 +101,7 @@ impl Pair {
         let keys = [1, 2].map(|number| InstanceKey {
             job: "job".to_owned(),
             epoch: 1,
-            instance: AgentId(number),
+            instance: InstanceId(number),
         });
         Self { wires, hubs, keys, events: Arc::default() }
     }

@@ -3,7 +3,7 @@
 use super::Job;
 use crate::cluster::members::Members;
 use crate::cluster::shared::Shared;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::addresses::{
     AddressBook, KnownListener, LogicalAddresses, Place, PortRange,
@@ -116,8 +116,9 @@ impl Job {
             let record = &instance.record;
             places.entry(&record.logical_node).or_default().insert(&record.node);
         }
-        let record =
-            |instance: &AgentId| self.live.instances.get(instance).map(|instance| &instance.record);
+        let record = |instance: &InstanceId| {
+            self.live.instances.get(instance).map(|instance| &instance.record)
+        };
         let listeners = self
             .live
             .listeners
@@ -149,7 +150,7 @@ impl Job {
             return;
         }
         self.live.book.clone_from(&book);
-        let present: Vec<(AgentId, NodeName)> = self
+        let present: Vec<(InstanceId, NodeName)> = self
             .live
             .present()
             .map(|(number, instance)| (number, instance.record.node.clone()))
@@ -164,7 +165,7 @@ impl Job {
     pub(in crate::cluster) fn listens(
         &mut self,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         listeners: Vec<MovedListener>,
     ) {
         self.note_listeners(instance, listeners);
@@ -175,7 +176,7 @@ impl Job {
 
     pub(in crate::cluster) fn note_listeners(
         &mut self,
-        instance: AgentId,
+        instance: InstanceId,
         listeners: Vec<MovedListener>,
     ) {
         note(&mut self.live.listeners, instance, listeners);
@@ -184,7 +185,11 @@ impl Job {
 
 /// All of an instance's listeners, in the place of those that it had. Those that it keeps stay where they are: who came first
 /// has a port.
-fn note(all: &mut Vec<(AgentId, MovedListener)>, instance: AgentId, listeners: Vec<MovedListener>) {
+fn note(
+    all: &mut Vec<(InstanceId, MovedListener)>,
+    instance: InstanceId,
+    listeners: Vec<MovedListener>,
+) {
     all.retain(|(of, known)| *of != instance || listeners.contains(known));
     for listener in listeners.into_iter().take(MOST_LISTENERS) {
         if !all.contains(&(instance, listener)) {
@@ -244,7 +249,7 @@ mod tests {
 
     #[test]
     fn listeners_keep_the_order_of_their_coming() {
-        let (one, other) = (AgentId(1), AgentId(2));
+        let (one, other) = (InstanceId(1), InstanceId(2));
         let first = listener("0.0.0.0:1024", "0.0.0.0:40001");
         let later = listener("0.0.0.0:1024", "0.0.0.0:40002");
         let more = listener("0.0.0.0:1025", "0.0.0.0:40003");

@@ -8,7 +8,7 @@ use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use crate::event::{Event, Outcome};
 use crate::history::Entry;
-use protocol::agent::{AgentEvent, AgentId, ExitKind};
+use protocol::agent::{AgentEvent, ExitKind, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::client::Answer;
 
@@ -79,7 +79,7 @@ impl Job {
 
     /// Whether the job has come to a good end in spite of what this instance has lost or was: all its output is there, if
     /// that came from here, or its machine was heard after that end.
-    pub(in crate::cluster) fn has_succeeded_without(&self, instance: AgentId) -> bool {
+    pub(in crate::cluster) fn has_succeeded_without(&self, instance: InstanceId) -> bool {
         let State::Running(running) = &self.state else { return false };
         let heard = |held: &HeldEnd| {
             self.live.node(instance).is_none_or(|node| !held.awaited.contains(node))
@@ -204,7 +204,7 @@ impl Job {
         reason: Option<String>,
     ) {
         let nodes = self.nodes();
-        self.haunted.extend(nodes);
+        self.nodes_with_stale_instances.extend(nodes);
         let epoch = self.ledger.epoch;
         let job = self.ledger.id.clone();
         let at_ms = now.unix_ms;
@@ -213,7 +213,7 @@ impl Job {
         shared.occupied.remove(&self.ledger.id);
         self.state = State::Over;
         self.live = super::Live::default();
-        for node in &self.haunted {
+        for node in &self.nodes_with_stale_instances {
             self.kill_below(shared, node, epoch.saturating_add(1));
         }
     }

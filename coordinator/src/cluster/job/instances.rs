@@ -5,7 +5,7 @@ use super::partners::Candidates;
 use super::resting::Rest;
 use crate::cluster::entry::InstanceRecord;
 use crate::cluster::shared::Shared;
-use protocol::agent::{AgentId, ExitKind};
+use protocol::agent::{ExitKind, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{MovedListener, RelayLink, ShellCall, ToAgent};
@@ -60,12 +60,12 @@ pub(in crate::cluster) struct EarlyEnd {
 /// The instances of one epoch.
 #[derive(Debug, Default)]
 pub(in crate::cluster) struct Live {
-    pub(in crate::cluster) instances: BTreeMap<AgentId, Instance>,
+    pub(in crate::cluster) instances: BTreeMap<InstanceId, Instance>,
     /// All that are being launched are among these.
-    launching: BTreeSet<AgentId>,
+    launching: BTreeSet<InstanceId>,
     pub(in crate::cluster) delayed: Vec<Delayed>,
     /// Listening sockets, where they are told.
-    pub(in crate::cluster) listeners: Vec<(AgentId, MovedListener)>,
+    pub(in crate::cluster) listeners: Vec<(InstanceId, MovedListener)>,
     /// What has moved, as it was last told.
     pub(in crate::cluster) book: AddressBook,
     /// How the job's first process ended, where its machine said that on connecting.
@@ -75,17 +75,17 @@ pub(in crate::cluster) struct Live {
     /// Of a job that does without some of its daemons.
     pub(in crate::cluster) rest: Rest,
     /// Those that have ended, and whose machines still have an image of the checkpoint in flight in hand.
-    pub(in crate::cluster) unburied: BTreeSet<AgentId>,
+    pub(in crate::cluster) awaiting_release: BTreeSet<InstanceId>,
 }
 
 impl Live {
-    pub(in crate::cluster) fn node(&self, instance: AgentId) -> Option<&NodeName> {
+    pub(in crate::cluster) fn node(&self, instance: InstanceId) -> Option<&NodeName> {
         self.instances.get(&instance).map(|instance| &instance.record.node)
     }
 
     pub(in crate::cluster) fn insert(
         &mut self,
-        instance: AgentId,
+        instance: InstanceId,
         record: InstanceRecord,
         stage: Stage,
         partners: Vec<NodeName>,
@@ -98,7 +98,7 @@ impl Live {
     }
 
     /// Those that have not ended.
-    pub(in crate::cluster) fn present(&self) -> impl Iterator<Item = (AgentId, &Instance)> {
+    pub(in crate::cluster) fn present(&self) -> impl Iterator<Item = (InstanceId, &Instance)> {
         self.instances
             .iter()
             .filter(|(_, instance)| instance.stage != Stage::Ended)
@@ -116,7 +116,7 @@ impl Live {
     /// Those that are being launched, and when that has taken too long.
     pub(in crate::cluster) fn launching(
         &self,
-    ) -> impl Iterator<Item = (AgentId, &InstanceRecord, u64)> {
+    ) -> impl Iterator<Item = (InstanceId, &InstanceRecord, u64)> {
         self.launching.iter().filter_map(|number| {
             let instance = self.instances.get(number)?;
             match instance.stage {
@@ -163,7 +163,7 @@ impl Job {
         let copies = self.ledger.settings().copies;
         let wanted = usize::try_from(copies.saturating_sub(1)).unwrap_or(usize::MAX);
         let good = |node: &NodeName| shared.members.is_usable(node);
-        let numbers: Vec<AgentId> = self
+        let numbers: Vec<InstanceId> = self
             .live
             .present()
             .filter(|(_, instance)| {
@@ -192,7 +192,7 @@ impl Job {
     }
 
     /// Tells an agent again what it may have missed about an instance.
-    pub(in crate::cluster) fn remind(&mut self, shared: &mut Shared, number: AgentId) {
+    pub(in crate::cluster) fn remind(&mut self, shared: &mut Shared, number: InstanceId) {
         let key = self.key(number);
         let Some(instance) = self.live.instances.get(&number) else { return };
         let node = instance.record.node.clone();

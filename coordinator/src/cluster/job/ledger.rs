@@ -5,7 +5,7 @@ use crate::cluster::entry::{
 };
 use crate::cluster::work::Works;
 use crate::history::{Entry, History};
-use protocol::agent::{AgentId, CheckpointNumber, ExitKind};
+use protocol::agent::{CheckpointNumber, ExitKind, InstanceId};
 use protocol::cluster::agent::{JobUser, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::settings::JobSettings;
@@ -67,14 +67,14 @@ pub(in crate::cluster) struct Ledger {
     /// Rollbacks without a commit.
     pub(in crate::cluster) failures: u32,
     /// Of this epoch, those that have not ended.
-    pub(in crate::cluster) instances: BTreeMap<AgentId, InstanceRecord>,
+    pub(in crate::cluster) instances: BTreeMap<InstanceId, InstanceRecord>,
     next_instance: u32,
     /// The addresses by which its processes know logical nodes.
     pub(in crate::cluster) addresses: BTreeMap<NodeName, Vec<IpAddr>>,
     /// Of those that shells called for, the ones that run.
-    pub(in crate::cluster) launched: BTreeSet<AgentId>,
+    pub(in crate::cluster) launched: BTreeSet<InstanceId>,
     /// Where the other sides of its relays were when it began to run.
-    pub(in crate::cluster) links: BTreeMap<AgentId, Vec<RelayLink>>,
+    pub(in crate::cluster) links: BTreeMap<InstanceId, Vec<RelayLink>>,
     /// Daemons that this epoch does without.
     pub(in crate::cluster) departed: Vec<DepartedDaemon>,
     /// The same of the epochs in which checkpoints were taken, where there were any.
@@ -86,7 +86,7 @@ pub(in crate::cluster) struct Ledger {
     pub(in crate::cluster) history: History,
     /// The checkpoint that was begun and of which nothing more has been said.
     pub(in crate::cluster) in_flight: Option<CheckpointNumber>,
-    pub(in crate::cluster) images: BTreeMap<CheckpointNumber, BTreeMap<AgentId, ImageRecord>>,
+    pub(in crate::cluster) images: BTreeMap<CheckpointNumber, BTreeMap<InstanceId, ImageRecord>>,
     pub(in crate::cluster) rollbacks: Vec<RollbackRecord>,
     /// The last ones of this epoch, the newest last.
     pub(in crate::cluster) marks: Vec<Mark>,
@@ -180,12 +180,12 @@ impl Ledger {
     }
 
     /// The first number that no instance has had.
-    pub(in crate::cluster) fn next_instance(&self) -> AgentId {
-        AgentId(self.next_instance)
+    pub(in crate::cluster) fn next_instance(&self) -> InstanceId {
+        InstanceId(self.next_instance)
     }
 
     /// The instance with the job's first process.
-    pub(in crate::cluster) fn root(&self) -> Option<AgentId> {
+    pub(in crate::cluster) fn root(&self) -> Option<InstanceId> {
         self.instances.iter().find(|(_, record)| record.root).map(|(instance, _)| *instance)
     }
 
@@ -333,8 +333,8 @@ impl Ledger {
     }
 
     /// What every node must keep of the job.
-    pub(in crate::cluster) fn kept(&self) -> BTreeMap<AgentId, Vec<CheckpointNumber>> {
-        let mut kept: BTreeMap<AgentId, Vec<CheckpointNumber>> = BTreeMap::new();
+    pub(in crate::cluster) fn kept(&self) -> BTreeMap<InstanceId, Vec<CheckpointNumber>> {
+        let mut kept: BTreeMap<InstanceId, Vec<CheckpointNumber>> = BTreeMap::new();
         for (checkpoint, images) in &self.images {
             for instance in images.keys() {
                 kept.entry(*instance).or_default().push(*checkpoint);
@@ -346,9 +346,9 @@ impl Ledger {
     /// The instance that a shell's call has led to in this epoch.
     pub(in crate::cluster) fn instance_of_call(
         &self,
-        caller: AgentId,
+        caller: InstanceId,
         call: u64,
-    ) -> Option<AgentId> {
+    ) -> Option<InstanceId> {
         let origin = Origin::Shell { caller, call };
         self.instances
             .iter()

@@ -24,7 +24,7 @@ use crate::event::Ticket;
 use console::{Attached, Console};
 use instances::Live;
 use ledger::Ledger;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::agent::{InstanceSettings, ToAgent};
 use protocol::cluster::client::Answer;
 use protocol::cluster::settings::Daemons;
@@ -54,7 +54,7 @@ pub(super) struct Job {
     pub(super) console: Console,
     pub(super) attached: Vec<Attached>,
     /// Machines on which instances of older epochs may still be.
-    pub(super) haunted: BTreeSet<NodeName>,
+    pub(super) nodes_with_stale_instances: BTreeSet<NodeName>,
     /// Why it is to be moved at its next checkpoint, to newcomers or for machines' speeds.
     pub(super) joins: Option<Cause>,
     /// What was found about that, for listings.
@@ -82,7 +82,7 @@ impl Job {
             live: Live::default(),
             console: Console::at(0, 0),
             attached: Vec::new(),
-            haunted: BTreeSet::new(),
+            nodes_with_stale_instances: BTreeSet::new(),
             joins: None,
             verdict: None,
             paces: Paces::default(),
@@ -101,7 +101,7 @@ impl Job {
         shared.append(entry);
     }
 
-    pub(super) fn key(&self, instance: AgentId) -> InstanceKey {
+    pub(super) fn key(&self, instance: InstanceId) -> InstanceKey {
         InstanceKey { job: self.ledger.id.clone(), epoch: self.ledger.epoch, instance }
     }
 
@@ -190,7 +190,7 @@ impl Job {
     }
 
     /// This epoch's instances with their records.
-    pub(super) fn records(&self) -> impl Iterator<Item = (AgentId, &InstanceRecord)> {
+    pub(super) fn records(&self) -> impl Iterator<Item = (InstanceId, &InstanceRecord)> {
         self.ledger.instances.iter().map(|(instance, record)| (*instance, record))
     }
 

@@ -7,7 +7,7 @@ use crate::cluster::event::Now;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use crate::settings::SECOND;
-use protocol::agent::{AgentId, ExitKind};
+use protocol::agent::{ExitKind, InstanceId};
 use std::collections::BTreeSet;
 
 /// For so long all must have said so, in nanoseconds: what one of them sent just before may still wake
@@ -20,7 +20,7 @@ const LATER: u64 = SECOND / 10;
 /// Who only waits.
 #[derive(Debug, Default)]
 pub(in crate::cluster) struct Rest {
-    waiting: BTreeSet<AgentId>,
+    waiting: BTreeSet<InstanceId>,
     /// When the job is over, if nobody says anything else.
     pub(super) over_at: Option<u64>,
 }
@@ -31,7 +31,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         waits: bool,
     ) {
         if waits {
@@ -79,7 +79,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         pid: i32,
         status: ExitKind,
     ) {
@@ -93,7 +93,7 @@ impl Job {
         self.root_ended(now, shared, status);
     }
 
-    fn process_name(&self, instance: AgentId, pid: i32) -> String {
+    fn process_name(&self, instance: InstanceId, pid: i32) -> String {
         let origin = self.live.instances.get(&instance).map(|found| &found.record.origin);
         let image = match origin {
             Some(Origin::Image { instance, .. }) => self

@@ -12,7 +12,7 @@ use crate::event::{Action, Event, Notice, Ticket};
 use crate::history::Entry;
 use crate::machine::JobMachine;
 use crate::settings::{Interval, SECOND, Settings};
-use protocol::agent::{AgentCommand, AgentEvent, AgentId, CheckpointNumber, CommitRecord};
+use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::Answer;
@@ -34,7 +34,7 @@ pub(in crate::cluster) struct HeldEnd {
 pub(in crate::cluster) struct Running {
     pub(in crate::cluster) machine: JobMachine,
     /// Images of the checkpoint in flight.
-    images: BTreeMap<AgentId, (CheckpointNumber, ImageRecord)>,
+    images: BTreeMap<InstanceId, (CheckpointNumber, ImageRecord)>,
     pub(in crate::cluster) held: Option<HeldEnd>,
     pub(in crate::cluster) tree: TreeUse,
 }
@@ -53,7 +53,7 @@ fn one_job_settings(settings: &JobSettings, limits: crate::Limits) -> Settings {
 }
 
 /// Takes the next action if it tells somebody else the same: whom.
-fn told_alike(actions: &mut VecDeque<Action>, command: &AgentCommand) -> Option<AgentId> {
+fn same_command(actions: &mut VecDeque<Action>, command: &AgentCommand) -> Option<InstanceId> {
     match actions.front() {
         Some(Action::Tell { agent, command: next }) if next == command => {
             let agent = *agent;
@@ -120,7 +120,7 @@ impl Job {
             _ => false,
         };
         if begins {
-            self.weigh_move(now, shared);
+            self.evaluate_migration(now, shared);
         }
         self.advance(now, shared, event);
     }
@@ -139,7 +139,7 @@ impl Job {
             match action {
                 Action::Tell { agent, command } => {
                     let mut agents = vec![agent];
-                    while let Some(agent) = told_alike(&mut actions, &command) {
+                    while let Some(agent) = same_command(&mut actions, &command) {
                         agents.push(agent);
                     }
                     if !self.tell_by_tree(now, shared, &agents, &command) {
@@ -177,11 +177,11 @@ impl Job {
                 }
             }
         }
-        self.bury_all(shared);
+        self.release_ended(shared);
         self.start_delayed(now, shared);
     }
 
-    fn tell(&mut self, shared: &mut Shared, instance: AgentId, command: AgentCommand) {
+    fn tell(&mut self, shared: &mut Shared, instance: InstanceId, command: AgentCommand) {
         match command {
             // One order to every machine says it for all instances.
             AgentCommand::Collect { .. } => return,
@@ -229,7 +229,10 @@ impl Job {
         }
     }
 
-    fn images_of(&self, record: &CommitRecord) -> Result<BTreeMap<AgentId, ImageRecord>, String> {
+    fn images_of(
+        &self,
+        record: &CommitRecord,
+    ) -> Result<BTreeMap<InstanceId, ImageRecord>, String> {
         let State::Running(running) = &self.state else { return Err("it has ended".to_owned()) };
         record
             .agents
@@ -247,7 +250,7 @@ impl Job {
     pub(in crate::cluster) fn image(
         &mut self,
         shared: &Shared,
-        instance: AgentId,
+        instance: InstanceId,
         checkpoint: CheckpointNumber,
         mut facts: ImageFacts,
         mut holders: Vec<NodeName>,
@@ -307,7 +310,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         event: AgentEvent,
     ) {
         match event {
@@ -342,14 +345,19 @@ impl Job {
     }
 
     /// No process is left in an instance.
-    pub(in crate::cluster) fn emptied(&mut self, now: Now, shared: &mut Shared, instance: AgentId) {
+    pub(in crate::cluster) fn emptied(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: InstanceId,
+    ) {
         // The end of the first process is told by itself, and is the job's.
         if self.ledger.root() == Some(instance) {
             return;
         }
         let Some(found) = self.live.instances.get_mut(&instance) else { return };
         match found.stage {
-            Stage::Ended => return self.bury(shared, instance),
+            Stage::Ended => return self.release(shared, instance),
             Stage::Launching { .. } => {
                 // It ran, and ended at once.
                 let pid = found.pid;
@@ -370,7 +378,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
     ) {
         if !self.ledger.instances.contains_key(&instance) {
             return;
@@ -383,32 +391,32 @@ impl Job {
             let actions = running.machine.remove_agent(now, instance);
             self.obey(now, shared, actions);
         }
-        self.bury(shared, instance);
+        self.release(shared, instance);
         self.await_no_more(now, shared, None);
     }
 
     /// Lets go of all that have ended and of which nothing is needed any more.
-    fn bury_all(&mut self, shared: &mut Shared) {
-        for instance in std::mem::take(&mut self.live.unburied) {
-            self.bury(shared, instance);
+    fn release_ended(&mut self, shared: &mut Shared) {
+        for instance in std::mem::take(&mut self.live.awaiting_release) {
+            self.release(shared, instance);
         }
     }
 
     /// Whether a machine still has an image of the checkpoint in flight in hand, of an instance that has ended.
-    pub(in crate::cluster) fn has_unburied_on(&self, node: &NodeName) -> bool {
-        self.live.unburied.iter().any(|instance| self.live.node(*instance) == Some(node))
+    pub(in crate::cluster) fn awaits_release_on(&self, node: &NodeName) -> bool {
+        self.live.awaiting_release.iter().any(|instance| self.live.node(*instance) == Some(node))
     }
 
     /// Lets an instance go whose end is in the log: until then its machine holds it, and tells of it to any
     /// coordinator that does not know.
-    pub(in crate::cluster) fn bury(&mut self, shared: &mut Shared, instance: AgentId) {
+    pub(in crate::cluster) fn release(&mut self, shared: &mut Shared, instance: InstanceId) {
         if self.ledger.instances.contains_key(&instance) {
             return;
         }
         // Its machine would throw away the image that it writes, and the checkpoint would wait for that in vain.
         let needed = |running: &Running| running.machine.has_in_hand(instance);
         if matches!(&self.state, State::Running(running) if needed(running)) {
-            self.live.unburied.insert(instance);
+            self.live.awaiting_release.insert(instance);
             return;
         }
         if let Some(node) = self.live.node(instance).cloned() {

@@ -5,7 +5,7 @@ use super::{Job, State, addresses, hosts};
 use crate::cluster::entry::{ClusterEntry, InstanceRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::shared::Shared;
-use protocol::agent::{AgentCommand, AgentId};
+use protocol::agent::{AgentCommand, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{LaunchOrder, RelayLink, RelaySide, ShellCall, ToAgent};
 use std::collections::BTreeMap;
@@ -138,7 +138,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         pid: Option<i32>,
     ) {
         let Some(found) = self.live.instances.get_mut(&instance) else { return };
@@ -166,9 +166,9 @@ impl Job {
     /// Where the streams of a remote shell lead to, for both of its ends.
     pub(in crate::cluster) fn shell_links(
         &self,
-        caller: AgentId,
-        remote: AgentId,
-    ) -> Vec<(AgentId, Vec<RelayLink>)> {
+        caller: InstanceId,
+        remote: InstanceId,
+    ) -> Vec<(InstanceId, Vec<RelayLink>)> {
         [(caller, 0, remote), (remote, 1, caller)]
             .into_iter()
             .filter_map(|(at, side, peer)| {
@@ -186,7 +186,7 @@ impl Job {
             .collect()
     }
 
-    fn link(&mut self, shared: &mut Shared, instance: AgentId, links: Vec<RelayLink>) {
+    fn link(&mut self, shared: &mut Shared, instance: InstanceId, links: Vec<RelayLink>) {
         let key = self.key(instance);
         if let Some(found) = self.live.instances.get_mut(&instance) {
             found.links.extend(links.iter().cloned());
@@ -194,7 +194,7 @@ impl Job {
         }
     }
 
-    fn shell_runs(&self, shared: &mut Shared, call: ShellCall, instance: AgentId) {
+    fn shell_runs(&self, shared: &mut Shared, call: ShellCall, instance: InstanceId) {
         if let Some(node) = self.live.node(instance) {
             let message = ToAgent::ShellRuns {
                 instance: self.key(instance),
@@ -221,7 +221,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         reason: &str,
     ) {
         let Some(found) = self.live.instances.get_mut(&instance) else { return };
@@ -245,7 +245,7 @@ impl Job {
     /// Gives launches up that take too long.
     pub(in crate::cluster) fn check_launches(&mut self, now: Now, shared: &mut Shared) {
         self.live.settle_launches();
-        let late: Vec<AgentId> = self
+        let late: Vec<InstanceId> = self
             .live
             .launching()
             .filter(|(_, record, deadline)| {

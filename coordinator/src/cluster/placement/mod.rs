@@ -24,7 +24,7 @@ pub use paces::Paces;
 
 use machine::{Burden, Load};
 
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::image::{Requirements, Unit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Image {
     /// The instance.
-    pub instance: AgentId,
+    pub instance: InstanceId,
     /// The machine on which it ran.
     pub node: NodeName,
     /// Machines that hold the image.
@@ -77,9 +77,9 @@ pub enum Why {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// For each image, in the order of its units.
-    pub homes: BTreeMap<AgentId, Vec<(NodeName, Why)>>,
+    pub homes: BTreeMap<InstanceId, Vec<(NodeName, Why)>>,
     /// Machines that were left out of consideration for an image, with the reason.
-    pub unfit: Vec<(NodeName, AgentId, String)>,
+    pub unfit: Vec<(NodeName, InstanceId, String)>,
 }
 
 /// No machine can run an image.
@@ -87,7 +87,7 @@ pub struct Plan {
 #[error("no machine can run the processes of instance {}: {reasons}", instance.0)]
 pub struct NoMachine {
     /// The instance.
-    pub instance: AgentId,
+    pub instance: InstanceId,
     /// Why not, machine by machine.
     pub reasons: String,
 }
@@ -164,7 +164,7 @@ pub fn place(
     Ok(board.plan(unfit))
 }
 
-type Unfit = Vec<(NodeName, AgentId, String)>;
+type Unfit = Vec<(NodeName, InstanceId, String)>;
 
 fn prepare<'a>(
     images: &'a [Image],

@@ -7,7 +7,7 @@ use crate::cluster::event::Now;
 use crate::cluster::job::{Job, State};
 use crate::cluster::rollback::Beginning;
 use crate::cluster::shared::Shared;
-use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::DamagedCopy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// begins again finds it again.
 #[derive(Debug, Clone, Default)]
 pub(in crate::cluster) struct DamagedCopies {
-    copies: BTreeMap<(CheckpointNumber, AgentId), BTreeMap<NodeName, DamagedCopy>>,
+    copies: BTreeMap<(CheckpointNumber, InstanceId), BTreeMap<NodeName, DamagedCopy>>,
 }
 
 /// Where an image can be had.
@@ -42,7 +42,7 @@ pub(super) enum Presence {
 
 impl DamagedCopies {
     /// Takes one more into account: whether that was not known.
-    fn note(&mut self, checkpoint: CheckpointNumber, image: AgentId, copy: DamagedCopy) -> bool {
+    fn note(&mut self, checkpoint: CheckpointNumber, image: InstanceId, copy: DamagedCopy) -> bool {
         let known = self.copies.entry((checkpoint, image)).or_default();
         known.insert(copy.node.clone(), copy).is_none()
     }
@@ -50,7 +50,7 @@ impl DamagedCopies {
     fn of(
         &self,
         checkpoint: CheckpointNumber,
-        image: AgentId,
+        image: InstanceId,
         node: &NodeName,
     ) -> Option<&DamagedCopy> {
         self.copies.get(&(checkpoint, image))?.get(node)
@@ -60,7 +60,7 @@ impl DamagedCopies {
     pub(super) fn sound(
         &self,
         checkpoint: CheckpointNumber,
-        instance: AgentId,
+        instance: InstanceId,
         image: &ImageRecord,
     ) -> Vec<NodeName> {
         let holders = image.holders.iter();
@@ -71,8 +71,8 @@ impl DamagedCopies {
     pub(super) fn source(
         &self,
         checkpoint: CheckpointNumber,
-        instance: AgentId,
-        images: &BTreeMap<AgentId, ImageRecord>,
+        instance: InstanceId,
+        images: &BTreeMap<InstanceId, ImageRecord>,
         presence: impl Fn(&NodeName) -> Presence,
     ) -> Source {
         let Some(image) = images.get(&instance) else { return Source::Lost };
@@ -110,7 +110,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         copies: Vec<DamagedCopy>,
         reason: &str,
     ) {
@@ -171,13 +171,13 @@ mod tests {
     /// Image 2 of `mpi` at checkpoint 5 is on node2 and node3; its daemons are 2 and 3.
     fn source(damaged: &[DamagedCopy], presence: impl Fn(&str) -> Presence) -> Source {
         let mut images = mpi();
-        images.get_mut(&AgentId(2)).unwrap().holders = vec![name("node2"), name("node3")];
+        images.get_mut(&InstanceId(2)).unwrap().holders = vec![name("node2"), name("node3")];
         let mut copies = DamagedCopies::default();
         for copy in damaged {
-            assert!(copies.note(5, AgentId(2), copy.clone()));
-            assert!(!copies.note(5, AgentId(2), copy.clone()));
+            assert!(copies.note(5, InstanceId(2), copy.clone()));
+            assert!(!copies.note(5, InstanceId(2), copy.clone()));
         }
-        copies.source(5, AgentId(2), &images, |node| presence(node.as_str()))
+        copies.source(5, InstanceId(2), &images, |node| presence(node.as_str()))
     }
 
     const ALL: fn(&str) -> Presence = |_| Presence::Connected;

@@ -4,7 +4,7 @@
 //! the shell that was asked to start it. The job's first process is none, whatever it started.
 
 use crate::cluster::entry::{DepartedDaemon, ImageRecord};
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::image::ProcessFacts;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,27 +19,30 @@ const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ksh", "zsh", "busybox", "env"]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Departing {
     /// By instance.
-    pub(super) pids: BTreeMap<AgentId, BTreeSet<i32>>,
+    pub(super) pids: BTreeMap<InstanceId, BTreeSet<i32>>,
     /// Lines about daemons that come back all the same.
     pub(super) kept: Vec<String>,
 }
 
 impl Departing {
     /// Nothing of this instance comes back.
-    pub(super) fn take_whole(&mut self, instance: AgentId, image: &ImageRecord) {
+    pub(super) fn take_whole(&mut self, instance: InstanceId, image: &ImageRecord) {
         let all = image.facts.processes.iter().map(|process| process.pid).collect();
         self.pids.insert(instance, all);
     }
 
     /// Whether nothing of this instance comes back.
-    pub(super) fn is_whole(&self, instance: AgentId, image: &ImageRecord) -> bool {
+    pub(super) fn is_whole(&self, instance: InstanceId, image: &ImageRecord) -> bool {
         self.pids.get(&instance).is_some_and(|pids| {
             image.facts.processes.iter().all(|process| pids.contains(&process.pid))
         })
     }
 
     /// For the log.
-    pub(super) fn daemons(&self, images: &BTreeMap<AgentId, ImageRecord>) -> Vec<DepartedDaemon> {
+    pub(super) fn daemons(
+        &self,
+        images: &BTreeMap<InstanceId, ImageRecord>,
+    ) -> Vec<DepartedDaemon> {
         let mut daemons = Vec::new();
         for (instance, pids) in &self.pids {
             let Some(image) = images.get(instance) else { continue };
@@ -59,12 +62,15 @@ impl Departing {
 
 /// The image that has the job's first process: that of the lowest number, since parts are numbered in
 /// the order of the instances that they come from.
-fn root_image(images: &BTreeMap<AgentId, ImageRecord>) -> Option<AgentId> {
+fn root_image(images: &BTreeMap<InstanceId, ImageRecord>) -> Option<InstanceId> {
     images.iter().find(|(_, image)| image.facts.root.is_some()).map(|(instance, _)| *instance)
 }
 
 /// Whether an image has nothing in it but daemons, and not the job's first process.
-pub(super) fn is_daemons_only(instance: AgentId, images: &BTreeMap<AgentId, ImageRecord>) -> bool {
+pub(super) fn is_daemons_only(
+    instance: InstanceId,
+    images: &BTreeMap<InstanceId, ImageRecord>,
+) -> bool {
     let Some(image) = images.get(&instance) else { return false };
     let idle = image.facts.units.iter().all(|unit| unit.load == 0);
     idle && !image.facts.units.is_empty() && root_image(images) != Some(instance)
@@ -72,7 +78,7 @@ pub(super) fn is_daemons_only(instance: AgentId, images: &BTreeMap<AgentId, Imag
 
 /// The daemons of images whose machine is not there, where the user wants it so.
 pub(super) fn fallback(
-    images: &BTreeMap<AgentId, ImageRecord>,
+    images: &BTreeMap<InstanceId, ImageRecord>,
     is_there: impl Fn(&NodeName) -> bool,
 ) -> Departing {
     let mut departing = Departing::default();
@@ -101,8 +107,8 @@ pub(super) fn fallback(
 /// The daemons of one image that its other processes can do without: none of the one with the job's first
 /// process.
 pub(super) fn dispensable(
-    instance: AgentId,
-    images: &BTreeMap<AgentId, ImageRecord>,
+    instance: InstanceId,
+    images: &BTreeMap<InstanceId, ImageRecord>,
 ) -> BTreeSet<i32> {
     let image = images.get(&instance).filter(|_| root_image(images) != Some(instance));
     image.map(|image| partition(image).0).unwrap_or_default()
@@ -195,13 +201,13 @@ pub(super) mod tests {
         }
     }
 
-    pub(in super::super) fn mpi() -> BTreeMap<AgentId, ImageRecord> {
+    pub(in super::super) fn mpi() -> BTreeMap<InstanceId, ImageRecord> {
         let root = [(2, 1, "mpirun"), (3, 2, "rank"), (4, 2, "rank")];
         let other = [(2, 1, "sh"), (3, 2, "orted"), (4, 3, "rank"), (5, 3, "rank"), (6, 5, "du")];
         BTreeMap::from([
-            (AgentId(1), image("node1", Some(2), &root)),
-            (AgentId(2), image("node2", Some(2), &other)),
-            (AgentId(3), image("node3", None, &[(9, 1, "orted"), (10, 9, "rank")])),
+            (InstanceId(1), image("node1", Some(2), &root)),
+            (InstanceId(2), image("node2", Some(2), &other)),
+            (InstanceId(3), image("node3", None, &[(9, 1, "orted"), (10, 9, "rank")])),
         ])
     }
 
@@ -232,7 +238,7 @@ pub(super) mod tests {
     #[test]
     fn a_daemon_that_shares_memory_with_its_children_stays_with_them() {
         let mut images = mpi();
-        let units = &mut images.get_mut(&AgentId(3)).unwrap().facts.units;
+        let units = &mut images.get_mut(&InstanceId(3)).unwrap().facts.units;
         *units = vec![Unit { pids: vec![9, 10], bytes: 2, load: 1, because: String::new() }];
         let departing = fallback(&images, |node| node.as_str() != "node3");
         assert!(departing.pids.is_empty());
@@ -242,14 +248,14 @@ pub(super) mod tests {
     #[test]
     fn what_only_waits_is_daemons_only() {
         let mut images = mpi();
-        assert!(!is_daemons_only(AgentId(3), &images));
-        let facts = &mut images.get_mut(&AgentId(3)).unwrap().facts;
+        assert!(!is_daemons_only(InstanceId(3), &images));
+        let facts = &mut images.get_mut(&InstanceId(3)).unwrap().facts;
         facts.processes.truncate(1);
         facts.units.truncate(1);
-        assert!(is_daemons_only(AgentId(3), &images));
+        assert!(is_daemons_only(InstanceId(3), &images));
         // Never the one with the job's first process.
-        let facts = &mut images.get_mut(&AgentId(1)).unwrap().facts;
+        let facts = &mut images.get_mut(&InstanceId(1)).unwrap().facts;
         facts.units.truncate(1);
-        assert!(!is_daemons_only(AgentId(1), &images));
+        assert!(!is_daemons_only(InstanceId(1), &images));
     }
 }

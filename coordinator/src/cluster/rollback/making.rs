@@ -9,7 +9,7 @@ use crate::cluster::job::{Job, State};
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use crate::history::CommittedState;
-use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{OuterSocket, RelaySide};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,11 +50,11 @@ pub(in crate::cluster) enum Stage {
     /// The first instance is being started.
     Launching,
     /// Instances whose images are not there yet.
-    Preparing { awaited: BTreeSet<AgentId> },
+    Preparing { awaited: BTreeSet<InstanceId> },
     /// Instances that are not complete yet.
-    Restoring { awaited: BTreeSet<AgentId> },
+    Restoring { awaited: BTreeSet<InstanceId> },
     /// Instances that do not run yet.
-    Starting { awaited: BTreeSet<AgentId> },
+    Starting { awaited: BTreeSet<InstanceId> },
 }
 
 /// An epoch that is being made.
@@ -70,9 +70,9 @@ pub(in crate::cluster) struct Making {
     /// Of whom the user was told last that they are not restored: a second try need not repeat it.
     pub(super) told_departed: Vec<DepartedDaemon>,
     pub(super) force: bool,
-    pub(super) sockets: BTreeMap<AgentId, Vec<OuterSocket>>,
-    pub(super) sides: BTreeMap<AgentId, Vec<RelaySide>>,
-    pub(super) outputs: BTreeMap<AgentId, Vec<RelaySide>>,
+    pub(super) sockets: BTreeMap<InstanceId, Vec<OuterSocket>>,
+    pub(super) sides: BTreeMap<InstanceId, Vec<RelaySide>>,
+    pub(super) outputs: BTreeMap<InstanceId, Vec<RelaySide>>,
 }
 
 /// The sides of relays that an instance has.
@@ -143,8 +143,8 @@ impl Job {
         begin: Beginning,
     ) {
         let nodes = self.nodes();
-        self.haunted.extend(nodes);
-        self.haunted.retain(|node| !shared.members.is_gone(node));
+        self.nodes_with_stale_instances.extend(nodes);
+        self.nodes_with_stale_instances.retain(|node| !shared.members.is_gone(node));
         let epoch = self.ledger.next_epoch();
         let moves = begin.cause.is_move();
         self.record(
@@ -163,7 +163,10 @@ impl Job {
         let what = if moves { "moved: try again" } else { "rolled back" };
         self.fail_tickets(shared, &format!("finish what was asked for: the job is being {what}"));
         self.state = State::Making(Box::new(Making {
-            stage: Stage::Killing { awaited: self.haunted.clone(), warned: false },
+            stage: Stage::Killing {
+                awaited: self.nodes_with_stale_instances.clone(),
+                warned: false,
+            },
             deadline: Some(now.nanos.saturating_add(shared.settings.rollback.kill)),
             record: RollbackRecord { checkpoint: begin.checkpoint, ..begin.record },
             failed_makes: begin.failed_makes,
@@ -175,7 +178,7 @@ impl Job {
             sides: BTreeMap::new(),
             outputs: BTreeMap::new(),
         }));
-        for node in &self.haunted {
+        for node in &self.nodes_with_stale_instances {
             self.kill_below(shared, node, epoch);
         }
         self.after_killing(now, shared);
@@ -275,7 +278,7 @@ impl Job {
 
     /// A machine was declared gone, or turned out.
     pub(in crate::cluster) fn node_gone(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
-        self.haunted.remove(node);
+        self.nodes_with_stale_instances.remove(node);
         if self.is_over() {
             return;
         }
@@ -305,7 +308,7 @@ impl Job {
         if below < self.ledger.epoch {
             return;
         }
-        self.haunted.remove(node);
+        self.nodes_with_stale_instances.remove(node);
         if let State::Making(making) = &mut self.state {
             if let Stage::Killing { awaited, .. } = &mut making.stage {
                 awaited.remove(node);
@@ -371,7 +374,7 @@ impl Job {
             return;
         }
         making.deadline = None;
-        let late = |awaited: &BTreeSet<AgentId>, live: &Live| {
+        let late = |awaited: &BTreeSet<InstanceId>, live: &Live| {
             awaited.first().and_then(|instance| live.node(*instance)).cloned()
         };
         match &mut making.stage {
@@ -444,7 +447,7 @@ impl Job {
         self.run(now, shared, false);
         self.announce_start(shared);
         // What happened while others were still being let go.
-        let ended: Vec<AgentId> = self
+        let ended: Vec<InstanceId> = self
             .ledger
             .instances
             .keys()

@@ -1,6 +1,6 @@
 //! Which ends belong together: sockets by their addresses, relays by their ids.
 
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{OuterSocket, RelaySide};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct End {
     /// The new instance that has it.
-    pub(super) instance: AgentId,
+    pub(super) instance: InstanceId,
     /// The machine on which its image was taken: what a loopback address means depends on it.
     pub(super) machine: NodeName,
     pub(super) socket: OuterSocket,
@@ -55,11 +55,11 @@ pub(super) fn sockets(ends: &[End]) -> Vec<(usize, usize)> {
 }
 
 /// A side of a relay, and the instance that has it.
-pub(super) type Side = (AgentId, RelaySide);
+pub(super) type Side = (InstanceId, RelaySide);
 
 /// The two sides of every relay that has both: ((instance, side), (instance, side)).
-pub(super) fn relays(sides: &BTreeMap<AgentId, Vec<RelaySide>>) -> Vec<(Side, Side)> {
-    let mut first: BTreeMap<&str, (AgentId, &RelaySide)> = BTreeMap::new();
+pub(super) fn relays(sides: &BTreeMap<InstanceId, Vec<RelaySide>>) -> Vec<(Side, Side)> {
+    let mut first: BTreeMap<&str, (InstanceId, &RelaySide)> = BTreeMap::new();
     let mut pairs = Vec::new();
     for (instance, of) in sides {
         for side in of {
@@ -79,10 +79,10 @@ pub(super) fn relays(sides: &BTreeMap<AgentId, Vec<RelaySide>>) -> Vec<(Side, Si
 
 /// The sides that belong to none of these pairs.
 pub(super) fn lonely(
-    sides: &BTreeMap<AgentId, Vec<RelaySide>>,
+    sides: &BTreeMap<InstanceId, Vec<RelaySide>>,
     pairs: &[(Side, Side)],
 ) -> Vec<Side> {
-    let paired: BTreeSet<(AgentId, &RelaySide)> =
+    let paired: BTreeSet<(InstanceId, &RelaySide)> =
         pairs.iter().flat_map(|(one, other)| [(one.0, &one.1), (other.0, &other.1)]).collect();
     sides
         .iter()
@@ -98,7 +98,7 @@ mod tests {
 
     fn end(instance: u32, machine: &str, file: u32, local: &str, peer: &str) -> End {
         End {
-            instance: AgentId(instance),
+            instance: InstanceId(instance),
             machine: machine.parse().unwrap(),
             socket: OuterSocket {
                 file,
@@ -140,14 +140,14 @@ mod tests {
     fn a_relay_needs_both_sides() {
         let side = |relay: &str, side| RelaySide { relay: relay.to_owned(), side };
         let sides = BTreeMap::from([
-            (AgentId(1), vec![side("x", 0), side("y", 0)]),
-            (AgentId(2), vec![side("x", 1), side("z", 1)]),
-            (AgentId(3), vec![side("y", 0)]),
+            (InstanceId(1), vec![side("x", 0), side("y", 0)]),
+            (InstanceId(2), vec![side("x", 1), side("z", 1)]),
+            (InstanceId(3), vec![side("y", 0)]),
         ]);
         let pairs = relays(&sides);
-        assert_eq!(pairs, [((AgentId(1), side("x", 0)), (AgentId(2), side("x", 1)))]);
+        assert_eq!(pairs, [((InstanceId(1), side("x", 0)), (InstanceId(2), side("x", 1)))]);
         let lonely = lonely(&sides, &pairs);
         let expected = [(1, side("y", 0)), (2, side("z", 1)), (3, side("y", 0))];
-        assert_eq!(lonely, expected.map(|(instance, side)| (AgentId(instance), side)));
+        assert_eq!(lonely, expected.map(|(instance, side)| (InstanceId(instance), side)));
     }
 }

@@ -6,7 +6,7 @@ use crate::cluster::job::ledger::Ledger;
 use crate::cluster::members::{Member, Members};
 use crate::cluster::placement::{self, Image, Machine, NoMachine, Wishes};
 use crate::cluster::work::Works;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{DEPARTED, NodeProfile};
 use protocol::cluster::image::{Requirements, Unit};
@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is to be made.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    pub(super) instances: BTreeMap<AgentId, InstanceRecord>,
+    pub(super) instances: BTreeMap<InstanceId, InstanceRecord>,
     /// Processes that count as load, by instance.
-    pub(super) load: BTreeMap<AgentId, u32>,
+    pub(super) load: BTreeMap<InstanceId, u32>,
     pub(super) moves: Vec<Move>,
     /// Lines about machines that were left out.
     pub(super) left_out: Vec<String>,
@@ -75,7 +75,7 @@ pub(in crate::cluster) fn wishes(ledger: &Ledger) -> Wishes {
 /// A checkpoint's images, as a placement wants them.
 pub(in crate::cluster) fn inputs(
     works: &Works,
-    images: &BTreeMap<AgentId, ImageRecord>,
+    images: &BTreeMap<InstanceId, ImageRecord>,
 ) -> Vec<Image> {
     let mut work = works.of(images.iter().map(|(instance, image)| (*instance, image)));
     images
@@ -88,7 +88,7 @@ pub(in crate::cluster) fn inputs(
 }
 
 fn input(
-    instance: AgentId,
+    instance: InstanceId,
     image: &ImageRecord,
     units: Vec<Unit>,
     work: BTreeMap<i32, f64>,
@@ -109,20 +109,20 @@ fn input(
 /// share of what could stay.
 pub(super) fn parts(
     ledger: &Ledger,
-    images: &BTreeMap<AgentId, ImageRecord>,
+    images: &BTreeMap<InstanceId, ImageRecord>,
     machines: &[Machine],
     departing: &Departing,
     takers: &BTreeSet<NodeName>,
 ) -> Result<Parts, NoMachine> {
-    let images: BTreeMap<AgentId, &ImageRecord> = images
+    let images: BTreeMap<InstanceId, &ImageRecord> = images
         .iter()
         .filter(|(instance, image)| !departing.is_whole(**instance, image))
         .map(|(instance, image)| (*instance, image))
         .collect();
-    let departs = |instance: &AgentId, pid: i32| {
+    let departs = |instance: &InstanceId, pid: i32| {
         departing.pids.get(instance).is_some_and(|pids| pids.contains(&pid))
     };
-    let stay = |instance: &AgentId, image: &ImageRecord| -> Vec<Unit> {
+    let stay = |instance: &InstanceId, image: &ImageRecord| -> Vec<Unit> {
         let units = image.facts.units.iter();
         units.filter(|unit| !unit.pids.iter().all(|pid| departs(instance, *pid))).cloned().collect()
     };
@@ -169,9 +169,9 @@ pub(super) fn parts(
         for (part, home) in order.iter().enumerate() {
             let part = u32::try_from(part).unwrap_or(DEPARTED);
             let root = image.facts.root.is_some_and(|pid| assignment.get(&pid) == Some(&part));
-            parts.load.insert(AgentId(number), load.get(*home).copied().unwrap_or(0));
+            parts.load.insert(InstanceId(number), load.get(*home).copied().unwrap_or(0));
             parts.instances.insert(
-                AgentId(number),
+                InstanceId(number),
                 InstanceRecord {
                     node: (*home).clone(),
                     logical_node: image.logical_node.clone(),

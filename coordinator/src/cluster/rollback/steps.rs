@@ -11,7 +11,7 @@ use crate::cluster::job::{Job, State, addresses, hosts};
 use crate::cluster::rollback::Beginning;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
-use protocol::agent::{AgentId, CheckpointNumber};
+use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{
@@ -97,7 +97,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         pid: Option<i32>,
     ) {
         let making =
@@ -118,7 +118,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         reason: &str,
     ) {
         let node = self.live.node(instance).cloned();
@@ -234,7 +234,7 @@ impl Job {
                 *occupied.entry(record.node.clone()).or_default() += load;
             }
         }
-        let awaited: BTreeSet<AgentId> = parts.instances.keys().copied().collect();
+        let awaited: BTreeSet<InstanceId> = parts.instances.keys().copied().collect();
         let deadline = now.nanos.saturating_add(shared.settings.rollback.prepare);
         self.enter(Stage::Preparing { awaited }, Some(deadline));
         if let State::Making(making) = &mut self.state {
@@ -253,7 +253,7 @@ impl Job {
         &self,
         shared: &Shared,
         checkpoint: CheckpointNumber,
-        images: &BTreeMap<AgentId, ImageRecord>,
+        images: &BTreeMap<InstanceId, ImageRecord>,
     ) -> Departing {
         let mut departing = match self.ledger.settings().daemons {
             // One that says goodbye takes nothing with it.
@@ -277,7 +277,7 @@ impl Job {
     fn let_depart(
         &mut self,
         shared: &mut Shared,
-        images: &BTreeMap<AgentId, ImageRecord>,
+        images: &BTreeMap<InstanceId, ImageRecord>,
         departing: &Departing,
     ) {
         let daemons = departing.daemons(images);
@@ -298,7 +298,7 @@ impl Job {
         &self,
         shared: &mut Shared,
         checkpoint: CheckpointNumber,
-        images: &BTreeMap<AgentId, ImageRecord>,
+        images: &BTreeMap<InstanceId, ImageRecord>,
     ) {
         let State::Making(making) = &self.state else { return };
         let hosts = hosts::content(&self.ledger, &shared.members);
@@ -371,7 +371,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         sockets: Vec<OuterSocket>,
     ) {
         let State::Making(making) = &mut self.state else { return };
@@ -387,7 +387,7 @@ impl Job {
         }
     }
 
-    fn note_holder(&mut self, shared: &mut Shared, instance: AgentId) {
+    fn note_holder(&mut self, shared: &mut Shared, instance: InstanceId) {
         let Some(found) = self.live.instances.get(&instance) else { return };
         let Origin::Image { instance: image, .. } = found.record.origin else { return };
         let Some(checkpoint) = self.ledger.checkpoint else { return };
@@ -416,7 +416,7 @@ impl Job {
                 socket: *socket,
             }));
         }
-        let mut orders: BTreeMap<AgentId, Vec<Rewire>> =
+        let mut orders: BTreeMap<InstanceId, Vec<Rewire>> =
             self.live.instances.keys().map(|instance| (*instance, Vec::new())).collect();
         let pairs = pairing::sockets(&ends);
         let mut skipped = self.skipped(shared, &ends, &pairs);
@@ -456,8 +456,8 @@ impl Job {
         shared: &Shared,
         ends: &[pairing::End],
         pairs: &[(usize, usize)],
-    ) -> BTreeMap<AgentId, Vec<Skipped>> {
-        let mut skipped: BTreeMap<AgentId, Vec<Skipped>> = BTreeMap::new();
+    ) -> BTreeMap<InstanceId, Vec<Skipped>> {
+        let mut skipped: BTreeMap<InstanceId, Vec<Skipped>> = BTreeMap::new();
         if self.ledger.departed.is_empty() {
             return skipped;
         }
@@ -491,7 +491,7 @@ impl Job {
         &mut self,
         now: Now,
         shared: &mut Shared,
-        instance: AgentId,
+        instance: InstanceId,
         ends: RelayEnds,
         listeners: Vec<MovedListener>,
         warnings: Vec<String>,
@@ -552,12 +552,12 @@ impl Job {
     fn fallen(
         &mut self,
         lonely: Vec<pairing::Side>,
-        outputs: &BTreeMap<AgentId, Vec<RelaySide>>,
-    ) -> BTreeMap<AgentId, Fallen> {
+        outputs: &BTreeMap<InstanceId, Vec<RelaySide>>,
+    ) -> BTreeMap<InstanceId, Fallen> {
         if self.ledger.departed.is_empty() {
             return BTreeMap::new();
         }
-        let mut fallen: BTreeMap<AgentId, Fallen> =
+        let mut fallen: BTreeMap<InstanceId, Fallen> =
             self.live.instances.keys().map(|instance| (*instance, Fallen::default())).collect();
         let root = self.ledger.root().zip(self.root_node());
         for (instance, side) in lonely {
@@ -579,7 +579,7 @@ impl Job {
     }
 
     /// An instance runs.
-    pub(in crate::cluster) fn runs(&mut self, now: Now, shared: &mut Shared, instance: AgentId) {
+    pub(in crate::cluster) fn runs(&mut self, now: Now, shared: &mut Shared, instance: InstanceId) {
         let State::Making(making) = &mut self.state else { return };
         let Stage::Starting { awaited } = &mut making.stage else { return };
         if awaited.remove(&instance) && awaited.is_empty() {

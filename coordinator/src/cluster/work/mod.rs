@@ -13,19 +13,19 @@ mod simulated;
 use super::entry::{ImageRecord, InstanceRecord, Origin};
 use figures::{Figure, settle};
 use interval::{Silence, Spell, shares};
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::image::{Effort, Efforts};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process of an instance.
-type Process = (AgentId, i32);
+type Process = (InstanceId, i32);
 
 /// What is known of one job.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Works {
     /// What the newest checkpoint says of each instance.
-    last: BTreeMap<AgentId, Efforts>,
+    last: BTreeMap<InstanceId, Efforts>,
     figures: BTreeMap<Process, Figure>,
     /// Why the last interval told nothing, if it did not.
     silence: Option<Silence>,
@@ -45,7 +45,7 @@ fn seconds(from: u64, to: u64) -> f64 {
 
 impl Works {
     /// A checkpoint is committed.
-    pub(super) fn see(&mut self, images: &BTreeMap<AgentId, ImageRecord>) {
+    pub(super) fn see(&mut self, images: &BTreeMap<InstanceId, ImageRecord>) {
         if let Some(spells) = self.spells(images) {
             match shares(&spells) {
                 Ok(shares) => {
@@ -71,7 +71,7 @@ impl Works {
 
     /// What all that compute did since the checkpoint before; None where that is not known of all of them, as when some have come
     /// or gone.
-    fn spells(&self, images: &BTreeMap<AgentId, ImageRecord>) -> Option<Vec<Spell<Process>>> {
+    fn spells(&self, images: &BTreeMap<InstanceId, ImageRecord>) -> Option<Vec<Spell<Process>>> {
         let mut machines: BTreeMap<&NodeName, usize> = BTreeMap::new();
         let mut spells = Vec::new();
         for (instance, image) in images {
@@ -102,7 +102,7 @@ impl Works {
     }
 
     /// Instances come to be from images: their processes have the same to do as before.
-    pub(super) fn inherit(&mut self, instances: &BTreeMap<AgentId, InstanceRecord>) {
+    pub(super) fn inherit(&mut self, instances: &BTreeMap<InstanceId, InstanceRecord>) {
         for (number, record) in instances {
             let Origin::Image { instance, assignment, part } = &record.origin else { continue };
             for (pid, _) in assignment.iter().filter(|(_, of)| *of == part) {
@@ -114,15 +114,15 @@ impl Works {
     }
 
     /// Others will not be asked for any more.
-    pub(super) fn retain(&mut self, wanted: impl Fn(AgentId) -> bool) {
+    pub(super) fn retain(&mut self, wanted: impl Fn(InstanceId) -> bool) {
         self.figures.retain(|(instance, _), _| wanted(*instance));
     }
 
     /// What each process of these images that computes has to do, in what an average one has, where it is known.
     pub(super) fn of<'a>(
         &self,
-        images: impl Iterator<Item = (AgentId, &'a ImageRecord)>,
-    ) -> BTreeMap<AgentId, BTreeMap<i32, f64>> {
+        images: impl Iterator<Item = (InstanceId, &'a ImageRecord)>,
+    ) -> BTreeMap<InstanceId, BTreeMap<i32, f64>> {
         let all = images.flat_map(|(number, image)| workers(image).map(move |pid| (number, pid)));
         self.settled(all)
     }
@@ -130,18 +130,18 @@ impl Works {
     /// The same for all processes of some instances.
     pub(super) fn known(
         &self,
-        wanted: impl Fn(AgentId) -> bool,
-    ) -> BTreeMap<AgentId, BTreeMap<i32, f64>> {
+        wanted: impl Fn(InstanceId) -> bool,
+    ) -> BTreeMap<InstanceId, BTreeMap<i32, f64>> {
         self.settled(self.figures.keys().copied().filter(|(instance, _)| wanted(*instance)))
     }
 
     fn settled(
         &self,
         processes: impl Iterator<Item = Process>,
-    ) -> BTreeMap<AgentId, BTreeMap<i32, f64>> {
+    ) -> BTreeMap<InstanceId, BTreeMap<i32, f64>> {
         let known =
             processes.filter_map(|process| Some((process, self.figures.get(&process)?.value()?)));
-        let mut by_instance: BTreeMap<AgentId, BTreeMap<i32, f64>> = BTreeMap::new();
+        let mut by_instance: BTreeMap<InstanceId, BTreeMap<i32, f64>> = BTreeMap::new();
         for ((instance, pid), work) in settle(&known.collect()) {
             by_instance.entry(instance).or_default().insert(pid, work);
         }
@@ -149,8 +149,11 @@ impl Works {
     }
 
     /// How figures came to be known, or why there are none, for the user; None while nothing can be said yet.
-    pub(super) fn text(&self, figures: &BTreeMap<AgentId, BTreeMap<i32, f64>>) -> Option<String> {
-        let told = |(instance, of): (&AgentId, &BTreeMap<i32, f64>)| {
+    pub(super) fn text(
+        &self,
+        figures: &BTreeMap<InstanceId, BTreeMap<i32, f64>>,
+    ) -> Option<String> {
+        let told = |(instance, of): (&InstanceId, &BTreeMap<i32, f64>)| {
             let figures = of.keys().filter_map(|pid| self.figures.get(&(*instance, *pid)));
             figures.map(Figure::told).max()
         };
@@ -175,13 +178,13 @@ mod tests {
 
     const NODES: [&str; 2] = ["a", "b"];
 
-    fn images(seconds: u64, computed: [f64; 4]) -> BTreeMap<AgentId, ImageRecord> {
+    fn images(seconds: u64, computed: [f64; 4]) -> BTreeMap<InstanceId, ImageRecord> {
         images_of(seconds, computed, 1.0)
     }
 
     /// Two ranks on each of two nodes, below a daemon, after so many seconds; for such parts of them they computed, had so much of a
     /// CPU in these, and slept else.
-    fn images_of(seconds: u64, computed: [f64; 4], got: f64) -> BTreeMap<AgentId, ImageRecord> {
+    fn images_of(seconds: u64, computed: [f64; 4], got: f64) -> BTreeMap<InstanceId, ImageRecord> {
         let image = |index: usize| {
             let node: NodeName = NODES[index].parse().unwrap();
             let process = |pid: i32| ProcessFacts {
@@ -224,10 +227,10 @@ mod tests {
                 facts,
             }
         };
-        BTreeMap::from([(AgentId(1), image(0)), (AgentId(2), image(1))])
+        BTreeMap::from([(InstanceId(1), image(0)), (InstanceId(2), image(1))])
     }
 
-    fn of(works: &Works, images: &BTreeMap<AgentId, ImageRecord>) -> Vec<f64> {
+    fn of(works: &Works, images: &BTreeMap<InstanceId, ImageRecord>) -> Vec<f64> {
         let found = works.of(images.iter().map(|(number, image)| (*number, image)));
         found.into_values().flat_map(BTreeMap::into_values).collect()
     }
@@ -247,15 +250,15 @@ mod tests {
             logical_node: "b".parse().unwrap(),
             root: false,
             origin: Origin::Image {
-                instance: AgentId(2),
+                instance: InstanceId(2),
                 assignment: BTreeMap::from([(2, 0), (3, 0), (4, 1)]),
                 part,
             },
             addresses: Vec::new(),
         };
-        works.inherit(&BTreeMap::from([(AgentId(3), part(0)), (AgentId(4), part(1))]));
-        works.retain(|instance| instance != AgentId(2));
-        let known = |number: u32, pid: i32| works.figures.get(&(AgentId(number), pid));
+        works.inherit(&BTreeMap::from([(InstanceId(3), part(0)), (InstanceId(4), part(1))]));
+        works.retain(|instance| instance != InstanceId(2));
+        let known = |number: u32, pid: i32| works.figures.get(&(InstanceId(number), pid));
         assert_eq!(known(3, 3).and_then(Figure::value), Some(1.0));
         assert_eq!(known(4, 4).and_then(Figure::value), Some(2.0));
         assert!(known(3, 4).is_none() && known(2, 4).is_none());
@@ -271,7 +274,8 @@ mod tests {
         let mut works = Works::default();
         works.see(&images(10, parts));
         let mut without = images(20, parts);
-        let efforts = without.get_mut(&AgentId(2)).and_then(|image| image.facts.efforts.as_mut());
+        let efforts =
+            without.get_mut(&InstanceId(2)).and_then(|image| image.facts.efforts.as_mut());
         efforts.unwrap().processes.remove(&4);
         works.see(&without);
         works.see(&images(30, parts));

@@ -4,7 +4,7 @@ use super::{MILLI, World};
 use crate::node::Node;
 use coordinator::cluster::ClusterEntry;
 use coordinator::cluster::entry::Cause;
-use protocol::agent::{AgentId, ExitKind};
+use protocol::agent::{ExitKind, InstanceId};
 use protocol::cluster::agent::{RelayLink, RelaySide};
 use protocol::cluster::{InstanceKey, NodeName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    pub(super) fn judge_keep(&self, images: &BTreeMap<AgentId, Vec<u64>>) {
+    pub(super) fn judge_keep(&self, images: &BTreeMap<InstanceId, Vec<u64>>) {
         let committed = self.log.iter().rev().find_map(|entry| match entry {
             ClusterEntry::Committed { record, images, .. } => Some((record, images)),
             _ => None,

@@ -2,7 +2,7 @@
 
 use super::{FREEZE_LIMIT, Happening, MILLI, PEACE, World};
 use crate::node::{Life, Node, Out, written};
-use protocol::agent::{AgentId, ExitKind};
+use protocol::agent::{ExitKind, InstanceId};
 use protocol::cluster::agent::{FromAgent, Stream, ToAgent};
 use protocol::cluster::{InstanceKey, NodeName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ impl World {
             })
             .collect();
         let disks: Vec<_> = self.nodes.iter().map(|node| node.disk.clone()).collect();
-        let fetch = |name: &NodeName, image: &(String, AgentId, u64)| {
+        let fetch = |name: &NodeName, image: &(String, InstanceId, u64)| {
             let index = reach.iter().position(|(other, _)| other == name)?;
             if reach[index].1 { disks[index].get(image).cloned() } else { None }
         };
@@ -47,7 +47,7 @@ impl World {
             let sent = self.nodes[node].hello_sent;
             self.nodes[node].lease_until = self.nodes[node].lease_until.max(sent + lease);
         }
-        let mut copies: BTreeMap<(String, AgentId, u64), Vec<NodeName>> = BTreeMap::new();
+        let mut copies: BTreeMap<(String, InstanceId, u64), Vec<NodeName>> = BTreeMap::new();
         for one in out {
             match one {
                 Out::Send(message, body) => self.send(node, message, body),
@@ -92,7 +92,7 @@ impl World {
     pub(super) fn tell_written(
         &mut self,
         node: usize,
-        name: &(String, AgentId, u64),
+        name: &(String, InstanceId, u64),
         holders: Vec<NodeName>,
     ) {
         let image = self.nodes[node].disk[name].clone();
@@ -109,7 +109,7 @@ impl World {
     }
 
     pub(super) fn tell_lone_images(&mut self, node: usize) {
-        let done: Vec<(String, AgentId, u64)> = self.nodes[node]
+        let done: Vec<(String, InstanceId, u64)> = self.nodes[node]
             .instances
             .values()
             .filter_map(|instance| {
@@ -154,9 +154,9 @@ impl World {
         if root.app.calls.values().any(|(_, answered)| !answered) {
             return;
         }
-        let present: BTreeSet<AgentId> = members.iter().map(|(_, key)| key.instance).collect();
+        let present: BTreeSet<InstanceId> = members.iter().map(|(_, key)| key.instance).collect();
         let expected = self.expected.get(&epoch).cloned().unwrap_or_default();
-        let exists = |instance: &AgentId| {
+        let exists = |instance: &InstanceId| {
             self.nodes.iter().any(|node| {
                 node.up
                     && node

@@ -14,7 +14,7 @@ use coordinator::dmtcp::machine::{Checkpoint, Image, Notice};
 use coordinator::dmtcp::server::{Cluster, Recorder};
 use coordinator::log::LogFile;
 use coordinator::{Entry, History};
-use protocol::agent::{AgentId, CommitRecord, ExitKind, ImageSummary};
+use protocol::agent::{CommitRecord, ExitKind, ImageSummary, InstanceId};
 use protocol::cluster::NodeName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -189,7 +189,7 @@ impl JobRecorder {
                 files: 0,
                 connections: 0,
             },
-            agents: vec![AgentId::EMBEDDED].into(),
+            agents: vec![InstanceId::EMBEDDED].into(),
         };
         self.append(Entry::Committed(record.clone()))?;
         self.collect();

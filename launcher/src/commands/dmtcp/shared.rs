@@ -5,7 +5,7 @@ use crate::jobs::JobFolder;
 use coordinator::dmtcp::machine::Checkpoint;
 use coordinator::dmtcp::places::{self, KeptShare};
 use coordinator::dmtcp::server::Cluster;
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::dmtcp::{DmtcpImage, JOB_PREFIX};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ fn job_id(job: &JobFolder) -> String {
 }
 
 fn image(job: &JobFolder, instance: u32, checkpoint: u64) -> DmtcpImage {
-    DmtcpImage { job: job_id(job), instance: AgentId(instance), checkpoint }
+    DmtcpImage { job: job_id(job), instance: InstanceId(instance), checkpoint }
 }
 
 /// Has agents take the images of their machines in, and others copy them: what is kept, by its place in the checkpoint.

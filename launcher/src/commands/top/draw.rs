@@ -280,7 +280,7 @@ mod tests {
     use super::*;
     use coordinator::End;
     use coordinator::cluster::entry::RollbackRecord;
-    use protocol::agent::{AgentId, CommitRecord, ExitKind, ImageSummary};
+    use protocol::agent::{CommitRecord, ExitKind, ImageSummary, InstanceId};
     use protocol::control::LiveStatus;
     use serde_json::json;
 
@@ -306,7 +306,7 @@ mod tests {
             degraded: false,
             suspended: false,
             summary,
-            agents: [AgentId(1)].into_iter().collect(),
+            agents: [InstanceId(1)].into_iter().collect(),
         };
         let lost = RollbackRecord {
             reason: "lost".into(),

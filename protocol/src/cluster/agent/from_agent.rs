@@ -3,7 +3,7 @@
 use super::ends::{MovedListener, OuterSocket, RelaySide};
 use super::machine::{HeldInstance, Holding, NodeProfile, Vitals};
 use super::orders::{DamagedCopy, JobUser, ShellCall};
-use crate::agent::{AgentEvent, AgentId, CheckpointNumber, ExitKind};
+use crate::agent::{AgentEvent, CheckpointNumber, ExitKind, InstanceId};
 use crate::cluster::dmtcp::DmtcpReport;
 use crate::cluster::image::ImageFacts;
 use crate::cluster::rehearsal::RehearsedInstance;
@@ -195,7 +195,7 @@ pub enum FromAgent {
         /// The job.
         job: String,
         /// The instance whose image it is.
-        instance: AgentId,
+        instance: InstanceId,
         /// The checkpoint.
         checkpoint: CheckpointNumber,
         /// Why it is not here, in one line; None: it is.

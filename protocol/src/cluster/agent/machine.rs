@@ -1,6 +1,6 @@
 //! What a machine is, how it is, and what it has.
 
-use crate::agent::{AgentId, CheckpointNumber, ExitKind};
+use crate::agent::{CheckpointNumber, ExitKind, InstanceId};
 use crate::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -99,7 +99,7 @@ pub struct Holding {
     /// The job.
     pub job: String,
     /// The instance whose image it is.
-    pub instance: AgentId,
+    pub instance: InstanceId,
     /// The checkpoints whose index and packs are all there.
     pub checkpoints: Vec<CheckpointNumber>,
 }

@@ -18,14 +18,14 @@ pub use to_agent::ToAgent;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::AgentId;
+    use crate::agent::InstanceId;
     use std::collections::BTreeMap;
 
     /// An enum that is told apart by a field inside could not have numbers as keys: serde keeps
     /// its content aside as text.
     #[test]
     fn numbers_as_keys_survive_the_way() {
-        let images = BTreeMap::from([(AgentId(7), vec![1, 2])]).into();
+        let images = BTreeMap::from([(InstanceId(7), vec![1, 2])]).into();
         let message = ToAgent::Keep { job: "a-1".into(), images };
         let text = serde_json::to_string(&message).unwrap();
         assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);

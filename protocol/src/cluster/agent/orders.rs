@@ -1,6 +1,6 @@
 //! How instances are to be made, and why one could not be.
 
-use crate::agent::{AgentId, CheckpointNumber};
+use crate::agent::{CheckpointNumber, InstanceId};
 use crate::cluster::addresses::AddressBook;
 use crate::cluster::baseline::Baseline;
 use crate::cluster::{InstanceKey, NodeName};
@@ -91,7 +91,7 @@ pub struct PrepareOrder {
     /// The new instance.
     pub key: InstanceKey,
     /// The instance whose image it comes from.
-    pub image: AgentId,
+    pub image: InstanceId,
     /// The checkpoint.
     pub checkpoint: CheckpointNumber,
     /// Nodes that hold that image.

@@ -3,7 +3,7 @@
 use super::ends::{Fallen, RelayLink, Rewire, Skipped};
 use super::machine::Peer;
 use super::orders::{LaunchOrder, PrepareOrder, ShellCall};
-use crate::agent::{AgentCommand, AgentId, CheckpointNumber, CommitRecord};
+use crate::agent::{AgentCommand, CheckpointNumber, CommitRecord, InstanceId};
 use crate::cluster::addresses::AddressBook;
 use crate::cluster::dmtcp::DmtcpOrder;
 use crate::cluster::look::{ImageName, Look};
@@ -141,7 +141,7 @@ pub enum ToAgent {
         /// The job.
         job: String,
         /// Whose image.
-        instance: AgentId,
+        instance: InstanceId,
         /// The record of the commit.
         record: CommitRecord,
     },
@@ -212,7 +212,7 @@ pub enum ToAgent {
         /// The job.
         job: String,
         /// The instance whose image it is.
-        instance: AgentId,
+        instance: InstanceId,
         /// The checkpoint.
         checkpoint: CheckpointNumber,
         /// Nodes that hold it.

@@ -3,7 +3,7 @@
 use crate::world::name;
 use command_tree::shape::hops;
 use command_tree::{Act, Line, Member, Own, Root, Wish};
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::tree::{Operation, TreeAnswer, TreeMessage, TreePlace, TreeStep, TreeSum};
 use std::collections::{BTreeMap, VecDeque};
@@ -93,7 +93,7 @@ pub fn count(members: usize) -> (u32, u32) {
     let mut net = Net::new(members);
     let mut root = Root::new();
     let mark = root.reset(1, 1);
-    let instance = vec![AgentId(1)];
+    let instance = vec![InstanceId(1)];
     let places: Vec<TreePlace> = (0..members)
         .map(|number| TreePlace { node: name(number), instances: instance.clone() })
         .collect();

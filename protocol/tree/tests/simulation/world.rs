@@ -3,7 +3,7 @@
 
 use crate::random::Random;
 use command_tree::{Act, Line, Member, Outcome, Own, Root, Wish};
-use protocol::agent::AgentId;
+use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::tree::{
     Operation, TreeAnswer, TreeCall, TreeMark, TreeMessage, TreePlace, TreeStep, TreeSum,
@@ -124,7 +124,7 @@ impl World {
             .iter()
             .map(|member| TreePlace {
                 node: name(*member),
-                instances: (0..=(*member as u32 % 2)).map(AgentId).collect(),
+                instances: (0..=(*member as u32 % 2)).map(InstanceId).collect(),
             })
             .collect()
     }
@@ -467,7 +467,7 @@ pub fn old_call(random: &mut Random, generation: u64, to: usize, others: usize) 
     places.dedup();
     let places = places
         .into_iter()
-        .map(|member| TreePlace { node: name(member), instances: vec![AgentId(0)] })
+        .map(|member| TreePlace { node: name(member), instances: vec![InstanceId(0)] })
         .collect();
     TreeMessage::Call(TreeCall { order, seal: None, places, limit_ms: 1000, margin_ms: 10 })
 }
