@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ckpt_node::Event;
 use nix::unistd::Uid;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, MAX_ANSWER, MAX_ASK};
@@ -19,7 +20,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::event::{Event, Events};
+use super::report::{Report, Reports};
 
 /// Name of the socket in the agent's folder.
 pub const SOCKET: &str = "agent.sock";
@@ -27,32 +28,6 @@ pub const SOCKET: &str = "agent.sock";
 const CLIENTS: PlaceLimits = PlaceLimits { all: 256, each: 96, kept: 32 };
 /// Bytes that may wait for a client that does not read.
 const MOST_WAITING: usize = 64 * 1024 * 1024;
-
-/// What local clients do.
-#[derive(Debug)]
-pub enum ClientEvent {
-    /// One has connected.
-    Opened {
-        /// Its number.
-        client: u64,
-        /// Its user.
-        user: JobUser,
-        /// Where answers go.
-        answers: Answers,
-    },
-    /// One has sent a line.
-    Line {
-        /// Which.
-        client: u64,
-        /// The line.
-        line: String,
-    },
-    /// One has gone.
-    Closed {
-        /// Which.
-        client: u64,
-    },
-}
 
 /// The way to a client.
 #[derive(Debug, Clone)]
@@ -63,7 +38,7 @@ pub struct Answers {
 
 impl Answers {
     /// Says why nothing is done. Dropped after it, the conversation ends.
-    pub fn refuse(&self, reason: &str) {
+    fn refuse(&self, reason: &str) {
         let answer = Answer::Failed { reason: reason.to_owned(), status: 125 };
         let Ok(line) = serde_json::to_string(&answer) else { return };
         self.waiting.fetch_add(line.len(), Ordering::Relaxed);
@@ -75,23 +50,25 @@ impl Answers {
 /// All clients.
 #[derive(Debug, Default)]
 pub struct Clients {
-    open: HashMap<u64, (u32, Answers)>,
+    open: HashMap<u64, Answers>,
 }
 
 impl Clients {
-    /// One of that user's has connected.
-    pub fn add(&mut self, client: u64, uid: u32, answers: Answers) {
-        self.open.insert(client, (uid, answers));
+    /// One has connected.
+    pub fn add(&mut self, client: u64, answers: Answers) {
+        self.open.insert(client, answers);
     }
 
-    /// The number of its user, while it is there.
-    pub fn user(&self, client: u64) -> Option<u32> {
-        self.open.get(&client).map(|(uid, _)| *uid)
+    /// One has gone.
+    pub fn remove(&mut self, client: u64) {
+        self.open.remove(&client);
     }
 
-    /// One has gone. Whether it was known.
-    pub fn remove(&mut self, client: u64) -> bool {
-        self.open.remove(&client).is_some()
+    /// Says why nothing is done for a client, and ends the conversation.
+    pub fn refuse(&mut self, client: u64, reason: &str) {
+        if let Some(answers) = self.open.remove(&client) {
+            answers.refuse(reason);
+        }
     }
 
     /// An answer, or the end of the conversation.
@@ -100,7 +77,7 @@ impl Clients {
             self.open.remove(&client);
             return;
         };
-        let Some((_, answers)) = self.open.get(&client) else { return };
+        let Some(answers) = self.open.get(&client) else { return };
         let waiting = answers.waiting.fetch_add(line.len(), Ordering::Relaxed) + line.len();
         if line.len() > MAX_ANSWER || waiting > MOST_WAITING || answers.lines.send(line).is_err() {
             tracing::warn!(client, "a local client does not read its answers and is left");
@@ -119,7 +96,7 @@ impl Clients {
 ///
 /// # Errors
 /// As bind(2).
-pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
+pub fn listen(dir: &Path, reports: Reports) -> io::Result<()> {
     let path = dir.join(SOCKET);
     let listener = bind(&path, if Uid::effective().is_root() { 0o666 } else { 0o600 })?;
     let (places, long) = (Places::new(CLIENTS), LongLines::default());
@@ -137,13 +114,13 @@ pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
                 continue;
             };
             number += 1;
-            let (long, events) = (long.clone(), events.clone());
+            let (long, reports) = (long.clone(), reports.clone());
             tokio::spawn(async move {
                 tokio::select! {
-                    () = serve(stream, (number, uid), long, &place, &events) => {}
+                    () = serve(stream, (number, uid), long, &place, &reports) => {}
                     () = place.lost() => {}
                 }
-                events.tell(Event::Client(ClientEvent::Closed { client: number }));
+                reports.tell(Report::ClientClosed(number));
             });
         }
     });
@@ -169,16 +146,16 @@ async fn serve(
     (client, uid): (u64, u32),
     long: LongLines,
     place: &Place<u32>,
-    events: &Events,
+    reports: &Reports,
 ) {
     let Ok(user) = tokio::task::spawn_blocking(move || JobUser::of(uid)).await else { return };
     let (read, write) = stream.into_split();
     let (lines, answers) = unbounded_channel();
     let waiting = Arc::new(AtomicUsize::new(0));
     let way = Answers { lines, waiting: waiting.clone() };
-    events.tell(Event::Client(ClientEvent::Opened { client, user, answers: way }));
+    reports.tell(Report::ClientOpened { client, user, answers: way });
     tokio::select! {
-        () = listen_to(Lines::new(read, uid, long, MAX_ASK), client, place, events) => {}
+        () = listen_to(Lines::new(read, uid, long, MAX_ASK), client, place, reports) => {}
         () = answer_to(write, answers, &waiting) => {}
     }
 }
@@ -187,11 +164,11 @@ async fn listen_to(
     mut lines: Lines<OwnedReadHalf>,
     client: u64,
     place: &Place<u32>,
-    events: &Events,
+    reports: &Reports,
 ) {
     while let Ok(Some(line)) = lines.next().await {
         place.settle();
-        events.tell(Event::Client(ClientEvent::Line { client, line }));
+        reports.event(Event::ClientLine { client, line });
     }
 }
 

@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use ckpt_node::{ConsoleOrder, ConsoleReport, End, Keeps};
 use nix::errno::Errno;
-use protocol::agent::CheckpointNumber;
 use protocol::cluster::agent::{RelaySide, Stream};
 use protocol::launch::{Console, WindowSize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -17,7 +17,6 @@ use tokio::time::sleep;
 
 use self::input::Input;
 use self::outbox::Outbox;
-use super::control::End;
 use super::native::Native;
 use crate::engine::sys::tty;
 
@@ -31,77 +30,31 @@ const TERMINAL_DELAY: Duration = Duration::from_millis(1);
 /// How often a terminal that nobody has open is looked at again.
 const HUNG_UP_RETRY: Duration = Duration::from_millis(100);
 
-/// What the console is told.
+/// What the console's task is told.
 #[derive(Debug)]
-pub enum ConsoleOrder {
-    /// So many bytes are in the job's log.
-    Kept(u64),
-    /// There is a new connection: everything that is not known to be kept is sent again.
-    SendAgain,
-    /// Read until it is empty, with the job standing still.
-    Drain {
-        /// What for.
-        checkpoint: CheckpointNumber,
-        /// The job is to go on elsewhere: what it has not got of its input is reported, and kept from it.
-        parks: bool,
-    },
-    /// The job has been let go after all: it gets its input.
-    Release,
-    /// Read until it is empty; the job's first process has ended.
-    Flush,
-    /// For the job; empty: the end.
-    Input(Vec<u8>),
-    /// The terminal's size.
-    Resize(WindowSize),
+enum Task {
+    /// An order of the node.
+    Order(ConsoleOrder),
     /// One more pipe with output of the job, which a relay fills.
     Source(RelaySide, OwnedFd),
-}
-
-/// What the console reports.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ConsoleReport {
-    /// A piece of output.
-    Piece {
-        /// Bytes before it.
-        offset: u64,
-        /// Which stream.
-        stream: Stream,
-        /// The bytes.
-        bytes: Vec<u8>,
-    },
-    /// Input that the job has not got, and whether its end follows.
-    Left {
-        /// What for.
-        checkpoint: CheckpointNumber,
-        /// The bytes.
-        bytes: Vec<u8>,
-        /// Whether the end follows.
-        ended: bool,
-    },
-    /// It was empty after so many bytes.
-    Drained {
-        /// What for.
-        checkpoint: CheckpointNumber,
-        /// The bytes.
-        offset: u64,
-    },
-    /// All output of the first process is out.
-    Flushed,
-    /// An end was closed here.
-    Closed(End),
 }
 
 /// A console that is carried by a task. Dropped, it ends.
 #[derive(Debug)]
 pub struct ConsoleHandle {
-    orders: UnboundedSender<ConsoleOrder>,
+    tasks: UnboundedSender<Task>,
 }
 
 impl ConsoleHandle {
     /// Gives an order.
     pub fn order(&self, order: ConsoleOrder) {
         // A task that has ended has nothing more to do.
-        let _ = self.orders.send(order);
+        let _ = self.tasks.send(Task::Order(order));
+    }
+
+    /// Takes output of the job out of one more pipe, which a relay fills.
+    pub fn source(&self, side: RelaySide, pipe: OwnedFd) {
+        let _ = self.tasks.send(Task::Source(side, pipe));
     }
 
     /// Gives an order once something else has been done.
@@ -110,10 +63,10 @@ impl ConsoleHandle {
         first: impl Future<Output = ()> + Send + 'static,
         order: ConsoleOrder,
     ) {
-        let orders = self.orders.clone();
+        let tasks = self.tasks.clone();
         tokio::spawn(async move {
             first.await;
-            let _ = orders.send(order);
+            let _ = tasks.send(Task::Order(order));
         });
     }
 }
@@ -146,17 +99,6 @@ struct Carrier<R> {
     buffer: Vec<u8>,
 }
 
-/// What becomes of output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeps {
-    /// It goes nowhere: nobody listens, but the job must be able to write.
-    Nothing,
-    /// All of it is sent, from offset 0 on.
-    All,
-    /// As much as [`ConsoleOrder::Kept`] first tells came before, through an agent that has gone.
-    Continued,
-}
-
 /// Begins to carry; None where there is nothing.
 ///
 /// # Errors
@@ -170,7 +112,7 @@ pub fn start(
     if [terminal, stdin, stdout, stderr].iter().all(|stream| stream.is_none()) {
         return Ok(None);
     }
-    let (orders, inbox) = unbounded_channel();
+    let (tasks, inbox) = unbounded_channel();
     let terminal = console.terminal.as_ref().map(OwnedFd::try_clone).transpose()?;
     let for_input = match (&console.terminal, console.stdin) {
         (_, Some(stdin)) => Some((stdin, End::Stdin)),
@@ -200,18 +142,19 @@ pub fn start(
         buffer: vec![0; PIECE],
     };
     tokio::spawn(carrier.carry(inbox));
-    Ok(Some(ConsoleHandle { orders }))
+    Ok(Some(ConsoleHandle { tasks }))
 }
 
 impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
-    async fn carry(mut self, mut inbox: UnboundedReceiver<ConsoleOrder>) {
+    async fn carry(mut self, mut inbox: UnboundedReceiver<Task>) {
         loop {
             let has_room = self.begun && self.outbox.has_room();
             let hung_up = self.sources.iter().any(|source| source.hung_up);
             tokio::select! {
                 biased;
-                order = inbox.recv() => match order {
-                    Some(order) => self.obey(order).await,
+                task = inbox.recv() => match task {
+                    Some(Task::Order(order)) => self.obey(order).await,
+                    Some(Task::Source(side, pipe)) => self.add_source(side, pipe),
                     None => return,
                 },
                 index = ready(&self.sources), if has_room => self.read_or_drop(index),
@@ -257,16 +200,6 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
                 (self.report)(ConsoleReport::Flushed);
             }
             ConsoleOrder::Input(bytes) => self.input.put(&bytes),
-            ConsoleOrder::Source(side, fd) => match Native::own(fd) {
-                Ok(native) => self.sources.push(Source {
-                    native,
-                    stream: Stream::Output,
-                    end: End::Relay(side),
-                    hung_up: false,
-                    plain: true,
-                }),
-                Err(error) => tracing::warn!(relay = side.relay, %error, "its output is lost"),
-            },
             ConsoleOrder::Resize(window) => {
                 if let Some(terminal) = &self.terminal {
                     let WindowSize { rows, columns, x_pixels, y_pixels } = window;
@@ -275,6 +208,19 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
                     let _ = tty::set_window_size(terminal, size);
                 }
             }
+        }
+    }
+
+    fn add_source(&mut self, side: RelaySide, pipe: OwnedFd) {
+        match Native::own(pipe) {
+            Ok(native) => self.sources.push(Source {
+                native,
+                stream: Stream::Output,
+                end: End::Relay(side),
+                hung_up: false,
+                plain: true,
+            }),
+            Err(error) => tracing::warn!(relay = side.relay, %error, "its output is lost"),
         }
     }
 

@@ -7,27 +7,14 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, ExitKind};
+use ckpt_node::{BootTime, End, InstanceEvent, RelayState};
+use protocol::agent::{AgentCommand, CheckpointNumber, ExitKind};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{MovedListener, RelaySide};
 use protocol::launch::{Console, External, LaunchSpec, WindowSize};
 
-use super::lease::BootTime;
 use crate::engine::late::Watch;
-
-/// What happens to an instance, outside of calls.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ControlEvent {
-    /// Of a checkpoint; a warning.
-    Agent(AgentEvent),
-    /// Its first process has ended.
-    RootEnded(ExitKind),
-    /// No process is left.
-    Empty,
-    /// There is one more listening socket of which others must know: all of them.
-    Listens(Vec<MovedListener>),
-}
 
 /// How an instance is set up, whether launched or restored.
 #[derive(Debug, Clone)]
@@ -172,16 +159,6 @@ pub enum RelayEndKind {
     Messages,
 }
 
-/// What a relay held at a checkpoint.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RelayState {
-    /// Bytes not written into the native object yet; of messages each behind its length (u32, little
-    /// endian).
-    pub undelivered: Vec<u8>,
-    /// Whether they are the last.
-    pub far_closed: bool,
-}
-
 /// An instance found alive.
 #[derive(Debug)]
 pub struct Adopted {
@@ -197,21 +174,6 @@ pub struct Adopted {
     pub empty: bool,
     /// Whether it cannot go on as it is.
     pub touched: bool,
-}
-
-/// Which end of the agent's is closed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// Standard input.
-    Stdin,
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-    /// The terminal.
-    Terminal,
-    /// Of a relay.
-    Relay(RelaySide),
 }
 
 /// One instance. All methods but `command`, `lease`, `close_end`, `machines`, `book`, `relay_states`,
@@ -252,7 +214,7 @@ pub trait Control: Send + Sync {
 }
 
 /// Takes an instance's events; must not block.
-pub type ControlEvents = Box<dyn Fn(ControlEvent) + Send + Sync>;
+pub type ControlEvents = Box<dyn Fn(InstanceEvent) + Send + Sync>;
 
 /// Makes the hand on an instance whose images are kept in that folder.
 pub type StartControl =

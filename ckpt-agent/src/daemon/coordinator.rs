@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use ckpt_node::Event;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::event::{Event, Events};
 use super::link::{Dialer, Refusal};
+use super::report::{Report, Reports};
 
 /// The first wait after a connection was lost or refused; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
@@ -15,7 +16,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// Keeps the connection, and reports what comes over it. `given_up` carries the number of the newest
 /// connection that is to be closed: one over which nothing is heard any more.
-pub async fn keep(dialer: Dialer, events: Events, mut given_up: watch::Receiver<u64>) {
+pub async fn keep(dialer: Dialer, reports: Reports, mut given_up: watch::Receiver<u64>) {
     let mut connection = 0;
     let mut wait = FIRST_WAIT;
     let mut said = false;
@@ -29,14 +30,14 @@ pub async fn keep(dialer: Dialer, events: Events, mut given_up: watch::Receiver<
             Ok((mut link, local)) => {
                 connection += 1;
                 said = false;
-                events.tell(Event::Connected { connection, to: link.to, local });
+                reports.tell(Report::Connected { connection, to: link.to, local });
                 let mut heard = false;
                 loop {
                     tokio::select! {
                         received = link.from.recv() => {
                             let Some((message, body)) = received else { break };
                             heard = true;
-                            events.tell(Event::Coordinator { connection, message, body });
+                            reports.tell(Report::Coordinator { connection, message, body });
                         }
                         changed = given_up.changed() => {
                             if changed.is_err() || *given_up.borrow() >= connection {
@@ -48,10 +49,10 @@ pub async fn keep(dialer: Dialer, events: Events, mut given_up: watch::Receiver<
                 if heard {
                     wait = FIRST_WAIT;
                 }
-                events.tell(Event::Disconnected { connection });
+                reports.tell(Report::Disconnected(connection));
             }
             Err(Refusal::Final(reason)) => {
-                events.tell(Event::Refused(reason));
+                reports.event(Event::Refused(reason));
                 return;
             }
             Err(Refusal::Passing(reason)) => {

@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use protocol::agent::{AgentCommand, AgentEvent};
 use protocol::cluster::addresses::AddressBook;
-use protocol::cluster::agent::RelaySide;
+use protocol::cluster::agent::{RelaySide, stream_relay};
 use protocol::launch::{LaunchSpec, RestoreSpec};
 
+use ckpt_node::{BootTime, End, InstanceEvent, RelayState};
+
 use super::control::{
-    Adopted, Control, ControlEvent, ControlEvents, End, RelayEnd, RelayEndKind, RelayState,
-    RemoteShell, RestoreSetup, Setup, StartControl, Started, User,
+    Adopted, Control, ControlEvents, RelayEnd, RelayEndKind, RemoteShell, RestoreSetup, Setup,
+    StartControl, Started, User,
 };
-use super::lease::BootTime;
 use super::wiring::read_blob;
-use crate::agent::{Agent, InstanceEvent, RestoreOrder};
+use crate::agent::{Agent, InstanceEvent as Reported, RestoreOrder};
 use crate::engine::graph::{
     FileId, Graph, OuterEnd, RelayEnd as NativeEnd, RelayKind, RelayState as SavedState,
-    stream_relay,
 };
 use crate::engine::job_init::{ClusterOrder, UserOrder};
 use crate::engine::objects::StdioRole;
@@ -49,17 +49,17 @@ pub fn starter() -> StartControl {
     })
 }
 
-fn translate(event: InstanceEvent) -> Option<ControlEvent> {
+fn translate(event: Reported) -> Option<InstanceEvent> {
     match event {
-        InstanceEvent::Agent(event) => Some(ControlEvent::Agent(event)),
-        InstanceEvent::RootEnded(status) => Some(ControlEvent::RootEnded(status)),
-        InstanceEvent::Empty => Some(ControlEvent::Empty),
-        InstanceEvent::NotHeld { reason } => {
+        Reported::Agent(event) => Some(InstanceEvent::Agent(event)),
+        Reported::RootEnded(status) => Some(InstanceEvent::RootEnded(status)),
+        Reported::Empty => Some(InstanceEvent::Empty),
+        Reported::NotHeld { reason } => {
             let text = format!("the instance could not be held: {reason}");
-            Some(ControlEvent::Agent(AgentEvent::Warning { text }))
+            Some(InstanceEvent::Agent(AgentEvent::Warning { text }))
         }
-        InstanceEvent::Listens(listeners) => Some(ControlEvent::Listens(listeners)),
-        InstanceEvent::Held { .. } | InstanceEvent::Released => None,
+        Reported::Listens(listeners) => Some(InstanceEvent::Listens(listeners)),
+        Reported::Held { .. } | Reported::Released => None,
     }
 }
 

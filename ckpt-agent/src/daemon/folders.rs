@@ -13,13 +13,12 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use ckpt_node::is_job_id;
 use protocol::agent::InstanceId;
 use protocol::cluster::agent::Holding;
 
 use crate::store::{self, CheckpointState};
 
-/// The longest id of a job.
-const LONGEST_ID: usize = 128;
 /// Jobs that are looked at.
 const MOST_JOBS: usize = 10_000;
 /// Instances of one job that are looked at.
@@ -29,13 +28,6 @@ const MOST_INSTANCES: usize = 100_000;
 #[derive(Debug, Clone)]
 pub struct Folders {
     dir: PathBuf,
-}
-
-/// A job's id that is no path.
-#[must_use]
-pub fn is_job_id(id: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    (1..=LONGEST_ID).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(plain)
 }
 
 impl Folders {

@@ -1,7 +1,8 @@
 //! The agent of a cluster: one process on every node, with one connection to the coordinator and
 //! connections to other agents on demand.
 //!
-//! One task, [`node::Node`], holds all state and takes events one by one; everything that waits (the
+//! One task, [`driver::Driver`], takes reports one by one. What to do about them [`ckpt_node::Node`] decides, which does
+//! nothing itself; everything that waits (the
 //! connection to the coordinator, consoles, relays, copies of images, local clients) is a task of
 //! its own that talks to it through channels.
 
@@ -9,23 +10,23 @@ mod absent;
 mod busy;
 mod carrier;
 mod clients;
+mod clock;
 mod console;
 mod control;
 mod coordinator;
 mod copies;
 mod discover;
 mod dmtcp;
+mod driver;
 mod engine;
-mod event;
 mod folders;
-mod lease;
 mod link;
 mod machine;
 mod native;
-mod node;
 mod peers;
 mod relay;
 mod replica;
+mod report;
 mod rest;
 mod rsh;
 mod serving;

@@ -1,11 +1,12 @@
 //! What other agents ask of this one.
 
+use ckpt_node::is_job_id;
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::{NodeName, VERSION};
 
 use super::busy::Busy;
 use super::copies;
-use super::folders::{Folders, is_job_id};
+use super::folders::Folders;
 use super::link::PeerLink;
 use super::relay::Hub;
 use super::tree::Door;

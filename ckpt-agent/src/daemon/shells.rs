@@ -11,7 +11,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use protocol::transport::{Place, PlaceLimits, Places};
 
 use super::clients::bind;
-use super::event::{Event, Events};
+use super::report::{Report, Reports};
 use super::shell_call::{SOCKET, ShellReply, ShellRequest};
 use crate::engine::job_init::Channel;
 use crate::engine::proc::parent;
@@ -57,7 +57,7 @@ impl ReplyTo {
 ///
 /// # Errors
 /// As bind(2).
-pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
+pub fn listen(dir: &Path, reports: Reports) -> io::Result<()> {
     let listener: UnixListener = bind(&dir.join(SOCKET), 0o666)?.into_std()?;
     listener.set_nonblocking(false)?;
     let places = Places::new(CALLS);
@@ -71,9 +71,9 @@ pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
             let Some(place) = places.enter(peer.uid(), false) else { continue };
             // Nobody could tell a thread that its place is another's now.
             place.settle();
-            let events = events.clone();
+            let reports = reports.clone();
             let serve = move |_place: Place<u32>| {
-                if let Err(error) = serve(stream, &events) {
+                if let Err(error) = serve(stream, &reports) {
                     tracing::debug!(%error, "a call of ckptd rsh");
                 }
             };
@@ -85,7 +85,7 @@ pub fn listen(dir: &Path, events: Events) -> io::Result<()> {
     Ok(())
 }
 
-fn serve(stream: UnixStream, events: &Events) -> io::Result<()> {
+fn serve(stream: UnixStream, reports: &Reports) -> io::Result<()> {
     let peer = getsockopt(&stream, PeerCredentials)?;
     let (pid, uid) = (peer.pid(), peer.uid());
     stream.set_read_timeout(Some(REQUEST_LIMIT))?;
@@ -98,7 +98,7 @@ fn serve(stream: UnixStream, events: &Events) -> io::Result<()> {
         .map_err(|_| io::Error::other("a link and three streams were to come"))?;
     let streams = [stdin, stdout, stderr];
     let caller = Caller { pid, uid, request, link, streams, reply: ReplyTo(stream) };
-    events.tell(Event::Shell(Box::new(caller)));
+    reports.tell(Report::Shell(Box::new(caller)));
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ckpt_node::{BatteryGuard, Ending, Event};
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 use protocol::cluster::NodeName;
@@ -19,14 +20,14 @@ use tokio::sync::watch;
 
 use super::busy::Busy;
 use super::carrier::{Carrier, carry};
-use super::event::{Event, Events};
+use super::driver::{Driver, Parts};
 use super::folders::Folders;
-use super::node::{Node, Parts, Verdict};
 use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
+use super::report::{Report, Reports};
 use super::serving::Server;
-use super::tree::{Door, Tree};
+use super::tree::Door;
 use super::{
     DaemonError, DaemonOptions, clients, coordinator, discover, engine, machine, shells, succession,
 };
@@ -171,18 +172,18 @@ async fn listen(
 /// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not.
 async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Result<(), DaemonError> {
     let (sender, mut inbox) = unbounded_channel();
-    let events = Events::new(sender);
-    on_signal(SignalKind::terminate(), &events, || Event::Terminate)?;
-    on_signal(SignalKind::interrupt(), &events, || Event::Terminate)?;
-    on_signal(SignalKind::user_defined1(), &events, || Event::HandOver)?;
+    let reports = Reports::new(sender);
+    on_signal(SignalKind::terminate(), &reports, || Event::Terminate)?;
+    on_signal(SignalKind::interrupt(), &reports, || Event::Terminate)?;
+    on_signal(SignalKind::user_defined1(), &reports, || Event::HandOver)?;
     let identity = Arc::new(identity(options).await?);
     let name = identity.name().clone();
-    let door = Door::new(identity.trust(), events.clone());
+    let door = Door::new(identity.trust(), reports.clone());
     let members = Members::default();
     let (mut listener, wire) = listen(&identity, options.listen, &members).await?;
     let dialer = Arc::new(Carrier::new(identity.clone()));
-    let reports = events.clone();
-    let report = move |report| reports.tell(Event::Replica(report));
+    let told = reports.clone();
+    let report = move |report| told.event(Event::Replica(report));
     let replica = Replica::start(&options.dir.join(REPLICA), report)
         .map_err(DaemonError::system("start a thread"))?;
     let peers = Peers::new(dialer.clone());
@@ -204,9 +205,8 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
         what: format!("listen in {}", options.dir.display()),
         error,
     };
-    clients::listen(&options.dir, events.clone()).map_err(sockets)?;
-    shells::listen(&options.dir, events.clone()).map_err(sockets)?;
-    let tree = Tree::new(name.clone(), door.clone(), peers.clone(), events.clone());
+    clients::listen(&options.dir, reports.clone()).map_err(sockets)?;
+    shells::listen(&options.dir, reports.clone()).map_err(sockets)?;
     let (give_up, given_up) = watch::channel(0);
     let gauge = machine::Gauge::start(nominal).map_err(DaemonError::system("start a thread"))?;
     let battery = machine::Battery::of_machine();
@@ -215,7 +215,7 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
     }
     let parts = Parts {
         name: name.clone(),
-        battery: (battery, machine::BatteryGuard::new(options.leave_below)),
+        battery: (battery, BatteryGuard::new(options.leave_below)),
         folders: folders.clone(),
         profile,
         gauge,
@@ -227,15 +227,15 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
         members,
         hub: hub.clone(),
         wire: Arc::new(wire),
-        tree,
         busy: busy.clone(),
-        events: events.clone(),
+        door: door.clone(),
+        reports: reports.clone(),
         give_up,
     };
-    let (mut node, beats) = Node::new(parts);
-    node.look_for_survivors();
-    tokio::spawn(beat(beats, events.clone()));
-    tokio::spawn(coordinator::keep(dialer, events.clone(), given_up));
+    let (mut driver, beats) = Driver::new(parts);
+    driver.look_for_survivors();
+    tokio::spawn(beat(beats, reports.clone()));
+    tokio::spawn(coordinator::keep(dialer, reports.clone(), given_up));
     let server = Server { hub, folders, tree: Some(door), busy };
     tokio::spawn(async move {
         while let Some(arrival) = listener.accept().await {
@@ -246,7 +246,7 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
                 }
                 Arrival::Successor(connection) => {
                     let folder = replica.folder().to_owned();
-                    tokio::spawn(succession::serve(connection, events.clone(), folder));
+                    tokio::spawn(succession::serve(connection, reports.clone(), folder));
                 }
             }
         }
@@ -256,18 +256,18 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
     let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP);
     loop {
         service.alive();
-        let event = match tokio::time::timeout(longest_sleep, inbox.recv()).await {
-            Ok(Some(event)) => event,
+        let report = match tokio::time::timeout(longest_sleep, inbox.recv()).await {
+            Ok(Some(report)) => report,
             Ok(None) => break,
             Err(_) => continue,
         };
-        if matches!(event, Event::Terminate) {
+        if matches!(report, Report::Node(Event::Terminate)) {
             service.status("leaving the cluster");
         }
-        match node.handle(event) {
-            Verdict::GoOn => {}
-            Verdict::End => break,
-            Verdict::Refused(reason) => return Err(DaemonError::Refused(reason)),
+        match driver.handle(report) {
+            None => {}
+            Some(Ending::InOrder) => break,
+            Some(Ending::Refused(reason)) => return Err(DaemonError::Refused(reason)),
         }
     }
     service.stopping("ending");
@@ -275,22 +275,22 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
     Ok(())
 }
 
-fn on_signal(kind: SignalKind, events: &Events, event: fn() -> Event) -> Result<(), DaemonError> {
+fn on_signal(kind: SignalKind, reports: &Reports, event: fn() -> Event) -> Result<(), DaemonError> {
     let mut stream = signal(kind).map_err(DaemonError::system("catch a signal"))?;
-    let events = events.clone();
+    let reports = reports.clone();
     tokio::spawn(async move {
         while stream.recv().await.is_some() {
-            events.tell(event());
+            reports.event(event());
         }
     });
     Ok(())
 }
 
-async fn beat(mut beats: watch::Receiver<Duration>, events: Events) {
+async fn beat(mut beats: watch::Receiver<Duration>, reports: Reports) {
     loop {
         let wait = *beats.borrow_and_update();
         tokio::select! {
-            () = tokio::time::sleep(wait) => events.tell(Event::Tick),
+            () = tokio::time::sleep(wait) => reports.tell(Report::Tick),
             changed = beats.changed() => {
                 if changed.is_err() {
                     return;

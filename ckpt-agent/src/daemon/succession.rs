@@ -5,27 +5,18 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use protocol::cluster::replica::SmallFile;
-use protocol::cluster::succession::{CopiedFile, Followed, FromSuccessor, ToSuccessor};
+use protocol::cluster::succession::{CopiedFile, FromSuccessor, ToSuccessor};
 use protocol::transport::{SuccessorConnection, TransportError};
 use tokio::sync::oneshot;
 
-use super::event::{Event, Events};
 use super::link::PIECE;
 use super::replica;
-
-/// A question for the node, and where the answer goes.
-#[derive(Debug)]
-pub enum Question {
-    /// Whom it follows, and what it holds.
-    State(oneshot::Sender<ToSuccessor>),
-    /// Whether it follows that one from now on.
-    Follow(Followed, oneshot::Sender<ToSuccessor>),
-}
+use super::report::{Report, Reports};
 
 /// Answers one that has shown a certificate of the role coordinator, until it has enough.
-pub async fn serve(mut link: SuccessorConnection, events: Events, folder: PathBuf) {
+pub async fn serve(mut link: SuccessorConnection, reports: Reports, folder: PathBuf) {
     let remote = link.remote;
-    if let Err(error) = talk(&mut link, &events, &folder).await {
+    if let Err(error) = talk(&mut link, &reports, &folder).await {
         tracing::warn!(%remote, %error, "a new coordinator was not answered");
     }
     link.sender.close().await;
@@ -33,15 +24,15 @@ pub async fn serve(mut link: SuccessorConnection, events: Events, folder: PathBu
 
 async fn talk(
     link: &mut SuccessorConnection,
-    events: &Events,
+    reports: &Reports,
     folder: &Path,
 ) -> Result<(), TransportError> {
     while let Some((message, _)) = link.receiver.receive().await? {
         let (sender, answer) = oneshot::channel();
         match message {
-            FromSuccessor::Ask => events.tell(Event::Successor(Question::State(sender))),
+            FromSuccessor::Ask => reports.tell(Report::StateAsked(sender)),
             FromSuccessor::Follow(followed) => {
-                events.tell(Event::Successor(Question::Follow(followed, sender)));
+                reports.tell(Report::FollowAsked(followed, sender));
             }
             FromSuccessor::Fetch => {
                 give(link, folder).await?;

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 
-use super::super::control::End;
+use ckpt_node::End;
+
 use super::super::native::Native;
 
 /// Input that may wait for a job that does not read; what comes beyond is dropped, and said.

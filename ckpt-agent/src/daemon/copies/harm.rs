@@ -11,21 +11,6 @@ use tokio::task::spawn_blocking;
 
 use crate::store::{self, Damage};
 
-/// Why an image is not to be had, or nobody could be restored from it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lacking {
-    /// One line.
-    pub reason: String,
-    /// Copies that turned out to be damaged.
-    pub damaged: Vec<DamagedCopy>,
-}
-
-impl From<String> for Lacking {
-    fn from(reason: String) -> Self {
-        Self { reason, damaged: Vec::new() }
-    }
-}
-
 /// Damage of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Harm {

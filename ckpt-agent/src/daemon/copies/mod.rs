@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ckpt_node::Lacking;
 use protocol::agent::{CheckpointNumber, CommitRecord, InstanceId};
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::cluster::{InstanceKey, NodeName};
@@ -35,7 +36,8 @@ pub use digest::{must_be, reject};
 pub use facts::facts;
 use files::Thoroughness;
 pub use files::forget_files;
-pub use harm::{Harm, Lacking, harm};
+pub use harm::{Harm, harm};
+
 pub use own_files::{as_user, checkpoints, misplaced, place, prune};
 
 /// How long nothing may come before a copy is given up.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use protocol::cluster::image::{Effort, Efforts};
 
 use super::gauge::parse;
-use crate::daemon::lease::boot_time;
+use crate::daemon::clock::boot_time;
 use crate::engine::proc::{descendants, inner_number, read_text, thread_numbers};
 
 /// Processes of an instance of which is told.

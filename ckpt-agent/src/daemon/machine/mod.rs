@@ -22,7 +22,7 @@ use crate::engine::proc::read_maps;
 use crate::engine::sys::cpu_features;
 use crate::engine::trace::Vdso;
 
-pub use battery::{Battery, BatteryGuard};
+pub use battery::Battery;
 pub use efforts::efforts;
 pub use gauge::{Gauge, Nominal};
 pub use vitals::vitals;

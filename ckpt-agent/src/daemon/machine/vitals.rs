@@ -1,8 +1,8 @@
 //! What changes: load, memory, battery.
 
+use ckpt_node::Charge;
 use protocol::cluster::agent::Vitals;
 
-use super::battery::Charge;
 use super::gauge::Reading;
 
 /// How the machine is now. What cannot be read is 0 or none.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::control::RelayState;
+use ckpt_node::RelayState;
 
 /// Bytes that may be under way, and so in memory on either side.
 pub const WINDOW: u64 = 256 * 1024;

@@ -19,8 +19,9 @@ use tokio::sync::oneshot;
 
 pub use hub::Hub;
 
-use super::control::{RelayEndKind, RelayState};
-use super::event::RelayEvent;
+use ckpt_node::{RelayEvent, RelayOrder, RelayState};
+
+use super::control::RelayEndKind;
 use super::native::{Direction, Native};
 
 /// What a relay's side is told.
@@ -35,8 +36,8 @@ pub enum Order {
         /// Its body.
         body: Vec<u8>,
     },
-    /// Where the other side is.
-    Link(RelayLink),
+    /// From the node.
+    Node(RelayOrder),
     /// There is a new connection to that node.
     LinkUp(NodeName),
     /// Stand still for a checkpoint, and say what is here.
@@ -46,16 +47,8 @@ pub enum Order {
         /// The way back.
         answer: oneshot::Sender<RelayState>,
     },
-    /// Go on.
-    Resume,
-    /// Nobody has the other side, for good: everything is taken, nothing comes.
-    Silence,
-    /// Write nothing more until [`Order::Resume`]; told once nothing is being written.
+    /// Write nothing more until [`RelayOrder::Resume`]; told once nothing is being written.
     Withhold(oneshot::Sender<()>),
-    /// No process is left that could read.
-    Deserted,
-    /// The end of a process may be passed on: what it had written is there.
-    Open,
 }
 
 /// One side of a relay, carried by a task. Dropped, it ends.
@@ -86,10 +79,10 @@ impl Drop for RelayHandle {
 }
 
 impl RelayHandle {
-    /// Gives an order.
-    pub fn order(&self, order: Order) {
+    /// Gives an order of the node.
+    pub fn order(&self, order: RelayOrder) {
         // A task that has ended has carried everything.
-        let _ = self.orders.send(order);
+        let _ = self.orders.send(Order::Node(order));
     }
 
     /// Writes nothing more. Resolves once that is so; None: it has carried everything.
@@ -118,7 +111,7 @@ pub struct Carried {
     pub prefix: RelayState,
     /// Where the other side is, if that is known already.
     pub link: Option<RelayLink>,
-    /// Whether the end of a process that comes this way waits for [`Order::Open`].
+    /// Whether the end of a process that comes this way waits for [`RelayOrder::Open`].
     pub gated: bool,
 }
 

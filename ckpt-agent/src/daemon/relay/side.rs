@@ -15,8 +15,9 @@ use tokio::time::sleep;
 use super::flow::{Arrival, Frame, LONGEST, MOST_DRAINED, Receiving, Sending};
 use super::hub::{Final, Hub, other};
 use super::{Carried, Order};
-use crate::daemon::control::{End, RelayEndKind, RelayState};
-use crate::daemon::event::RelayEvent;
+use ckpt_node::{End, RelayEvent, RelayOrder, RelayState};
+
+use crate::daemon::control::RelayEndKind;
 use crate::daemon::native::Native;
 use crate::engine::split::standin::Message;
 use crate::engine::sys::reap::exit_kind;
@@ -290,7 +291,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
     fn obey(&mut self, order: Order) -> Result<(), String> {
         match order {
             Order::Message { from, message, body } => return self.hear(&from, message, body),
-            Order::Link(link) => {
+            Order::Node(RelayOrder::Link(link)) => {
                 self.carried.link = Some(link);
                 self.greet();
             }
@@ -304,25 +305,25 @@ impl<R: Fn(RelayEvent)> Side<R> {
                 self.pause = Some(Pause { checkpoint, answer: Some(answer) });
                 self.send_mark(checkpoint);
             }
-            Order::Resume => {
+            Order::Node(RelayOrder::Resume) => {
                 self.withheld = false;
                 let paused = self.pause.take().map(|pause| pause.checkpoint);
                 // The other side may be at the next checkpoint already.
                 self.mark = self.mark.filter(|(checkpoint, _)| Some(*checkpoint) > paused);
             }
-            Order::Silence => self.silent = true,
+            Order::Node(RelayOrder::Silence) => self.silent = true,
             Order::Withhold(done) => {
                 self.withheld = true;
                 // Whoever asked may have given up.
                 let _ = done.send(());
             }
-            Order::Deserted => {
+            Order::Node(RelayOrder::Deserted) => {
                 if self.silent {
                     self.receiving.end_at(0);
                 }
                 self.lose_reader();
             }
-            Order::Open => self.carried.gated = false,
+            Order::Node(RelayOrder::Open) => self.carried.gated = false,
         }
         Ok(())
     }

@@ -13,10 +13,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{Carried, Hub, Order, RelayHandle, start};
+use super::{Carried, Hub, RelayHandle, start};
 use crate::daemon::busy::Busy;
-use crate::daemon::control::{RelayEndKind, RelayState};
-use crate::daemon::event::RelayEvent;
+use ckpt_node::{RelayEvent, RelayOrder, RelayState};
+
+use crate::daemon::control::RelayEndKind;
 use crate::daemon::folders::Folders;
 use crate::daemon::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal};
 use crate::daemon::peers::{Peers, Validity};
@@ -234,8 +235,8 @@ async fn a_side_that_begins_late_misses_nothing() {
     for state in [paused, second.pause(3).unwrap()] {
         timeout(LIMIT, state).await.unwrap().unwrap();
     }
-    first.order(Order::Resume);
-    second.order(Order::Resume);
+    first.order(RelayOrder::Resume);
+    second.order(RelayOrder::Resume);
     assert_eq!(timeout(LIMIT, reading(b)).await.unwrap().unwrap(), b"too early");
 }
 
@@ -276,10 +277,10 @@ async fn the_next_checkpoints_mark_may_come_before_this_ones_end() {
     for state in [first.pause(3).unwrap(), second.pause(3).unwrap()] {
         timeout(LIMIT, state).await.unwrap().unwrap();
     }
-    first.order(Order::Resume);
+    first.order(RelayOrder::Resume);
     let next = first.pause(4).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    second.order(Order::Resume);
+    second.order(RelayOrder::Resume);
     for state in [next, second.pause(4).unwrap()] {
         timeout(LIMIT, state).await.unwrap().unwrap();
     }
@@ -334,8 +335,8 @@ async fn what_is_under_way_at_a_checkpoint_is_told_and_comes_first_after_a_resto
     tokio::time::sleep(Duration::from_millis(30)).await;
     assert!(drain(&mut b).is_empty());
     // The job goes on.
-    first.order(Order::Resume);
-    second.order(Order::Resume);
+    first.order(RelayOrder::Resume);
+    second.order(RelayOrder::Resume);
     let rest = written - in_b.len();
     b.set_nonblocking(false).unwrap();
     let reader = tokio::task::spawn_blocking(move || {

@@ -7,10 +7,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use ckpt_node::is_job_id;
 use protocol::cluster::replica::{NOTE, Prefix, ReplicaNote, ReplicaOrder, TAIL};
 use protocol::cluster::succession::Copy;
-
-use crate::daemon::folders::is_job_id;
 
 /// The log.
 pub const LOG: &str = "cluster.log";

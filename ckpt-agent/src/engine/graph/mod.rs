@@ -23,7 +23,7 @@ pub use process::{
     ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
     WINDOW_PAGES,
 };
-pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell, stream_relay};
+pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 
 use serde::{Deserialize, Serialize};
 

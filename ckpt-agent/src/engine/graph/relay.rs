@@ -16,11 +16,6 @@ pub enum OuterEnd {
     Relay(RelayEnd),
 }
 
-/// Name of the relay of a remote shell's standard stream, given that of its link.
-pub fn stream_relay(link: &str, fd: i32) -> String {
-    format!("{link}#fd{fd}")
-}
-
 /// One side of a relay.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RelayEnd {

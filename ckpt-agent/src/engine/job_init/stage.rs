@@ -7,10 +7,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
+use protocol::cluster::agent::stream_relay;
 
 use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
-use super::super::graph::{FileId, OuterEnd, RelayEnd, RelayKind, stream_relay};
+use super::super::graph::{FileId, OuterEnd, RelayEnd, RelayKind};
 use super::super::late::{self, Installed, Late};
 use super::super::objects::StdioRole;
 use super::super::restore::Standing;

@@ -24,13 +24,12 @@ pub use memory_map::own_stack;
 
 use std::collections::BTreeMap;
 
+use protocol::cluster::agent::stream_relay;
 use protocol::launch::Kept;
 
 use super::error::{EngineError, Result};
 use super::folders;
-use super::graph::{
-    Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer, stream_relay,
-};
+use super::graph::{Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer};
 use super::inodes;
 use super::job_init::{World, groups_outside};
 use super::late;

@@ -83,3 +83,9 @@ pub struct MovedListener {
     #[serde(default)]
     pub plain: bool,
 }
+
+/// Name of the relay of a remote shell's standard stream `fd`, given that of its link.
+#[must_use]
+pub fn stream_relay(link: &str, fd: i32) -> String {
+    format!("{link}#fd{fd}")
+}

@@ -7,7 +7,9 @@ mod machine;
 mod orders;
 mod to_agent;
 
-pub use ends::{Fallen, MovedListener, OuterSocket, RelayLink, RelaySide, Rewire, Skipped};
+pub use ends::{
+    Fallen, MovedListener, OuterSocket, RelayLink, RelaySide, Rewire, Skipped, stream_relay,
+};
 pub use from_agent::{FromAgent, Stream};
 pub use machine::{HeldInstance, Holding, NodeProfile, Peer, Vitals};
 pub use orders::{

@@ -1,0 +1,73 @@
+//! Instances that are held, released, let go and killed: each call may wait, and none holds up the event loop.
+
+use ckpt_node::{Event, Kill};
+use protocol::cluster::InstanceKey;
+use tokio::task::spawn_blocking;
+
+use super::Driver;
+use crate::fault;
+
+impl Driver {
+    pub(super) fn go(&self, key: &InstanceKey) {
+        fault::point("go");
+        let reports = self.parts.reports.clone();
+        self.with(key, |served| {
+            let (control, of) = (served.control.clone(), key.clone());
+            spawn_blocking(move || reports.event(Event::Running(of, control.go())));
+        });
+    }
+
+    pub(super) fn hold(&self, key: &InstanceKey) {
+        self.with(key, |served| {
+            let (control, key) = (served.control.clone(), key.clone());
+            spawn_blocking(move || {
+                if let Err(reason) = control.hold() {
+                    tracing::warn!(%key, "failed to hold the instance: {reason}");
+                }
+            });
+        });
+    }
+
+    pub(super) fn release(&self, key: &InstanceKey) {
+        self.with(key, |served| {
+            let (control, key) = (served.control.clone(), key.clone());
+            spawn_blocking(move || {
+                if let Err(reason) = control.release() {
+                    tracing::warn!(%key, "failed to release the instance: {reason}");
+                }
+            });
+        });
+    }
+
+    /// Holds those that do not stand, all at once, then kills each.
+    pub(super) fn kill(&self, kills: Vec<Kill>) {
+        let mut hands = Vec::new();
+        for Kill { key, stands } in kills {
+            self.with(&key, |served| hands.push((key.clone(), served.control.clone(), stands)));
+        }
+        let reports = self.parts.reports.clone();
+        spawn_blocking(move || {
+            std::thread::scope(|scope| {
+                for (key, control, _) in hands.iter().filter(|(_, _, stands)| !stands) {
+                    scope.spawn(move || {
+                        // An instance that can't be held is killed all the same.
+                        if let Err(reason) = control.hold() {
+                            tracing::debug!(%key, "hold before the end: {reason}");
+                        }
+                    });
+                }
+            });
+            for (key, control, _) in hands {
+                control.kill();
+                reports.event(Event::Killed(key));
+            }
+        });
+    }
+
+    pub(super) fn forget(&mut self, key: &InstanceKey) {
+        self.parts.hub.forget(key);
+        if let Some(served) = self.instances.remove(key) {
+            served.remove_record();
+        }
+    }
+}
