@@ -10,7 +10,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod node;
+mod machine;
 mod random;
 mod world;
 

@@ -1,26 +1,32 @@
 //! The simulated world: a clock, a network, machines, a disk for the coordinator, faults; and the
 //! judge of what the coordinator makes of it.
 
+mod agents;
 mod client;
+mod engine;
 mod faults;
 mod judge;
 mod leader;
+mod lines;
+mod making;
 mod network;
 mod nodes;
-pub mod tree;
 
-use crate::node::Node;
+use self::engine::Task;
+use self::lines::{Packet, Wire};
+use crate::machine::{LocalClock, Machine};
+use ckpt_node::Event;
 use crate::random::Random;
 use coordinator::Time;
 use coordinator::cluster::{
     ClientId, ClusterEntry, ClusterEvent, ClusterMachine, ClusterSettings, SeededSecrets,
 };
 use protocol::agent::{ExitKind, InstanceId};
+use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::client::{Ask, LogPlace};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use tree::{Packet, Wire};
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
@@ -44,6 +50,7 @@ enum Happening {
         node: usize,
         connection: u64,
         message: ToAgent,
+        body: Vec<u8>,
     },
     Disconnected {
         node: usize,
@@ -54,6 +61,14 @@ enum Happening {
     },
     Beat {
         node: usize,
+        life: u64,
+    },
+    /// An engine, or what works beside engines, has come to this.
+    Engine {
+        node: usize,
+        life: u64,
+        key: Option<InstanceKey>,
+        task: Task,
     },
     Progress,
     Clock,
@@ -141,7 +156,9 @@ pub struct World {
     machine_lost: bool,
     log_works: bool,
     job_logs: BTreeMap<String, Vec<u8>>,
-    nodes: Vec<Node>,
+    nodes: Vec<Machine>,
+    /// The coordinator is letting a node go.
+    bids_farewell: bool,
     wires: Vec<Wire>,
     /// The coordinator's clock on the wall when all began, in milliseconds.
     wall: u64,
@@ -195,10 +212,12 @@ impl World {
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let count = usize::try_from(2 + random.below(4)).unwrap();
-        let nodes: Vec<Node> = (0..count)
+        let mut clocks = Random::new(seed ^ 0xc10c);
+        let nodes: Vec<Machine> = (0..count)
             .map(|index| {
                 let name = format!("node{}", index + 1).parse().unwrap();
-                Node::new(name, u8::try_from(index + 1).unwrap())
+                let clock = LocalClock::any(&mut clocks);
+                Machine::new(name, u8::try_from(index + 1).unwrap(), clock)
             })
             .collect();
         // Every other history uses the command tree for whatever it can.
@@ -233,6 +252,7 @@ impl World {
             last_to_coordinator: vec![0; count],
             next_connection: 1,
             nodes,
+            bids_farewell: false,
             wires: Vec::new(),
             wall: 1_000_000,
             settings,
@@ -262,11 +282,10 @@ impl World {
         for node in 0..count {
             if node + world.late >= count {
                 // It joins in the middle of the job.
-                world.later(1000, 9000, Happening::Reconnect { node });
+                world.later(1000, 9000, Happening::AgentStarts { node });
             } else {
-                world.later(1, 50, Happening::Reconnect { node });
+                world.later(1, 50, Happening::AgentStarts { node });
             }
-            world.later(1, 300, Happening::Beat { node });
         }
         world.later(10, 10, Happening::Progress);
         world.later(100, 100, Happening::Client);
@@ -330,18 +349,17 @@ impl World {
                     .values()
                     .map(|i| {
                         format!(
-                            "{} {:?} frozen {:?} ended {:?} calls {:?}",
-                            i.key, i.life, i.frozen, i.ended, i.app.calls
+                            "{} {:?} held {} frozen {:?} ended {:?} calls {:?} rests {:?}",
+                            i.key, i.life, i.held, i.frozen, i.ended, i.app.calls, i.rests
                         )
                     })
                     .collect();
                 format!(
-                    "{} up {} agent {} connection {:?} lease {}: {instances:?}",
+                    "{} up {} agent {} connection {:?}: {instances:?}",
                     node.name,
                     node.up,
-                    node.agent,
+                    node.agent.is_some(),
                     node.connection,
-                    node.lease_until / MILLI
                 )
             })
             .collect();
@@ -360,27 +378,36 @@ impl World {
                     self.feed(ClusterEvent::Agent { node, connection, message, body });
                 }
             }
-            Happening::ToNode { node, connection, message } => {
+            Happening::ToNode { node, connection, message, body } => {
                 if self.cut[node] {
-                    let again = Happening::ToNode { node, connection, message };
+                    let again = Happening::ToNode { node, connection, message, body };
                     self.held_back[node].push(again);
                 } else if self.nodes[node].connection == Some(connection) {
-                    self.deliver(node, message);
+                    self.deliver(node, connection, message, body);
                 }
             }
             Happening::Disconnected { node, connection } => {
-                let node = self.nodes[node].name.clone();
-                self.feed(ClusterEvent::Disconnected { node, connection });
+                if self.cut[node] {
+                    let again = Happening::Disconnected { node, connection };
+                    self.held_back[node].push(again);
+                } else {
+                    let node = self.nodes[node].name.clone();
+                    self.feed(ClusterEvent::Disconnected { node, connection });
+                }
             }
             Happening::Reconnect { node } => self.reconnect(node),
-            Happening::Beat { node } => {
-                if self.nodes[node].welcomed && self.nodes[node].connection.is_some() {
-                    let beat = self.nodes[node].beat(self.now);
-                    self.send(node, beat, Vec::new());
+            Happening::Beat { node, life } => {
+                if self.nodes[node].agent.is_none() || self.nodes[node].life != life {
+                    return;
                 }
-                let period = self.nodes[node].heartbeat;
-                self.at(self.now + period, Happening::Beat { node });
+                self.step(node, Event::Tick { address_lost: false, charge: None });
+                self.call(node);
+                if let Some(agent) = &self.nodes[node].agent {
+                    let at = self.now + agent.beat;
+                    self.at(at, Happening::Beat { node, life });
+                }
             }
+            Happening::Engine { node, life, key, task } => self.work(node, life, key, task),
             Happening::Progress => {
                 self.progress();
                 self.later(30, 60, Happening::Progress);
@@ -399,14 +426,12 @@ impl World {
             Happening::Reboot { node } => {
                 if !self.nodes[node].up {
                     self.nodes[node].up = true;
-                    self.nodes[node].agent = true;
-                    self.later(1, 100, Happening::Reconnect { node });
+                    self.start_agent(node);
                 }
             }
             Happening::AgentStarts { node } => {
-                if self.nodes[node].up && !self.nodes[node].agent {
-                    self.nodes[node].agent = true;
-                    self.later(1, 100, Happening::Reconnect { node });
+                if self.nodes[node].up && self.nodes[node].agent.is_none() {
+                    self.start_agent(node);
                 }
             }
             Happening::CoordinatorStarts if self.machine_lost => {}

@@ -1,7 +1,7 @@
 //! The user: runs the job, attaches to it, and begins it again where it was given up.
 
 use super::{MILLI, PEACE, World};
-use crate::node::launch_spec;
+use crate::machine::launch_spec;
 use base64::Engine;
 use coordinator::cluster::{ClientId, ClusterEntry, ClusterEvent};
 use protocol::cluster::agent::JobUser;

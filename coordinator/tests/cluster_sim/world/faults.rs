@@ -1,9 +1,10 @@
 //! What goes wrong, and when all of it is mended.
 
 use super::{Happening, MILLI, PEACE, SECOND, World, addresses_change};
-use crate::node::{Instance, Life};
+use crate::machine::{Instance, Life};
+use ckpt_node::Event;
 use coordinator::cluster::{ClientId, ClusterEvent};
-use protocol::cluster::agent::{FromAgent, JobUser};
+use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::Ask;
 use std::collections::BTreeSet;
 
@@ -23,8 +24,7 @@ impl World {
         match kind {
             0..25 => {
                 if self.nodes[node].up {
-                    self.hang_up(node);
-                    self.nodes[node].crash();
+                    self.lose_power(node);
                     self.later(200, 9000, Happening::Reboot { node });
                 }
             }
@@ -36,10 +36,8 @@ impl World {
                 }
             }
             55..70 => {
-                if self.nodes[node].up && self.nodes[node].agent {
-                    self.hang_up(node);
-                    self.nodes[node].kill_agent();
-                    self.later(50, 4000, Happening::AgentStarts { node });
+                if self.nodes[node].agent.is_some() {
+                    self.kill_agent(node);
                 }
             }
             70..76 => self.crash_coordinator(),
@@ -55,10 +53,12 @@ impl World {
             90..95 if self.random.chance(500) => {
                 // Several at once, as when a room is shut down.
                 for node in 0..self.nodes.len() {
-                    if self.random.chance(500) && self.nodes[node].welcomed {
+                    // Told twice, an agent ends at once.
+                    let told = self.calm && self.nodes[node].told_to_end;
+                    if self.random.chance(500) && self.nodes[node].welcomed && !told {
                         self.nodes[node].leaves = true;
-                        let reason = "told to end".to_owned();
-                        self.send(node, FromAgent::Leaving { reason }, Vec::new());
+                        self.nodes[node].told_to_end = true;
+                        self.step(node, Event::Terminate);
                     }
                 }
             }
@@ -79,6 +79,16 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A machine's power is gone. Nobody says so to the coordinator, unless a switch does.
+    fn lose_power(&mut self, node: usize) {
+        if !self.cut[node] && self.random.chance(500) {
+            self.hang_up(node);
+        }
+        // What its kernel had not sent yet is lost.
+        self.held_back[node].retain(|waiting| matches!(waiting, Happening::ToNode { .. }));
+        self.nodes[node].crash();
     }
 
     /// The network gives a machine another address.
@@ -109,7 +119,7 @@ impl World {
             self.heal(node, true);
             if !self.nodes[node].up {
                 self.later(1, 1000, Happening::Reboot { node });
-            } else if !self.nodes[node].agent {
+            } else if self.nodes[node].agent.is_none() {
                 self.later(1, 1000, Happening::AgentStarts { node });
             }
         }

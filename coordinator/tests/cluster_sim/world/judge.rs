@@ -1,7 +1,7 @@
 //! The judge of what the coordinator makes of it.
 
 use super::{MILLI, World};
-use crate::node::Node;
+use crate::machine::Machine;
 use coordinator::cluster::ClusterEntry;
 use coordinator::cluster::entry::Cause;
 use protocol::agent::{ExitKind, InstanceId};
@@ -138,7 +138,7 @@ impl World {
         let node = &self.nodes[leaver];
         let of_epoch = node.instances.keys().find(|key| Some(&key.epoch) == epoch);
         assert!(self.over.is_some() || of_epoch.is_none(), "{} lets {of_epoch:?} go", node.name);
-        let stays = |index: usize, other: &Node| {
+        let stays = |index: usize, other: &Machine| {
             index != leaver
                 && other.welcomed
                 && !other.leaves
@@ -168,10 +168,11 @@ impl World {
         true
     }
 
-    pub(super) fn judge_alone(&self, epoch: u64) {
+    pub(super) fn judge_alone(&mut self, epoch: u64) {
+        self.keep_leases();
         for node in &self.nodes {
             for instance in node.instances.values() {
-                let runs = instance.goes() && node.up && self.now < node.lease_until;
+                let runs = instance.goes() && node.up;
                 assert!(
                     !runs || instance.key.epoch == epoch,
                     "{} still runs when epoch {epoch} is let go",
@@ -181,7 +182,7 @@ impl World {
         }
     }
 
-    pub(super) fn judge_go(&self, key: &InstanceKey, links: &[RelayLink]) {
+    pub(super) fn judge_go(&mut self, key: &InstanceKey, links: &[RelayLink]) {
         self.judge_alone(key.epoch);
         // The other side of new output is made at the same moment.
         for link in links.iter().filter(|link| !link.side.relay.ends_with("#pipe")) {

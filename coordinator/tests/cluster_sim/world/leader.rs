@@ -2,8 +2,9 @@
 //! another one that has a copy of its log.
 
 use super::{Happening, MILLI, PEACE, World};
-use crate::node::Copy;
+use crate::machine::Copy;
 use base64::Engine;
+use ckpt_node::Event;
 use coordinator::cluster::{ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine};
 use protocol::cluster::agent::{FromAgent, ToAgent};
 use protocol::cluster::client::Answer;
@@ -53,7 +54,7 @@ impl World {
 
     pub(super) fn act(&mut self, action: ClusterAction, events: &mut VecDeque<ClusterEvent>) {
         match action {
-            ClusterAction::Send { node, message, .. } => {
+            ClusterAction::Send { node, message, body } => {
                 if matches!(message, ToAgent::ConsoleKept { .. }) {
                     // Held back until all copies have it.
                     for keeper in self.keepers() {
@@ -65,14 +66,15 @@ impl World {
                     let delay = self.random.millis(0, 20);
                     let when = (self.now + delay).max(self.last_to_node[node] + 1);
                     self.last_to_node[node] = when;
-                    self.at(when, Happening::ToNode { node, connection, message });
+                    self.at(when, Happening::ToNode { node, connection, message, body });
                 }
             }
             ClusterAction::Disconnect { node } => {
                 let node = self.index(&node);
                 // The agent sees it when it can.
-                if self.nodes[node].connection.take().is_some() {
+                if let Some(connection) = self.nodes[node].connection.take() {
                     self.nodes[node].welcomed = false;
+                    self.step(node, Event::Disconnected { connection });
                     self.later(100, 500, Happening::Reconnect { node });
                 }
             }
@@ -141,9 +143,10 @@ impl World {
         self.waiting_client = false;
         self.client += 1;
         for node in 0..self.nodes.len() {
-            self.nodes[node].connection = None;
             self.nodes[node].welcomed = false;
-            self.nodes[node].sent_at.clear();
+            if let Some(connection) = self.nodes[node].connection.take() {
+                self.step(node, Event::Disconnected { connection });
+            }
             // One whose number the log could not take is not known to the next coordinator.
             self.nodes[node].given_up.clear();
             self.held_back[node].clear();
@@ -169,7 +172,7 @@ impl World {
         let keepers = machine.keepers();
         let there = |index: &usize| {
             let node = &self.nodes[*index];
-            let reached = node.up && node.agent && node.welcomed && !self.cut[*index];
+            let reached = node.up && node.agent.is_some() && node.welcomed && !self.cut[*index];
             reached && keepers.contains(&node.name)
         };
         (0..self.nodes.len()).filter(there).collect()
@@ -246,7 +249,7 @@ impl World {
         if copy.log.len() < self.copied {
             return self.later(100, 1000, Happening::TakeOver);
         }
-        let term = self.nodes.iter().map(|node| node.term).max().unwrap_or(1) + 1;
+        let term = self.nodes.iter().map(|node| node.followed.term).max().unwrap_or(1).max(1) + 1;
         if self.trace {
             let (had, lost) = (copy.log.len(), self.log.len() - copy.log.len());
             let from = &self.nodes[index].name;

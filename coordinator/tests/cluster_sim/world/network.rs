@@ -1,19 +1,12 @@
 //! Between the coordinator and the agents: messages that keep their order, connections that end, links that are cut and healed.
 
 use super::{Happening, World, addresses_change};
+use ckpt_node::Event;
 use protocol::cluster::agent::FromAgent;
 
 impl World {
     pub(super) fn send(&mut self, node: usize, message: FromAgent, body: Vec<u8>) {
-        if self.tells_tree(node, &message) {
-            return;
-        }
         let Some(connection) = self.nodes[node].connection else { return };
-        if !self.nodes[node].welcomed && !matches!(message, FromAgent::Hello { .. }) {
-            // Nothing is said between Hello and Welcome.
-            self.nodes[node].outbox.push((message, body));
-            return;
-        }
         let delay = self.random.millis(0, 20);
         let when = (self.now + delay).max(self.last_to_coordinator[node] + 1);
         self.last_to_coordinator[node] = when;
@@ -21,31 +14,27 @@ impl World {
     }
 
     pub(super) fn reconnect(&mut self, node: usize) {
-        let able = self.nodes[node].up
-            && self.nodes[node].agent
-            && !self.nodes[node].left
-            && self.nodes[node].connection.is_none();
-        if !able {
+        let machine = &mut self.nodes[node];
+        if !machine.up || machine.agent.is_none() || machine.connection.is_some() {
             return;
         }
         if self.machine.is_none() || self.cut[node] {
-            self.later(50, 300, Happening::Reconnect { node });
-            return;
+            return self.later(50, 300, Happening::Reconnect { node });
         }
-        self.nodes[node].connection = Some(self.next_connection);
+        let connection = self.next_connection;
         self.next_connection += 1;
-        self.nodes[node].welcomed = false;
-        self.nodes[node].hello_sent = self.now;
-        self.nodes[node].outbox.clear();
-        let hello = self.nodes[node].hello();
-        self.send(node, hello, Vec::new());
+        machine.connection = Some(connection);
+        machine.welcomed = false;
+        machine.hello_sent = self.now;
+        let host = format!("10.0.{}.{}", machine.moves, machine.index).parse().unwrap();
+        self.step(node, Event::Connected { connection, host, addresses: vec![host] });
     }
 
     /// A connection ends; the coordinator sees it after what had been sent before.
     pub(super) fn hang_up(&mut self, node: usize) {
         let Some(connection) = self.nodes[node].connection.take() else { return };
         self.nodes[node].welcomed = false;
-        self.nodes[node].sent_at.clear();
+        self.step(node, Event::Disconnected { connection });
         let when = self.last_to_coordinator[node].max(self.now) + 1;
         self.last_to_coordinator[node] = when;
         self.at(when, Happening::Disconnected { node, connection });

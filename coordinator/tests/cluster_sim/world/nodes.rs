@@ -1,137 +1,23 @@
-//! What machines do: they carry out orders, their instances make progress together, and end.
+//! What processes do: they make progress together, rest, and end.
 
-use super::{FREEZE_LIMIT, Happening, MILLI, PEACE, World};
-use crate::node::{Life, Node, Out, written};
+use super::{FREEZE_LIMIT, MILLI, PEACE, World};
+use crate::machine::Machine;
+use ckpt_node::{ConsoleReport, Event, InstanceEvent};
 use protocol::agent::{ExitKind, InstanceId};
-use protocol::cluster::agent::{FromAgent, Stream, ToAgent};
-use protocol::cluster::{InstanceKey, NodeName};
+use protocol::cluster::InstanceKey;
+use protocol::cluster::agent::Stream;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
-    pub(super) fn index(&self, name: &NodeName) -> usize {
-        self.nodes.iter().position(|node| node.name == *name).unwrap()
-    }
-
-    pub(super) fn deliver(&mut self, node: usize, message: ToAgent) {
-        if self.trace {
-            eprintln!("{:>7} -> {}: {}", self.now / MILLI, self.nodes[node].name, brief(&message));
-        }
-        match &message {
-            ToAgent::Go { key, links, .. } => self.judge_go(key, links),
-            ToAgent::Keep { images, .. } => self.judge_keep(images),
-            ToAgent::Launch(order) => self.judge_alone(order.key.epoch),
-            ToAgent::Instance { key, command } => self.judge_step(node, key, command),
-            _ => {}
-        }
-        self.tree_told(node, &message);
-        let reach: Vec<(NodeName, bool)> = self
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(index, other)| {
-                let reached = index == node
-                    || (other.up && other.agent && !self.cut[index] && !self.cut[node]);
-                (other.name.clone(), reached)
-            })
-            .collect();
-        let disks: Vec<_> = self.nodes.iter().map(|node| node.disk.clone()).collect();
-        let fetch = |name: &NodeName, image: &(String, InstanceId, u64)| {
-            let index = reach.iter().position(|(other, _)| other == name)?;
-            if reach[index].1 { disks[index].get(image).cloned() } else { None }
-        };
-        let welcome = matches!(message, ToAgent::Welcome { .. });
-        let out = self.nodes[node].handle(self.now, message, &mut self.random, &fetch);
-        if welcome {
-            self.nodes[node].welcomed_at = self.now;
-            let lease = self.nodes[node].lease;
-            let sent = self.nodes[node].hello_sent;
-            self.nodes[node].lease_until = self.nodes[node].lease_until.max(sent + lease);
-        }
-        let mut copies: BTreeMap<(String, InstanceId, u64), Vec<NodeName>> = BTreeMap::new();
-        for one in out {
-            match one {
-                Out::Send(message, body) => self.send(node, message, body),
-                Out::Copy(to, name, image) => {
-                    let index = self.index(&to);
-                    copies.entry(name.clone()).or_default();
-                    if reach[index].1 {
-                        self.nodes[index].disk.insert(name.clone(), image);
-                        copies.entry(name).or_default().push(to);
-                    }
-                }
-            }
-        }
-        if welcome {
-            for (message, body) in std::mem::take(&mut self.nodes[node].outbox) {
-                self.send(node, message, body);
-            }
-        }
-        if let Some((name, mut holders)) = copies.into_iter().next() {
-            holders.push(self.nodes[node].name.clone());
-            self.tell_written(node, &name, holders);
-        } else {
-            // An image without a partner is told of as well.
-            self.tell_lone_images(node);
-        }
-        if self.nodes[node].left {
-            let others_stay = self.judge_farewell(node);
-            self.hang_up(node);
-            // Somebody starts it again later, at times with another disk.
-            self.nodes[node].left = false;
-            self.nodes[node].leaves = false;
-            self.nodes[node].begin_anew();
-            self.nodes[node].instances.clear();
-            if others_stay && self.random.chance(300) {
-                self.nodes[node].disk.clear();
-            }
-            self.outcome.farewells += 1;
-            self.later(1000, 5000, Happening::Reconnect { node });
-        }
-    }
-
-    pub(super) fn tell_written(
-        &mut self,
-        node: usize,
-        name: &(String, InstanceId, u64),
-        holders: Vec<NodeName>,
-    ) {
-        let image = self.nodes[node].disk[name].clone();
-        let found = self.nodes[node]
-            .instances
-            .values_mut()
-            .find(|instance| instance.key.instance == name.1 && instance.life == Life::Running);
-        let Some(instance) = found else { return };
-        instance.snapshot = None;
-        let key = instance.key.clone();
-        for message in written(&key, name.2, &image, holders) {
-            self.send(node, message, Vec::new());
-        }
-    }
-
-    pub(super) fn tell_lone_images(&mut self, node: usize) {
-        let done: Vec<(String, InstanceId, u64)> = self.nodes[node]
-            .instances
-            .values()
-            .filter_map(|instance| {
-                let (checkpoint, _) = instance.snapshot.as_ref()?;
-                let name = (instance.key.job.clone(), instance.key.instance, *checkpoint);
-                self.nodes[node].disk.contains_key(&name).then_some(name)
-            })
-            .collect();
-        for name in done {
-            let holders = vec![self.nodes[node].name.clone()];
-            self.tell_written(node, &name, holders);
-        }
-    }
-
     /// Everything of a job that is complete goes on.
     pub(super) fn progress(&mut self) {
         self.wear_wires();
+        self.keep_leases();
         let now = self.now;
         let mut going: BTreeMap<u64, Vec<(usize, InstanceKey)>> = BTreeMap::new();
         for (index, node) in self.nodes.iter().enumerate() {
             for instance in node.instances.values() {
-                if instance.goes() && node.up && now < node.lease_until {
+                if instance.goes() && node.up {
                     going
                         .entry(instance.key.epoch)
                         .or_default()
@@ -206,8 +92,12 @@ impl World {
         let offset = root.console.len() as u64;
         root.console.extend_from_slice(&line);
         let (target, status) = (root.app.target, root.app.status);
-        let console = FromAgent::Console { key: root_key.clone(), offset, stream: Stream::Output };
-        self.send(root_node, console, line);
+        let begun = root.begun;
+        if begun {
+            let (stream, bytes) = (Stream::Output, line);
+            let piece = ConsoleReport::Piece { offset, stream, bytes };
+            self.step(root_node, Event::Console(root_key.clone(), piece));
+        }
         if counter >= target && !(self.fallback && departed) {
             self.end_root(root_node, &root_key, status);
         }
@@ -217,10 +107,9 @@ impl World {
     pub(super) fn rest(&mut self, members: &[(usize, InstanceKey)]) {
         for (node, key) in members {
             let instance = self.nodes[*node].instances.get_mut(key).unwrap();
-            if !std::mem::replace(&mut instance.rests, true) {
+            if instance.watched && !std::mem::replace(&mut instance.rests, true) {
                 self.outcome.rests = 1;
-                let rest = FromAgent::Rest { key: key.clone(), waits: true };
-                self.send(*node, rest, Vec::new());
+                self.step(*node, Event::Rest(key.clone(), true));
             }
         }
     }
@@ -231,47 +120,39 @@ impl World {
         }
         let whole = |index: usize| {
             let node = &self.nodes[index];
-            node.up && node.agent && !self.cut[index]
+            node.up && node.agent.is_some() && !self.cut[index]
         };
         // Of an agent that has lost relays the coordinator may hear before it hears of the end.
-        let loses = |(index, at): (usize, &Node)| {
-            let known = index == node && status == 0;
-            at.instances.values().any(|instance| {
-                let untold = at.adopted.contains(&instance.key) && !known;
-                instance.key.epoch == key.epoch && (instance.relays_lost || untold)
-            })
+        let loses = |at: &Machine| {
+            let mut instances = at.instances.values();
+            instances.any(|one| one.key.epoch == key.epoch && one.relays_lost)
         };
         self.ended_well = status == self.status
             && (0..self.nodes.len()).all(whole)
             && self.is_known_to_run(key.epoch)
-            && !self.nodes.iter().enumerate().any(loses);
-        let status = ExitKind::Exited(status);
-        let root = self.nodes[node].instances.get_mut(key).unwrap();
-        root.ended = Some(status);
-        root.life = Life::Ended;
-        self.send(node, FromAgent::RootEnded { key: key.clone(), status }, Vec::new());
+            && !self.nodes.iter().any(loses);
+        self.end_instance(node, key, ExitKind::Exited(status));
         // Its daemons end with it.
         for index in 0..self.nodes.len() {
-            let keys: Vec<_> = self.nodes[index]
-                .instances
-                .keys()
-                .filter(|other| other.epoch == key.epoch && *other != key)
-                .cloned()
-                .collect();
+            let of_job = |other: &&InstanceKey| other.epoch == key.epoch && *other != key;
+            let keys: Vec<_> =
+                self.nodes[index].instances.keys().filter(of_job).cloned().collect();
             for other in keys {
                 if self.nodes[index].up && !self.cut[index] {
                     if let Some(instance) = self.nodes[index].instances.get_mut(&other) {
-                        instance.life = Life::Ended;
-                        instance.frozen = None;
+                        instance.ended = Some(ExitKind::Exited(0));
+                        instance.end();
                     }
-                    self.send(index, FromAgent::Empty { key: other }, Vec::new());
+                    self.report(index, &other, InstanceEvent::RootEnded(ExitKind::Exited(0)));
+                    self.report(index, &other, InstanceEvent::Empty);
                 }
             }
         }
     }
-}
 
-fn brief(message: &ToAgent) -> String {
-    let text = format!("{message:?}");
-    text.chars().take(170).collect()
+    /// Inits without an agent hold what they have when the lease has run out.
+    pub(super) fn keep_leases(&mut self) {
+        let now = self.now;
+        self.nodes.iter_mut().for_each(|machine| machine.keep_leases(now));
+    }
 }

@@ -1,15 +1,12 @@
 //! What is told of images.
 
-use super::{AppState, Image};
-use protocol::agent::{AgentEvent, CheckpointNumber, ImageSummary};
-use protocol::cluster::agent::FromAgent;
+use super::AppState;
 use protocol::cluster::image::{Effort, Efforts, ImageFacts};
-use protocol::cluster::{InstanceKey, NodeName};
 
 use crate::common::image_facts;
 
 /// An image's facts.
-pub(super) fn facts(state: &AppState) -> ImageFacts {
+pub fn facts(state: &AppState) -> ImageFacts {
     // An image tells of a remote shell's first process, too.
     image_facts(&state.pids, state.pids.contains(&2), Some(efforts(state)))
 }
@@ -28,21 +25,4 @@ fn efforts(state: &AppState) -> Efforts {
     };
     let processes = state.pids.iter().map(|pid| effort(*pid)).collect();
     Efforts { at_ms, processes, idle_permille: None }
-}
-
-/// What is told once the copies have been made.
-pub fn written(
-    key: &InstanceKey,
-    checkpoint: CheckpointNumber,
-    image: &Image,
-    holders: Vec<NodeName>,
-) -> [FromAgent; 2] {
-    let facts = image.facts.clone();
-    [
-        FromAgent::Image { key: key.clone(), checkpoint, facts, holders },
-        FromAgent::Instance {
-            key: key.clone(),
-            event: AgentEvent::Written { checkpoint, summary: ImageSummary::default() },
-        },
-    ]
 }
