@@ -221,6 +221,8 @@ pub enum Question {
 pub struct Call {
     /// The caller's number.
     pub number: u64,
+    /// A number that this process has under every agent of its machine, and no other of its instance.
+    pub identity: u64,
     /// The instance that it is inside of.
     pub inside: Option<InstanceKey>,
     /// Its user.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::{AgentError, note};
+use crate::engine::proc::{is_ended, start_time};
 
 /// The file in a job's folder.
 const FILE: &str = "init.json";
@@ -16,8 +17,6 @@ const FILE: &str = "init.json";
 const LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked for.
 const STEP: Duration = Duration::from_millis(5);
-/// Where the start's time stands behind the name in /proc/PID/stat, counted from the state.
-const START_TIME: usize = 19;
 
 /// A process that no later one is taken for.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,14 +30,10 @@ struct Known {
 impl Known {
     /// A process that lives: one that is dead and not reaped has no children any more.
     fn of(pid: i32) -> Option<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (_, fields) = stat.rsplit_once(") ")?;
-        let mut fields = fields.split(' ');
-        let state = fields.next()?;
-        if matches!(state, "Z" | "X") {
+        if is_ended(pid) {
             return None;
         }
-        let start_time = fields.nth(START_TIME - 1)?.parse().ok()?;
+        let start_time = start_time(pid)?;
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         Some(Self { pid, start_time, boot })
     }

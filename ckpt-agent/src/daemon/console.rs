@@ -95,6 +95,8 @@ struct Carrier<R> {
     keeps: bool,
     /// Whether it is known how much came before this agent: nothing is read until then.
     begun: bool,
+    /// Orders to read everything that came before that was known.
+    waiting: Vec<ConsoleOrder>,
     report: R,
     buffer: Vec<u8>,
 }
@@ -138,6 +140,7 @@ pub fn start(
         outbox: Outbox::default(),
         keeps: keeps != Keeps::Nothing,
         begun: keeps != Keeps::Continued,
+        waiting: Vec::new(),
         report,
         buffer: vec![0; PIECE],
     };
@@ -175,6 +178,9 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
             ConsoleOrder::Kept(offset) if !self.begun => {
                 self.outbox.begin_at(offset);
                 self.begun = true;
+                for order in std::mem::take(&mut self.waiting) {
+                    self.read_all(order).await;
+                }
             }
             ConsoleOrder::Kept(offset) => self.outbox.kept(offset),
             ConsoleOrder::SendAgain => {
@@ -183,6 +189,27 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
                     (self.report)(ConsoleReport::Piece { offset, stream, bytes });
                 }
             }
+            // What is read has no place in the job's log yet.
+            ConsoleOrder::Drain { .. } | ConsoleOrder::Flush if !self.begun => {
+                self.waiting.push(order);
+            }
+            ConsoleOrder::Drain { .. } | ConsoleOrder::Flush => self.read_all(order).await,
+            ConsoleOrder::Release => self.input.release(),
+            ConsoleOrder::Input(bytes) => self.input.put(&bytes),
+            ConsoleOrder::Resize(window) => {
+                if let Some(terminal) = &self.terminal {
+                    let WindowSize { rows, columns, x_pixels, y_pixels } = window;
+                    let size = tty::WindowSize { rows, columns, width: x_pixels, height: y_pixels };
+                    // It may just have been closed by its job.
+                    let _ = tty::set_window_size(terminal, size);
+                }
+            }
+        }
+    }
+
+    /// Reads until everything is empty, and reports that.
+    async fn read_all(&mut self, order: ConsoleOrder) {
+        match order {
             ConsoleOrder::Drain { checkpoint, parks } => {
                 if parks {
                     let (bytes, ended) = self.input.hold();
@@ -194,19 +221,9 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
                 let offset = self.outbox.offset();
                 (self.report)(ConsoleReport::Drained { checkpoint, offset });
             }
-            ConsoleOrder::Release => self.input.release(),
-            ConsoleOrder::Flush => {
+            _ => {
                 self.drain().await;
                 (self.report)(ConsoleReport::Flushed);
-            }
-            ConsoleOrder::Input(bytes) => self.input.put(&bytes),
-            ConsoleOrder::Resize(window) => {
-                if let Some(terminal) = &self.terminal {
-                    let WindowSize { rows, columns, x_pixels, y_pixels } = window;
-                    let size = tty::WindowSize { rows, columns, width: x_pixels, height: y_pixels };
-                    // It may just have been closed by its job.
-                    let _ = tty::set_window_size(terminal, size);
-                }
             }
         }
     }
@@ -311,4 +328,32 @@ async fn ready(sources: &[Source]) -> usize {
         std::task::Poll::Pending
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::unistd::{pipe, write};
+    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::time::timeout;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// A job has ended while no agent was there: its last words come behind those that are in its log.
+    #[tokio::test]
+    async fn nothing_is_read_before_its_place_is_known() {
+        let (stdout, job) = pipe().unwrap();
+        write(&job, b"last words\n").unwrap();
+        let (reports, mut told) = unbounded_channel();
+        let console = Console { stdout: Some(stdout), ..Console::default() };
+        let report = move |report| reports.send(report).unwrap();
+        let console = start(console, Keeps::Continued, report).unwrap().unwrap();
+        console.order(ConsoleOrder::SendAgain);
+        console.order(ConsoleOrder::Flush);
+        console.order(ConsoleOrder::Kept(100));
+        let piece = timeout(SOON, told.recv()).await.unwrap();
+        let (stream, bytes) = (Stream::Output, b"last words\n".to_vec());
+        assert_eq!(piece, Some(ConsoleReport::Piece { offset: 100, stream, bytes }));
+        assert_eq!(timeout(SOON, told.recv()).await.unwrap(), Some(ConsoleReport::Flushed));
+    }
 }

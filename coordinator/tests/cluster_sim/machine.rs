@@ -97,7 +97,13 @@ pub struct Instance {
 
 impl Instance {
     /// One that is alone with itself: it knows of no other, and nobody has seen anything that it wrote.
-    pub fn new(key: InstanceKey, app: AppState, life: Life, lease_until: u64, connected: u8) -> Self {
+    pub fn new(
+        key: InstanceKey,
+        app: AppState,
+        life: Life,
+        lease_until: u64,
+        connected: u8,
+    ) -> Self {
         Self {
             key,
             app,
@@ -283,7 +289,6 @@ impl Machine {
             profile: self.profile(),
             battery: BatteryGuard::new(None),
             followed: self.followed.clone(),
-            run: u32::try_from(self.life).unwrap(),
         };
         self.agent = Some(Agent {
             node: Node::new(own),

@@ -15,8 +15,8 @@ mod nodes;
 use self::engine::Task;
 use self::lines::{Packet, Wire};
 use crate::machine::{LocalClock, Machine};
-use ckpt_node::Event;
 use crate::random::Random;
+use ckpt_node::Event;
 use coordinator::Time;
 use coordinator::cluster::{
     ClientId, ClusterEntry, ClusterEvent, ClusterMachine, ClusterSettings, SeededSecrets,

@@ -49,8 +49,6 @@ pub struct Own {
     pub battery: BatteryGuard,
     /// The coordinator that it followed when it ended last.
     pub followed: Followed,
-    /// A number that no other run of an agent on this machine has at the same time.
-    pub run: u32,
 }
 
 /// The connection to the coordinator.

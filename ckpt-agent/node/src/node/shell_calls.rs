@@ -57,7 +57,7 @@ impl Node {
     }
 
     pub(super) fn called(&mut self, call: Call) {
-        let Call { number, inside, uid, node: logical_node, launch } = call;
+        let Call { number, identity, inside, uid, node: logical_node, launch } = call;
         let inside = inside.and_then(|key| self.instances.get(&key)).filter(|known| known.lives());
         let starting = self.instances.values().any(Instance::is_starting);
         if inside.is_none() && starting && self.calls.early.len() < MOST_EARLY {
@@ -71,10 +71,9 @@ impl Node {
         if instance.record.uid != Some(uid) {
             return self.voice.act(refuse("it works only for the user of its job"));
         }
-        // Unique for the instance even if this agent is not its first.
-        let call = (u64::from(self.own.run) << 32) | number;
+        // A process whose agent has died calls again: what it began the first time is there already.
         let caller = instance.key().clone();
-        let call = ShellCall { caller, node: self.own.name.clone(), call };
+        let call = ShellCall { caller, node: self.own.name.clone(), call: identity };
         let message = FromAgent::Shell { call: call.clone(), logical_node, launch };
         self.voice.tell(message.clone());
         self.calls.waiting.push(Waiting { call, message, number });

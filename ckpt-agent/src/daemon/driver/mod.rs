@@ -124,7 +124,6 @@ impl Driver {
             profile: parts.profile.clone(),
             battery: guard,
             followed: parts.identity.followed(),
-            run: std::process::id(),
         });
         let driver = Self {
             parts,

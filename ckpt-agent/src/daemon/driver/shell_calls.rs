@@ -17,6 +17,7 @@ use crate::daemon::control::{RelayEnd, RelayEndKind, RemoteShell};
 use crate::daemon::native::Native;
 use crate::daemon::shell_call::{ShellReply, ShellRequest};
 use crate::daemon::shells::{Caller, is_inside};
+use crate::engine::proc::start_time;
 use crate::engine::split::standin::{MESSAGE, Message};
 
 /// The longest command line.
@@ -78,7 +79,8 @@ impl Driver {
             kept: Kept::default(),
             external: External::default(),
         };
-        let call = Call { number, inside, uid: caller.uid, node, launch };
+        let identity = identity(caller);
+        let call = Call { number, identity, inside, uid: caller.uid, node, launch };
         self.events.push_back(Event::Called(Box::new(call)));
     }
 
@@ -188,6 +190,13 @@ impl ShellEnd {
         let _ = self.link.try_write(&Message::Ended { status }.encode());
         self.link.end_writing();
     }
+}
+
+/// The caller's number in its job, and when it was started: together no other process's of its instance.
+fn identity(caller: &Caller) -> u64 {
+    let started = start_time(caller.pid).unwrap_or_default();
+    // Ticks are hundredths of a second: within 497 days none of them comes again.
+    (u64::from(caller.request.pid.unsigned_abs()) << 32) | (started & u64::from(u32::MAX))
 }
 
 fn check(request: &ShellRequest) -> Result<NodeName, String> {

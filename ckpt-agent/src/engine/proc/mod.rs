@@ -8,5 +8,6 @@ mod walk;
 pub use maps::{Mapping, read_maps, read_smaps};
 pub use program::must_be_own;
 pub use walk::{
-    Threads, children, descendants, inner_number, is_ended, parent, read_text, thread_numbers,
+    Threads, children, descendants, inner_number, is_ended, parent, read_text, start_time,
+    thread_numbers,
 };

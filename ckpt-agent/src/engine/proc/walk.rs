@@ -14,6 +14,9 @@ const MOST_PROCESSES: usize = 100_000;
 /// The list of this process's own children.
 const OWN_CHILDREN: &str = "/proc/thread-self/children";
 
+/// Where the time of a process's start stands behind its name in /proc/PID/stat, counted from its state.
+const START_TIME: usize = 19;
+
 /// Most files of /proc are shorter, bytes.
 const ROOM: usize = 8192;
 
@@ -147,6 +150,14 @@ pub fn children(pid: i32, tid: i32) -> Result<Option<Vec<i32>>> {
 /// The parent of a process. `None`: it has ended, or hides.
 pub fn parent(pid: i32) -> Option<i32> {
     stat_words(pid)?.1
+}
+
+/// When a process was started, in ticks since the machine's start: with its number, no later process is taken for it.
+/// `None`: it has ended and was waited for, or hides.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let text = read_text(&format!("/proc/{pid}/stat")).ok()??;
+    let (_, words) = text.rsplit_once(") ")?;
+    words.split_ascii_whitespace().nth(START_TIME)?.parse().ok()
 }
 
 /// State and parent of a process (proc_pid_stat(5)). `None`: it has ended, or hides.

@@ -238,6 +238,11 @@ impl Job {
                 refuse(shared, call, reason);
             }
         }
+        if let State::Running(running) = &mut self.state {
+            // A coordinator that was started again counts on all that its log has.
+            let actions = running.machine.remove_agent(now, instance);
+            self.obey(now, shared, actions);
+        }
         self.hold_while_needed();
         self.tick(now, shared);
     }

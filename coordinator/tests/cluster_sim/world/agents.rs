@@ -4,11 +4,13 @@ use super::engine::Task;
 use super::{Happening, MILLI, PEACE, World};
 use crate::machine::{Instance, Life, launch_spec};
 use ckpt_node::{
-    Action, Adopted, Call, ConsoleOrder, ConsoleReport, Ending, Event, InstanceEvent, Kept,
-    Made, RelayOrder, Tie,
+    Action, Adopted, Call, ConsoleOrder, ConsoleReport, Ending, Event, InstanceEvent, Kept, Made,
+    RelayOrder, Tie,
 };
 use protocol::agent::{AgentCommand, InstanceId};
-use protocol::cluster::agent::{FromAgent, Holding, NodeProfile, RelayLink, Stream, ToAgent, Vitals};
+use protocol::cluster::agent::{
+    FromAgent, Holding, NodeProfile, RelayLink, Stream, ToAgent, Vitals,
+};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{InstanceKey, NodeName, VERSION};
 use std::collections::{BTreeMap, VecDeque};
@@ -54,7 +56,13 @@ impl World {
     }
 
     /// The coordinator's word arrives.
-    pub(super) fn deliver(&mut self, node: usize, connection: u64, message: ToAgent, body: Vec<u8>) {
+    pub(super) fn deliver(
+        &mut self,
+        node: usize,
+        connection: u64,
+        message: ToAgent,
+        body: Vec<u8>,
+    ) {
         if self.trace {
             let text: String = format!("{message:?}").chars().take(170).collect();
             eprintln!("{:>7} -> {}: {text}", self.now / MILLI, self.nodes[node].name);
@@ -413,8 +421,11 @@ impl World {
     fn keep(&mut self, node: usize, kept: &Kept) {
         let Kept { job, images, alive, passing } = kept;
         let disk = &mut self.nodes[node].disk;
-        let waiting: Vec<InstanceId> =
-            disk.iter().filter(|(_, image)| image.waits).map(|((_, number, _), _)| *number).collect();
+        let waiting: Vec<InstanceId> = disk
+            .iter()
+            .filter(|(_, image)| image.waits)
+            .map(|((_, number, _), _)| *number)
+            .collect();
         disk.retain(|(of, instance, checkpoint), _| {
             let kept = images.get(instance).filter(|kept| !kept.is_empty());
             let stays = |kept: &Vec<u64>| {
@@ -440,6 +451,7 @@ impl World {
                 agent.callers.insert(agent.next_caller, caller);
                 calls.push(Call {
                     number: agent.next_caller,
+                    identity: *call,
                     inside: Some(key.clone()),
                     uid: UID,
                     node: logical_node.clone(),

@@ -24,14 +24,20 @@ pub enum Task {
     Fetch { name: ImageName, holders: Vec<NodeName> },
 }
 
+/// Stopping all threads of an instance whose lease is over takes no longer: a third of what is between that and the
+/// moment when the coordinator begins it anew elsewhere.
+const HOLD_LIMIT: u64 = 200;
+
 impl World {
     /// Tells an instance's engine something: it is done behind all that it was told before.
     pub(super) fn order(&mut self, node: usize, key: InstanceKey, task: Task) {
-        let when = self.now + self.duration();
-        let agent = self.agent(node);
-        let last = agent.busy_until.entry(key.clone()).or_default();
-        let when = when.max(*last + 1);
-        *last = when;
+        let is_hold = matches!(task, Task::Hold);
+        let takes = if is_hold { self.random.millis(0, HOLD_LIMIT) } else { self.duration() };
+        let soonest = self.now + takes;
+        let last = self.agent(node).busy_until.entry(key.clone()).or_default();
+        // Threads are stopped whatever else is being done.
+        let when = if is_hold { soonest } else { soonest.max(*last + 1) };
+        *last = when.max(*last);
         let life = self.nodes[node].life;
         self.at(when, Happening::Engine { node, life, key: Some(key), task });
     }
@@ -274,8 +280,7 @@ impl World {
         let app = super::making::launched(&order);
         let relays = app.relays.clone();
         let machine = &mut self.nodes[node];
-        let instance =
-            Instance::new(key.clone(), app, Life::Running, lease_until, machine.moves);
+        let instance = Instance::new(key.clone(), app, Life::Running, lease_until, machine.moves);
         machine.instances.insert(key.clone(), instance);
         machine.records.insert(key.clone(), Record::of_launch(&order));
         self.step(node, Event::RunBy(key.clone(), super::agents::UID));

@@ -1,7 +1,7 @@
 //! The judge of what the coordinator makes of it.
 
 use super::{MILLI, World};
-use crate::machine::Machine;
+use crate::machine::{Life, Machine};
 use coordinator::cluster::ClusterEntry;
 use coordinator::cluster::entry::Cause;
 use protocol::agent::{ExitKind, InstanceId};
@@ -136,7 +136,9 @@ impl World {
         });
         let epoch = self.expected.keys().next_back();
         let node = &self.nodes[leaver];
-        let of_epoch = node.instances.keys().find(|key| Some(&key.epoch) == epoch);
+        // What has ended by itself may go with its machine.
+        let alive = node.instances.values().filter(|one| one.life != Life::Ended);
+        let of_epoch = alive.map(|one| &one.key).find(|key| Some(&key.epoch) == epoch);
         assert!(self.over.is_some() || of_epoch.is_none(), "{} lets {of_epoch:?} go", node.name);
         let stays = |index: usize, other: &Machine| {
             index != leaver

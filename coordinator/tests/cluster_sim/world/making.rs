@@ -78,7 +78,8 @@ impl World {
                     + u64::from(order.image.0) * 5
                     + order.checkpoint * 3
                     + u64::from(machine.index);
-                let harmed = counts && daemon.is_some_and(|part| *part != DEPARTED) && lot % 31 == 0;
+                let harmed =
+                    counts && daemon.is_some_and(|part| *part != DEPARTED) && lot % 31 == 0;
                 let reason = "read chunk 0: its hash does not match its bytes".to_owned();
                 harmed.then(|| Lacking {
                     reason: reason.clone(),
@@ -129,8 +130,7 @@ impl World {
         let mut instance = Instance::new(key.clone(), app, life, lease, machine.moves);
         instance.rewired = restore.connections;
         machine.instances.insert(key.clone(), instance);
-        let made =
-            Made { init: 1, root: Some(2), relays, outputs, sinks, ..Made::default() };
+        let made = Made { init: 1, root: Some(2), relays, outputs, sinks, ..Made::default() };
         self.step(node, Event::Made(key, Ok(made)));
     }
 }

@@ -135,8 +135,7 @@ impl World {
         // Its daemons end with it.
         for index in 0..self.nodes.len() {
             let of_job = |other: &&InstanceKey| other.epoch == key.epoch && *other != key;
-            let keys: Vec<_> =
-                self.nodes[index].instances.keys().filter(of_job).cloned().collect();
+            let keys: Vec<_> = self.nodes[index].instances.keys().filter(of_job).cloned().collect();
             for other in keys {
                 if self.nodes[index].up && !self.cut[index] {
                     if let Some(instance) = self.nodes[index].instances.get_mut(&other) {
