@@ -107,7 +107,8 @@ impl Job {
         }
         let checkpoint = self.ledger.checkpoint;
         let record = checkpoint.and_then(|number| self.ledger.history.record(number));
-        let length = record.map_or(0, |record| record.log_length).min(self.console.length);
+        let wanted = record.map_or(0, |record| record.log_length);
+        let length = wanted.min(self.console.length);
         self.tell_of_cut(shared, checkpoint, length);
         let (window, input) = (self.console.window, std::mem::take(&mut self.console.input));
         let signals = std::mem::take(&mut self.console.signals);
@@ -121,6 +122,10 @@ impl Job {
             length,
             checkpoint: checkpoint.unwrap_or(0),
         });
+        if wanted > length {
+            // The copy from which this coordinator carries on ends before the checkpoint's output does.
+            self.tell_user(shared, &text::lost_output(wanted - length));
+        }
     }
 
     /// Who is attached has seen what the job wrote since the checkpoint, such as a run time's word that it will end the job.

@@ -64,6 +64,8 @@ pub(in crate::cluster) struct Live {
     /// All that are being launched are among these.
     launching: BTreeSet<InstanceId>,
     pub(in crate::cluster) delayed: Vec<Delayed>,
+    /// Calls of remote shells that were refused, by their callers' instances.
+    pub(in crate::cluster) refused: BTreeSet<(InstanceId, u64)>,
     /// Listening sockets, where they are told.
     pub(in crate::cluster) listeners: Vec<(InstanceId, MovedListener)>,
     /// What has moved, as it was last told.

@@ -16,6 +16,9 @@ const STREAMS: [&str; 4] = ["link", "link#fd0", "link#fd1", "link#fd2"];
 /// Calls of one job that may wait at a time.
 const MOST_DELAYED: usize = 4096;
 
+/// Calls of one epoch that were refused, and are remembered; one more, and the oldest instance's are forgotten.
+const MOST_REFUSED: usize = 4096;
+
 impl Job {
     /// A call: at once, or once the job runs.
     pub(in crate::cluster) fn called(&mut self, now: Now, shared: &mut Shared, call: Delayed) {
@@ -27,13 +30,16 @@ impl Job {
             }
             return;
         }
+        if self.live.refused.contains(&(call.call.caller.instance, call.call.call)) {
+            // It was asked once more before the answer came: that caller has given up.
+            return self.refuse_call(shared, call.call, "it was refused before");
+        }
         let same = |other: &Delayed| other.call == call.call;
         if self.live.delayed.iter().any(same) {
             return;
         }
         if self.live.delayed.len() >= MOST_DELAYED {
-            refuse(shared, call.call, "too many remote shells are being started");
-            return;
+            return self.refuse_call(shared, call.call, "too many remote shells are being started");
         }
         self.live.delayed.push(call);
         self.start_delayed(now, shared);
@@ -75,12 +81,10 @@ impl Job {
                 Some(_) => format!("{logical_node} is gone"),
                 None => format!("no node of the cluster is named {logical_node}"),
             };
-            refuse(shared, call, &reason);
-            return;
+            return self.refuse_call(shared, call, &reason);
         };
         if !shared.members.is_connected(&node) {
-            refuse(shared, call, &format!("{node} can't be reached"));
-            return;
+            return self.refuse_call(shared, call, &format!("{node} can't be reached"));
         }
         let instance = self.ledger.next_instance();
         let record = InstanceRecord {
@@ -235,7 +239,7 @@ impl Job {
         if let Origin::Shell { caller, call } = origin {
             if let Some(node) = self.live.node(caller).cloned() {
                 let call = ShellCall { caller: self.key(caller), node, call };
-                refuse(shared, call, reason);
+                self.refuse_call(shared, call, reason);
             }
         }
         if let State::Running(running) = &mut self.state {
@@ -266,9 +270,14 @@ impl Job {
             }
         }
     }
-}
 
-fn refuse(shared: &mut Shared, call: ShellCall, reason: &str) {
-    let node = call.node.clone();
-    shared.send(&node, ToAgent::ShellFailed { call, reason: reason.to_owned() });
+    /// Says that what a call began is not to be had. That is final: its caller ends.
+    fn refuse_call(&mut self, shared: &mut Shared, call: ShellCall, reason: &str) {
+        if self.live.refused.len() >= MOST_REFUSED {
+            self.live.refused.pop_first();
+        }
+        self.live.refused.insert((call.caller.instance, call.call));
+        let node = call.node.clone();
+        shared.send(&node, ToAgent::ShellFailed { call, reason: reason.to_owned() });
+    }
 }

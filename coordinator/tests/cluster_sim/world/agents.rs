@@ -246,9 +246,10 @@ impl World {
                 self.beside(node, Task::Fetch { name: (job, instance, checkpoint), holders });
             }
 
-            Action::CallAgain(number) | Action::DropCall(number) | Action::FailCall(number, _) => {
+            Action::CallAgain(number) | Action::DropCall(number) => {
                 self.agent(node).callers.remove(&number);
             }
+            Action::FailCall(number, _) => self.fail_call(node, number),
             Action::TieCaller { number, key, peer, node: at } => {
                 self.tie_caller(node, number, (&key, peer, at), events);
             }
@@ -461,6 +462,16 @@ impl World {
         }
         for call in calls {
             self.step(node, Event::Called(Box::new(call)));
+        }
+    }
+
+    /// A caller ends without its program; another process tries it.
+    fn fail_call(&mut self, node: usize, number: u64) {
+        let Some((key, call)) = self.agent(node).callers.remove(&number) else { return };
+        let Some(instance) = self.nodes[node].instances.get_mut(&key) else { return };
+        if let Some(call) = instance.app.calls.remove(&call) {
+            instance.app.next_call += 1;
+            instance.app.calls.insert(instance.app.next_call, call);
         }
     }
 
