@@ -7,6 +7,7 @@
 mod common;
 mod rehearsals;
 mod rig;
+mod shells;
 
 use coordinator::cluster::ClusterEntry;
 use coordinator::cluster::entry::Cause;

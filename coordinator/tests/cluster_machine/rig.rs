@@ -365,6 +365,9 @@ impl Rig {
     }
 
     fn command(&mut self, node: usize, key: InstanceKey, command: AgentCommand) {
+        if !self.nodes[node].instances.contains_key(&key) {
+            return;
+        }
         let event = match command {
             AgentCommand::Freeze { checkpoint } => {
                 AgentEvent::Frozen { checkpoint, processes: 3, threads: 3 }
