@@ -427,6 +427,9 @@ impl Job {
                         self.shell_launched(now, shared, number, None);
                     }
                     self.remind(shared, number);
+                    if found.adopted && !self.has_succeeded() {
+                        self.await_calls(now, shared, number);
+                    }
                     if let State::Running(running) = &mut self.state {
                         let mut actions = Vec::new();
                         if found.adopted {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use world::{Outcome, World};
 
 /// Histories that are tried.
-const SEEDS: u64 = 1500;
+const SEEDS: u64 = 10_000;
 const THREADS: u64 = 2;
 
 fn number(name: &str) -> Option<u64> {

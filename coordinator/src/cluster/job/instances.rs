@@ -66,6 +66,8 @@ pub(in crate::cluster) struct Live {
     pub(in crate::cluster) delayed: Vec<Delayed>,
     /// Calls of remote shells that were refused, by their callers' instances.
     pub(in crate::cluster) refused: BTreeSet<(InstanceId, u64)>,
+    /// Remote programs whose callers' agent was started again: the callers have to call once more, by then.
+    pub(in crate::cluster) uncalled: BTreeMap<InstanceId, u64>,
     /// Listening sockets, where they are told.
     pub(in crate::cluster) listeners: Vec<(InstanceId, MovedListener)>,
     /// What has moved, as it was last told.
@@ -112,7 +114,8 @@ impl Live {
     }
 
     pub(in crate::cluster) fn deadline(&self) -> Option<u64> {
-        self.launching().map(|(_, _, deadline)| deadline).min()
+        let launches = self.launching().map(|(_, _, deadline)| deadline);
+        launches.chain(self.uncalled.values().copied()).min()
     }
 
     /// Those that are being launched, and when that has taken too long.

@@ -99,7 +99,8 @@ impl Job {
     /// No checkpoint while the set of instances is about to change, or while the job has ended
     /// in a way that is not understood yet.
     pub(in crate::cluster) fn hold_while_needed(&mut self) {
-        let launching = self.live.is_launching();
+        // An image of a remote program without its caller's would have two of it after a restart.
+        let launching = self.live.is_launching() || !self.live.uncalled.is_empty();
         if let State::Running(running) = &mut self.state {
             let held = launching || self.live.root_end.is_some();
             running.machine.hold(held);

@@ -27,6 +27,10 @@ impl Job {
             let running = self.live.instances.get(&instance);
             if running.is_some_and(|instance| instance.stage == Stage::Running) {
                 self.shell_runs(shared, call.call, instance);
+                if self.live.uncalled.remove(&instance).is_some() {
+                    self.hold_while_needed();
+                    self.tick(now, shared);
+                }
             }
             return;
         }
@@ -220,6 +224,25 @@ impl Job {
         }
     }
 
+    /// The agent of a machine was started again. Callers there whose programs run have lost what tied them to those, which
+    /// sends the job back; or had not been tied yet, and call once more. Those that have ended since do not call: a program
+    /// may go on without the one that began it, so it is only waited for.
+    pub(in crate::cluster) fn await_calls(
+        &mut self,
+        now: Now,
+        shared: &Shared,
+        caller: InstanceId,
+    ) {
+        let deadline = now.nanos.saturating_add(shared.settings.rollback.launch);
+        let called = self.live.instances.iter().filter(|(_, instance)| {
+            let by = |origin: &Origin| matches!(origin, Origin::Shell { caller: by, .. } if *by == caller);
+            instance.stage == Stage::Running && by(&instance.record.origin)
+        });
+        let called: Vec<InstanceId> = called.map(|(number, _)| *number).collect();
+        self.live.uncalled.extend(called.into_iter().map(|number| (number, deadline)));
+        self.hold_while_needed();
+    }
+
     /// An instance that a shell called for can't be had.
     pub(in crate::cluster) fn shell_failed(
         &mut self,
@@ -254,6 +277,8 @@ impl Job {
     /// Gives launches up that take too long.
     pub(in crate::cluster) fn check_launches(&mut self, now: Now, shared: &mut Shared) {
         self.live.settle_launches();
+        self.live.uncalled.retain(|_, deadline| now.nanos < *deadline);
+        self.hold_while_needed();
         let late: Vec<InstanceId> = self
             .live
             .launching()

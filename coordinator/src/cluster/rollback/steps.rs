@@ -30,6 +30,10 @@ impl Job {
         making.record.planned_ms = Some(now.unix_ms);
         if shared.members.usable().next().is_none() {
             let reason = "no machine of the cluster can take processes".to_owned();
+            if !self.leavers_needed(&shared.members).is_empty() {
+                // They were let go while the job was being made elsewhere.
+                self.stuck = Some(reason.clone());
+            }
             self.wait_for(now, shared, reason);
             return;
         }

@@ -3,8 +3,8 @@
 use super::{MILLI, World};
 use crate::machine::{Life, Machine};
 use coordinator::cluster::ClusterEntry;
-use coordinator::cluster::entry::Cause;
-use protocol::agent::{ExitKind, InstanceId};
+use coordinator::cluster::entry::{Cause, ImageRecord};
+use protocol::agent::{CommitRecord, ExitKind, InstanceId};
 use protocol::cluster::agent::{RelayLink, RelaySide};
 use protocol::cluster::{InstanceKey, NodeName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,12 +128,25 @@ impl World {
         last.unwrap_or(false)
     }
 
+    /// The newest committed checkpoint, unless the job runs from an older one: then it has been given up.
+    fn newest_needed(&self) -> Option<(&CommitRecord, &BTreeMap<InstanceId, ImageRecord>)> {
+        let (mut newest, mut from) = (None, None);
+        for entry in &self.log {
+            match entry {
+                ClusterEntry::Committed { record, images, .. } => newest = Some((record, images)),
+                ClusterEntry::EpochBegun { checkpoint, .. } => from = *checkpoint,
+                ClusterEntry::Running { .. } => {
+                    newest = newest.filter(|(record, _)| Some(record.checkpoint) <= from);
+                }
+                _ => {}
+            }
+        }
+        newest
+    }
+
     /// What goes with a node is nowhere else needed. Whether others stay.
     pub(super) fn judge_farewell(&self, leaver: usize) -> bool {
-        let committed = self.log.iter().rev().find_map(|entry| match entry {
-            ClusterEntry::Committed { record, images, .. } => Some((record, images)),
-            _ => None,
-        });
+        let committed = self.newest_needed();
         let epoch = self.expected.keys().next_back();
         let node = &self.nodes[leaver];
         // What has ended by itself may go with its machine.
