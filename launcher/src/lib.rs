@@ -8,6 +8,7 @@
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
 //! - `cluster`: the same commands where the machine belongs to a cluster.
 //! - `control`: the Unix socket by which other commands reach it.
+//! - `timeline`: what `--trace` writes.
 
 pub mod agent;
 pub mod cli;
@@ -18,6 +19,7 @@ mod failure;
 pub mod jobs;
 mod session;
 mod text;
+mod timeline;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -186,6 +186,13 @@ pub enum AgentEvent {
         /// Bytes dealt with so far, before compression.
         bytes: u64,
     },
+    /// What a step that takes long is doing: for the reason, should it not end. It says nothing about progress.
+    Doing {
+        /// The checkpoint in flight.
+        checkpoint: CheckpointNumber,
+        /// In words that follow "last: ".
+        doing: String,
+    },
     /// The image is durable.
     Written {
         /// The checkpoint in flight.

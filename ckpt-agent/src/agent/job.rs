@@ -26,6 +26,7 @@ use crate::engine::dump::DumpSettings;
 use crate::engine::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
 use crate::engine::inodes::ahead::Taken;
 use crate::engine::inodes::copying::Copying;
+use crate::engine::job_init::stages::{self, Mirror};
 use crate::engine::job_init::{
     Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, NUMBERS_VARIABLE,
     Order, Report, Task, UserOrder,
@@ -233,6 +234,7 @@ impl Job {
         let (ours, theirs) = UnixStream::pair().map_err(AgentError::Spawn)?;
         let restores = matches!(order.task, Task::Restore { .. });
         order.low_heap = restores && heap_must_be_low();
+        order.stages = stages::are_wanted();
         let mut monitor = spawn_init(theirs, order.low_heap, Stdio::inherit)?;
         let channel = Channel::new(ours);
         let begun = Self::introduce(&channel, &order, connections)
@@ -298,11 +300,13 @@ impl Job {
         for (connection, descriptor) in connections {
             channel.send(&connection, &[descriptor])?;
         }
+        let mut stages = Mirror::default();
         let mut started = Started::default();
         loop {
             let (report, descriptors) = channel.receive::<Report>()?;
             match report {
                 Report::Init(pid) => started.init = pid,
+                Report::Stage(stage) => stages.note(stage.as_ref()),
                 Report::Failed(reason) => return Err(AgentError::Init(reason)),
                 Report::Outer { end } => {
                     started.outer.extend(descriptors.into_iter().map(|fd| (end.clone(), fd)));

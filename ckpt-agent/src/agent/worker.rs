@@ -12,6 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, Step};
 use protocol::cluster::addresses::AddressBook;
+use tracing::span::EnteredSpan;
+use tracing::{Span, debug, debug_span};
 
 use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
@@ -19,6 +21,7 @@ use super::memory_watch::MemoryWatch;
 use super::reports::Reports;
 use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance, previous, temporary};
+use crate::engine::doing::{self, Doing};
 use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::engine::error::{EngineError, Refusal};
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
@@ -102,6 +105,8 @@ struct Worker {
     copying: Copying,
     /// Files that the last image has.
     seen: Taken,
+    /// The checkpoint in flight, from freeze to commit.
+    checkpoint: Option<EnteredSpan>,
     quitting: bool,
 }
 
@@ -127,6 +132,7 @@ pub fn run(
         going: Vec::new(),
         copying: Copying::default(),
         seen: Taken::default(),
+        checkpoint: None,
         quitting: false,
     };
     // An embedded agent stays until its job has ended.
@@ -145,11 +151,13 @@ pub fn run(
         };
         match request {
             Request::Launch(spec, answer) => {
+                let _launching = debug_span!("launch").entered();
                 let result = worker.begin(|requests, warn| Job::launch(*spec, requests, warn));
                 worker.remember_init();
                 let _ = answer.send(result);
             }
             Request::Restore(spec, answer) => {
+                let _restoring = debug_span!("restore", checkpoint = spec.checkpoint).entered();
                 let job_dir = worker.job_dir.clone();
                 let result =
                     worker.begin(|requests, warn| Job::restore(&job_dir, spec, requests, warn));
@@ -158,12 +166,17 @@ pub fn run(
             }
             Request::LaunchInstance(order, answer) => {
                 let (spec, cluster) = *order;
+                let _launching =
+                    debug_span!("launch", instance = %cluster.socket.display()).entered();
                 let _ =
                     answer.send(worker.begin(|requests, warn| {
                         Job::launch_instance(spec, cluster, requests, warn)
                     }));
             }
             Request::RestoreInstance(order, answer) => {
+                let instance = order.cluster.socket.display();
+                let checkpoint = order.spec.checkpoint;
+                let _restoring = debug_span!("restore", %instance, checkpoint).entered();
                 let job_dir = worker.job_dir.clone();
                 let _ =
                     answer
@@ -257,6 +270,9 @@ impl Worker {
         match command {
             AgentCommand::Freeze { checkpoint } => {
                 self.flight = None;
+                // The one before ends first.
+                self.checkpoint = None;
+                self.checkpoint = Some(debug_span!("checkpoint", number = checkpoint).entered());
                 self.touch(false);
                 self.copying = Copying::with(self.job_dir.clone());
                 let _moving = self.report_copying(checkpoint);
@@ -278,11 +294,13 @@ impl Worker {
                 self.step(checkpoint, Step::Commit, |worker, number| {
                     worker.commit(number, &record)
                 });
+                self.checkpoint = None;
             }
             AgentCommand::Collect { keep } => self.collect(&keep),
             AgentCommand::Abandon { checkpoint } => {
                 if self.flight.as_ref().is_some_and(|(number, _)| *number == checkpoint) {
                     self.flight = None;
+                    self.checkpoint = None;
                     self.touch(false);
                 }
                 self.tell(AgentEvent::Abandoned { checkpoint });
@@ -299,7 +317,9 @@ impl Worker {
             }
             AgentCommand::Hold => match self.hold() {
                 Ok(processes) => self.tell(InstanceEvent::Held { processes }),
-                Err(error) => self.tell(InstanceEvent::NotHeld { reason: one_line(&error) }),
+                Err(error) => {
+                    self.tell(InstanceEvent::NotHeld { reason: one_line(&error.to_string()) })
+                }
             },
             AgentCommand::Release => {
                 if self.release().is_ok() {
@@ -323,14 +343,21 @@ impl Worker {
         step: Step,
         run: impl FnOnce(&mut Self, u64) -> Result<(), EngineError>,
     ) {
-        if let Err(error) = run(self, number) {
+        let stage = stage_span(step);
+        doing::nothing();
+        let result = stage.in_scope(|| run(self, number));
+        drop(stage);
+        if let Err(error) = result {
+            let reason = one_line(&error.with_place(doing::last()));
+            debug!(step = step.name(), reason, "failed");
             self.flight = None;
+            self.checkpoint = None;
             self.touch(false);
             // With the job's end, which is told in a moment, the checkpoint is over.
             if self.job.as_ref().is_some_and(Job::is_ending) {
                 return;
             }
-            let (reason, passing) = (one_line(&error), error.passes());
+            let passing = error.passes();
             self.tell(AgentEvent::Failed { checkpoint: number, step, reason, passing });
         }
     }
@@ -373,7 +400,7 @@ impl Worker {
 
     /// Tells how far a step has come in which files and shared memory are copied, until it has done.
     fn report_copying(&self, number: u64) -> Reports {
-        Reports::begin(number, self.copying.done.clone(), self.events.clone())
+        Reports::begin(number, self.copying.done.clone(), Doing::own(), self.events.clone())
     }
 
     fn quiesce(&mut self, number: u64) -> Result<(), EngineError> {
@@ -479,7 +506,10 @@ impl Worker {
         snapshot.drop_ghosts();
         let standing = snapshot.stands().then_some(snapshot);
         self.step(number, Step::Write, |worker, number| {
-            let (sealed, summary, warnings) = outcome?;
+            let (sealed, summary, warnings) = outcome.map_err(|(error, last)| {
+                doing::take_over(last);
+                error
+            })?;
             if !whole {
                 return Err(EngineError::odd(
                     "a copy of the job's memory",
@@ -526,7 +556,8 @@ impl Worker {
             // It goes on from what the coordinator's log has, with or without the mark here.
             self.flight = Some((number, Stage::Parked(standing)));
             if let Err(error) = committed {
-                let (step, reason) = (Step::Commit, one_line(&error.into()));
+                let error = EngineError::from(error);
+                let (step, reason) = (Step::Commit, one_line(&error.to_string()));
                 let failed =
                     AgentEvent::Failed { checkpoint: number, step, reason, passing: false };
                 self.tell(failed);
@@ -568,6 +599,9 @@ impl Worker {
                 self.tell(AgentEvent::Ended { status });
             }
         }
+        if self.flight.is_none() {
+            self.checkpoint = None;
+        }
     }
 
     /// The init of an instance has said something.
@@ -603,6 +637,7 @@ impl Worker {
             | Report::Names { .. }
             | Report::Rehearsed { .. }
             | Report::NotRehearsable(_)
+            | Report::Stage(_)
             | Report::Introduction(_) => {}
         }
     }
@@ -676,12 +711,26 @@ impl Worker {
         }
         job.kill();
         self.flight = None;
+        self.checkpoint = None;
         self.held = None;
     }
 }
 
-fn one_line(error: &EngineError) -> String {
-    error.to_string().replace('\n', " ")
+fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
+}
+
+/// The span of a step, but for the write, which has one where it is done: on a thread of its own.
+fn stage_span(step: Step) -> Span {
+    match step {
+        Step::Freeze => debug_span!("freeze"),
+        Step::Quiesce => debug_span!("quiesce"),
+        Step::Snapshot => debug_span!("snapshot"),
+        Step::Resume => debug_span!("resume"),
+        Step::Commit => debug_span!("commit"),
+        // Draining is the launcher's.
+        Step::Write | Step::Drain => Span::none(),
+    }
 }
 
 fn no_job() -> EngineError {

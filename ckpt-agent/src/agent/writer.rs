@@ -7,17 +7,21 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use protocol::agent::AgentEvent;
+use tracing::debug_span;
 
 use super::Request;
 use super::memory_watch::MemoryWatch;
+use super::reports::say_what;
 use super::worker::Events;
+use crate::engine::doing::{self, Activity, Doing};
 use crate::engine::dump::{ImageSummary, SnapshotData, write_image};
 use crate::engine::error::EngineError;
 use crate::engine::sys::schedule::be_nice;
 use crate::store::{SealedCheckpoint, WriterOptions};
 
-/// What became of a write.
-pub type Outcome = Result<(SealedCheckpoint, ImageSummary, Vec<String>), EngineError>;
+/// What became of a write; where it failed, the last thing that it had begun.
+pub type Outcome =
+    Result<(SealedCheckpoint, ImageSummary, Vec<String>), (EngineError, Option<Activity>)>;
 
 /// How often progress is reported.
 const REPORT: Duration = Duration::from_secs(2);
@@ -46,28 +50,35 @@ pub fn start(
     let done = Arc::new(AtomicBool::new(false));
     let progress = Arc::new(AtomicU64::new(0));
     let finished = done.clone();
+    let (tell_doing, hear_doing) = std::sync::mpsc::channel();
     let counter = progress.clone();
     std::thread::Builder::new().name("writer".into()).spawn(move || {
         be_nice(NICE);
+        let _ = tell_doing.send(Doing::own());
+        let _writing = debug_span!("write", checkpoint = number).entered();
         crate::fault::point("write");
         let options = WriterOptions {
             on_thread_start: Some(Arc::new(|| be_nice(NICE))),
             reuse_from: Some(reuse_from),
             ..WriterOptions::default()
         };
-        let outcome = write_image(data, &job_dir, number, &options, &counter);
+        let outcome = write_image(data, &job_dir, number, &options, &counter)
+            .map_err(|error| (error, doing::last()));
         finished.store(true, Ordering::Relaxed);
         let _ = requests.send(Request::Written(number, Box::new(outcome)));
     })?;
     std::thread::Builder::new().name("write-progress".into()).spawn(move || {
         let step = if watch.is_needed() { LOOK } else { IDLE };
         let mut waited = Duration::ZERO;
+        let doing = hear_doing.recv().unwrap_or_default();
+        let mut said = None;
         while !done.load(Ordering::Relaxed) {
             std::thread::sleep(step);
             waited += step;
             watch.look();
             if waited >= REPORT {
                 waited = Duration::ZERO;
+                say_what(number, &doing, &mut said, &events);
                 let bytes = progress.load(Ordering::Relaxed);
                 events(AgentEvent::Progress { checkpoint: number, bytes }.into());
             }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::doing::Activity;
 use super::graph::Pid;
 
 /// Result of the engine's operations.
@@ -158,6 +159,23 @@ impl EngineError {
             | Self::RefusedProcess { refusal, .. }
             | Self::Refused(refusal) => refusal.passes,
             _ => false,
+        }
+    }
+}
+
+impl EngineError {
+    /// The error, with the last thing that its thread had begun where it does not name what it was about itself.
+    pub fn with_place(&self, last: Option<Activity>) -> String {
+        match (self, last) {
+            (
+                Self::System { .. }
+                | Self::NotUnderstood { .. }
+                | Self::Gone(_)
+                | Self::TooLong { .. },
+                Some(last),
+            ) => format!("{self} (last: {last})"),
+            // Refusals name it, and what is wrong with an image or the store is no process's doing.
+            _ => self.to_string(),
         }
     }
 }

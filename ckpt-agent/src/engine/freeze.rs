@@ -4,6 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use tracing::field::Empty;
+use tracing::{debug_span, trace};
+
+use super::doing::{self, Thing};
 use super::error::{EngineError, Refusal, Result};
 use super::proc::{children, descendants, must_be_own, read_text, thread_numbers};
 use super::sys::schedule::{Ahead, Hurry};
@@ -108,6 +112,8 @@ pub struct FrozenJob {
 /// somebody else. On every error the job goes on.
 pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<FrozenJob> {
     let since = Instant::now();
+    let stopping = debug_span!("stop", processes = Empty, threads = Empty).entered();
+    doing::begin("stopping threads", Thing::Job);
     let ahead = Ahead::begin();
     let mut freezer = Freezer {
         known: BTreeMap::new(),
@@ -133,7 +139,10 @@ pub fn freeze(init: i32, stand_ins: BTreeSet<i32>, limit: Duration) -> Result<Fr
     for tid in freezer.stopped.keys() {
         hurry.take_along(*tid);
     }
-    freezer.finish(init, hurry)
+    let job = freezer.finish(init, hurry)?;
+    stopping.record("processes", job.processes.len());
+    stopping.record("threads", job.processes.iter().map(|p| p.threads.len()).sum::<usize>());
+    Ok(job)
 }
 
 struct Freezer {
@@ -238,6 +247,7 @@ impl Freezer {
             if self.known.contains_key(&tid) {
                 continue;
             }
+            doing::begin("stopping", Thing::HostThread { tid, pid });
             let seized = match RunningThread::seize(tid) {
                 Ok(seized) => seized,
                 Err(error) => {
@@ -270,6 +280,7 @@ impl Freezer {
             match wait_any()? {
                 Some(StopReport::Stopped { tid, group }) => {
                     self.last_stop = looked;
+                    trace!(tid, "stopped");
                     if let Some(thread) = self.running.remove(&tid) {
                         if let (Some(signal), Some(pid)) = (group, self.known.get(&tid)) {
                             self.group_stops.insert(*pid, signal);
@@ -294,6 +305,10 @@ impl Freezer {
                 }
                 None => {
                     let cost = looked.elapsed();
+                    if let Some((&tid, _)) = self.running.first_key_value() {
+                        let pid = self.known.get(&tid).copied().unwrap_or(tid);
+                        doing::begin("waiting for", Thing::HostThread { tid, pid });
+                    }
                     if self.last_stop.elapsed() > self.limit
                         || self.since.elapsed() > self.limit * PATIENCE
                     {
@@ -344,6 +359,9 @@ impl Freezer {
     }
 
     fn too_long(&self) -> EngineError {
+        // It is named here.
+        doing::nothing();
+        let count = self.running.len();
         let culprit = self.running.keys().next().map_or_else(String::new, |tid| {
             let pid = self.known.get(tid).copied().unwrap_or(*tid);
             let text = |file: &str| {
@@ -352,11 +370,16 @@ impl Freezer {
                     .flatten()
                     .unwrap_or_default()
             };
+            let (comm, stat, wchan) = (text("comm"), text("stat"), text("wchan"));
             format!(
-                "stopping process {} ({}), which waits in the kernel ({})",
-                pid,
-                text("comm").trim_end(),
-                text("wchan").trim_end()
+                "stopping {count} of {} threads (thread {tid} of process {pid} ({}) is in state {}, waiting in {})",
+                self.known.len(),
+                comm.trim_end(),
+                state(&stat).unwrap_or('?'),
+                match wchan.trim_end() {
+                    "" | "0" => "nothing that the kernel tells",
+                    place => place,
+                }
             )
         });
         EngineError::TooLong { what: culprit, limit_ms: self.limit.as_millis() as u64 }
@@ -394,14 +417,17 @@ impl Freezer {
 /// Whether a thread is in a wait that no stop ends, as in vfork (state D, proc_pid_stat(5)).
 fn waits_uninterruptibly(pid: i32, tid: i32) -> Result<bool> {
     let text = read_text(&format!("/proc/{pid}/task/{tid}/stat"))?;
-    let state = text.as_deref().and_then(|text| text.rsplit_once(") ")?.1.chars().next());
-    Ok(state == Some('D'))
+    Ok(text.as_deref().and_then(state) == Some('D'))
+}
+
+/// The state in the text of a stat file (proc_pid_stat(5)).
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 fn is_zombie(pid: i32, tid: i32) -> Result<bool> {
     let Some(text) = read_text(&format!("/proc/{pid}/task/{tid}/stat"))? else { return Ok(true) };
-    let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    Ok(matches!(state, Some('Z' | 'X') | None))
+    Ok(matches!(state(&text), Some('Z' | 'X') | None))
 }
 
 /// Says who else traces a process that cannot be seized.

@@ -4,11 +4,13 @@
 //! * [`objects`]: one room per kind of kernel object, its dump and its restore side by side;
 //! * [`split`]: which part of an instance goes where;
 //! * [`inodes`]: files and memory whose content travels; [`folders`]: whole folders; [`locks`]: file locks;
+//! * [`doing`]: what a thread of the engine is at, for errors, and where spans are and where they must not be;
 //! * [`sys`]: safe wrappers of system calls; [`proc`]: what /proc says.
 //!
 //! `unsafe` is allowed below this module only.
 
 pub mod arch;
+pub mod doing;
 pub mod dump;
 pub mod error;
 pub mod folders;

@@ -11,6 +11,9 @@ use protocol::cluster::tree::TreeSum;
 use protocol::control::Reply;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Characters kept of what an agent says that it is doing.
+const LONGEST_DOING: usize = 300;
+
 impl JobMachine {
     /// Begins a checkpoint; only when none is in flight.
     pub(super) fn begin(&mut self, now: Time, out: &mut Vec<Action>) {
@@ -33,6 +36,7 @@ impl JobMachine {
             log_length: 0,
             pause_us: 0,
             progress: BTreeMap::new(),
+            doing: BTreeMap::new(),
             summary: ImageSummary::default(),
             record: None,
             recorded: false,
@@ -84,6 +88,11 @@ impl JobMachine {
                 taking.progress.insert(agent, bytes);
                 let limit = limit(&self.settings.limits, taking.step);
                 taking.deadline = now.nanos.saturating_add(limit);
+            }
+            (Phase::Taking(taking), AgentEvent::Doing { checkpoint, doing })
+                if taking.number == checkpoint && taking.awaited.contains(&agent) =>
+            {
+                taking.doing.insert(agent, doing.chars().take(LONGEST_DOING).collect());
             }
             (Phase::Taking(taking), event) => {
                 let answered = taking.note(now, agent, event);

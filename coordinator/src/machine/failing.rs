@@ -230,7 +230,8 @@ impl JobMachine {
                 let allowed = limit(&self.settings.limits, step) / 1_000_000_000;
                 let moved = step == Step::Write || !taking.progress.is_empty();
                 let what = if moved { "no progress for" } else { "no answer in" };
-                self.fail(now, step, format!("{what} {allowed} s"), out);
+                let whom = taking.awaited_in_words();
+                self.fail(now, step, format!("{what} {allowed} s{whom}"), out);
             }
             Phase::Abandoning(abandoning) if now.nanos >= abandoning.repeat_at => {
                 abandoning.repeat_at = now.nanos.saturating_add(self.settings.limits.abandon);

@@ -43,6 +43,8 @@ pub(super) struct Taking {
     pub(super) pause_us: u64,
     /// Bytes that each agent has dealt with in this step, as far as it has told.
     pub(super) progress: BTreeMap<InstanceId, u64>,
+    /// What agents said that they are doing in this step.
+    pub(super) doing: BTreeMap<InstanceId, String>,
     pub(super) summary: ImageSummary,
     /// The record, once it has been handed to the log.
     pub(super) record: Option<CommitRecord>,
@@ -161,7 +163,29 @@ impl Taking {
         self.step = step;
         self.awaited = awaited.clone();
         self.progress.clear();
+        self.doing.clear();
         self.deadline = now.nanos.saturating_add(limit(limits, step));
+    }
+
+    /// Who has not answered, and what they said last: for the reason of a step that has taken too long.
+    pub(super) fn awaited_in_words(&self) -> String {
+        let names = |instance: &InstanceId| match self.agents.len() {
+            // There is nobody else whom it could be.
+            0 | 1 => "the agent".to_owned(),
+            _ => format!("instance {}", instance.0),
+        };
+        let Some(first) = self.awaited.iter().find(|agent| self.doing.contains_key(agent)) else {
+            let first = self.awaited.first().map(names).unwrap_or_default();
+            return match self.awaited.len() {
+                0 => String::new(),
+                1 => format!(" from {first}"),
+                count => {
+                    format!(" from {count} of {} instances, {first} among them", self.agents.len())
+                }
+            };
+        };
+        let doing = self.doing.get(first).map_or("", String::as_str);
+        format!(" from {} (last: {doing})", names(first))
     }
 
     /// What the agents have been told for the step that is under way.

@@ -136,6 +136,9 @@ pub struct JobOptions {
     /// run with. Jobs of DMTCP are of this machine alone, and have no log of their output.
     #[arg(long, value_enum, default_value_t = EngineSetting::Native)]
     pub engine: EngineSetting,
+    /// Write a timeline of launch, checkpoints and restore to FILE, which ui.perfetto.dev and chrome://tracing open.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Tell of each checkpoint on standard error, even where that is no terminal.
     #[arg(long, short)]
     pub verbose: bool,

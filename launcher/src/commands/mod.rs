@@ -27,6 +27,7 @@ mod status;
 mod stop;
 pub mod summary;
 mod target;
+mod telling;
 mod token;
 mod top;
 mod verify;
@@ -41,9 +42,7 @@ use crate::jobs::StateDir;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
+use telling::tell_what_happens;
 
 /// What every command needs.
 struct Context {
@@ -108,20 +107,6 @@ fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Fail
              'ckptd agent --join-file FILE' joins one"
         ))),
     }
-}
-
-/// Lines about what happens, on standard error; `RUST_LOG` says which: levels, of everything or of what begins with a name
-/// (`info,coordinator=debug`).
-fn tell_what_happens() {
-    let asked = std::env::var("RUST_LOG").ok().filter(|words| !words.is_empty());
-    let asked = asked.and_then(|words| words.parse::<Targets>().ok());
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal());
-    let filter = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
-    // Set already: then it tells.
-    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
 }
 
 /// Whether a session tells of each checkpoint.

@@ -1,5 +1,6 @@
 //! `ckptd restart`.
 
+use super::telling::{self, ON_A_CLUSTER, WITH_DMTCP};
 use super::{Context, clustered, dmtcp, is_loud};
 use crate::cli::{EngineSetting, RestartArguments};
 use crate::failure::Failure;
@@ -15,6 +16,7 @@ pub fn perform(context: &Context, arguments: &RestartArguments) -> Result<u8, Fa
         if arguments.options.engine != EngineSetting::Native {
             return Err(other_engine());
         }
+        telling::refuse_trace(&arguments.options, ON_A_CLUSTER)?;
         return clustered::restart(context, &cluster, arguments);
     }
     perform_alone(context, arguments)
@@ -48,8 +50,10 @@ pub fn perform_alone(context: &Context, arguments: &RestartArguments) -> Result<
     let history = jobs::load(&job)?;
     let mut record = choose(&history, arguments, name)?;
     if job.record().settings.engine == EngineSetting::Dmtcp {
+        telling::refuse_trace(&arguments.options, WITH_DMTCP)?;
         return dmtcp::engine::restart(context, &job, record, arguments);
     }
+    let _timeline = telling::trace(&format!("restart {name}"), &arguments.options)?;
     let mut opened = Checkpoint::open(job.path(), record.checkpoint);
     if let (None, Err(Damage::Incomplete { number })) = (arguments.checkpoint, &opened) {
         // Killed between the log's record and the commit mark: nobody was told of this one yet.

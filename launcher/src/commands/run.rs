@@ -1,5 +1,6 @@
 //! `ckptd run`.
 
+use super::telling::{self, ON_A_CLUSTER, WITH_DMTCP};
 use super::{Context, clustered, dmtcp, is_loud};
 use crate::cli::{EngineSetting, Placement, RunArguments};
 use crate::cluster::Cluster;
@@ -65,9 +66,11 @@ fn perform_in(
                  lost with the machine: leave --engine out to use the cluster"
             );
         }
+        telling::refuse_trace(&arguments.options, WITH_DMTCP)?;
         return dmtcp::engine::run(context, arguments);
     }
     if let Some(cluster) = cluster {
+        telling::refuse_trace(&arguments.options, ON_A_CLUSTER)?;
         if arguments.options.placement != Some(Placement::Node) {
             let reach = mpi::Reach::Cluster;
             let caution = mpi::prepare(OsStr::new(&program), &found, reach, &mut environment);
@@ -79,6 +82,7 @@ fn perform_in(
         return clustered::run(context, &cluster, arguments, prepared);
     }
     super::refuse_without_cluster(&arguments.options, arguments.detach)?;
+    let _timeline = telling::trace(&what, &arguments.options)?;
     let settings = JobSettings::default().with(&arguments.options);
     if settings.placement == Placement::Process {
         mpi::prepare(OsStr::new(&program), &found, mpi::Reach::Machine, &mut environment);

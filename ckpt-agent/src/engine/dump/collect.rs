@@ -7,7 +7,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
 use nix::sys::statfs::{FsType, statfs};
+use tracing::field::Empty;
+use tracing::{debug_span, trace_span};
 
+use super::super::doing::{self, Thing};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid};
 use super::super::locks;
@@ -49,14 +52,17 @@ pub fn collect(
     let mut collected = Collected::default();
     let mut known = Known::new();
     for (host_pid, pid, comm) in processes {
+        let collecting = debug_span!("descriptors", pid = *pid, host_pid, count = Empty).entered();
         let pidfd = PidFd::open(*host_pid)?;
         let mut numbers = descriptor_numbers(*host_pid)?;
         if streams_only.contains(pid) {
             numbers.retain(|fd| *fd <= 2);
         }
         numbers.sort_unstable();
+        collecting.record("count", numbers.len());
         let mut descriptors = Vec::with_capacity(numbers.len());
         for fd in numbers {
+            doing::begin("reading", Thing::Descriptor { pid: *pid, fd });
             let probe = Probe::through(&pidfd, *pid, comm, fd).map_err(|e| e.at(*pid, comm, fd))?;
             let close_on_exec = close_on_exec(&probe)?;
             let (of_process, of_description): (Vec<Lock>, Vec<Lock>) = locks::read(&probe.info)
@@ -67,8 +73,11 @@ pub fn collect(
             let file = match find(same_inode, &collected.probes, &probe) {
                 Ok(file) => file,
                 Err(place) => {
-                    let object = Object::dump(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
                     let id = FileId(collected.files.len() as u32);
+                    let reading = trace_span!("object", id = id.0, fd, kind = Empty).entered();
+                    let object = Object::dump(&probe, context).map_err(|e| e.at(*pid, comm, fd))?;
+                    reading.record("kind", object.kind());
+                    drop(reading);
                     same_inode.insert(place, id);
                     let owner = owner(&probe, context);
                     // O_CLOEXEC belongs to the descriptor.

@@ -1,5 +1,8 @@
 //! The ghosts of a whole job.
 
+use tracing::debug_span;
+
+use super::super::doing::{self, Thing};
 use super::super::error::Result;
 use super::super::freeze::StoppedProcess;
 use super::super::restore::Identity;
@@ -29,6 +32,9 @@ pub(super) fn make_ghosts(
     let mut ghosts = Vec::with_capacity(processes.len());
     let mut failure = None;
     for (process, reading) in processes.iter_mut().zip(readings) {
+        let host_pid = process.host_pid;
+        let _copying = debug_span!("copy of memory", host_pid).entered();
+        doing::begin("copying the memory of", Thing::HostProcess(host_pid));
         let mappings = reading.planned.iter().map(|planned| &planned.mapping);
         let segments: Vec<(u64, u64)> = mappings
             .filter(|mapping| mapping.is_segment())

@@ -5,12 +5,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use procfs::process::Status;
 use protocol::launch::Kept;
+use tracing::field::Empty;
+use tracing::{debug_span, trace};
 
 use super::super::arch::{Architecture, Current};
+use super::super::doing::{self, Thing};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::folders;
 use super::super::freeze::{FrozenJob, StoppedProcess, freeze};
@@ -113,15 +117,20 @@ pub struct Frozen {
 /// # Errors
 /// As [`freeze`].
 pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
-    let copies = Copies::make(&ahead::Order {
-        init: settings.init,
-        folders: settings.kept.all_folders().cloned().collect(),
-        files_limit: settings.kept.limit(),
-        user: settings.user.as_ref(),
-        seen: &settings.seen,
-        cluster: settings.cluster,
-        copying: &settings.copying,
-    });
+    let copies = {
+        let _reading = debug_span!("read ahead").entered();
+        doing::begin("reading files ahead", Thing::Job);
+        Copies::make(&ahead::Order {
+            init: settings.init,
+            folders: settings.kept.all_folders().cloned().collect(),
+            files_limit: settings.kept.limit(),
+            user: settings.user.as_ref(),
+            seen: &settings.seen,
+            cluster: settings.cluster,
+            copying: &settings.copying,
+        })
+    };
+    let looking = debug_span!("look").entered();
     let ahead = Ahead::begin();
     let not_inherited = find_not_inherited(settings.init)?;
     let (_, status) = process::stat_and_status(settings.init)?;
@@ -130,7 +139,7 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     let sleeps = Sleeps::observe(settings.init)?;
     let shells = standins::shells(&settings.relays);
     let (stand_ins, remote_shells) = standins::find(settings.init, &shells)?;
-    drop(ahead);
+    drop((ahead, looking));
     let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
     let (names, seen) = (Names::default(), Taken::begin());
     Ok(Frozen {
@@ -153,6 +162,7 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
 fn find_not_inherited(init: i32) -> Result<NotInherited> {
     let mut found = NotInherited::new();
     for pid in descendants(init)? {
+        doing::begin("looking at the memory of", Thing::HostProcess(pid));
         must_be_own(pid)?;
         let mappings = match read_smaps(pid) {
             Ok(mappings) => mappings,
@@ -197,6 +207,8 @@ impl Frozen {
     /// # Errors
     /// Refusals with process and descriptor named; the job goes on.
     pub fn quiesce(mut self) -> Result<Quiesced> {
+        let looking = debug_span!("look").entered();
+        doing::begin("looking at processes", Thing::Job);
         let nodes = self.nodes()?;
         self.check_leaders(&nodes)?;
         self.check_root(&nodes)?;
@@ -235,6 +247,7 @@ impl Frozen {
             .chain(shells)
             .map(|host_pid| (host_pid, nodes[&host_pid].pid, nodes[&host_pid].comm.clone()))
             .collect();
+        drop(looking);
         let streams_only = &self.remote_shells;
         let mut collected = collect(&living, streams_only, &mut context)?;
         if !context.shares_ipc {
@@ -553,6 +566,8 @@ impl Quiesced {
             threads.flat_map(|thread| thread.credentials.uids.iter().copied()).collect();
         owners.sort_unstable();
         owners.dedup();
+        let _taking = debug_span!("folders").entered();
+        doing::begin("reading the job's folders", Thing::Job);
         let folders = self.frozen.settings.kept.all_folders().map(PathBuf::as_path);
         folders::take_all(folders, &owners, &mut self.context)
     }
@@ -568,6 +583,7 @@ impl Quiesced {
         // What is refused is refused before any process makes a call for us.
         let mut mapped = Vec::with_capacity(processes.len());
         for process in processes.iter() {
+            doing::begin("looking at", Thing::Process(self.nodes[&process.host_pid].pid));
             mapped.push(self.check_process(process)?);
         }
         for (process, Seen { vdso, statuses, .. }) in processes.iter_mut().zip(&mapped) {
@@ -582,8 +598,16 @@ impl Quiesced {
             readings.push(self.read_process(process, index == 0, mapped, moment, &mut windows)?);
         }
         let vdso = readings.first().map(|reading| reading.vdso.clone());
-        self.read_segments(processes, &readings, &windows, page)?;
-        self.read_shared(processes, &readings, &windows, page)?;
+        {
+            let copied = self.context.copying.done.clone();
+            let before = copied.load(Ordering::Relaxed);
+            let copying = debug_span!("shared memory", windows = windows.len(), bytes = Empty);
+            let _copying = copying.enter();
+            doing::begin("copying shared memory", Thing::Job);
+            self.read_segments(processes, &readings, &windows, page)?;
+            self.read_shared(processes, &readings, &windows, page)?;
+            copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
+        }
         let ghosts = make_ghosts(processes, &readings)?;
         let mut dumps = Vec::with_capacity(processes.len());
         for ((process, reading), ghost) in processes.iter_mut().zip(readings).zip(&ghosts) {
@@ -618,6 +642,9 @@ impl Quiesced {
     ) -> Result<Reading> {
         let host_pid = process.host_pid;
         let node = self.nodes[&host_pid].clone();
+        let threads = process.threads.len();
+        let _reading = debug_span!("process", pid = node.pid, host_pid, threads).entered();
+        doing::begin("asking", Thing::Process(node.pid));
         let name = |error: EngineError| error.of(node.pid, &node.comm);
         let (stat, status) = process::stat_and_status(host_pid)?;
         let entry_point = vdso.kernel_entry()?;
@@ -647,6 +674,9 @@ impl Quiesced {
         inside.threads.push(leader);
         drop(remote);
         for (thread, status) in process.threads.iter_mut().zip(&statuses).skip(1) {
+            let (tid, pid) = (thread.tid(), host_pid);
+            trace!(tid, "thread");
+            doing::begin("asking", Thing::HostThread { tid, pid });
             let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
             let image = process::ask_thread(&mut remote, scratch, status, &mut known)?;
             inside.threads.push(image);
@@ -721,6 +751,9 @@ impl Quiesced {
         page: u64,
     ) -> Result<ProcessDump> {
         let host_pid = process.host_pid;
+        let pid = self.nodes[&host_pid].pid;
+        let _finishing = debug_span!("finish", pid, host_pid).entered();
+        doing::begin("completing the snapshot of", Thing::Process(pid));
         let (early, guards) = self.read_early(host_pid, ghost_pid, &reading.planned, page)?;
         process.take_scratch_out()?;
         let mut threads = reading.inside.threads;
@@ -912,6 +945,8 @@ impl Snapshot {
         let _ahead = Ahead::begin();
         if let Some(job) = self.job.take() {
             for mut process in job.processes {
+                let pid = process.host_pid;
+                doing::begin("letting go", Thing::HostProcess(pid));
                 for thread in std::mem::take(&mut process.threads) {
                     match thread.detach() {
                         Ok(()) | Err(EngineError::Gone(_)) => {}

@@ -5,6 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tracing::debug_span;
+use tracing::field::Empty;
+
+use super::super::doing::{self, Thing};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
     Area, Backing, Blob, BlobId, CarriedInode, Graph, InodeId, MappedFile, Origin, ProcessImage,
@@ -79,7 +83,10 @@ pub fn write_image(
     options: &WriterOptions,
     progress: &AtomicU64,
 ) -> Result<(SealedCheckpoint, ImageSummary, Vec<String>)> {
+    let packing = debug_span!("pack").entered();
+    doing::begin("reading detached files", Thing::Job);
     detached::carry(&mut data)?;
+    doing::begin("making the pack", Thing::Job);
     let store = CheckpointWriter::create_with(job_dir, number, options)?;
     let mut writer = Writer { store, next: 0, progress };
     let blobs = std::mem::take(&mut data.context.blobs);
@@ -95,7 +102,11 @@ pub fn write_image(
             &mut files,
         )?);
     }
+    doing::begin("writing the pack", Thing::Job);
     let (mut index, chunks) = writer.store.finish_chunks()?;
+    drop(packing);
+    let indexing = debug_span!("index").entered();
+    doing::begin("writing the index", Thing::Job);
     let places: HashMap<Tag, ChunkRef> = chunks.iter().collect();
     let place = |tag: Tag| {
         places.get(&tag).copied().ok_or_else(|| EngineError::odd("store", "lost a chunk"))
@@ -123,7 +134,12 @@ pub fn write_image(
             .collect::<Result<_>>()?;
         index.put_json(&process_file(image.pid), &image)?;
     }
-    let sealed = index.seal()?;
+    drop(indexing);
+    let sealed = {
+        let _sealing = debug_span!("seal").entered();
+        doing::begin("sealing the image", Thing::Job);
+        index.seal()?
+    };
     let totals = sealed.totals();
     let summary = ImageSummary {
         processes: u32::try_from(data.graph.processes.len()).unwrap_or(u32::MAX),
@@ -182,6 +198,9 @@ fn write_process(
     files: &mut MappedFiles,
 ) -> Result<(ProcessImage, Vec<PendingWindow>)> {
     let ProcessDump { host_pid, ghost_pid, mut image, planned, early, guards } = process;
+    let writing = debug_span!("process", pid = image.pid, host_pid, bytes = Empty).entered();
+    doing::begin("writing the memory of", Thing::Process(image.pid));
+    let before = writer.progress.load(Ordering::Relaxed);
     let lost = || {
         EngineError::system(
             "hold",
@@ -229,6 +248,7 @@ fn write_process(
         areas.push(area);
     }
     let windows = pages.finish()?;
+    writing.record("bytes", writer.progress.load(Ordering::Relaxed).saturating_sub(before));
     if !is_alive(ghost_pid) {
         return Err(lost());
     }

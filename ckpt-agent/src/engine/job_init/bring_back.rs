@@ -17,6 +17,7 @@ use super::super::sys::{limits, tty};
 use super::UserOrder;
 use super::rehearsal::{self, Rehearsal};
 use super::stage::Connections;
+use super::stages::{self, Stage};
 
 /// Where the stack begins among the fields of struct prctl_mm_map (prctl(2)).
 const START_STACK: usize = 6;
@@ -71,11 +72,13 @@ pub fn bring_back(
     user: Option<&UserOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
+    let opening = stages::begin(Stage::Image);
     let mut image = Image::open(job_dir, spec.checkpoint)?;
     let part = match part {
         Some(order) => image.take_part(order)?,
         None => image.take_part(&PartOrder::whole(&image.graph))?,
     };
+    drop(opening);
     if let Some(user) = user {
         check_user(&image, user)?;
     }

@@ -12,6 +12,7 @@ pub(super) mod namespaces;
 mod reap;
 mod rehearsal;
 mod stage;
+pub mod stages;
 pub(super) mod world;
 
 pub use channel::{Channel, ChannelError};
@@ -26,6 +27,7 @@ use protocol::cluster::agent::MovedListener;
 use protocol::launch::{LaunchSpec, RestoreSpec};
 use serde::{Deserialize, Serialize};
 
+use super::doing;
 use super::graph::{OuterEnd, Pid};
 use super::late::NamedSocket;
 use super::objects::StdioRole;
@@ -63,6 +65,9 @@ pub struct Order {
     /// What is brought back is never to run, and nothing else may come to know of it.
     #[serde(default)]
     pub rehearsal: Option<Rehearsal>,
+    /// The agent wants to know of each stage ([`Report::Stage`]).
+    #[serde(default)]
+    pub stages: bool,
 }
 
 impl Report {
@@ -70,7 +75,7 @@ impl Report {
     fn of_failure(error: super::error::EngineError) -> Self {
         match error {
             super::error::EngineError::NotRehearsable(why) => Self::NotRehearsable(why),
-            other => Self::Failed(other.to_string()),
+            other => Self::Failed(other.with_place(doing::last())),
         }
     }
 }
@@ -89,6 +94,7 @@ impl Order {
             connections: 0,
             low_heap: false,
             rehearsal: None,
+            stages: false,
         }
     }
 }
@@ -117,6 +123,9 @@ pub enum Task {
 pub enum Report {
     /// The init itself, as the agent's PID namespace numbers it.
     Init(i32),
+    /// A stage of a launch or restore begins, or, `None`, the last one that has begun and is not over is. Only before
+    /// [`Report::Ready`].
+    Stage(Option<stages::Stage>),
     /// The job runs, or, where it was ordered, is complete and held. The descriptors sent along are the
     /// launcher's ends of these streams.
     Ready {

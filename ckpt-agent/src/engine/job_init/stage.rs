@@ -25,6 +25,7 @@ use super::cluster::{ClusterOrder, Connection, Instruction};
 use super::keeper::Keeper;
 use super::lease::Lease;
 use super::rehearsal::{self, Rehearsal, Surroundings};
+use super::stages::{self, Stage};
 use super::world::World;
 use super::{Order, Report, Task, UserOrder, door, launch, namespaces, reap};
 
@@ -111,6 +112,9 @@ fn prepare(channel: &Channel) -> Result<Prepared> {
     die_with_parent()?;
     let (mut order, _): (Order, _) =
         channel.receive().map_err(|error| EngineError::odd("order", error.to_string()))?;
+    if order.stages {
+        stages::tell(channel);
+    }
     if order.low_heap {
         spawn::randomize_again();
     }
@@ -118,10 +122,12 @@ fn prepare(channel: &Channel) -> Result<Prepared> {
     let outside = order.cluster.take().map(stay_behind).transpose()?;
     let rehearsal = order.rehearsal.as_ref();
     let surroundings = rehearsal.map(|_| Surroundings::look(order.world)).transpose()?;
+    let entering = stages::begin(Stage::Namespaces);
     match order.world {
         World::Own => namespaces::enter(order.clocks, surroundings.is_some())?,
         World::Machine => outlive_launcher()?,
     }
+    drop(entering);
     if let Some(surroundings) = surroundings {
         surroundings.rebuild()?;
         // The namespaces have changed the credentials, which clears it (prctl(2)).
@@ -186,6 +192,8 @@ fn divide(
     match fork_init(order.number.filter(|_| order.world == World::Machine)) {
         Err(error) => Err((channel, EngineError::system("fork", "the job's init", error))),
         Ok(ForkResult::Parent { child }) => {
+            // From here on the init speaks; its socket must not stay open in the link.
+            stages::tell_no_more();
             if let Err(error) = channel.send(&Report::Init(child.as_raw()), &[]) {
                 return Err((channel, EngineError::odd("report", error.to_string())));
             }
@@ -208,6 +216,9 @@ fn divide(
             let mut nothing = [0];
             while nix::unistd::read(&introduced, &mut nothing) == Err(nix::errno::Errno::EINTR) {}
             drop(introduced);
+            if order.stages {
+                stages::tell(&channel);
+            }
             let world = order.world;
             let lived = match outside {
                 None if order.rehearsal.is_some() => {
@@ -256,6 +267,7 @@ fn live(channel: &Channel, order: Order) -> Result<()> {
         World::Own => {
             // The namespaces have changed the credentials, which clears it (prctl(2)).
             die_with_parent()?;
+            let _mounting = stages::begin(Stage::Mounts);
             warnings.extend(namespaces::mount_own()?);
         }
         World::Machine => order.world.adopt_orphans()?,
@@ -264,8 +276,10 @@ fn live(channel: &Channel, order: Order) -> Result<()> {
     // A part of an instance may have none: then it ends with its agent.
     let root = begun.root.unwrap_or(super::NO_ROOT);
     if let Some(standing) = begun.standing.take() {
+        let _going = stages::begin(Stage::Go);
         standing.go()?;
     }
+    stages::tell_no_more();
     release_streams()?;
     if tell(channel, &begun, warnings).is_err() {
         return Ok(());
@@ -347,6 +361,7 @@ fn settle(
     let mut warnings = Vec::new();
     match order.world {
         World::Own => {
+            let _mounting = stages::begin(Stage::Mounts);
             warnings.extend(namespaces::name_host(&cluster.host_name, &cluster.hosts)?);
             warnings.extend(namespaces::mount_own()?);
         }
@@ -364,9 +379,11 @@ fn settle(
     }
     if !cluster.hold {
         if let Some(standing) = begun.standing.take() {
+            let _going = stages::begin(Stage::Go);
             standing.go()?;
         }
     }
+    stages::tell_no_more();
     release_streams()?;
     door::be_patient(channel.socket())
         .map_err(|error| EngineError::system("setsockopt", "the agent's socket", error))?;
@@ -386,6 +403,7 @@ fn begin(
     match task {
         Task::Launch(spec) => {
             let watched = if watch { late::install_or_say(warnings) } else { None };
+            let _starting = stages::begin(Stage::Program);
             let (root, console) = launch::launch(&spec, user, warnings)?;
             Ok(Begun {
                 root: Some(root.as_raw()),

@@ -38,9 +38,12 @@ pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets}
 pub use unix::{UnixKind, UnixLink, UnixSocket};
 
 use serde::{Deserialize, Serialize};
+use tracing::debug_span;
 
+use super::doing::{self, Thing};
 use super::error::Result;
 use super::graph::{FileId, InodeId, OpenFile};
+use super::job_init::stages::{self, Stage};
 use path::PathOnly;
 
 /// One open file description that a dump has found.
@@ -187,6 +190,9 @@ macro_rules! rooms {
                         }
                     }
                     if !all.is_empty() {
+                        let (kind, count) = (stringify!($module), all.len());
+                        let _resting = debug_span!("rest", kind, count).entered();
+                        doing::begin("bringing to rest", Thing::Objects { kind, count });
                         <$module::$variant as Room>::finish(&mut all, context)?;
                     }
                 })*
@@ -211,6 +217,9 @@ macro_rules! rooms {
                         }
                     }
                     if !all.is_empty() {
+                        let (kind, count) = (stringify!($module), all.len());
+                        let _resting = debug_span!("rest again", kind, count).entered();
+                        doing::begin("bringing to rest", Thing::Objects { kind, count });
                         <$module::$variant as Room>::late(&mut all, context)?;
                     }
                 })*
@@ -225,12 +234,16 @@ macro_rules! rooms {
                 $({
                     let all = Self::$module(files, context);
                     if !all.is_empty() {
+                        let (kind, count) = (stringify!($module).into(), all.len());
+                        let _making = stages::begin(Stage::Objects { kind, count });
                         <$module::$variant as Room>::restore(&all, context)?;
                     }
                 })*
                 $({
                     let all = Self::$module(files, context);
                     if !all.is_empty() {
+                        let (kind, count) = (stringify!($module).into(), all.len());
+                        let _tying = stages::begin(Stage::Wire { kind, count });
                         <$module::$variant as Room>::wire(&all, context)?;
                     }
                 })*

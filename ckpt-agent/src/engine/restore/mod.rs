@@ -31,6 +31,7 @@ use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer};
 use super::inodes;
+use super::job_init::stages::{self, Stage};
 use super::job_init::{World, groups_outside};
 use super::late;
 use super::locks;
@@ -123,9 +124,13 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         let user = context.user.clone();
         let _acting =
             user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
-        folders::begin(context)?;
-        inodes::restore_all(context)?;
+        {
+            let _making = stages::begin(Stage::Files);
+            folders::begin(context)?;
+            inodes::restore_all(context)?;
+        }
         Object::restore_all(&image.graph.files, context)?;
+        let _making = stages::begin(Stage::Files);
         folders::finish(context)?;
         put_flags(image, context)?;
         mapped::release_programs(image, context)?;
@@ -145,6 +150,7 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     let common = Common::prepare(&image.processes, &image.reader, &files)?;
     let grown = {
         let preparation = Preparation { image, context, terminals, links };
+        let _growing = stages::begin(Stage::Tree { processes: plan.births.len() });
         tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {
             what: error.to_string(),
             way_out: "see the documentation on restarts".into(),
@@ -329,7 +335,9 @@ fn rebuild(
     for pid in pids {
         let Some(process) = image.processes.get(pid) else { continue };
         let number = numbers.here(*pid).ok_or(EngineError::Gone(*pid))?;
+        let laying = stages::begin(Stage::Layout { pid: *pid });
         let (helper, break_moved) = lay_out(number, process, files, common, page)?;
+        drop(laying);
         if !break_moved {
             context.warn(format!(
                 "the heap of process {pid} cannot grow by brk(2) any more: this kernel has no PR_SET_MM_MAP, and \
@@ -340,14 +348,29 @@ fn rebuild(
     }
     let work: Vec<(i32, &ProcessImage)> =
         helpers.iter().map(|helper| (helper.leader.tid(), helper.image)).collect();
-    memory::fill(&work, &image.reader, common, page)?;
-    clocks::set_back(&mut helpers, context)?;
+    {
+        let windows = work.iter().flat_map(|(_, process)| &process.pages);
+        let pages: u64 = windows.map(|window| u64::from(window.pages.count_ones())).sum();
+        let _filling = stages::begin(Stage::Memory { bytes: pages.saturating_mul(page) });
+        memory::fill(&work, &image.reader, common, page)?;
+    }
+    {
+        let _putting = stages::begin(Stage::Clocks);
+        clocks::set_back(&mut helpers, context)?;
+    }
     let own = own_credentials()?;
     for helper in &mut helpers {
+        let _completing = stages::begin(Stage::Protect { pid: helper.image.pid });
         complete_memory(helper, files, common, page, context)?;
     }
-    make_threads(&mut helpers)?;
-    let complete = |helper| complete(helper, context, &own, numbers);
+    {
+        let _making = stages::begin(Stage::Threads);
+        make_threads(&mut helpers)?;
+    }
+    let complete = |helper: Helper<'_>| {
+        let _furnishing = stages::begin(Stage::Furnish { pid: helper.image.pid });
+        complete(helper, context, &own, numbers)
+    };
     helpers.into_iter().map(complete).collect()
 }
 

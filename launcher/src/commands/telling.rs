@@ -1,0 +1,77 @@
+//! What of all that happens is told, and where: lines on standard error, a timeline in a file.
+
+use crate::cli::JobOptions;
+use crate::failure::Failure;
+use crate::timeline::Timeline;
+use std::io::IsTerminal;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// The variable that says which lines are told: levels, of everything or of what begins with a name
+/// (`info,coordinator=debug`).
+const VARIABLE: &str = "CKPTD_LOG";
+/// The variable of the same meaning that programs in Rust have in common. A job may have it for its own sake, so it
+/// counts for the cluster's daemons only.
+const COMMON_VARIABLE: &str = "RUST_LOG";
+/// What a timeline shows: all of ckptd, nothing of its libraries.
+const OF_CKPTD: [&str; 5] = ["ckptd", "ckpt_agent", "coordinator", "command_tree", "protocol"];
+
+/// Why a cluster's jobs have no timeline.
+pub const ON_A_CLUSTER: &str = "--trace is for jobs of one machine: on a cluster the logs of agents tell the same, \
+                                where they are started with CKPTD_LOG=debug";
+/// Why DMTCP's jobs have none.
+pub const WITH_DMTCP: &str = "--trace is for the native engine: leave it or --engine dmtcp out";
+
+/// Lines about what happens, on standard error.
+pub fn tell_what_happens() {
+    let value = |name| std::env::var(name).ok().filter(|words| !words.is_empty());
+    let asked = [VARIABLE, COMMON_VARIABLE].into_iter().find_map(|name| Some((name, value(name)?)));
+    let (filter, wrong) = match asked {
+        None => (None, None),
+        Some((name, words)) => match words.parse::<Targets>() {
+            Ok(filter) => (Some(filter), None),
+            Err(error) => (None, Some(format!("{name}={words} is not understood ({error})"))),
+        },
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        // A stage that never ends shows by its beginning.
+        .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE);
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    // Set already: then it tells.
+    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
+    if let Some(wrong) = wrong {
+        tracing::warn!("{wrong}: the level is info");
+    }
+}
+
+/// Begins the timeline that was asked for; it is complete once what this returns is dropped.
+///
+/// # Errors
+/// Where the file can't be made.
+pub fn trace(what: &str, options: &JobOptions) -> Result<Option<Timeline>, Failure> {
+    let Some(path) = &options.trace else { return Ok(None) };
+    let failed =
+        |error| Failure::of(what, format!("write the timeline {}: {error}", path.display()));
+    let timeline = Timeline::create(path).map_err(failed)?;
+    let filter: Targets = OF_CKPTD.iter().map(|name| (*name, LevelFilter::TRACE)).collect();
+    let layer = timeline.layer().with_filter(filter);
+    let _ = tracing_subscriber::registry().with(layer).try_init();
+    Ok(Some(timeline))
+}
+
+/// Refuses a timeline of a job that other programs than this one keep.
+///
+/// # Errors
+/// Where one was asked for.
+pub fn refuse_trace(options: &JobOptions, why: &str) -> Result<(), Failure> {
+    match options.trace {
+        None => Ok(()),
+        Some(_) => Err(Failure::Usage(format!("wrong usage: {why}"))),
+    }
+}
