@@ -4,6 +4,7 @@
 //! it holds are in enough places without it.
 
 use super::ClusterMachine;
+use super::decisions;
 use super::entry::{Cause, ClusterEntry};
 use super::event::{ClientId, Now};
 use super::job::{Job, State};
@@ -173,6 +174,7 @@ impl ClusterMachine {
         if let Some(member) = self.shared.members.get_mut(node) {
             if member.presence == Presence::Leaving {
                 member.presence = Presence::There;
+                decisions::stays(node, reason);
                 self.shared.append(ClusterEntry::NodeLeaves { node: node.clone(), leaves: false });
             }
         }
@@ -265,6 +267,7 @@ impl ClusterMachine {
         if let Some(member) = self.shared.members.get_mut(node) {
             member.dismissed = true;
         }
+        decisions::free_to_go(node);
         let text = Some(format!("{node} is free to go"));
         for client in leaving.clients {
             self.shared.answer_last(&client, Answer::Done { text: text.clone() });

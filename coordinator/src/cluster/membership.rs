@@ -1,6 +1,7 @@
 //! Nodes come, are heard, fall silent and go.
 
 use super::ClusterMachine;
+use super::decisions;
 use super::entry::{Cause, ClusterEntry};
 use super::event::{ClusterAction, Now};
 use super::job::instances::{EarlyEnd, Stage};
@@ -48,6 +49,7 @@ impl ClusterMachine {
             None
         };
         if let Some(reason) = refusal {
+            decisions::refused(node, &reason);
             self.shared.act(ClusterAction::Send {
                 node: node.clone(),
                 message: ToAgent::Refused { reason },

@@ -10,11 +10,12 @@
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
 //! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
 //! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
-//! `clients`, `looks`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log) and `recover`.
+//! `clients`, `looks`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
 
 mod agents;
 mod clients;
 mod copies;
+mod decisions;
 pub mod entry;
 pub mod event;
 mod job;

@@ -1,5 +1,6 @@
 //! What all parts of the machine work with: the members, the clients, and what is to be done.
 
+use super::decisions;
 use super::entry::ClusterEntry;
 use super::event::{ClientId, ClusterAction};
 use super::members::Members;
@@ -143,6 +144,7 @@ impl Shared {
     /// Writes an entry to the log. What follows is done only once it is durable, since actions
     /// are done in order.
     pub(super) fn append(&mut self, entry: ClusterEntry) {
+        decisions::of_cluster(&entry);
         let number = self.number();
         self.act(ClusterAction::Append { number, entry });
     }

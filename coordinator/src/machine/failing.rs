@@ -255,3 +255,66 @@ impl JobMachine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::history::History;
+    use crate::settings::{SECOND, Settings};
+    use protocol::agent::AgentEvent;
+
+    fn at(seconds: u64) -> Time {
+        Time { nanos: seconds * SECOND, unix_ms: seconds * 1000 }
+    }
+
+    /// A job of these agents whose freeze begins at once.
+    fn freezing(agents: &[u32]) -> JobMachine {
+        let agents = agents.iter().map(|number| InstanceId(*number));
+        let settings = Settings::default();
+        let mut machine = JobMachine::new("j".to_owned(), settings, History::default(), agents);
+        machine.step(at(0), Event::Started { restored_from: None });
+        machine.step(at(0), Event::Request { ticket: 1 });
+        machine
+    }
+
+    /// Why the freeze is given up when its time has passed.
+    fn reason_in_the_end(machine: &mut JobMachine) -> String {
+        let actions = machine.step(at(11), Event::Clock);
+        let reason = actions.into_iter().find_map(|action| match action {
+            Action::Notify(Notice::Abandoned { reason, .. }) => Some(reason),
+            _ => None,
+        });
+        reason.unwrap()
+    }
+
+    fn says(machine: &mut JobMachine, agent: u32, event: AgentEvent) {
+        machine.step(at(2), Event::Agent { agent: InstanceId(agent), event });
+    }
+
+    #[test]
+    fn a_step_that_does_not_end_tells_what_it_was_doing() {
+        let mut machine = freezing(&[0]);
+        let doing = |doing: &str| AgentEvent::Doing { checkpoint: 1, doing: doing.to_owned() };
+        says(&mut machine, 0, doing("stopping thread 8 of process 7 of this machine"));
+        says(&mut machine, 0, doing("waiting for thread 8 of process 7 of this machine"));
+        let reason = reason_in_the_end(&mut machine);
+        let last = "waiting for thread 8 of process 7 of this machine";
+        assert_eq!(reason, format!("no answer in 10 s from the agent (last: {last})"));
+    }
+
+    #[test]
+    fn who_has_not_answered_is_named() {
+        let mut machine = freezing(&[3, 4, 5]);
+        says(&mut machine, 3, AgentEvent::Frozen { checkpoint: 1, processes: 1, threads: 1 });
+        let reason = reason_in_the_end(&mut machine);
+        assert_eq!(reason, "no answer in 10 s from 2 of 3 instances, instance 4 among them");
+        let mut machine = freezing(&[3, 4]);
+        says(&mut machine, 3, AgentEvent::Frozen { checkpoint: 1, processes: 1, threads: 1 });
+        let long = AgentEvent::Doing { checkpoint: 1, doing: "x".repeat(100_000) };
+        says(&mut machine, 4, long);
+        let reason = reason_in_the_end(&mut machine);
+        assert!(reason.starts_with("no answer in 10 s from instance 4 (last: xx"), "{reason}");
+        assert!(reason.len() < 400, "{reason}");
+    }
+}

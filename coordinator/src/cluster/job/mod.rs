@@ -13,6 +13,7 @@ pub(super) mod resting;
 pub(super) mod running;
 pub(super) mod shell;
 
+use super::decisions;
 use super::entry::{Cause, ClusterEntry, InstanceRecord};
 use super::event::ClientId;
 use super::joining::{Altered, Verdict};
@@ -97,6 +98,7 @@ impl Job {
 
     /// Writes an entry about this job and takes it into account.
     pub(super) fn record(&mut self, shared: &mut Shared, entry: ClusterEntry) {
+        decisions::of_job(&self.ledger, &entry);
         self.ledger.apply(&entry);
         shared.append(entry);
     }

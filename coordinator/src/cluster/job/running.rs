@@ -2,6 +2,7 @@
 
 use super::instances::Stage;
 use super::{Job, State};
+use crate::cluster::decisions;
 use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord};
 use crate::cluster::event::Now;
 use crate::cluster::members::Member;
@@ -214,11 +215,13 @@ impl Job {
                 let none = || Cause::Again { reason: "nothing to move for is left".to_owned() };
                 let parked = parks.then(|| self.moves_for(&shared.members).unwrap_or_else(none));
                 let entry = ClusterEntry::Committed { job: job.clone(), record, images, parked };
+                decisions::of_job(&self.ledger, &entry);
                 shared.append_for_checkpoint(entry, &job, epoch, checkpoint);
                 None
             }
             Entry::Begun { checkpoint } => {
                 let entry = ClusterEntry::Job { job: job.clone(), entry };
+                decisions::of_job(&self.ledger, &entry);
                 self.ledger.apply(&entry);
                 shared.append_for_checkpoint(entry, &job, epoch, checkpoint);
                 None

@@ -2,6 +2,7 @@
 
 use super::damaged::DamagedCopies;
 use super::plan;
+use crate::cluster::decisions;
 use crate::cluster::entry::{Cause, ClusterEntry, DepartedDaemon, RollbackRecord};
 use crate::cluster::event::Now;
 use crate::cluster::job::instances::{Live, Stage as InstanceStage};
@@ -147,6 +148,8 @@ impl Job {
         self.nodes_with_stale_instances.retain(|node| !shared.members.is_gone(node));
         let epoch = self.ledger.next_epoch();
         let moves = begin.cause.is_move();
+        let killed = &self.nodes_with_stale_instances;
+        decisions::epoch(&self.ledger.id, epoch, begin.checkpoint, &begin.cause, killed);
         self.record(
             shared,
             ClusterEntry::EpochBegun {
@@ -364,6 +367,7 @@ impl Job {
         }
         making.stage = Stage::Waiting { reason: reason.clone() };
         making.deadline = Some(now.nanos.saturating_add(limit));
+        decisions::waits(&self.ledger, &reason);
         self.say(shared, &format!("the job waits: {reason}"));
     }
 
@@ -394,26 +398,28 @@ impl Job {
             }
             Stage::Launching => {
                 let node = self.root_node();
-                self.make_failed(now, shared, node.as_ref(), "the job was not started in time");
+                self.made_late(now, shared, node, "started");
             }
             Stage::Preparing { awaited } => {
                 let node = late(awaited, &self.live);
-                self.make_failed(
-                    now,
-                    shared,
-                    node.as_ref(),
-                    "the job's images were not fetched in time",
-                );
+                self.made_late(now, shared, node, "given its images");
             }
             Stage::Restoring { awaited } => {
                 let node = late(awaited, &self.live);
-                self.make_failed(now, shared, node.as_ref(), "the job was not restored in time");
+                self.made_late(now, shared, node, "restored");
             }
             Stage::Starting { awaited } => {
                 let node = late(awaited, &self.live);
-                self.make_failed(now, shared, node.as_ref(), "the job was not let go in time");
+                self.made_late(now, shared, node, "let go");
             }
         }
+    }
+
+    /// A step of the making took too long on a machine, or, where it is not known, somewhere.
+    fn made_late(&mut self, now: Now, shared: &mut Shared, node: Option<NodeName>, done: &str) {
+        let place = node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+        let reason = format!("the job was not {done} in time{place}");
+        self.make_failed(now, shared, node.as_ref(), &reason);
     }
 
     /// All instances run.
