@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -83,6 +83,8 @@ impl Stage {
 }
 
 struct Worker {
+    /// Of the job, in spans.
+    name: String,
     job_dir: PathBuf,
     requests: Sender<Request>,
     events: Arc<Events>,
@@ -118,6 +120,7 @@ pub fn run(
     events: Box<Events>,
 ) {
     let mut worker = Worker {
+        name: name_of(&job_dir),
         job_dir,
         requests,
         events: Arc::from(events),
@@ -151,13 +154,14 @@ pub fn run(
         };
         match request {
             Request::Launch(spec, answer) => {
-                let _launching = debug_span!("launch").entered();
+                let _launching = debug_span!("launch", job = worker.name).entered();
                 let result = worker.begin(|requests, warn| Job::launch(*spec, requests, warn));
                 worker.remember_init();
                 let _ = answer.send(result);
             }
             Request::Restore(spec, answer) => {
-                let _restoring = debug_span!("restore", checkpoint = spec.checkpoint).entered();
+                let (job, checkpoint) = (worker.name.as_str(), spec.checkpoint);
+                let _restoring = debug_span!("restore", job, checkpoint).entered();
                 let job_dir = worker.job_dir.clone();
                 let result =
                     worker.begin(|requests, warn| Job::restore(&job_dir, spec, requests, warn));
@@ -166,17 +170,15 @@ pub fn run(
             }
             Request::LaunchInstance(order, answer) => {
                 let (spec, cluster) = *order;
-                let _launching =
-                    debug_span!("launch", instance = %cluster.socket.display()).entered();
+                let _launching = debug_span!("launch", job = worker.name).entered();
                 let _ =
                     answer.send(worker.begin(|requests, warn| {
                         Job::launch_instance(spec, cluster, requests, warn)
                     }));
             }
             Request::RestoreInstance(order, answer) => {
-                let instance = order.cluster.socket.display();
-                let checkpoint = order.spec.checkpoint;
-                let _restoring = debug_span!("restore", %instance, checkpoint).entered();
+                let (job, checkpoint) = (worker.name.as_str(), order.spec.checkpoint);
+                let _restoring = debug_span!("restore", job, checkpoint).entered();
                 let job_dir = worker.job_dir.clone();
                 let _ =
                     answer
@@ -272,7 +274,8 @@ impl Worker {
                 self.flight = None;
                 // The one before ends first.
                 self.checkpoint = None;
-                self.checkpoint = Some(debug_span!("checkpoint", number = checkpoint).entered());
+                let (job, number) = (self.name.as_str(), checkpoint);
+                self.checkpoint = Some(debug_span!("checkpoint", job, number).entered());
                 self.touch(false);
                 self.copying = Copying::with(self.job_dir.clone());
                 let _moving = self.report_copying(checkpoint);
@@ -493,7 +496,8 @@ impl Worker {
         let (job_dir, requests) = (self.job_dir.clone(), self.requests.clone());
         // Older ones may be damaged, which is perhaps why the job was restored from another.
         let own = *self.first_written.get_or_insert(number);
-        writer::start(data, watch, job_dir, number, own, requests, self.events.clone())
+        let events = self.events.clone();
+        writer::start(data, watch, (job_dir, self.name.clone()), number, own, requests, events)
             .map_err(|error| EngineError::system("start", "the writer", error))?;
         self.flight = Some((number, Stage::Writing(snapshot)));
         Ok(())
@@ -716,6 +720,18 @@ impl Worker {
     }
 }
 
+/// The job in spans: its folder's name, of an instance with its number.
+fn name_of(job_dir: &Path) -> String {
+    let name = |path: Option<&Path>| {
+        path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
+    };
+    let parent = job_dir.parent();
+    match name(parent).as_str() {
+        "instances" => format!("{}/{}", name(parent.and_then(Path::parent)), name(Some(job_dir))),
+        _ => name(Some(job_dir)),
+    }
+}
+
 fn one_line(text: &str) -> String {
     text.replace('\n', " ")
 }
@@ -739,4 +755,16 @@ fn no_job() -> EngineError {
 
 fn out_of_order(stage: &str) -> EngineError {
     EngineError::odd("order of steps", format!("the job is not {stage}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_name_the_job_and_its_instance() {
+        assert_eq!(name_of(Path::new("/var/lib/ckptd/fold-1")), "fold-1");
+        assert_eq!(name_of(Path::new("/var/lib/ckptd/fold-1/instances/3")), "fold-1/3");
+        assert_eq!(name_of(Path::new("/")), "");
+    }
 }

@@ -34,14 +34,14 @@ const IDLE: Duration = Duration::from_millis(100);
 const NICE: i32 = 5;
 
 /// Starts to write; the outcome comes back as a request. What checkpoints from `reuse_from` on have stored is not
-/// stored again. `watch`: of the snapshot's ghosts.
+/// stored again. `watch`: of the snapshot's ghosts. The job: its folder, and its name in spans.
 ///
 /// # Errors
 /// No threads.
 pub fn start(
     data: SnapshotData,
     mut watch: MemoryWatch,
-    job_dir: PathBuf,
+    (job_dir, job): (PathBuf, String),
     number: u64,
     reuse_from: u64,
     requests: Sender<Request>,
@@ -55,7 +55,7 @@ pub fn start(
     std::thread::Builder::new().name("writer".into()).spawn(move || {
         be_nice(NICE);
         let _ = tell_doing.send(Doing::own());
-        let _writing = debug_span!("write", checkpoint = number).entered();
+        let _writing = debug_span!("write", job, checkpoint = number).entered();
         crate::fault::point("write");
         let options = WriterOptions {
             on_thread_start: Some(Arc::new(|| be_nice(NICE))),

@@ -22,9 +22,6 @@ pub(super) fn of_cluster(entry: &ClusterEntry) {
             let (address, slots) = (profile.address, profile.slots);
             info!(%node, %address, slots, "member: joined, back, or changed");
         }
-        ClusterEntry::NodeGone { node, .. } => {
-            warn!(%node, reason = "no heartbeat within the grace period", "member: declared gone");
-        }
         ClusterEntry::NodeRemoved { node } => {
             info!(%node, reason = "asked for", "member: turned out");
         }
@@ -41,7 +38,7 @@ pub(super) fn of_cluster(entry: &ClusterEntry) {
             let reason = format!("the coordinator at {} is lost", lost.join(", "));
             info!(term, node = %from, reason, "coordinator: carries on from a copy");
         }
-        // Told by `of_job`, and that a member stays by `stays`.
+        // Told by `of_job`, `gone` and `stays`.
         _ => {}
     }
 }
@@ -49,6 +46,16 @@ pub(super) fn of_cluster(entry: &ClusterEntry) {
 /// A member that is not taken.
 pub(super) fn refused(node: &NodeName, reason: &str) {
     warn!(%node, reason, "member: refused");
+}
+
+/// A member that is not there any more.
+pub(super) fn gone(node: &NodeName, has_left: bool) {
+    match has_left {
+        true => info!(%node, reason = "it has left", "member: gone"),
+        false => {
+            warn!(%node, reason = "no heartbeat within the grace period", "member: declared gone");
+        }
+    }
 }
 
 /// A member that was to leave, and can't.

@@ -10,6 +10,7 @@ mod sockets;
 mod stage;
 mod streams;
 mod terminals;
+mod timeline;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -63,6 +64,8 @@ const CASES: &[(&str, Case)] = &[
     ("top", terminals::top),
     ("suspended", terminals::suspended),
     ("terminal-then-pipe", terminals::terminal_then_pipe),
+    ("trace", timeline::of_a_job),
+    ("trace-refused", timeline::refused),
     ("restart-at-once", sockets::restart_at_once),
     ("port-taken", sockets::port_taken),
     ("lost-address", sockets::lost_address),
