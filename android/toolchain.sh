@@ -98,9 +98,11 @@ wrapper() {
 # What cargo is told of features for an ABI. There is no DMTCP for phones. x86: zig's C compiler wants to be told in
 # another way that AVX-512 is to be used; no such phone has that, and without it blake3 needs no C there. $1: the ABI.
 features() {
+    # What tells of single stages and objects is left out.
+    few='--no-default-features --features tracing/max_level_info'
     case $1 in
-    x86) echo --no-default-features --features blake3/pure ;;
-    *) echo --no-default-features ;;
+    x86) echo "$few --features blake3/pure" ;;
+    *) echo "$few" ;;
     esac
 }
 

@@ -4,6 +4,7 @@ use crate::cli::JobOptions;
 use crate::failure::Failure;
 use crate::timeline::Timeline;
 use std::io::IsTerminal;
+use tracing::level_filters::STATIC_MAX_LEVEL;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -56,6 +57,9 @@ pub fn tell_what_happens() {
 /// Where the file can't be made.
 pub fn trace(what: &str, options: &JobOptions) -> Result<Option<Timeline>, Failure> {
     let Some(path) = &options.trace else { return Ok(None) };
+    if STATIC_MAX_LEVEL < LevelFilter::TRACE {
+        return Err(Failure::of(what, "this ckptd was built without spans: leave --trace out"));
+    }
     let failed =
         |error| Failure::of(what, format!("write the timeline {}: {error}", path.display()));
     let timeline = Timeline::create(path).map_err(failed)?;
