@@ -453,3 +453,60 @@ fn explain(pid: i32, error: EngineError) -> EngineError {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::wait::waitpid;
+    use nix::unistd::{ForkResult, Pid, fork};
+
+    /// Only calls that may be made after a fork of a program with threads.
+    fn wait_for_ever() -> ! {
+        loop {
+            nix::unistd::pause();
+        }
+    }
+
+    /// As vfork(2), but the child never comes back.
+    fn vfork_for_ever() {
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        // SAFETY: the child shares this stack, on which it does nothing but wait until it is killed; its parent
+        // stands in the call as long.
+        if unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } == 0 {
+            wait_for_ever();
+        }
+    }
+
+    #[test]
+    fn a_thread_that_does_not_stop_is_named() {
+        // SAFETY: the child makes plain system calls alone.
+        let init = match unsafe { fork() }.unwrap() {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => {
+                // SAFETY: as above.
+                if let Ok(ForkResult::Child) = unsafe { fork() } {
+                    vfork_for_ever();
+                }
+                wait_for_ever()
+            }
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let job = loop {
+            let job = descendants(init.as_raw()).unwrap();
+            if job.len() == 2 || Instant::now() > deadline {
+                break job;
+            }
+            std::thread::yield_now();
+        };
+        let error = freeze(init.as_raw(), BTreeSet::new(), Duration::from_millis(100)).err();
+        for pid in job.iter().rev().chain([&init.as_raw()]) {
+            // One that has ended with another needs no more.
+            let _ = nix::sys::signal::kill(Pid::from_raw(*pid), nix::sys::signal::Signal::SIGKILL);
+        }
+        let _ = waitpid(init, None);
+        let text = error.map(|error| error.with_place(doing::last())).unwrap_or_default();
+        let stuck = format!("thread {0} of process {0} (", job[0]);
+        assert!(text.starts_with("stopping 1 of ") && text.contains(&stuck), "{text}, of {job:?}");
+        assert!(text.contains("is in state D, ") && text.ends_with("longer than 100 ms"), "{text}");
+    }
+}

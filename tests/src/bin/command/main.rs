@@ -66,6 +66,7 @@ const CASES: &[(&str, Case)] = &[
     ("terminal-then-pipe", terminals::terminal_then_pipe),
     ("trace", timeline::of_a_job),
     ("trace-refused", timeline::refused),
+    ("stuck-step", timeline::stuck),
     ("restart-at-once", sockets::restart_at_once),
     ("port-taken", sockets::port_taken),
     ("lost-address", sockets::lost_address),

@@ -1,4 +1,4 @@
-//! `--trace`: the timeline of checkpoints and of a restore.
+//! `--trace`: the timeline of checkpoints and of a restore; and what is said of a step that does not end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use ckptd_tests::job::Failure;
 use serde_json::Value;
 
-use super::stage::{JOB, Stage, expect, fail, own, until};
+use super::stage::{JOB, Running, Stage, expect, fail, own, until};
 
 /// Two processes, one with threads to tell apart from others, connected by a pipe.
 const PAIR: &str = "echo ready; while [ ! -e go ]; do sleep 0.02; done | cat; echo right";
@@ -217,4 +217,26 @@ pub fn refused(stage: &Stage) -> Result<(), Failure> {
     expect(right, || format!("{ended:?}"))?;
     let jobs = stage.json(&["ls"])?;
     expect(jobs.as_array().is_some_and(Vec::is_empty), || format!("{jobs}"))
+}
+
+/// A step that does not end is given up, and the reason says what it had begun last. The job goes on.
+pub fn stuck(stage: &Stage) -> Result<(), Failure> {
+    let faults = stage.outside.path();
+    own(fs::write(faults.join("quiesce"), "")
+        .and_then(|()| stage.account.give(&faults.join("quiesce"))))?;
+    let mut command =
+        stage.command(&["run", "--interval", "0", "--name", JOB, "--", "sh", "-c", PAIR]);
+    command.env("CKPTD_FAULT_DIR", faults);
+    let mut running = Running::start(command)?;
+    stage.until_up(&mut running)?;
+    running.wait_for("ready")?;
+    let failed = stage.output(&["checkpoint", JOB], "")?.expect(125)?;
+    let right =
+        failed.err.contains("quiesce: no answer in 10 s from the agent (last: bringing to rest ");
+    expect(right && failed.err.lines().count() == 1, || format!("{failed:?}"))?;
+    own(fs::remove_file(faults.join("quiesce.reached")))?;
+    stage.checkpoint()?;
+    own(fs::write(stage.home.join("go"), ""))?;
+    let ended = running.finish()?.expect(0)?;
+    expect(ended.out.contains("right"), || format!("{ended:?}"))
 }
