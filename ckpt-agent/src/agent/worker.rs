@@ -21,7 +21,7 @@ use super::memory_watch::MemoryWatch;
 use super::reports::Reports;
 use super::writer::{self, Outcome};
 use super::{AgentError, Answer, Request, instance, previous, temporary};
-use crate::engine::doing::{self, Doing};
+use crate::engine::doing::{self, Doing, Thing};
 use crate::engine::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::engine::error::{EngineError, Refusal};
 use crate::engine::freeze::{FrozenJob, freeze, settle_lingering};
@@ -294,6 +294,7 @@ impl Worker {
             }
             AgentCommand::Write { checkpoint } => self.step(checkpoint, Step::Write, Self::write),
             AgentCommand::Commit { checkpoint, record } => {
+                let _doing = self.report_copying(checkpoint);
                 self.step(checkpoint, Step::Commit, |worker, number| {
                     worker.commit(number, &record)
                 });
@@ -553,6 +554,7 @@ impl Worker {
             }
             _ => return Err(out_of_order("written")),
         };
+        doing::begin("marking the commit", Thing::Job);
         fault::point("commit");
         let committed = sealed.commit(record);
         allocator::trim();

@@ -177,7 +177,8 @@ impl Taking {
         let Some(first) = self.awaited.iter().find(|agent| self.doing.contains_key(agent)) else {
             let first = self.awaited.first().map(names).unwrap_or_default();
             return match self.awaited.len() {
-                0 => String::new(),
+                0 if self.step == Step::Drain => " from the job's streams".to_owned(),
+                0 => " from the log on disk".to_owned(),
                 1 => format!(" from {first}"),
                 count => {
                     format!(" from {count} of {} instances, {first} among them", self.agents.len())

@@ -29,13 +29,17 @@ pub const WITH_DMTCP: &str = "--trace is for the native engine: leave it or --en
 /// Lines about what happens, on standard error.
 pub fn tell_what_happens() {
     let value = |name| std::env::var(name).ok().filter(|words| !words.is_empty());
-    let asked = [VARIABLE, COMMON_VARIABLE].into_iter().find_map(|name| Some((name, value(name)?)));
+    let asked = match (value(VARIABLE), value(COMMON_VARIABLE)) {
+        (Some(own), _) => levels(&own).map_err(|reason| format!("{VARIABLE}={own}: {reason}")),
+        // It may be about other programs.
+        (None, Some(common)) => {
+            common.parse().map_err(|reason| format!("{COMMON_VARIABLE}={common}: {reason}"))
+        }
+        (None, None) => Ok(Targets::new().with_default(LevelFilter::INFO)),
+    };
     let (filter, wrong) = match asked {
-        None => (None, None),
-        Some((name, words)) => match words.parse::<Targets>() {
-            Ok(filter) => (Some(filter), None),
-            Err(error) => (None, Some(format!("{name}={words} is not understood ({error})"))),
-        },
+        Ok(filter) => (filter, None),
+        Err(reason) => (Targets::new().with_default(LevelFilter::INFO), Some(reason)),
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
@@ -43,12 +47,26 @@ pub fn tell_what_happens() {
         .with_ansi(std::io::stderr().is_terminal())
         // A stage that never ends shows by its beginning.
         .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE);
-    let filter = filter.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     // Set already: then it tells.
     let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
-    if let Some(wrong) = wrong {
-        tracing::warn!("{wrong}: the level is info");
+    if let Some(reason) = wrong {
+        tracing::warn!("{reason}; the level is info");
     }
+}
+
+/// What is told by the words of [`VARIABLE`]. A word that is not known would otherwise stand for a part of that name, and
+/// silence all others.
+fn levels(words: &str) -> Result<Targets, String> {
+    let words: Vec<&str> = words.split(',').map(str::trim).collect();
+    for word in &words {
+        let (part, level) = word.split_once('=').map_or((*word, None), |(a, b)| (a, Some(b)));
+        let is_part = OF_CKPTD.iter().any(|own| part.split("::").next() == Some(*own));
+        let is_level = level.is_none() && part.parse::<LevelFilter>().is_ok();
+        if !is_part && !is_level {
+            return Err(format!("'{part}' is neither a level nor a part of ckptd"));
+        }
+    }
+    words.join(",").parse().map_err(|error| format!("{error}"))
 }
 
 /// Begins the timeline that was asked for; it is complete once what this returns is dropped.
@@ -77,5 +95,34 @@ pub fn refuse_trace(options: &JobOptions, why: &str) -> Result<(), Failure> {
     match options.trace {
         None => Ok(()),
         Some(_) => Err(Failure::Usage(format!("wrong usage: {why}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn levels_are_of_everything_or_of_parts() {
+        let told = |words: &str, part: &str, level: Level| {
+            levels(words).unwrap().would_enable(part, &level)
+        };
+        assert!(told("debug", "ckpt_agent::engine::freeze", Level::DEBUG));
+        assert!(!told("debug", "ckpt_agent::engine::freeze", Level::TRACE));
+        let mixed = "info, ckpt_agent=trace";
+        assert!(told(mixed, "ckpt_agent::engine", Level::TRACE));
+        assert!(
+            told(mixed, "coordinator", Level::INFO) && !told(mixed, "coordinator", Level::DEBUG)
+        );
+        assert!(!told("off", "coordinator", Level::ERROR));
+    }
+
+    #[test]
+    fn a_word_that_is_not_known_is_named() {
+        for words in ["verbose", "info,agent=debug", "coordinator=loud", "tokio"] {
+            assert!(levels(words).is_err(), "{words}");
+        }
+        assert!(levels("verbose").unwrap_err().contains("'verbose'"));
     }
 }
