@@ -211,8 +211,8 @@ pub enum Action {
     ClearLine(Line),
     /// Close a line.
     CloseLine(Line),
-    /// [`crate::Event::TreeClock`] is to come then; None: no more.
-    TreeClock(Option<BootTime>),
+    /// [`crate::Event::Clock`] is to come then.
+    Clock(BootTime),
 
     /// Do something with the copy of the coordinator's folder. Reports [`crate::Event::Replica`].
     Replica(ReplicaOrder, Vec<u8>),

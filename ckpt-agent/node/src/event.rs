@@ -83,8 +83,8 @@ pub enum Event {
     SinkLost(InstanceKey, RelaySide, String),
     /// A line of the command tree has changed, or something came over it.
     Line(LineEvent),
-    /// A limit of the command tree may be over.
-    TreeClock,
+    /// It is as late as [`crate::Action::Clock`] said.
+    Clock,
     /// Whether an instance only waits has changed.
     Rest(InstanceKey, bool),
     /// The copy of the coordinator's folder has changed.

@@ -188,6 +188,11 @@ impl<R: Fn(ConsoleReport) + Send + Sync> Carrier<R> {
                     let bytes = bytes.to_vec();
                     (self.report)(ConsoleReport::Piece { offset, stream, bytes });
                 }
+                if self.keeps && self.begun {
+                    // A coordinator that has less than was kept by the one before learns of that though nothing more comes.
+                    let (offset, stream) = (self.outbox.offset(), Stream::Output);
+                    (self.report)(ConsoleReport::Piece { offset, stream, bytes: Vec::new() });
+                }
             }
             // What is read has no place in the job's log yet.
             ConsoleOrder::Drain { .. } | ConsoleOrder::Flush if !self.begun => {

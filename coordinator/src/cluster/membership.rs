@@ -416,6 +416,8 @@ impl Job {
             let found = held.iter().find(|held| held.key.instance == number);
             match (found, stage) {
                 (None, Stage::Launching { .. }) => {
+                    // The order may have arrived, and be under way there.
+                    shared.command(node, self.key(number), AgentCommand::Kill);
                     let reason = format!("the connection to {node} was lost");
                     self.shell_failed(now, shared, number, &reason);
                 }

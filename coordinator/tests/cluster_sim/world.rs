@@ -82,7 +82,7 @@ enum Happening {
         wire: usize,
         end: usize,
     },
-    TreeClock {
+    AgentClock {
         node: usize,
         life: u64,
     },
@@ -421,7 +421,7 @@ impl World {
             Happening::Fault => self.fault(),
             Happening::Wire { wire, end, packet } => self.arrives(wire, end, packet),
             Happening::WireBroken { wire, end } => self.wire_broken(wire, end),
-            Happening::TreeClock { node, life } => self.tree_clock(node, life),
+            Happening::AgentClock { node, life } => self.agent_clock(node, life),
             Happening::Heal { node, reset } => self.heal(node, reset),
             Happening::Reboot { node } => {
                 if !self.nodes[node].up {

@@ -18,6 +18,9 @@ const MARKS: u8 = 2;
 
 impl Node {
     pub(super) fn command(&mut self, key: &InstanceKey, command: AgentCommand) {
+        if command == AgentCommand::Kill {
+            return self.kill_instances(std::slice::from_ref(key));
+        }
         if !self.instances.get(key).is_some_and(|known| known.lives()) {
             return self.refuse(key, &command);
         }
@@ -32,7 +35,6 @@ impl Node {
                 self.voice.act(passed_on);
                 self.abandon_copies(key, checkpoint);
             }
-            AgentCommand::Kill => self.kill_instances(std::slice::from_ref(key)),
             _ => self.voice.act(passed_on),
         }
     }

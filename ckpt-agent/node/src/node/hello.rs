@@ -98,8 +98,11 @@ impl Node {
         }
     }
 
-    /// The lease has run out: nothing may run that the coordinator may have started elsewhere by now.
-    pub(super) fn hold_all(&mut self) {
+    /// Once the lease has run out, nothing may run that the coordinator may have started elsewhere.
+    pub(super) fn keep_lease(&mut self) {
+        if !self.lease.is_over(self.now) {
+            return;
+        }
         for (key, instance) in &mut self.instances {
             if instance.state == State::Running && !instance.held {
                 instance.held = true;

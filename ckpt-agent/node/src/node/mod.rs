@@ -71,6 +71,8 @@ pub struct Node {
     now: BootTime,
     coordinator: Option<Coordinator>,
     lease: Lease,
+    /// For when a clock has been set.
+    clock: Option<BootTime>,
     beat: Duration,
     members: BTreeSet<NodeName>,
     instances: BTreeMap<InstanceKey, Instance>,
@@ -107,6 +109,7 @@ impl Node {
             now: 0,
             coordinator: None,
             lease: Lease::default(),
+            clock: None,
             beat: FIRST_BEAT,
             members: BTreeSet::new(),
             instances: BTreeMap::new(),
@@ -135,6 +138,7 @@ impl Node {
         self.now = now;
         self.take(event);
         self.finish_tree();
+        self.set_clock();
         self.voice.take_actions()
     }
 
@@ -174,7 +178,7 @@ impl Node {
             Event::RelaysPaused(key, number, result) => self.relays_paused(&key, number, result),
             Event::SinkLost(key, side, reason) => self.sink_lost(&key, &side, reason),
             Event::Line(event) => self.line(event),
-            Event::TreeClock => self.tree_clock(),
+            Event::Clock => self.clock_strikes(),
             Event::Rest(key, waits) => self.rests(&key, waits),
             Event::Replica(report) => self.voice.tell(FromAgent::Replica(report)),
             Event::Successor { asker, question } => self.successor(asker, question),
@@ -275,10 +279,30 @@ impl Node {
             // Nothing comes over the connection any more, and nobody would say so.
             self.leave_coordinator();
         }
-        if self.lease.is_over(self.now) {
-            self.hold_all();
-        }
+        self.keep_lease();
         self.look_at_battery(charge);
+    }
+
+    fn clock_strikes(&mut self) {
+        if self.clock.is_some_and(|at| at <= self.now) {
+            self.clock = None;
+        }
+        if self.lease.was_granted() {
+            self.keep_lease();
+        }
+        self.tree_clock();
+    }
+
+    /// Sees to it that the end of the lease, and that of the tree's next limit, are not missed by a heartbeat's time.
+    fn set_clock(&mut self) {
+        let runs = |instance: &Instance| instance.state == State::Running && !instance.held;
+        let granted = self.lease.was_granted() && self.instances.values().any(runs);
+        let lease = granted.then(|| self.lease.until());
+        let wanted = lease.into_iter().chain(self.tree.deadline()).min();
+        if let Some(wanted) = wanted.filter(|at| self.clock.is_none_or(|set| *at < set)) {
+            self.clock = Some(wanted);
+            self.voice.act(Action::Clock(wanted));
+        }
     }
 
     /// Leaves the cluster where the battery is too low, and asks again where the cluster could not do without this node.

@@ -18,13 +18,16 @@ pub(super) struct Tree {
     member: Member,
     /// Lines that there are, or that are being made.
     lines: BTreeSet<Line>,
-    /// For when a clock has been set.
-    deadline: Option<BootTime>,
 }
 
 impl Tree {
     pub fn new(own: NodeName) -> Self {
-        Self { member: Member::new(own), lines: BTreeSet::new(), deadline: None }
+        Self { member: Member::new(own), lines: BTreeSet::new() }
+    }
+
+    /// When the next limit is over.
+    pub fn deadline(&self) -> Option<BootTime> {
+        self.member.deadline()
     }
 }
 
@@ -87,7 +90,7 @@ impl Node {
         }
     }
 
-    /// What instances have said for the tree in this step, and the clock that it needs then.
+    /// What instances have said for the tree in this step.
     pub(super) fn finish_tree(&mut self) {
         while let Some(word) = self.voice.words.pop_front() {
             let acts = match word {
@@ -98,11 +101,6 @@ impl Node {
                 TreeWord::Progressed(operation) => self.tree.member.progressed(self.now, operation),
             };
             self.do_for_tree(acts);
-        }
-        let wanted = self.tree.member.deadline();
-        if wanted != self.tree.deadline {
-            self.tree.deadline = wanted;
-            self.voice.act(Action::TreeClock(wanted));
         }
     }
 

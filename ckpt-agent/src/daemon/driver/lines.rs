@@ -1,15 +1,11 @@
 //! Lines of the command tree. One that was replaced is told by its number.
 
-use std::time::Duration;
-
-use ckpt_node::{BootTime, Event, LineEvent};
+use ckpt_node::{Event, LineEvent};
 use command_tree::Line;
 use protocol::cluster::NodeName;
 use protocol::cluster::tree::TreeMessage;
-use tokio::time::sleep;
 
 use super::Driver;
-use crate::daemon::clock::boot_time;
 use crate::daemon::tree::Queue;
 
 impl Driver {
@@ -52,16 +48,5 @@ impl Driver {
         if let Some((_, queue)) = self.lines.get(line) {
             queue.clear();
         }
-    }
-
-    /// A clock that was set for another instant comes, too, and finds nothing to do.
-    pub(super) fn set_tree_clock(&self, deadline: Option<BootTime>) {
-        let Some(deadline) = deadline else { return };
-        let wait = Duration::from_nanos(deadline.saturating_sub(boot_time()));
-        let reports = self.parts.reports.clone();
-        tokio::spawn(async move {
-            sleep(wait).await;
-            reports.event(Event::TreeClock);
-        });
     }
 }

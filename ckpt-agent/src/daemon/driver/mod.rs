@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use ckpt_node::{Action, Adopted, BatteryGuard, Ending, Event, Made, Node, Own, Record};
+use ckpt_node::{Action, Adopted, BatteryGuard, BootTime, Ending, Event, Made, Node, Own, Record};
 use command_tree::Line;
 use protocol::cluster::agent::{FromAgent, HeldInstance, NodeProfile, ToAgent};
 use protocol::cluster::succession::{Followed, ToSuccessor};
@@ -296,7 +296,7 @@ impl Driver {
             Action::SendLine(line, message) => self.send_line(&line, message),
             Action::ClearLine(line) => self.clear_line(&line),
             Action::CloseLine(line) => drop(self.lines.remove(&line)),
-            Action::TreeClock(deadline) => self.set_tree_clock(deadline),
+            Action::Clock(at) => self.set_clock(at),
 
             Action::Replica(order, body) => self.parts.replica.order(order, body),
             Action::SettleReplica => self.parts.replica.settle(),
@@ -335,6 +335,16 @@ impl Driver {
         let followed = (term > 0).then_some(followed);
         let hello = FromAgent::Hello { version, term, followed, profile, instances, holdings };
         self.say(hello, Vec::new());
+    }
+
+    /// A clock that was set for another instant comes, too, and finds nothing to do.
+    fn set_clock(&self, at: BootTime) {
+        let wait = Duration::from_nanos(at.saturating_sub(boot_time()));
+        let reports = self.parts.reports.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            reports.event(Event::Clock);
+        });
     }
 
     fn give_up(&mut self, number: Option<u64>) {

@@ -117,6 +117,8 @@ impl Job {
         let epoch = self.ledger.epoch;
         let kept = Console { window, input, signals, left, ..Console::at(length, 0) };
         self.console = Console { stretches, epoch, ..kept };
+        // Output takes the places of marks that are cut off.
+        self.ledger.mark_places.retain(|(_, after)| *after <= length);
         shared.act(ClusterAction::CutLog {
             job: self.ledger.id.clone(),
             length,

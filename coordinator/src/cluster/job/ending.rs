@@ -205,6 +205,7 @@ impl Job {
     ) {
         let nodes = self.nodes();
         self.nodes_with_stale_instances.extend(nodes);
+        self.nodes_with_stale_instances.append(&mut self.live.given_up_on);
         let epoch = self.ledger.epoch;
         let job = self.ledger.id.clone();
         let at_ms = now.unix_ms;

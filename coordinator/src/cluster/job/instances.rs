@@ -66,6 +66,8 @@ pub(in crate::cluster) struct Live {
     pub(in crate::cluster) delayed: Vec<Delayed>,
     /// Calls of remote shells that were refused, by their callers' instances.
     pub(in crate::cluster) refused: BTreeSet<(InstanceId, u64)>,
+    /// Machines on which a launch was given up, which may be under way there.
+    pub(in crate::cluster) given_up_on: BTreeSet<NodeName>,
     /// Remote programs whose callers' agent was started again: the callers have to call once more, by then.
     pub(in crate::cluster) uncalled: BTreeMap<InstanceId, u64>,
     /// Listening sockets, where they are told.

@@ -150,8 +150,11 @@ impl Job {
         pid: Option<i32>,
     ) {
         let Some(found) = self.live.instances.get_mut(&instance) else { return };
-        if !matches!(found.stage, Stage::Launching { .. }) {
-            return;
+        match found.stage {
+            Stage::Launching { .. } => {}
+            // It was given up meanwhile.
+            Stage::Ended => return self.release(shared, instance),
+            Stage::Restoring | Stage::Running => return,
         }
         found.stage = Stage::Running;
         found.pid = pid;
@@ -256,6 +259,7 @@ impl Job {
             return;
         }
         found.stage = Stage::Ended;
+        self.live.given_up_on.insert(found.record.node.clone());
         let origin = found.record.origin.clone();
         let job = self.ledger.id.clone();
         self.record(shared, ClusterEntry::InstanceEnded { job, instance });

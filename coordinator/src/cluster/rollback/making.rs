@@ -145,6 +145,7 @@ impl Job {
     ) {
         let nodes = self.nodes();
         self.nodes_with_stale_instances.extend(nodes);
+        self.nodes_with_stale_instances.append(&mut self.live.given_up_on);
         self.nodes_with_stale_instances.retain(|node| !shared.members.is_gone(node));
         let epoch = self.ledger.next_epoch();
         let moves = begin.cause.is_move();

@@ -263,12 +263,10 @@ impl World {
             }
             // Nothing waits here: all that was sent is on its way.
             Action::ClearLine(_) => {}
-            Action::TreeClock(deadline) => {
-                if let Some(deadline) = deadline {
-                    let machine = &self.nodes[node];
-                    let (life, at) = (machine.life, machine.clock.when(deadline));
-                    self.at(at.max(self.now + 1), Happening::TreeClock { node, life });
-                }
+            Action::Clock(at) => {
+                let machine = &self.nodes[node];
+                let (life, at) = (machine.life, machine.clock.when(at));
+                self.at(at.max(self.now + 1), Happening::AgentClock { node, life });
             }
 
             // Local commands, rehearsals, DMTCP and the addresses of machines are not in this world; the copies of the
@@ -397,9 +395,7 @@ impl World {
                 }
             }
             ConsoleOrder::SendAgain if instance.begun => {
-                if instance.kept < instance.console.len() as u64 {
-                    events.push_back(piece(instance, instance.kept));
-                }
+                events.push_back(piece(instance, instance.kept));
             }
             ConsoleOrder::Drain { checkpoint, .. } => {
                 let offset = instance.console.len() as u64;

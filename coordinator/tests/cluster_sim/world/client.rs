@@ -53,6 +53,9 @@ impl World {
     }
 
     pub(super) fn ask(&mut self, ask: Ask) {
+        if let (true, Ask::Attach { shown, .. }) = (self.trace, &ask) {
+            eprintln!("{:>7} attaches, shown {shown:?}", self.now / MILLI);
+        }
         let client = ClientId { node: None, connection: 0, number: self.client };
         self.feed(ClusterEvent::Asked { client, user: user(), ask });
     }
@@ -94,6 +97,9 @@ impl World {
                 }
             }
             Answer::Output { bytes, at, .. } => {
+                if self.trace {
+                    eprintln!("{:>7} shown up to {at:?}", self.now / MILLI);
+                }
                 self.shown = Some(at);
                 let bytes = base64::engine::general_purpose::STANDARD.decode(bytes).unwrap();
                 self.seen.extend(bytes);

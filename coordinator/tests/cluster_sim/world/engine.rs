@@ -24,9 +24,9 @@ pub enum Task {
     Fetch { name: ImageName, holders: Vec<NodeName> },
 }
 
-/// Stopping all threads of an instance whose lease is over takes no longer: a third of what is between that and the
-/// moment when the coordinator begins it anew elsewhere.
-const HOLD_LIMIT: u64 = 200;
+/// Stopping all threads of an instance whose lease is over takes no longer: less than what is between that and the moment
+/// when the coordinator begins it anew elsewhere, in milliseconds.
+const HOLD_LIMIT: u64 = 500;
 
 impl World {
     /// Tells an instance's engine something: it is done behind all that it was told before.

@@ -23,9 +23,9 @@ pub enum Packet {
 }
 
 impl World {
-    pub(super) fn tree_clock(&mut self, node: usize, life: u64) {
+    pub(super) fn agent_clock(&mut self, node: usize, life: u64) {
         if self.nodes[node].life == life {
-            self.step(node, Event::TreeClock);
+            self.step(node, Event::Clock);
         }
     }
 
