@@ -433,7 +433,7 @@ impl Job {
                     }
                     self.remind(shared, number);
                     if found.adopted && !self.has_succeeded() {
-                        self.await_calls(now, shared, number);
+                        self.await_calls(now, number);
                     }
                     if let State::Running(running) = &mut self.state {
                         let mut actions = Vec::new();

@@ -16,6 +16,9 @@ const STREAMS: [&str; 4] = ["link", "link#fd0", "link#fd1", "link#fd2"];
 /// Calls of one job that may wait at a time.
 const MOST_DELAYED: usize = 4096;
 
+/// A caller whose agent has gone calls the next one for five seconds, in nanoseconds.
+const CALL_AGAIN: u64 = 6_000_000_000;
+
 /// Calls of one epoch that were refused, and are remembered; one more, and the oldest instance's are forgotten.
 const MOST_REFUSED: usize = 4096;
 
@@ -230,13 +233,8 @@ impl Job {
     /// The agent of a machine was started again. Callers there whose programs run have lost what tied them to those, which
     /// sends the job back; or had not been tied yet, and call once more. Those that have ended since do not call: a program
     /// may go on without the one that began it, so it is only waited for.
-    pub(in crate::cluster) fn await_calls(
-        &mut self,
-        now: Now,
-        shared: &Shared,
-        caller: InstanceId,
-    ) {
-        let deadline = now.nanos.saturating_add(shared.settings.rollback.launch);
+    pub(in crate::cluster) fn await_calls(&mut self, now: Now, caller: InstanceId) {
+        let deadline = now.nanos.saturating_add(CALL_AGAIN);
         let called = self.live.instances.iter().filter(|(_, instance)| {
             let by = |origin: &Origin| matches!(origin, Origin::Shell { caller: by, .. } if *by == caller);
             instance.stage == Stage::Running && by(&instance.record.origin)
