@@ -215,7 +215,7 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
     }
     let parts = Parts {
         name: name.clone(),
-        battery: (battery, BatteryGuard::new(options.leave_below)),
+        battery,
         folders: folders.clone(),
         profile,
         gauge,
@@ -232,7 +232,7 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
         reports: reports.clone(),
         give_up,
     };
-    let (mut driver, beats) = Driver::new(parts);
+    let (mut driver, beats) = Driver::new(parts, BatteryGuard::new(options.leave_below));
     driver.look_for_survivors();
     tokio::spawn(beat(beats, reports.clone()));
     tokio::spawn(coordinator::keep(dialer, reports.clone(), given_up));

@@ -58,8 +58,8 @@ pub struct Parts {
     pub profile: NodeProfile,
     /// How fast it is.
     pub gauge: Gauge,
-    /// Its battery, and when that is too low.
-    pub battery: (Battery, BatteryGuard),
+    /// Its battery.
+    pub battery: Battery,
     /// Where other agents reach it, if the user said so.
     pub host: Option<IpAddr>,
     /// Makes hands on instances.
@@ -114,11 +114,11 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A node that has just begun. `beat` says how often [`Report::Tick`] is to come.
+    /// A node that has just begun, and leaves when `guard` says that the battery is too low. The receiver says how often
+    /// [`Report::Tick`] is to come.
     #[must_use]
-    pub fn new(mut parts: Parts) -> (Self, watch::Receiver<Duration>) {
+    pub fn new(parts: Parts, guard: BatteryGuard) -> (Self, watch::Receiver<Duration>) {
         let (beat, beats) = watch::channel(Node::first_beat());
-        let guard = std::mem::replace(&mut parts.battery.1, BatteryGuard::new(None));
         let node = Node::new(Own {
             name: parts.name.clone(),
             profile: parts.profile.clone(),
@@ -176,7 +176,7 @@ impl Driver {
             Report::Tick => {
                 let lost = |known: &Coordinator| !has_address(known.local);
                 let address_lost = self.coordinator.as_ref().is_some_and(lost);
-                Event::Tick { address_lost, charge: self.parts.battery.0.charge() }
+                Event::Tick { address_lost, charge: self.parts.battery.charge() }
             }
             Report::Started(key, result) => {
                 let made = result.map(|started| self.started(&key, started));

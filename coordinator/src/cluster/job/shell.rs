@@ -279,8 +279,11 @@ impl Job {
     /// Gives launches up that take too long.
     pub(in crate::cluster) fn check_launches(&mut self, now: Now, shared: &mut Shared) {
         self.live.settle_launches();
+        let uncalled = self.live.uncalled.len();
         self.live.uncalled.retain(|_, deadline| now.nanos < *deadline);
-        self.hold_while_needed();
+        if self.live.uncalled.len() < uncalled {
+            self.hold_while_needed();
+        }
         let late: Vec<InstanceId> = self
             .live
             .launching()
