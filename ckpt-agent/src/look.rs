@@ -6,11 +6,9 @@ use std::path::Path;
 use protocol::cluster::look::Finding;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::dump::process_file;
-use crate::engine::graph::{Graph, Pid, ProcessImage, ProcessState};
-use crate::store::{
-    self, Checkpoint, CheckpointState, CheckpointSummary, CommitMark, Damage, Progress,
-};
+use ckpt_engine::dump::process_file;
+use ckpt_engine::graph::{Graph, Pid, ProcessImage, ProcessState};
+use ckpt_store::{Checkpoint, CheckpointState, CheckpointSummary, CommitMark, Damage, Progress};
 
 /// What is in a checkpoint.
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,7 +76,7 @@ pub fn judge(
         CheckpointState::Damaged(damage) => return Finding::Damaged { reason: damage.to_string() },
         CheckpointState::Committed(_) => {}
     }
-    match store::verify(job_dir, checkpoint.number, progress) {
+    match ckpt_store::verify(job_dir, checkpoint.number, progress) {
         Ok(report) => Finding::Whole { chunks: report.chunks, bytes: report.bytes },
         Err(damage) => Finding::Damaged { reason: damage.to_string() },
     }
@@ -86,7 +84,7 @@ pub fn judge(
 
 /// Judges checkpoint `number` of the job kept in that folder.
 pub fn judge_number(job_dir: &Path, number: u64, progress: impl FnMut(Progress)) -> Finding {
-    match store::list(job_dir) {
+    match ckpt_store::list(job_dir) {
         Err(damage) => Finding::Damaged { reason: damage.to_string() },
         Ok(listed) => match listed.iter().find(|found| found.number == number) {
             Some(found) => judge(job_dir, found, progress),

@@ -33,17 +33,17 @@ pub trait AgentHandle: Send + Sync {
     fn command(&self, command: AgentCommand);
 }
 
-impl AgentHandle for ckpt_agent::Agent {
+impl AgentHandle for ckpt_engine::Agent {
     fn launch(&self, spec: LaunchSpec) -> Result<Console, AgentFailure> {
-        ckpt_agent::Agent::launch(self, spec).map_err(Into::into)
+        ckpt_engine::Agent::launch(self, spec).map_err(Into::into)
     }
 
     fn restore(&self, spec: RestoreSpec) -> Result<Console, AgentFailure> {
-        ckpt_agent::Agent::restore(self, spec).map_err(Into::into)
+        ckpt_engine::Agent::restore(self, spec).map_err(Into::into)
     }
 
     fn command(&self, command: AgentCommand) {
-        ckpt_agent::Agent::command(self, command);
+        ckpt_engine::Agent::command(self, command);
     }
 }
 
@@ -55,6 +55,6 @@ pub fn start_embedded(
     job_dir: PathBuf,
     events: EventSink,
 ) -> Result<Arc<dyn AgentHandle>, AgentFailure> {
-    let agent = ckpt_agent::Agent::start(job_dir, events)?;
+    let agent = ckpt_engine::Agent::start(job_dir, events)?;
     Ok(Arc::new(agent))
 }

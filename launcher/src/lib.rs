@@ -10,6 +10,8 @@
 //! - `control`: the Unix socket by which other commands reach it.
 //! - `timeline`: what `--trace` writes.
 
+#![forbid(unsafe_code)]
+
 pub mod agent;
 pub mod cli;
 mod cluster;

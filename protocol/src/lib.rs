@@ -14,6 +14,8 @@
 //! - [`service`]: what a service tells the manager that started it.
 //! - [`transport`]: the encrypted connections of a cluster, and who may open them.
 
+#![forbid(unsafe_code)]
+
 pub mod agent;
 pub mod cluster;
 pub mod compact;

@@ -8,6 +8,8 @@
 //! The agent's driver performs the actions with real processes, files and connections; the coordinator's
 //! simulation performs the same ones in a simulated world.
 
+#![forbid(unsafe_code)]
+
 mod action;
 mod battery;
 mod console;

@@ -16,9 +16,9 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::engine::proc::{children, descendants, read_text};
-use crate::engine::split::standin;
-use crate::engine::sys::sock_diag::{TcpEntry, tcp_sockets};
+use ckpt_engine::proc::{children, descendants, read_text};
+use ckpt_engine::split::standin;
+use ckpt_engine::sys::sock_diag::{TcpEntry, tcp_sockets};
 
 /// Bytes read at a time.
 const PIECE: usize = 16 * 1024;

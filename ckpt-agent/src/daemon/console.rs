@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use self::input::Input;
 use self::outbox::Outbox;
 use super::native::Native;
-use crate::engine::sys::tty;
+use ckpt_engine::sys::tty;
 
 /// The longest piece that is sent.
 const PIECE: usize = 64 * 1024;

@@ -14,7 +14,7 @@ use protocol::cluster::addresses::AddressBook;
 use protocol::cluster::agent::{MovedListener, RelaySide};
 use protocol::launch::{Console, External, LaunchSpec, WindowSize};
 
-use crate::engine::late::Watch;
+use ckpt_engine::late::Watch;
 
 /// How an instance is set up, whether launched or restored.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::User;
 use super::copies::as_user;
-use crate::store::{Blob, Checkpoint, CheckpointWriter};
+use ckpt_store::{Blob, Checkpoint, CheckpointWriter};
 
 /// The index of such an image.
 const INDEX: &str = "dmtcp.json";

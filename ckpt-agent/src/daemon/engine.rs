@@ -19,14 +19,14 @@ use super::control::{
     StartControl, Started, User,
 };
 use super::wiring::read_blob;
-use crate::agent::{Agent, InstanceEvent as Reported, RestoreOrder};
-use crate::engine::graph::{
+use ckpt_engine::graph::{
     FileId, Graph, OuterEnd, RelayEnd as NativeEnd, RelayKind, RelayState as SavedState,
 };
-use crate::engine::job_init::{ClusterOrder, UserOrder};
-use crate::engine::objects::StdioRole;
-use crate::engine::split::PartOrder;
-use crate::store::Checkpoint;
+use ckpt_engine::job_init::{ClusterOrder, UserOrder};
+use ckpt_engine::objects::StdioRole;
+use ckpt_engine::session::{Agent, InstanceEvent as Reported, RestoreOrder};
+use ckpt_engine::split::PartOrder;
+use ckpt_store::Checkpoint;
 
 /// Most bytes that a relay may have held.
 const MOST_HELD: u64 = 16 << 20;

@@ -17,7 +17,7 @@ use ckpt_node::is_job_id;
 use protocol::agent::InstanceId;
 use protocol::cluster::agent::Holding;
 
-use crate::store::{self, CheckpointState};
+use ckpt_store::CheckpointState;
 
 /// Jobs that are looked at.
 const MOST_JOBS: usize = 10_000;
@@ -94,7 +94,7 @@ impl Folders {
         let mut holdings = Vec::new();
         for job in self.jobs() {
             for instance in self.instances(&job) {
-                let Ok(all) = store::list(&self.instance(&job, instance)) else { continue };
+                let Ok(all) = ckpt_store::list(&self.instance(&job, instance)) else { continue };
                 let whole =
                     |state: &CheckpointState| matches!(state, CheckpointState::Committed(_));
                 let checkpoints: Vec<u64> =

@@ -25,9 +25,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::absent::sockets_of;
-use crate::engine::proc::{descendants, read_text, thread_numbers};
-use crate::engine::split::standin;
-use crate::engine::sys::sock_diag::tcp_sockets;
+use ckpt_engine::proc::{descendants, read_text, thread_numbers};
+use ckpt_engine::split::standin;
+use ckpt_engine::sys::sock_diag::tcp_sockets;
 
 /// From one look to the next.
 pub const LOOK: Duration = Duration::from_millis(500);

@@ -12,8 +12,8 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use super::DaemonError;
 use super::shell_call::{SOCKET, ShellReply, ShellRequest, VARIABLE};
-use crate::engine::job_init::Channel;
-use crate::engine::split::standin::become_remote_shell;
+use ckpt_engine::job_init::Channel;
+use ckpt_engine::split::standin::become_remote_shell;
 
 /// Variables that go along: those by which MPI run times configure what they start, and what is needed
 /// to find programs.

@@ -13,8 +13,8 @@ use protocol::transport::{Place, PlaceLimits, Places};
 use super::clients::bind;
 use super::report::{Report, Reports};
 use super::shell_call::{SOCKET, ShellReply, ShellRequest};
-use crate::engine::job_init::Channel;
-use crate::engine::proc::parent;
+use ckpt_engine::job_init::Channel;
+use ckpt_engine::proc::parent;
 
 /// Calls at a time, each a thread for as long as it takes to say what it wants.
 const CALLS: PlaceLimits = PlaceLimits { all: 1024, each: 512, kept: 0 };

@@ -31,11 +31,11 @@ use super::tree::Door;
 use super::{
     DaemonError, DaemonOptions, clients, coordinator, discover, engine, machine, shells, succession,
 };
-use crate::engine::job_init::World;
-use crate::engine::probe;
-use crate::engine::sys::sock_diag::tcp_sockets;
-use crate::engine::sys::trial::Call;
 use crate::rewire::WirePort;
+use ckpt_engine::job_init::World;
+use ckpt_engine::probe;
+use ckpt_engine::sys::sock_diag::tcp_sockets;
+use ckpt_engine::sys::trial::Call;
 
 /// Where the identity is kept in the agent's folder.
 const IDENTITY: &str = "identity";

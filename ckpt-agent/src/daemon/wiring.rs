@@ -9,12 +9,12 @@ use protocol::agent::CheckpointNumber;
 use protocol::cluster::agent::{OuterSocket, Rewire, Skipped};
 use tokio::time::Instant;
 
-use crate::engine::dump::process_file;
-use crate::engine::graph::{BlobId, FileId, Graph, ProcessImage, ProcessState};
-use crate::engine::objects::{OuterSocket as Outer, outer_sockets as find};
-use crate::engine::split::{Holdings, PartOrder};
 use crate::rewire::{AbsentOrder, MOST_UNREAD, Role, Secret, WireOrder, WirePort, without_peer};
-use crate::store::{Checkpoint, ChunkReader};
+use ckpt_engine::dump::process_file;
+use ckpt_engine::graph::{BlobId, FileId, Graph, ProcessImage, ProcessState};
+use ckpt_engine::objects::{OuterSocket as Outer, outer_sockets as find};
+use ckpt_engine::split::{Holdings, PartOrder};
+use ckpt_store::{Checkpoint, ChunkReader};
 
 /// TCP sockets of a part of an image whose peers are in other parts or instances.
 ///

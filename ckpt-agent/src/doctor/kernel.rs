@@ -1,10 +1,10 @@
 //! Interfaces of the kernel.
 
 use super::Check;
-use crate::engine::job_init::{World, lacking};
-use crate::engine::probe::{self, Numbers};
-use crate::engine::sys::memory_map::{Means, means};
-use crate::engine::sys::{own_sockets, proc_net, sock_diag};
+use ckpt_engine::job_init::{World, lacking};
+use ckpt_engine::probe::{self, Numbers};
+use ckpt_engine::sys::memory_map::{Means, means};
+use ckpt_engine::sys::{own_sockets, proc_net, sock_diag};
 
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = namespaces();
@@ -179,7 +179,7 @@ fn memory() -> Vec<Check> {
 }
 
 fn sockets() -> Vec<Check> {
-    let text = |error: crate::engine::EngineError| error.to_string();
+    let text = |error: ckpt_engine::EngineError| error.to_string();
     vec![
         Check::wanted(
             "sock_diag unix",

@@ -5,8 +5,8 @@ use std::path::Path;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
 use super::Check;
-use crate::engine::arch::{Architecture, Current};
-use crate::engine::dump::page_size;
+use ckpt_engine::arch::{Architecture, Current};
+use ckpt_engine::dump::page_size;
 
 /// Below this, interfaces are missing without which nothing works (pidfd_getfd, 5.6; clone3 with
 /// set_tid without root, 5.9).

@@ -2,12 +2,12 @@
 
 use nix::sys::resource::Resource;
 
-use crate::engine::sys::limits;
+use ckpt_engine::sys::limits;
 
 use super::Check;
-use crate::engine::job_init::World;
-use crate::engine::late::filters_of;
-use crate::engine::sys::trial::{Call, Trial};
+use ckpt_engine::job_init::World;
+use ckpt_engine::late::filters_of;
+use ckpt_engine::sys::trial::{Call, Trial};
 
 /// Descriptors that a restart needs for itself beside the job's.
 const FEW_FILES: u64 = 4096;

@@ -96,7 +96,7 @@ fn fill(native: &Socket, far: &TcpStream, queue: &[u8]) -> io::Result<()> {
 }
 
 fn arrived(native: &Socket, bytes: usize) -> io::Result<bool> {
-    Ok(crate::engine::sys::sockopt::readable(native)? >= bytes)
+    Ok(ckpt_engine::sys::sockopt::readable(native)? >= bytes)
 }
 
 #[cfg(test)]

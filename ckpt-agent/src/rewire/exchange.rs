@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::room::Widened;
 use super::{MOST_UNREAD, RewireError};
-use crate::engine::sys::sockopt;
+use ckpt_engine::sys::sockopt;
 
 /// Between two looks at a receive queue.
 const PAUSE: Duration = Duration::from_millis(1);

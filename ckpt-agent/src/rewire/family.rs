@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::engine::sys::sockopt;
+use ckpt_engine::sys::sockopt;
 
 /// IPV6_ADDRFORM (ipv6(7)): makes a connected AF_INET6 socket with IPv4-mapped addresses an AF_INET one.
 const IPV6_ADDRFORM: i32 = 1;

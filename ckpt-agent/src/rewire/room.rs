@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::engine::sys::sockopt;
+use ckpt_engine::sys::sockopt;
 
 /// SO_BUF_LOCK (Linux 5.14): bit 2 keeps the kernel from tuning the receive buffer.
 const SO_BUF_LOCK: i32 = 72;

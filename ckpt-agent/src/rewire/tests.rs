@@ -65,8 +65,8 @@ async fn unread_bytes_lie_in_both_queues_and_the_connection_works() {
     for (left, right) in [(0, 0), (1, 0), (0, 1), (70_000, 1), (8 << 20, 8 << 20)] {
         let (left, right) = (pattern(left, 3), pattern(right, 4));
         let (mut one, mut other) = pair(&left, &right, (false, false)).await;
-        assert_eq!(crate::engine::sys::sockopt::readable(&one).unwrap(), left.len());
-        assert_eq!(crate::engine::sys::sockopt::readable(&other).unwrap(), right.len());
+        assert_eq!(ckpt_engine::sys::sockopt::readable(&one).unwrap(), left.len());
+        assert_eq!(ckpt_engine::sys::sockopt::readable(&other).unwrap(), right.len());
         let later = pattern(3 << 20, 5);
         let more = later.clone();
         // The kernel tunes buffers on, or this would take ages.
@@ -79,7 +79,7 @@ async fn unread_bytes_lie_in_both_queues_and_the_connection_works() {
         expect(&mut one, &later);
         one.write_all(b"back").unwrap();
         writer.join().unwrap();
-        let lock = crate::engine::sys::sockopt::get_int(&one, libc::SOL_SOCKET, 72);
+        let lock = ckpt_engine::sys::sockopt::get_int(&one, libc::SOL_SOCKET, 72);
         assert_eq!(lock.unwrap() & 2, 0);
     }
 }
@@ -104,7 +104,7 @@ async fn sockets_are_of_the_family_that_the_job_knew() {
     assert!(here.address().is_ipv4());
     let own = WirePort::bind("[::1]:0".parse().unwrap()).await.unwrap();
     let domain = |end: &std::net::TcpStream| {
-        crate::engine::sys::sockopt::get_int(end, libc::SOL_SOCKET, libc::SO_DOMAIN).unwrap()
+        ckpt_engine::sys::sockopt::get_int(end, libc::SOL_SOCKET, libc::SO_DOMAIN).unwrap()
     };
     let deadline = Instant::now() + LIMIT;
     for (number, (port, v6s)) in [&here, &own]

@@ -5,7 +5,7 @@ use super::{Context, dmtcp, target};
 use crate::failure::Failure;
 use crate::jobs::{self, JobFolder};
 use crate::text;
-use ckpt_agent::store::archive::{ArchiveError, Export, Interrupted};
+use ckpt_store::archive::{ArchiveError, Export, Interrupted};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};

@@ -5,7 +5,6 @@ use crate::cli::ListArguments;
 use crate::failure::Failure;
 use crate::jobs::{self, JobError, JobFolder};
 use crate::text;
-use ckpt_agent::store;
 use serde::Serialize;
 
 /// What was removed of a job; the keys stay as they are.
@@ -62,7 +61,7 @@ fn collect(job: &JobFolder) -> Result<Made, Failure> {
     // All that the log calls committed stays: only what no commit refers to is removed.
     let keep: Vec<u64> =
         jobs::load(job)?.committed().map(|(record, _)| record.checkpoint).collect();
-    let collected = store::collect(job.path(), &keep)
+    let collected = ckpt_store::collect(job.path(), &keep)
         .map_err(|error| Failure::of(format!("make room in {}", job.name()), error))?;
     Ok(Made {
         job: job.id().to_owned(),

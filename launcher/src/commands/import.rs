@@ -5,8 +5,7 @@ use super::interrupts::Interrupts;
 use super::{Context, print};
 use crate::failure::Failure;
 use crate::jobs::{Incoming, JobError, JobFolder, JobRecord, Wanted};
-use ckpt_agent::store;
-use ckpt_agent::store::archive::{ArchiveError, Import, Interrupted};
+use ckpt_store::archive::{ArchiveError, Import, Interrupted};
 use nix::sys::statvfs::statvfs;
 use protocol::agent::{CommitRecord, InstanceId};
 use std::fs::File;
@@ -55,7 +54,7 @@ enum Refusal {
     #[error("failed to {0}")]
     Job(#[from] JobError),
     #[error("failed to {0}")]
-    Store(#[from] store::StoreError),
+    Store(#[from] ckpt_store::StoreError),
     #[error("{0}")]
     Record(String),
     #[error("failed to tell the free space: {0}")]
@@ -83,7 +82,7 @@ fn take(
     let folder = incoming.path().to_owned();
     let job = incoming.settle(&context.state, &wanted, record, |id| {
         let committed = CommitRecord { job: id.to_owned(), ..committed };
-        store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)
+        ckpt_store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)
     })?;
     Ok((job, mark.checkpoint))
 }

@@ -57,7 +57,7 @@ pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u
         return Err(Failure::of(what, cause));
     };
     let what = format!("{what} from checkpoint {checkpoint}");
-    let (outcome, warnings) = match ckpt_agent::rehearse(job.path(), checkpoint) {
+    let (outcome, warnings) = match ckpt_engine::rehearse(job.path(), checkpoint) {
         Ok(rehearsed) => {
             let (processes, took_ms) = (rehearsed.processes, text::millis(rehearsed.took));
             (RehearsalOutcome::Restorable { processes, took_ms }, rehearsed.warnings)

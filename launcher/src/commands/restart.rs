@@ -6,7 +6,7 @@ use crate::cli::{EngineSetting, RestartArguments};
 use crate::failure::Failure;
 use crate::jobs::{self, JobError, JobFolder};
 use crate::session::{self, Begin, Session};
-use ckpt_agent::store::{Checkpoint, Damage};
+use ckpt_store::{Checkpoint, Damage};
 use coordinator::History;
 use protocol::agent::{CommitRecord, ExitKind};
 use protocol::launch::RestoreSpec;

@@ -31,7 +31,7 @@ pub fn perform(context: &Context, wanted: &[String]) -> Result<(), Failure> {
             }
             other => other?,
         };
-        if let Err((folder, error)) = ckpt_agent::remove_temporary(job.path()) {
+        if let Err((folder, error)) = ckpt_engine::remove_temporary(job.path()) {
             eprintln!(
                 "ckptd: warning: the temporary folder {} of {name} stays: {error}",
                 folder.display()

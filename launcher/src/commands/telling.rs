@@ -18,7 +18,16 @@ const VARIABLE: &str = "CKPTD_LOG";
 /// counts for the cluster's daemons only.
 const COMMON_VARIABLE: &str = "RUST_LOG";
 /// What a timeline shows: all of ckptd, nothing of its libraries.
-const OF_CKPTD: [&str; 5] = ["ckptd", "ckpt_agent", "coordinator", "command_tree", "protocol"];
+const OF_CKPTD: [&str; 8] = [
+    "ckptd",
+    "ckpt_agent",
+    "ckpt_engine",
+    "ckpt_node",
+    "ckpt_store",
+    "coordinator",
+    "command_tree",
+    "protocol",
+];
 
 /// Why a cluster's jobs have no timeline.
 pub const ON_A_CLUSTER: &str = "--trace is for jobs of one machine: on a cluster the logs of agents tell the same, \
@@ -108,10 +117,10 @@ mod tests {
         let told = |words: &str, part: &str, level: Level| {
             levels(words).unwrap().would_enable(part, &level)
         };
-        assert!(told("debug", "ckpt_agent::engine::freeze", Level::DEBUG));
-        assert!(!told("debug", "ckpt_agent::engine::freeze", Level::TRACE));
-        let mixed = "info, ckpt_agent=trace";
-        assert!(told(mixed, "ckpt_agent::engine", Level::TRACE));
+        assert!(told("debug", "ckpt_engine::freeze", Level::DEBUG));
+        assert!(!told("debug", "ckpt_engine::freeze", Level::TRACE));
+        let mixed = "info, ckpt_engine=trace";
+        assert!(told(mixed, "ckpt_engine", Level::TRACE));
         assert!(
             told(mixed, "coordinator", Level::INFO) && !told(mixed, "coordinator", Level::DEBUG)
         );

@@ -7,7 +7,7 @@ use crate::cli::{EngineSetting, ListArguments};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::text;
-use ckpt_agent::{look, store};
+use ckpt_agent::look;
 use indicatif::{ProgressBar, ProgressStyle};
 use protocol::cluster::look::{Finding, Look};
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u
         return dmtcp::verify(&job, only, list.json);
     }
     let what = format!("verify {}", job.name());
-    let listed = store::list(job.path()).map_err(|error| Failure::of(&what, error))?;
+    let listed = ckpt_store::list(job.path()).map_err(|error| Failure::of(&what, error))?;
     let mut verdicts = Vec::new();
     for checkpoint in listed {
         if only.is_none_or(|only| only == checkpoint.number) {
@@ -152,7 +152,7 @@ fn verdict(checkpoint: u64, finding: Finding) -> Verdict {
 /// Shows on standard error how far it is, only where that is a terminal.
 fn with_bar(
     checkpoint: u64,
-    read: impl FnOnce(&mut dyn FnMut(store::Progress)) -> Finding,
+    read: impl FnOnce(&mut dyn FnMut(ckpt_store::Progress)) -> Finding,
 ) -> Finding {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} chunks {eta}") {

@@ -2,7 +2,7 @@
 //! where that is lost.
 
 use super::{JobError, JobFolder};
-use ckpt_agent::store::{self, CheckpointState};
+use ckpt_store::CheckpointState;
 use coordinator::log::{LogError, LogFile};
 use coordinator::{Entry, History};
 use protocol::agent::CommitRecord;
@@ -15,7 +15,7 @@ fn is_lost(error: &LogError) -> bool {
 /// The records of all commit marks.
 fn records(job: &JobFolder) -> Result<Vec<CommitRecord>, JobError> {
     let mut records = Vec::new();
-    for checkpoint in store::list(job.path())? {
+    for checkpoint in ckpt_store::list(job.path())? {
         if let CheckpointState::Committed(mark) = checkpoint.state {
             if let Ok(record) = serde_json::from_value::<CommitRecord>(mark.meta) {
                 if record.checkpoint == checkpoint.number && record.job == job.id() {
@@ -78,7 +78,7 @@ pub fn open_log(job: &JobFolder) -> Result<(LogFile, History, Option<String>), J
         }
     }
     // The folder of an unfinished checkpoint keeps its number.
-    if let Some(last) = store::list(job.path())?.last() {
+    if let Some(last) = ckpt_store::list(job.path())?.last() {
         history.reserve(last.number);
     }
     Ok((log, history, warning))

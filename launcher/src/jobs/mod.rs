@@ -107,7 +107,7 @@ pub enum JobError {
     },
     /// The store can't be read.
     #[error("{0}")]
-    Store(#[from] ckpt_agent::store::Damage),
+    Store(#[from] ckpt_store::Damage),
 }
 
 impl JobError {

@@ -91,7 +91,7 @@ impl Rehearsals {
 }
 
 fn rehearse(job_dir: &std::path::Path, checkpoint: u64) -> Finished {
-    match ckpt_agent::rehearse(job_dir, checkpoint) {
+    match ckpt_engine::rehearse(job_dir, checkpoint) {
         Ok(rehearsed) => Finished {
             checkpoint,
             outcome: RehearsalOutcome::Restorable {

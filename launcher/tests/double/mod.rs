@@ -1,7 +1,7 @@
 //! An agent that runs real processes and pretends to checkpoint them: each image is one small
 //! commit through the real store; what is restored is a process that says which it was.
 
-use ckpt_agent::store::CheckpointWriter;
+use ckpt_store::CheckpointWriter;
 use ckptd::agent::{AgentFailure, AgentHandle, EventSink};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -92,7 +92,7 @@ impl AgentHandle for Double {
                 AgentEvent::Committed { checkpoint }
             }
             AgentCommand::Collect { keep } => {
-                ckpt_agent::store::collect(&self.job_dir, &keep).unwrap();
+                ckpt_store::collect(&self.job_dir, &keep).unwrap();
                 return;
             }
             AgentCommand::Abandon { checkpoint } => {

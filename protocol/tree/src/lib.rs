@@ -29,6 +29,8 @@
 //! two marks of a line nothing of before is left in it, whatever was in it. Nobody waits for anything in order
 //! to send its mark, and nobody stops taking messages while it waits for the other's: there is no deadlock.
 
+#![forbid(unsafe_code)]
+
 pub mod member;
 pub mod root;
 pub mod shape;

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use crate::sample::samples;
-use ckpt_agent::engine::late::Book;
+use ckpt_engine::late::Book;
 use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressBook;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -3,7 +3,7 @@
 use crate::random::Random;
 use crate::sample::{samples, samples_with};
 use bytes::BytesMut;
-use ckpt_agent::engine::split::standin;
+use ckpt_engine::split::standin;
 use protocol::agent::CommitRecord;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, ToAgent};

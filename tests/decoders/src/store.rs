@@ -3,10 +3,10 @@
 use crate::random::Random;
 use crate::room;
 use crate::sample::samples;
-use ckpt_agent::engine::graph::{Graph, ProcessImage};
-use ckpt_agent::engine::split::{Holdings, PartOrder, plan, units};
-use ckpt_agent::store::archive::{Export, Import};
-use ckpt_agent::store::{self, Checkpoint, CheckpointWriter, ChunkRef, CommitMark};
+use ckpt_engine::graph::{Graph, ProcessImage};
+use ckpt_engine::split::{Holdings, PartOrder, plan, units};
+use ckpt_store::archive::{Export, Import};
+use ckpt_store::{Checkpoint, CheckpointWriter, ChunkRef, CommitMark};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,8 +26,8 @@ pub fn mark(bytes: &[u8]) {
     let sealed = format!("{sealed}blake3 {}\n", blake3::hash(sealed.as_bytes()).to_hex());
     for text in [bytes, sealed.as_bytes()] {
         if fs::write(folder.join("COMMITTED"), text).is_ok() {
-            let _ = store::list(job.path());
-            let _ = store::survey(job.path(), NUMBER);
+            let _ = ckpt_store::list(job.path());
+            let _ = ckpt_store::survey(job.path(), NUMBER);
             let _ = Checkpoint::open(job.path(), NUMBER);
         }
     }
@@ -88,7 +88,7 @@ fn checked(job: &Path, index: &[u8], pack: &[u8]) -> Option<()> {
     let text = format!("{MAGIC}{mark}\n");
     let sealed = format!("{text}blake3 {}\n", blake3::hash(text.as_bytes()).to_hex());
     fs::write(folder.join("COMMITTED"), sealed).ok()?;
-    let _ = store::verify(job, NUMBER, |_| {});
+    let _ = ckpt_store::verify(job, NUMBER, |_| {});
     let checkpoint = Checkpoint::open(job, NUMBER).ok()?;
     let reader = checkpoint.reader().ok()?;
     let chunks: Vec<ChunkRef> = checkpoint.read_json("graph.json").ok()?;

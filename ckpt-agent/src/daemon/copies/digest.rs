@@ -7,14 +7,13 @@ use std::path::Path;
 use protocol::agent::CheckpointNumber;
 
 use super::own_files::{LIST, LONGEST_LIST};
-use crate::store;
 
 /// Hash of the index files of an image and of its list of the job's files. These hold the hashes of all that is in it.
 ///
 /// # Errors
 /// One line.
 pub fn digest(folder: &Path, checkpoint: CheckpointNumber) -> Result<String, String> {
-    let index = store::digest(folder, checkpoint).map_err(|damage| damage.to_string())?;
+    let index = ckpt_store::digest(folder, checkpoint).map_err(|damage| damage.to_string())?;
     let path = folder.join("checkpoints").join(checkpoint.to_string()).join(LIST);
     let mut list = Vec::new();
     let read =

@@ -9,10 +9,10 @@ use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 use super::digest::digest;
 use super::own_files::{Named, stash};
 use crate::daemon::control::User;
-use crate::engine::dump::process_file;
-use crate::engine::graph::{Backing, Graph, MappedFile, ProcessImage, ProcessState, offer};
-use crate::engine::objects::{Object, Regular};
-use crate::engine::split::{Holdings, units};
+use ckpt_engine::dump::process_file;
+use ckpt_engine::graph::{Backing, Graph, MappedFile, ProcessImage, ProcessState, offer};
+use ckpt_engine::objects::{Object, Regular};
+use ckpt_engine::split::{Holdings, units};
 
 /// Folders whose files are part of the system: every machine that can run the job has them, and a restore
 /// checks that they are the same.

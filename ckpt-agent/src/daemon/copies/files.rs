@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 
 use super::own_files;
 use crate::daemon::folders::Folders;
-use crate::store::{self, PackId};
+use ckpt_store::PackId;
 
 /// The most files of an image.
 const MOST_FILES: usize = 100_000;
@@ -22,7 +22,7 @@ const MARK: &str = "COMMITTED";
 pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<ImageFile>, String> {
     let folder = folder.to_owned();
     blocking(move || {
-        let mark = store::survey(&folder, checkpoint).map_err(|damage| damage.to_string())?;
+        let mark = ckpt_store::survey(&folder, checkpoint).map_err(|damage| damage.to_string())?;
         let packs = mark
             .packs
             .iter()
@@ -167,11 +167,11 @@ pub async fn verify(
             Thoroughness::Everything => HashSet::new(),
             Thoroughness::WhatCame => {
                 let came: HashSet<PackId> = fresh.iter().filter_map(|path| pack_id(path)).collect();
-                let packs = store::packs(&folder).map_err(|error| error.to_string())?;
+                let packs = ckpt_store::packs(&folder).map_err(|error| error.to_string())?;
                 packs.into_iter().filter(|pack| !came.contains(pack)).collect()
             }
         };
-        store::verify_copy(&folder, checkpoint, &trusted)
+        ckpt_store::verify_copy(&folder, checkpoint, &trusted)
             .map(drop)
             .map_err(|damage| damage.to_string())
             .and_then(|()| own_files::verify(&folder, checkpoint, fresh.into_iter()))

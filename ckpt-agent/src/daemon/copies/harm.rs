@@ -9,7 +9,7 @@ use protocol::cluster::NodeName;
 use protocol::cluster::agent::DamagedCopy;
 use tokio::task::spawn_blocking;
 
-use crate::store::{self, Damage};
+use ckpt_store::Damage;
 
 /// Damage of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub async fn harm(folder: &Path, checkpoint: CheckpointNumber) -> Option<Harm> {
 }
 
 fn look(folder: &Path, checkpoint: CheckpointNumber) -> Option<Harm> {
-    let wounded = match store::wounded(folder, checkpoint) {
+    let wounded = match ckpt_store::wounded(folder, checkpoint) {
         Ok(wounded) => wounded,
         // That may be a moment's.
         Err(Damage::Kernel { .. } | Damage::Sink { .. }) => return None,

@@ -29,7 +29,6 @@ use tokio::time::timeout;
 
 use super::link::PeerLink;
 use super::peers::Peers;
-use crate::store;
 
 pub use carry::unexpected;
 pub use digest::{must_be, reject};
@@ -260,7 +259,8 @@ pub async fn commit(
 pub async fn mark(link: &PeerLink, folder: PathBuf, record: CommitRecord) -> Result<(), String> {
     let transfer = record.checkpoint;
     let marked = tokio::task::spawn_blocking(move || {
-        store::commit_copy(&folder, record.checkpoint, &record).map_err(|error| error.to_string())
+        ckpt_store::commit_copy(&folder, record.checkpoint, &record)
+            .map_err(|error| error.to_string())
     });
     let result = match timeout(SILENCE, marked).await {
         Ok(Ok(result)) => result,
@@ -279,7 +279,7 @@ pub async fn mark(link: &PeerLink, folder: PathBuf, record: CommitRecord) -> Res
 pub async fn is_here(folder: &Path, checkpoint: CheckpointNumber) -> bool {
     let folder = folder.to_owned();
     let found = tokio::task::spawn_blocking(move || {
-        store::survey(&folder, checkpoint).is_ok()
+        ckpt_store::survey(&folder, checkpoint).is_ok()
             && own_files::verify(&folder, checkpoint, std::iter::empty()).is_ok()
     });
     found.await.unwrap_or(false)
@@ -293,7 +293,8 @@ pub async fn is_here(folder: &Path, checkpoint: CheckpointNumber) -> bool {
 pub async fn complete(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), String> {
     let folder = folder.to_owned();
     let none = serde_json::Value::Null;
-    let done = tokio::task::spawn_blocking(move || store::commit_copy(&folder, checkpoint, &none));
+    let done =
+        tokio::task::spawn_blocking(move || ckpt_store::commit_copy(&folder, checkpoint, &none));
     match done.await {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),

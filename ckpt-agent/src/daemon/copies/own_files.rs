@@ -18,8 +18,8 @@ use protocol::agent::CheckpointNumber;
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::control::User;
-use crate::engine::job_init::OwnFile as Misplaced;
-use crate::engine::sys::stat::modified_ns_of;
+use ckpt_engine::job_init::OwnFile as Misplaced;
+use ckpt_engine::sys::stat::modified_ns_of;
 
 /// Name of the list in a checkpoint's folder.
 pub const LIST: &str = "FILES";
@@ -387,7 +387,7 @@ fn put(content: File, file: &OwnFile) -> io::Result<()> {
     }
     // Without the bits that would lend its owner's rights.
     fchmod(&made, Mode::from_bits_truncate((file.mode & 0o1777) as libc::mode_t))?;
-    let time = crate::engine::sys::stat::time(file.modified_ns);
+    let time = ckpt_engine::sys::stat::time(file.modified_ns);
     futimens(&made, &time, &time)?;
     made.sync_all()?;
     let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&made));

@@ -8,7 +8,7 @@ use protocol::cluster::peer::{ImageFile, PeerMessage};
 use super::super::link::{Link, PeerLink};
 use super::digest::digest;
 use super::{Wanted, complete, files, give, harm, is_here, mark, must_be, pull_image, take};
-use crate::store::{Checkpoint, CheckpointWriter, ChunkRef, SealedCheckpoint};
+use ckpt_store::{Checkpoint, CheckpointWriter, ChunkRef, SealedCheckpoint};
 
 /// A checkpoint with some chunks, sealed.
 fn sealed(folder: &Path, number: u64) -> SealedCheckpoint {
@@ -79,7 +79,7 @@ async fn an_image_is_copied_before_it_is_committed_and_committed_in_both_places(
     mark(&near, two.path().to_owned(), record(3)).await.unwrap();
     assert!(matches!(far.from.recv().await.unwrap().0, PeerMessage::Stored { .. }));
     for place in [one.path(), two.path()] {
-        crate::store::verify(place, 3, |_| {}).unwrap();
+        ckpt_store::verify(place, 3, |_| {}).unwrap();
         let checkpoint = Checkpoint::open(place, 3).unwrap();
         assert_eq!(checkpoint.mark().meta, serde_json::to_value(record(3)).unwrap());
     }
@@ -125,7 +125,7 @@ async fn an_image_is_fetched_from_a_holder_and_is_whole_even_without_its_mark() 
     given.unwrap();
     fetched.unwrap();
     complete(two.path(), 5).await.unwrap();
-    crate::store::verify(two.path(), 5, |_| {}).unwrap();
+    ckpt_store::verify(two.path(), 5, |_| {}).unwrap();
 }
 
 /// Changes a byte of a process's memory in the image at checkpoint 5, or of the graph's.

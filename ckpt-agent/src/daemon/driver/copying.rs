@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 
 use super::Driver;
 use crate::daemon::{copies, machine};
-use crate::fault;
+use ckpt_engine::fault;
 
 impl Driver {
     pub(super) fn read_efforts(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {

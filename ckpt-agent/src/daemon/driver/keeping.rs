@@ -22,7 +22,7 @@ impl Driver {
             let _alone = lock.lock().await;
             let place = folder.clone();
             let marked = spawn_blocking(move || {
-                crate::store::commit_copy(&place, checkpoint, &record)
+                ckpt_store::commit_copy(&place, checkpoint, &record)
                     .map_err(|error| error.to_string())
             });
             // As of a disk that was lost.
@@ -68,7 +68,7 @@ impl Driver {
                     }
                     continue;
                 };
-                match crate::store::collect(&folder, &kept) {
+                match ckpt_store::collect(&folder, &kept) {
                     Ok(_) => copies::prune(&folder),
                     Err(error) => {
                         tracing::warn!(%error, folder = %folder.display(), "not collected");

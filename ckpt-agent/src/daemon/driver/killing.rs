@@ -5,7 +5,7 @@ use protocol::cluster::InstanceKey;
 use tokio::task::spawn_blocking;
 
 use super::Driver;
-use crate::fault;
+use ckpt_engine::fault;
 
 impl Driver {
     pub(super) fn go(&self, key: &InstanceKey) {

@@ -14,7 +14,7 @@ use super::served::SOCKET;
 use crate::daemon::control::{Setup, User};
 use crate::daemon::report::Report;
 use crate::daemon::shell_call::{self, SOCKET as SHELL_SOCKET};
-use crate::engine::late::Watch;
+use ckpt_engine::late::Watch;
 
 impl Driver {
     pub(super) fn launch(&mut self, launch: Launch) {

@@ -45,8 +45,8 @@ use super::relay::Hub;
 use super::replica::Replica;
 use super::report::{Report, Reports};
 use super::tree::{Door, Queue};
-use crate::fault;
 use crate::rewire::WirePort;
+use ckpt_engine::fault;
 
 /// What an agent works with.
 pub struct Parts {

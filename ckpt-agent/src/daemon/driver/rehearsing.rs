@@ -11,13 +11,13 @@ use protocol::launch::External;
 use tokio::task::spawn_blocking;
 
 use super::Driver;
-use crate::agent::{AgentError, InstanceRehearsal, Rehearsed, rehearse_instance};
 use crate::daemon::copies;
 use crate::daemon::engine::user_order;
 use crate::daemon::wiring;
-use crate::engine::graph::FileId;
-use crate::engine::job_init;
-use crate::store::{self, CheckpointState};
+use ckpt_engine::graph::FileId;
+use ckpt_engine::job_init;
+use ckpt_engine::session::{AgentError, InstanceRehearsal, Rehearsed, rehearse_instance};
+use ckpt_store::CheckpointState;
 
 /// How long one instance may take. The coordinator waits a little longer for each word.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -133,7 +133,8 @@ impl Piece {
 fn wait_for_mark(folder: &Path, checkpoint: u64) -> Result<(), Lacking> {
     let began = Instant::now();
     loop {
-        let listed = store::list(folder).map_err(|damage| Lacking::Unknown(damage.to_string()))?;
+        let listed =
+            ckpt_store::list(folder).map_err(|damage| Lacking::Unknown(damage.to_string()))?;
         match listed.into_iter().find(|found| found.number == checkpoint).map(|found| found.state) {
             Some(CheckpointState::Committed(_)) => return Ok(()),
             Some(CheckpointState::Damaged(damage)) => {

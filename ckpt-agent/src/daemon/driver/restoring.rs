@@ -16,7 +16,7 @@ use crate::daemon::control::{RestoreSetup, Setup};
 use crate::daemon::copies::{self, Wanted};
 use crate::daemon::report::Report;
 use crate::daemon::wiring;
-use crate::fault;
+use ckpt_engine::fault;
 
 /// How long making all connections of an instance may take.
 const WIRE_LIMIT: Duration = Duration::from_secs(20);

@@ -17,8 +17,8 @@ use crate::daemon::control::{RelayEnd, RelayEndKind, RemoteShell};
 use crate::daemon::native::Native;
 use crate::daemon::shell_call::{ShellReply, ShellRequest};
 use crate::daemon::shells::{Caller, is_inside};
-use crate::engine::proc::start_time;
-use crate::engine::split::standin::{MESSAGE, Message};
+use ckpt_engine::proc::start_time;
+use ckpt_engine::split::standin::{MESSAGE, Message};
 
 /// The longest command line.
 const LONGEST: usize = 2 * 1024 * 1024;

@@ -13,7 +13,7 @@ use protocol::cluster::image::{Effort, Efforts};
 
 use super::gauge::parse;
 use crate::daemon::clock::boot_time;
-use crate::engine::proc::{descendants, inner_number, read_text, thread_numbers};
+use ckpt_engine::proc::{descendants, inner_number, read_text, thread_numbers};
 
 /// Processes of an instance of which is told.
 const MOST_PROCESSES: usize = 4096;

@@ -11,7 +11,7 @@ use super::allowance::Allowance;
 use super::clock::{Clock, StolenTime};
 use super::efforts::Idling;
 use super::speed;
-use crate::engine::proc::{descendants, read_text, thread_numbers};
+use ckpt_engine::proc::{descendants, read_text, thread_numbers};
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(1);

@@ -16,11 +16,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use protocol::cluster::agent::NodeProfile;
 
 use super::DaemonOptions;
-use crate::engine::arch::{Architecture, Current};
-use crate::engine::dump::page_size;
-use crate::engine::proc::read_maps;
-use crate::engine::sys::cpu_features;
-use crate::engine::trace::Vdso;
+use ckpt_engine::arch::{Architecture, Current};
+use ckpt_engine::dump::page_size;
+use ckpt_engine::proc::read_maps;
+use ckpt_engine::sys::cpu_features;
+use ckpt_engine::trace::Vdso;
 
 pub use battery::Battery;
 pub use efforts::efforts;

@@ -19,8 +19,8 @@ use ckpt_node::{End, RelayEvent, RelayOrder, RelayState};
 
 use crate::daemon::control::RelayEndKind;
 use crate::daemon::native::Native;
-use crate::engine::split::standin::Message;
-use crate::engine::sys::reap::exit_kind;
+use ckpt_engine::split::standin::Message;
+use ckpt_engine::sys::reap::exit_kind;
 
 /// Bytes read at a time.
 const PIECE: usize = 64 * 1024;

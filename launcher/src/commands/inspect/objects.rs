@@ -1,6 +1,6 @@
 //! Open files in a few words.
 
-use ckpt_agent::engine::graph::{Graph, OpenFile};
+use ckpt_engine::graph::{Graph, OpenFile};
 use serde_json::Value;
 
 /// Kind and identity of an open file: what each room keeps under its own names.
@@ -107,7 +107,7 @@ pub fn flags(flags: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ckpt_agent::engine::graph::{Blob, Clocks};
+    use ckpt_engine::graph::{Blob, Clocks};
     use serde_json::json;
 
     fn graph() -> Graph {

@@ -3,10 +3,8 @@
 use super::super::summary::{printable, table};
 use super::{Content, objects};
 use crate::text;
-use ckpt_agent::engine::arch::{Architecture, Current};
-use ckpt_agent::engine::graph::{
-    Area, Backing, Graph, ProcessImage, Protection, ThreadImage, from_hex,
-};
+use ckpt_engine::arch::{Architecture, Current};
+use ckpt_engine::graph::{Area, Backing, Graph, ProcessImage, Protection, ThreadImage, from_hex};
 use std::fmt::Write;
 
 /// All that is said of a process.

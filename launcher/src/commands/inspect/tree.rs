@@ -3,7 +3,7 @@
 use super::super::summary::{printable, table};
 use super::Content;
 use crate::text;
-use ckpt_agent::engine::graph::{Pid, ProcessImage, ProcessNode, ProcessState};
+use ckpt_engine::graph::{Pid, ProcessImage, ProcessNode, ProcessState};
 
 /// One line a process, children below their parents.
 pub fn describe(content: &Content) -> String {

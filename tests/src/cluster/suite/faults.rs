@@ -41,7 +41,7 @@ pub enum Victim {
 pub struct Fault {
     /// What is under way.
     pub phase: Phase,
-    /// The step, as ckpt-agent's `fault::point` names it.
+    /// The step, as the `fault::point` of ckpt-engine names it.
     pub step: &'static str,
     /// Who dies.
     pub victim: Victim,

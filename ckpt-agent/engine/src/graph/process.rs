@@ -1,0 +1,331 @@
+//! Processes and threads.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Area, Descriptor, Lock, Pid};
+
+/// The clocks as the job would have seen them at the moment of the image, ns: what is left of a sleep or a timer was left
+/// then or before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// CLOCK_MONOTONIC
+    pub monotonic_ns: i64,
+    /// CLOCK_BOOTTIME
+    pub boottime_ns: i64,
+    /// CLOCK_REALTIME, ns since 1970.
+    pub realtime_ns: i64,
+}
+
+/// A process's place among the others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessNode {
+    /// Its number.
+    pub pid: Pid,
+    /// Its parent; 1 is the job's init.
+    pub ppid: Pid,
+    /// Process group.
+    pub pgid: Pid,
+    /// Session.
+    pub sid: Pid,
+    /// Name (comm).
+    pub comm: String,
+    /// The signal that its parent gets at its end.
+    pub exit_signal: i32,
+    /// PR_SET_CHILD_SUBREAPER.
+    #[serde(default)]
+    pub subreaper: bool,
+    /// Alive, or what is left of it.
+    pub state: ProcessState,
+}
+
+/// Whether a process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum ProcessState {
+    /// Has an image of its own.
+    Alive,
+    /// Ended, not waited for.
+    Zombie {
+        /// As wait(2) tells it.
+        status: i32,
+    },
+    /// Stands for a process that lives in another instance; its links are among the graph's
+    /// relays.
+    StandIn,
+}
+
+/// One process: PROCESS.json.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProcessImage {
+    /// [`super::GRAPH_VERSION`] of the writer.
+    pub version: u32,
+    /// Its number.
+    pub pid: Pid,
+    /// Path of the executable.
+    pub executable: super::MappedFile,
+    /// Working directory; the path that it had, where it is removed.
+    pub working_directory: String,
+    /// Permission bits of a working directory that is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_directory: Option<u32>,
+    /// Root directory, where it is not the job's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_directory: Option<String>,
+    /// File mode creation mask.
+    pub umask: u32,
+    /// Scheduling: nice value.
+    pub nice: i32,
+    /// PR_SET_DUMPABLE
+    pub dumpable: i32,
+    /// PR_SET_THP_DISABLE
+    #[serde(default)]
+    pub thp_disable: bool,
+    /// Registrations of membarrier(2), as the commands that make them.
+    #[serde(default)]
+    pub membarrier: u32,
+    /// oom_score_adj
+    pub oom_score_adj: i32,
+    /// PR_SET_PDEATHSIG of the process's threads is kept per thread; this is stop by job control.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<i32>,
+    /// Descriptors, ascending.
+    pub descriptors: Vec<Descriptor>,
+    /// fcntl(2) locks of the process: (descriptor to set it with, lock).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<(i32, Lock)>,
+    /// Actions that are not plain SIG_DFL.
+    pub actions: Vec<SignalAction>,
+    /// Pending for the process as a whole.
+    pub pending: Vec<PendingSignal>,
+    /// ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF.
+    pub interval_timers: [IntervalTimer; 3],
+    /// RLIMIT_* in the kernel's order.
+    pub limits: Vec<ResourceLimit>,
+    /// PR_SET_MM fields in the order of struct prctl_mm_map: start_code .. env_end.
+    pub memory_map: [u64; 11],
+    /// Auxiliary vector, hex.
+    pub auxv: String,
+    /// Mappings, ascending.
+    pub areas: Vec<Area>,
+    /// Pages that are stored, ascending.
+    pub pages: Vec<StoredWindow>,
+    /// Threads, the leader first.
+    pub threads: Vec<ThreadImage>,
+}
+
+impl ProcessImage {
+    /// The name (comm) that the process goes by: its leader's.
+    pub fn leader_name(&self) -> &str {
+        self.threads.first().map_or("", |leader| &leader.comm)
+    }
+}
+
+/// One thread.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ThreadImage {
+    /// Its number.
+    pub tid: Pid,
+    /// Name.
+    pub comm: String,
+    /// The leader ended while other threads go on.
+    #[serde(default)]
+    pub ended: bool,
+    /// General registers as the architecture's PTRACE_GETREGSET gives them, hex.
+    pub registers: String,
+    /// Extended state by regset number (NT_*), hex.
+    pub extended: Vec<(u32, String)>,
+    /// The rest of a relative sleep: a timespec (seconds, nanoseconds) and the address at which the call
+    /// that the registers make expects it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<(u64, [u64; 2])>,
+    /// Blocked signals.
+    pub blocked: u64,
+    /// Pending for this thread alone.
+    pub pending: Vec<PendingSignal>,
+    /// Alternate signal stack.
+    pub signal_stack: SignalStack,
+    /// set_tid_address(2)
+    pub clear_tid: u64,
+    /// set_robust_list(2)
+    pub robust_list: RobustList,
+    /// rseq(2)
+    pub rseq: Rseq,
+    /// PR_SET_PDEATHSIG
+    #[serde(default)]
+    pub parent_death_signal: i32,
+    /// PR_SET_NO_NEW_PRIVS
+    #[serde(default)]
+    pub no_new_privs: bool,
+    /// PR_SET_TIMERSLACK, ns.
+    #[serde(default)]
+    pub timer_slack_ns: u64,
+    /// CPUs it may run on, where fewer than all: hex mask as in /proc/PID/status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Vec<u32>>,
+    /// Scheduling policy and priority, where not SCHED_OTHER.
+    #[serde(default)]
+    pub policy: (i32, i32),
+    /// Credentials.
+    pub credentials: Credentials,
+}
+
+/// Who a thread acts as (credentials(7), capabilities(7)).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// Real, effective, saved, file system.
+    pub uids: [u32; 4],
+    /// Real, effective, saved, file system.
+    pub gids: [u32; 4],
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// CapInh, CapPrm, CapEff, CapBnd, CapAmb.
+    pub capabilities: [u64; 5],
+    /// PR_SET_SECUREBITS
+    pub securebits: u32,
+}
+
+impl Credentials {
+    /// From /proc/PID/task/TID/status (proc_pid_status(5)), which does not tell the secure bits.
+    pub fn of_status(status: &procfs::process::Status, securebits: u32) -> Self {
+        Self {
+            uids: [status.ruid, status.euid, status.suid, status.fuid],
+            gids: [status.rgid, status.egid, status.sgid, status.fgid],
+            groups: status.groups.iter().map(|group| *group as u32).collect(),
+            capabilities: [
+                status.capinh,
+                status.capprm,
+                status.capeff,
+                status.capbnd.unwrap_or(0),
+                status.capamb.unwrap_or(0),
+            ],
+            securebits,
+        }
+    }
+}
+
+/// A signal's action as rt_sigaction(2) keeps it in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalAction {
+    /// Signal number.
+    pub signal: i32,
+    /// struct kernel_sigaction as 64-bit words: handler, flags, restorer, mask (the
+    /// architecture says how many count).
+    pub words: [u64; 4],
+}
+
+/// A pending signal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingSignal {
+    /// siginfo_t, 128 bytes, hex.
+    pub siginfo: String,
+}
+
+/// setitimer(2), microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntervalTimer {
+    /// Interval.
+    pub interval_us: u64,
+    /// Until it next expires; 0: disarmed.
+    pub value_us: u64,
+}
+
+/// getrlimit(2)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimit {
+    /// RLIMIT_*
+    pub resource: u32,
+    /// Soft limit.
+    pub soft: u64,
+    /// Hard limit.
+    pub hard: u64,
+}
+
+/// sigaltstack(2)
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalStack {
+    /// Base address.
+    pub base: u64,
+    /// SS_* flags.
+    pub flags: i32,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// set_robust_list(2)
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RobustList {
+    /// Head.
+    pub head: u64,
+    /// Length as registered.
+    pub length: u64,
+}
+
+/// rseq(2), as PTRACE_GET_RSEQ_CONFIGURATION tells it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rseq {
+    /// Address of struct rseq; 0: none.
+    pub address: u64,
+    /// Its size.
+    pub size: u32,
+    /// Its signature.
+    pub signature: u32,
+}
+
+/// Pages of one aligned window of 64 pages that are stored, as one chunk: the chunk's name stays
+/// the same from checkpoint to checkpoint as long as none of them changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "PackedWindow", from = "PackedWindow")]
+pub struct StoredWindow {
+    /// Address of the window, a multiple of 64 pages.
+    pub address: u64,
+    /// Bit N: page N of the window is in the chunk.
+    pub pages: u64,
+    /// Their bytes, in order.
+    pub chunk: ckpt_store::ChunkRef,
+}
+
+/// Pages of a [`StoredWindow`].
+pub const WINDOW_PAGES: u64 = 64;
+
+/// In JSON an array: `[address, pages, chunk]`.
+type PackedWindow = (u64, u64, ckpt_store::ChunkRef);
+
+impl From<PackedWindow> for StoredWindow {
+    fn from((address, pages, chunk): PackedWindow) -> Self {
+        Self { address, pages, chunk }
+    }
+}
+
+impl From<StoredWindow> for PackedWindow {
+    fn from(window: StoredWindow) -> Self {
+        (window.address, window.pages, window.chunk)
+    }
+}
+
+impl StoredWindow {
+    /// Runs of stored pages: (address, bytes), ascending.
+    pub fn runs(&self, page: u64) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for index in (0..WINDOW_PAGES).filter(|index| self.pages & 1 << index != 0) {
+            let address = self.address + index * page;
+            match runs.last_mut() {
+                Some(last) if last.0 + last.1 == address => last.1 += page,
+                _ => runs.push((address, page)),
+            }
+        }
+        runs
+    }
+
+    /// The bytes of these pages among those of more pages of the same window; `None`: there are not so many.
+    pub fn part_of(&self, all: &Self, bytes: &[u8], page: u64) -> Option<Vec<u8>> {
+        let size = page as usize;
+        let mut part = Vec::with_capacity(self.pages.count_ones() as usize * size);
+        let present = (0..WINDOW_PAGES).filter(|index| all.pages & 1 << index != 0);
+        for (place, index) in present.enumerate() {
+            if self.pages & 1 << index != 0 {
+                part.extend_from_slice(bytes.get(place * size..(place + 1) * size)?);
+            }
+        }
+        Some(part)
+    }
+}

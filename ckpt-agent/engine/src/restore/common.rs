@@ -1,0 +1,289 @@
+//! Private memory that several processes have in common since a fork. It is put in place in the init before that forks them,
+//! so that they have it in common again until one of them writes. What differs in a process is written to that one alone.
+//!
+//! All of this only saves memory: an area that cannot be had here (something of the init's own is in the way) is made in each
+//! process by itself, as any other.
+
+use std::collections::BTreeMap;
+
+use super::super::dump::page_size;
+use super::super::error::{EngineError, Result};
+use super::super::graph::{
+    Area, Backing, Pid, ProcessImage, Protection, StoredWindow, WINDOW_PAGES,
+};
+use super::super::job_init::World;
+use super::super::sys::abi;
+use super::super::sys::memory_map::Means;
+use super::super::trace::ProcessMemory;
+use super::mapped::MappedFiles;
+use ckpt_store::ChunkReader;
+
+/// Anonymous memory of the init.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    start: u64,
+    end: u64,
+    no_reserve: bool,
+}
+
+impl Range {
+    fn holds(self, area: &Area) -> bool {
+        self.no_reserve == area.advice.no_reserve
+            && self.start <= area.start
+            && area.end <= self.end
+    }
+}
+
+/// What is put in place. The init's own part of it ends with this.
+#[derive(Debug)]
+pub struct Common {
+    ranges: Vec<Range>,
+    /// By address: which pages there are, and what of.
+    windows: BTreeMap<u64, StoredWindow>,
+    page: u64,
+}
+
+impl Common {
+    /// Finds it, and fills it from the store.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn prepare(
+        processes: &BTreeMap<Pid, ProcessImage>,
+        reader: &ChunkReader,
+        files: &MappedFiles,
+    ) -> Result<Self> {
+        let page = page_size();
+        let mut common = Self { ranges: Vec::new(), windows: BTreeMap::new(), page };
+        // Without numbers of their own processes are forked over and over until theirs is due, each time with all that there
+        // is; where heaps have to be walked to, nothing may be in their way.
+        let may = World::of_this_init() == World::Own && files.means() != Means::Nothing;
+        if !may || processes.len() < 2 || is_commitment_strict() {
+            return Ok(common);
+        }
+        for range in ranges(processes) {
+            let windows = in_common(processes, range, page);
+            if !windows.is_empty() && map(range) {
+                common.ranges.push(range);
+                common.windows.extend(windows);
+            }
+        }
+        common.ranges.sort_unstable_by_key(|range| range.start);
+        common.fill(reader)?;
+        Ok(common)
+    }
+
+    /// Fills it with as many threads as there are cores; they have ended when this returns.
+    fn fill(&self, reader: &ChunkReader) -> Result<()> {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let windows: Vec<&StoredWindow> = self.windows.values().collect();
+        let next = AtomicUsize::new(0);
+        let run = || -> Result<()> {
+            let mut memory = ProcessMemory::of(std::process::id() as i32);
+            let mut bytes = Vec::new();
+            while let Some(window) = windows.get(next.fetch_add(1, Ordering::Relaxed)) {
+                reader.read(&window.chunk, &mut bytes)?;
+                let mut from = 0;
+                for (address, length) in window.runs(self.page) {
+                    let from_here = self.ranges.partition_point(|range| range.end <= address);
+                    for range in &self.ranges[from_here..] {
+                        if range.start >= address + length {
+                            break;
+                        }
+                        let (start, end) =
+                            (address.max(range.start), (address + length).min(range.end));
+                        let first = from + (start - address) as usize;
+                        let part = bytes.get(first..first + (end - start) as usize);
+                        memory.write(start, part.ok_or_else(too_short)?)?;
+                    }
+                    from += length as usize;
+                }
+            }
+            Ok(())
+        };
+        on_all_cores(windows.len(), run)
+    }
+
+    /// Whether a process has the area by inheritance.
+    pub fn has(&self, area: &Area) -> bool {
+        let at = self.ranges.partition_point(|range| range.end <= area.start);
+        is_eligible(area) && self.ranges.get(at).is_some_and(|range| range.holds(area))
+    }
+
+    /// Where a process has inherited pages that it does not have: runs of them (address, bytes).
+    pub fn surplus(&self, image: &ProcessImage) -> Vec<(u64, u64)> {
+        let span = WINDOW_PAGES * self.page;
+        let own: BTreeMap<u64, u64> =
+            image.pages.iter().map(|window| (window.address, window.pages)).collect();
+        let mut runs = Vec::new();
+        for area in image.areas.iter().filter(|area| self.has(area)) {
+            let first = area.start / span * span;
+            for (address, window) in self.windows.range(first..area.end) {
+                let pages = window.pages & !own.get(address).copied().unwrap_or(0);
+                let pages = pages & within(area, *address, self.page);
+                runs.extend(StoredWindow { pages, ..*window }.runs(self.page));
+            }
+        }
+        runs
+    }
+
+    /// Which pages of a process's window it has inherited, and whether these are all of them, with their content.
+    pub fn inherited(&self, image: &ProcessImage, window: &StoredWindow) -> (u64, bool) {
+        let Some(here) = self.windows.get(&window.address) else { return (0, false) };
+        let span = WINDOW_PAGES * self.page;
+        let (start, end) = (window.address, window.address + span);
+        let from = image.areas.partition_point(|area| area.end <= start);
+        let areas = image.areas[from..].iter().take_while(|area| area.start < end);
+        let kept = areas
+            .filter(|area| self.has(area))
+            .fold(0, |pages, area| pages | within(area, start, self.page));
+        let pages = here.pages & window.pages & kept;
+        let same = here.chunk == window.chunk && here.pages == window.pages;
+        (pages, same && pages == window.pages)
+    }
+}
+
+impl Drop for Common {
+    fn drop(&mut self) {
+        for range in &self.ranges {
+            // SAFETY: `map` has made it at a place where nothing was, and this process keeps nothing in it.
+            unsafe { libc::munmap(range.start as *mut _, (range.end - range.start) as usize) };
+        }
+    }
+}
+
+/// Fills so many windows: by as many threads as there are cores, which have ended when this returns, or here where they are few.
+///
+/// # Errors
+/// Of `run`.
+pub fn on_all_cores(windows: usize, run: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    if windows < 64 || threads == 1 {
+        return run();
+    }
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(&run)).collect();
+        handles.into_iter().try_for_each(|handle| {
+            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+/// A chunk that has not the pages of its window.
+pub fn too_short() -> EngineError {
+    EngineError::Damaged("a chunk that is too short".into())
+}
+
+/// Pages of a window that lie in an area.
+fn within(area: &Area, window: u64, page: u64) -> u64 {
+    let place = |address: u64| address.saturating_sub(window) / page;
+    let (first, last) = (place(area.start), place(area.end).min(WINDOW_PAGES));
+    let below = |count: u64| 1_u64.checked_shl(count as u32).map_or(u64::MAX, |bit| bit - 1);
+    below(last) & !below(first)
+}
+
+/// What a fork hands down as it is, and may be written to by whoever fills it.
+fn is_eligible(area: &Area) -> bool {
+    let advice = &area.advice;
+    let special = [libc::MADV_DONTFORK, libc::MADV_WIPEONFORK, libc::MADV_NOHUGEPAGE];
+    area.backing == Backing::Anonymous
+        && !area.shared
+        && area.protection.0 & Protection::EXEC == 0
+        && !advice.grows_down
+        && !advice.locked
+        && !advice.droppable
+        && !advice.advise.iter().any(|value| special.contains(value))
+}
+
+/// Where areas of several processes overlap, or touch each other. Each of them lies in one range as a whole: it
+/// must be one mapping, or mremap(2) would fail in it.
+fn ranges(processes: &BTreeMap<Pid, ProcessImage>) -> Vec<Range> {
+    let areas = processes
+        .values()
+        .filter(|image| !image.thp_disable)
+        .flat_map(|image| image.areas.iter().filter(|area| is_eligible(area)));
+    let mut all: Vec<Range> = areas
+        .map(|area| {
+            let no_reserve = area.advice.no_reserve;
+            Range { start: area.start, end: area.end, no_reserve }
+        })
+        .collect();
+    all.sort_unstable_by_key(|range| (range.no_reserve, range.start));
+    let mut joined: Vec<Range> = Vec::new();
+    for range in all {
+        match joined.last_mut() {
+            Some(last) if last.no_reserve == range.no_reserve && range.start <= last.end => {
+                last.end = last.end.max(range.end);
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// The windows that more than one process has in a range: of each what most of them have, or the first. None, where
+/// not one window is the same in two processes: then they are no relatives, or have nothing left in common.
+fn in_common(
+    processes: &BTreeMap<Pid, ProcessImage>,
+    range: Range,
+    page: u64,
+) -> Vec<(u64, StoredWindow)> {
+    let mut found: BTreeMap<u64, Vec<(StoredWindow, u32)>> = BTreeMap::new();
+    let mut any_alike = false;
+    for image in processes.values().filter(|image| !image.thp_disable) {
+        let from = image.areas.partition_point(|area| area.end <= range.start);
+        let own = image.areas[from..].iter().take_while(|area| area.start < range.end);
+        let own = own.filter(|area| is_eligible(area) && range.holds(area));
+        let mut last = None;
+        for area in own {
+            let first = area.start / (WINDOW_PAGES * page) * (WINDOW_PAGES * page);
+            let from = image.pages.partition_point(|window| window.address < first);
+            for window in image.pages[from..].iter().take_while(|w| w.address < area.end) {
+                // Several areas may lie in one window.
+                let here = window.pages & within(area, window.address, page) != 0;
+                if !here || last.replace(window.address) == Some(window.address) {
+                    continue;
+                }
+                let known = found.entry(window.address).or_default();
+                match known.iter_mut().find(|(other, _)| other == window) {
+                    Some((_, count)) => {
+                        *count += 1;
+                        any_alike = true;
+                    }
+                    None => known.push((*window, 1)),
+                }
+            }
+        }
+    }
+    if !any_alike {
+        return Vec::new();
+    }
+    let several = |known: &[(StoredWindow, u32)]| {
+        let most = known.iter().map(|(_, count)| *count).max()?;
+        let holders: u32 = known.iter().map(|(_, count)| count).sum();
+        let first = known.iter().find(|(_, count)| *count == most)?;
+        (holders > 1).then_some(first.0)
+    };
+    found.iter().filter_map(|(address, known)| Some((*address, several(known)?))).collect()
+}
+
+/// Makes a range in this process, if nothing is there.
+fn map(range: Range) -> bool {
+    let length = (range.end - range.start) as usize;
+    let reserve = if range.no_reserve { libc::MAP_NORESERVE } else { 0 };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | abi::MAP_FIXED_NOREPLACE | reserve;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let wanted = range.start as *mut libc::c_void;
+    // SAFETY: MAP_FIXED_NOREPLACE replaces nothing; a kernel that does not know it takes the address for a hint.
+    let made = unsafe { libc::mmap(wanted, length, protection, flags, -1, 0) };
+    if made != wanted && made != libc::MAP_FAILED {
+        // SAFETY: the mapping made right above, which nobody knows of.
+        unsafe { libc::munmap(made, length) };
+    }
+    made == wanted
+}
+
+/// Whether the kernel promises all memory in advance: then each fork would count all of it once more.
+fn is_commitment_strict() -> bool {
+    std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2")
+}

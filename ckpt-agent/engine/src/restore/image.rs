@@ -1,0 +1,256 @@
+//! A checkpoint as a restore reads it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::super::arch::{Architecture, Current};
+use super::super::dump::page_size;
+use super::super::error::{EngineError, Result};
+use super::super::graph::{
+    BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState, RelayEnd,
+};
+use super::super::objects::BlobSource;
+use super::super::split::{Holdings, Part, PartOrder, plan};
+use ckpt_store::{Checkpoint, ChunkReader};
+
+/// Graph, processes and the way to their bytes.
+#[derive(Debug)]
+pub struct Image {
+    /// The graph.
+    pub graph: Graph,
+    /// Living processes by number.
+    pub processes: BTreeMap<Pid, ProcessImage>,
+    /// Reads chunks, checking each against its hash.
+    pub reader: ChunkReader,
+}
+
+/// Largest blob that is read into memory as a whole: in-flight data, never file contents.
+const LARGEST_IN_MEMORY: u64 = 1 << 30;
+
+impl Image {
+    /// Opens a committed checkpoint and checks that this machine can run it.
+    ///
+    /// # Errors
+    /// Damage; another version, architecture or page size.
+    pub fn open(job_dir: &Path, number: u64) -> Result<Self> {
+        let checkpoint = Checkpoint::open(job_dir, number)?;
+        let graph: Graph = checkpoint.read_json("graph.json")?;
+        check_version("graph.json", graph.version)?;
+        check_machine(&graph)?;
+        let mut processes = BTreeMap::new();
+        for node in &graph.processes {
+            if node.state == ProcessState::Alive {
+                let name = super::super::dump::process_file(node.pid);
+                let image: ProcessImage = checkpoint.read_json(&name)?;
+                check_version(&name, image.version)?;
+                check_process(&graph, &image)?;
+                processes.insert(node.pid, image);
+            }
+        }
+        if graph.root != 0 && !processes.contains_key(&graph.root) {
+            return Err(EngineError::Damaged("the job's first process is missing".into()));
+        }
+        Ok(Self { graph, processes, reader: checkpoint.reader()? })
+    }
+
+    /// Works out a part of it, and forgets the processes of the others.
+    ///
+    /// # Errors
+    /// [`EngineError::Unfit`] where it cannot be taken apart like this.
+    pub fn take_part(&mut self, order: &PartOrder) -> Result<Part> {
+        let holdings = Holdings::of(&self.graph, self.processes.values());
+        let part = plan(&self.graph, &holdings, order).map_err(|error| EngineError::Unfit {
+            what: error.to_string(),
+            way_out: "bring them back together".into(),
+        })?;
+        self.processes.retain(|pid, _| part.members.contains(pid));
+        for file in &part.idle {
+            if let Some(file) = self.graph.files.get_mut(file.0 as usize) {
+                file.object.become_idle();
+            }
+        }
+        Ok(part)
+    }
+
+    /// What the agent held of relays at the checkpoint: which end, bytes that were not delivered to it
+    /// yet, and whether its far side had closed.
+    ///
+    /// # Errors
+    /// [`EngineError::Damaged`].
+    pub fn relay_states(&self) -> Result<Vec<(RelayEnd, Vec<u8>, bool)>> {
+        let states = self.graph.relays.iter().map(|state| {
+            let bytes = state.undelivered.map(|blob| self.read(&self.graph, blob)).transpose()?;
+            Ok((state.end.clone(), bytes.unwrap_or_default(), state.far_closed))
+        });
+        states.collect()
+    }
+
+    /// The highest descriptor number that any process uses.
+    pub fn highest_descriptor(&self) -> i32 {
+        let all = self.processes.values().flat_map(|process| &process.descriptors);
+        all.map(|descriptor| descriptor.fd).max().unwrap_or(2)
+    }
+}
+
+fn check_version(name: &str, version: u32) -> Result<()> {
+    if version > GRAPH_VERSION {
+        return Err(EngineError::Unfit {
+            what: format!(
+                "{name} has format version {version}, this ckptd reads up to {GRAPH_VERSION}"
+            ),
+            way_out: "use the ckptd that wrote it, or a newer one".into(),
+        });
+    }
+    Ok(())
+}
+
+fn check_machine(graph: &Graph) -> Result<()> {
+    if graph.architecture != Current::NAME {
+        return Err(EngineError::Unfit {
+            what: format!(
+                "the job ran on {}, this machine is {}",
+                graph.architecture,
+                Current::NAME
+            ),
+            way_out: "restart it on a machine of its own architecture".into(),
+        });
+    }
+    if graph.page_size != page_size() {
+        return Err(EngineError::Unfit {
+            what: format!(
+                "the job ran with pages of {} bytes, this machine's have {}",
+                graph.page_size,
+                page_size()
+            ),
+            way_out: "restart it on a machine with the same page size".into(),
+        });
+    }
+    Ok(())
+}
+
+/// An image comes from a disk that others may have written to: what would otherwise index out of
+/// range or make a mess is refused here.
+fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
+    let damaged = |what: &str| Err(EngineError::Damaged(format!("process {}: {what}", image.pid)));
+    if image.descriptors.iter().any(|d| d.fd < 0 || d.file.0 as usize >= graph.files.len()) {
+        return damaged("a descriptor of a file that does not exist");
+    }
+    if image.threads.first().is_none_or(|first| first.tid != image.pid) {
+        return damaged("no main thread");
+    }
+    let mut end = 0;
+    for area in &image.areas {
+        if area.start < end || area.end <= area.start {
+            return damaged("areas that overlap");
+        }
+        if area.end > Current::user_top() {
+            // Kernels of one architecture are built for address spaces of unlike size.
+            return Err(EngineError::Unfit {
+                what: format!(
+                    "the memory of process {} reaches up to {:#x}, on this machine it may up to {:#x}",
+                    image.pid,
+                    area.end,
+                    Current::user_top()
+                ),
+                way_out: "restart it on a machine whose kernel has the larger address space".into(),
+            });
+        }
+        if area.start % graph.page_size != 0 || area.end % graph.page_size != 0 {
+            return damaged("an area that is not of whole pages");
+        }
+        end = area.end;
+    }
+    let shells = graph.remote_shells.iter().flat_map(|shell| &shell.descriptors);
+    if shells
+        .into_iter()
+        .any(|d| !(0..=2).contains(&d.fd) || d.file.0 as usize >= graph.files.len())
+    {
+        return damaged("a remote shell without its streams");
+    }
+    for window in &image.pages {
+        let bytes = u64::from(window.pages.count_ones()) * graph.page_size;
+        let span = super::super::graph::WINDOW_PAGES * graph.page_size;
+        if window.address % span != 0 || bytes != u64::from(window.chunk.length) {
+            return damaged("a window of pages that does not fit its chunk");
+        }
+    }
+    Ok(())
+}
+
+impl BlobSource for Image {
+    fn read(&self, graph: &Graph, id: BlobId) -> Result<Vec<u8>> {
+        let blob = blob(graph, id)?;
+        if blob.length > LARGEST_IN_MEMORY {
+            return Err(EngineError::Damaged(format!("in-flight data of {} bytes", blob.length)));
+        }
+        let mut bytes = vec![0; blob.length as usize];
+        for span in &blob.spans {
+            let length = u64::from(span.chunk.length);
+            let range = span.offset as usize..(span.offset.saturating_add(length)) as usize;
+            let place = bytes
+                .get_mut(range)
+                .ok_or_else(|| EngineError::Damaged("a chunk beyond its blob".into()))?;
+            self.reader.read_into(&span.chunk, place)?;
+        }
+        Ok(bytes)
+    }
+
+    fn copy_to(&self, graph: &Graph, id: BlobId, to: BorrowedFd<'_>) -> Result<()> {
+        let failed = |error| EngineError::system("write", "a file of the image", error);
+        let file = File::from(to.try_clone_to_owned().map_err(failed)?);
+        file.set_len(blob(graph, id)?.length).map_err(failed)?;
+        self.for_each_span(graph, id, &mut |offset, bytes| {
+            for (start, end) in runs_of_content(bytes) {
+                file.write_all_at(&bytes[start..end], offset + start as u64).map_err(failed)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn for_each_span(
+        &self,
+        graph: &Graph,
+        id: BlobId,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let blob = blob(graph, id)?;
+        let mut bytes = Vec::new();
+        for span in &blob.spans {
+            if span.offset.saturating_add(u64::from(span.chunk.length)) > blob.length {
+                return Err(EngineError::Damaged("a chunk beyond its blob".into()));
+            }
+            self.reader.read(&span.chunk, &mut bytes)?;
+            each(span.offset, &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that are zeros or not as a whole: what a file system may leave out as a hole.
+const BLOCK: usize = 4096;
+
+/// Parts of a chunk that are not zeros, so that holes within it are holes again.
+fn runs_of_content(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (index, block) in bytes.chunks(BLOCK).enumerate() {
+        if block.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let start = index * BLOCK;
+        match runs.last_mut() {
+            Some(last) if last.1 == start => last.1 = start + block.len(),
+            _ => runs.push((start, start + block.len())),
+        }
+    }
+    runs
+}
+
+fn blob(graph: &Graph, id: BlobId) -> Result<&super::super::graph::Blob> {
+    graph
+        .blobs
+        .get(id.0 as usize)
+        .ok_or_else(|| EngineError::Damaged(format!("blob {} does not exist", id.0)))
+}

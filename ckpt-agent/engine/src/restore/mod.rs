@@ -1,0 +1,629 @@
+//! Makes processes out of a checkpoint, in the job's init: kernel objects
+//! first, then the process tree as helpers, then each helper's memory and threads. Nobody runs
+//! before everybody is complete.
+
+mod clocks;
+mod common;
+mod credentials;
+mod helper;
+mod identity;
+mod image;
+mod layout;
+mod mapped;
+mod memory;
+mod memory_map;
+mod numbers;
+mod record_locks;
+mod threads;
+pub mod tree;
+mod vdso;
+
+pub use identity::Identity;
+pub use image::Image;
+pub use memory_map::own_stack;
+
+use std::collections::BTreeMap;
+
+use protocol::cluster::agent::stream_relay;
+use protocol::launch::Kept;
+
+use super::error::{EngineError, Result};
+use super::folders;
+use super::graph::{Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer};
+use super::inodes;
+use super::job_init::stages::{self, Stage};
+use super::job_init::{World, groups_outside};
+use super::late;
+use super::locks;
+use super::objects::{
+    ControllingTerminal, Object, RestoreContext, UnixLink, controlling_terminals, reopen,
+};
+use super::proc::read_maps;
+use super::split::standin::Link;
+use super::sys::cpu_features;
+use super::sys::file_user::FileUser;
+use super::sys::limits::{resource_limits, set_resource_limit};
+use super::sys::memory_map::Means;
+use super::sys::owner::{FileOwner, set_file_owner};
+use super::sys::rounds::{self, Counter};
+use super::trace::{Batch, Remote, RunningThread, Scratch, StoppedThread, Vdso};
+use common::Common;
+use helper::Preparation;
+use mapped::MappedFiles;
+use numbers::Numbers;
+use vdso::ForeignVdso;
+
+/// A process that is complete and still stands. Dropping it kills it: it must not run unless all do.
+#[derive(Debug)]
+struct Complete {
+    threads: Vec<StoppedThread>,
+    stopped_by: Option<i32>,
+    /// Its number here.
+    pid: i32,
+}
+
+impl Drop for Complete {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            // SAFETY: takes numbers only; the process is a child of this init's tree and traced by it.
+            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        }
+    }
+}
+
+/// A job that is complete and still stands. Dropping it kills it.
+#[derive(Debug)]
+pub struct Standing {
+    processes: Vec<Complete>,
+    numbers: Numbers,
+}
+
+impl Standing {
+    /// What a recorded number is here, if somebody has it.
+    pub fn here(&self, recorded: Pid) -> Option<Pid> {
+        self.numbers.here(recorded)
+    }
+
+    /// How many processes it has.
+    pub fn processes(&self) -> u32 {
+        u32::try_from(self.processes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Lets it run.
+    ///
+    /// # Errors
+    /// Where a process cannot be let go. One that was killed meanwhile is no error.
+    pub fn go(mut self) -> Result<()> {
+        for process in &self.processes {
+            if let Some(signal) = process.stopped_by {
+                // SAFETY: takes numbers only; the process is a child of this init's tree.
+                unsafe { libc::kill(process.pid, signal) };
+            }
+        }
+        for process in &mut self.processes {
+            for thread in std::mem::take(&mut process.threads) {
+                match thread.detach() {
+                    Ok(()) | Err(EngineError::Gone(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rebuilds the job of an image up to the moment before it runs. The caller is a single-threaded init; on
+/// an error all its helpers must be killed by its own end.
+///
+/// # Errors
+/// Whatever does not fit: nothing of the job has run then.
+pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standing> {
+    let foreign = foreign_vdso(image, context)?;
+    check_features(image, context)?;
+    let files = {
+        let user = context.user.clone();
+        let _acting =
+            user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
+        {
+            let _making = stages::begin(Stage::Files);
+            folders::begin(context)?;
+            inodes::restore_all(context)?;
+        }
+        Object::restore_all(&image.graph.files, context)?;
+        let _making = stages::begin(Stage::Files);
+        folders::finish(context)?;
+        put_flags(image, context)?;
+        mapped::release_programs(image, context)?;
+        MappedFiles::open(image, foreign, context)?
+    };
+    let nodes = context.part.as_ref().map_or(&image.graph.processes, |part| &part.nodes);
+    let plan =
+        tree::plan(nodes).map_err(|error| EngineError::odd("process tree", error.to_string()))?;
+    let terminals = terminals_here(image, context);
+    let links = make_links(context)?;
+    hand_out_streams(context)?;
+    if context.watch {
+        // From here on this process makes none of the calls that are watched; what it forks inherits that they
+        // are.
+        context.watched = late::install_or_say(&mut context.warnings);
+    }
+    let common = Common::prepare(&image.processes, &image.reader, &files)?;
+    let grown = {
+        let preparation = Preparation { image, context, terminals, links };
+        let _growing = stages::begin(Stage::Tree { processes: plan.births.len() });
+        tree::grow(&plan, &preparation).map_err(|error| EngineError::Unfit {
+            what: error.to_string(),
+            way_out: "see the documentation on restarts".into(),
+        })?
+    };
+    let mut numbers = Numbers(grown.numbers);
+    context.renumber_ends(|pid| numbers.here(pid));
+    put_owners(image, context, &numbers)?;
+    let processes = rebuild(&grown.kept, image, &files, &common, context, &mut numbers)?;
+    drop(common);
+    if files.means() == Means::Nothing {
+        context.warn(
+            "this kernel has no PR_SET_MM_MAP: /proc shows ckptd's program for the job's, and no arguments",
+        );
+    }
+    inodes::seal_all(context)?;
+    context.warnings.extend(numbers.warning(image));
+    Ok(Standing { processes, numbers })
+}
+
+/// Terminals that control sessions here: those whose slaves are here, or nowhere.
+fn terminals_here(image: &Image, context: &RestoreContext<'_>) -> Vec<ControllingTerminal> {
+    let mut terminals = controlling_terminals(&image.graph);
+    terminals.retain(|terminal| match terminal.slave {
+        Some(slave) => context.needs(slave),
+        None => terminal.master.is_some_and(|master| context.needs(master)),
+    });
+    terminals
+}
+
+/// A socket pair for every link: one end for the stand-in, the other one for the agent.
+fn make_links(context: &mut RestoreContext<'_>) -> Result<Vec<Link>> {
+    let legs = context.part.as_ref().map_or(Vec::new(), |part| part.links.clone());
+    let mut links = Vec::with_capacity(legs.len());
+    for leg in legs {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+        let kind = SockType::SeqPacket;
+        let (own, agent) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(|errno| EngineError::system("socketpair", "a stand-in's link", errno))?;
+        links.extend(Link::new(&leg.end, context.lift(own)?));
+        context.hand_out(leg.end, agent)?;
+    }
+    Ok(links)
+}
+
+/// The standard streams of remote shells are the agent's as well.
+fn hand_out_streams(context: &mut RestoreContext<'_>) -> Result<()> {
+    let graph = context.graph;
+    for shell in &graph.remote_shells {
+        let link = context.part.iter().flat_map(|part| &part.links);
+        let link = link.map(|leg| &leg.end).find(|end| {
+            end.side == 0 && matches!(end.kind, RelayKind::Link { child, .. } if child == shell.pid)
+        });
+        // Without a link it is in another part, or about to end.
+        let Some(id) = link.map(|end| end.id.clone()) else { continue };
+        for descriptor in &shell.descriptors {
+            let kind = RelayKind::Descriptor { pid: shell.pid, fd: descriptor.fd };
+            let end = RelayEnd { id: stream_relay(&id, descriptor.fd), side: 0, kind };
+            let copy = context.parked(descriptor.file)?.try_clone_to_owned();
+            let copy = copy.map_err(|error| EngineError::system("dup", "a stream", error))?;
+            context.hand_out(end, copy)?;
+        }
+    }
+    Ok(())
+}
+
+/// The variable by which every kernel is taken for another one than the job's: `foreign`. For tests.
+pub const VDSO_VARIABLE: &str = "CKPTD_VDSO";
+
+/// The C library of a process keeps addresses of functions in the vdso: another kernel has them elsewhere. `None`: it is the same.
+fn foreign_vdso(image: &Image, context: &mut RestoreContext<'_>) -> Result<Option<ForeignVdso>> {
+    if image.processes.is_empty() {
+        // All have ended, or are stand-ins.
+        return Ok(None);
+    }
+    let own = std::process::id() as i32;
+    let vdso = Vdso::of(own, &read_maps(own)?)?;
+    let forced = std::env::var_os(VDSO_VARIABLE).is_some_and(|value| value == "foreign");
+    if vdso.hash() == image.graph.vdso && !forced {
+        return Ok(None);
+    }
+    if let (Some(blob), Some(here)) = (image.graph.vdso_image, vdso.image()) {
+        return ForeignVdso::new(context.blob(blob)?, here).map(Some);
+    }
+    let what = "the job ran under another kernel, whose vdso is not this one's".to_owned();
+    if context.force {
+        context.warn(what);
+        return Ok(None);
+    }
+    let way_out = "restart it under the kernel that it ran under, or use --force".into();
+    Err(EngineError::Unfit { what, way_out })
+}
+
+/// Whether this machine's processor has what the job's programs were offered when they began, and may have chosen their code by.
+fn check_features(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
+    let wanted = offer::wanted(&image.graph.offers, image.processes.values());
+    let here = cpu_features::offered();
+    let lacking: Vec<&str> =
+        wanted.into_iter().filter(|name| !here.iter().any(|own| own == name)).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "the job's programs began on a processor with {}, which this machine's lacks",
+        lacking.join(", ")
+    );
+    if context.force {
+        context.warn(what);
+        return Ok(());
+    }
+    let way_out = "restart it on a machine that has it, or use --force where its programs make no use of it; \
+                   ckptd run --cpu-baseline keeps jobs to what machines have in common";
+    Err(EngineError::Unfit { what, way_out: way_out.into() })
+}
+
+/// Status flags and locks of open file descriptions.
+fn put_flags(image: &Image, context: &RestoreContext<'_>) -> Result<()> {
+    for (index, file) in image.graph.files.iter().enumerate() {
+        let id = super::graph::FileId(index as u32);
+        if !context.needs(id) {
+            continue;
+        }
+        let fd = context.parked(id)?;
+        if file.flags & libc::O_PATH == 0 {
+            reopen::set_status(fd, file.flags)?;
+        }
+        for lock in &file.locks {
+            locks::restore_of_description(fd, lock)?;
+        }
+    }
+    Ok(())
+}
+
+/// Owners of descriptions, once the processes that they name are there, and O_ASYNC after them.
+fn put_owners(image: &Image, context: &RestoreContext<'_>, numbers: &Numbers) -> Result<()> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    for (index, file) in image.graph.files.iter().enumerate() {
+        let Some(owner) = file.owner else { continue };
+        let id = super::graph::FileId(index as u32);
+        if !context.needs(id) {
+            continue;
+        }
+        let fd = context.parked(id)?;
+        let kind = owner.kind as i32;
+        // An owner that has ended since gets no signal anyway.
+        if let Some(pid) = numbers.here(owner.pid) {
+            let _ = set_file_owner(&fd, FileOwner { kind, pid }, owner.signal);
+        }
+        if file.flags & libc::O_ASYNC != 0 {
+            let flags = fcntl(fd, FcntlArg::F_GETFL)
+                .map_err(|errno| EngineError::system("fcntl", "F_GETFL", errno))?;
+            let flags = OFlag::from_bits_retain(flags | libc::O_ASYNC);
+            fcntl(fd, FcntlArg::F_SETFL(flags))
+                .map_err(|errno| EngineError::system("fcntl", "F_SETFL", errno))?;
+        }
+    }
+    Ok(())
+}
+
+/// A helper on its way.
+struct Helper<'i> {
+    /// Its number here.
+    pid: i32,
+    image: &'i ProcessImage,
+    leader: StoppedThread,
+    /// Threads made so far, by their places in the image.
+    others: BTreeMap<usize, StoppedThread>,
+    entry_point: u64,
+    scratch: Scratch,
+}
+
+fn rebuild(
+    pids: &[Pid],
+    image: &Image,
+    files: &MappedFiles,
+    common: &Common,
+    context: &mut RestoreContext<'_>,
+    numbers: &mut Numbers,
+) -> Result<Vec<Complete>> {
+    let page = image.graph.page_size;
+    let mut helpers = Vec::with_capacity(pids.len());
+    for pid in pids {
+        let Some(process) = image.processes.get(pid) else { continue };
+        let number = numbers.here(*pid).ok_or(EngineError::Gone(*pid))?;
+        let laying = stages::begin(Stage::Layout { pid: *pid });
+        let (helper, break_moved) = lay_out(number, process, files, common, page)?;
+        drop(laying);
+        if !break_moved {
+            context.warn(format!(
+                "the heap of process {pid} cannot grow by brk(2) any more: this kernel has no PR_SET_MM_MAP, and \
+                 other memory is in the way"
+            ));
+        }
+        helpers.push(helper);
+    }
+    let work: Vec<(i32, &ProcessImage)> =
+        helpers.iter().map(|helper| (helper.leader.tid(), helper.image)).collect();
+    {
+        let windows = work.iter().flat_map(|(_, process)| &process.pages);
+        let pages: u64 = windows.map(|window| u64::from(window.pages.count_ones())).sum();
+        let _filling = stages::begin(Stage::Memory { bytes: pages.saturating_mul(page) });
+        memory::fill(&work, &image.reader, common, page)?;
+    }
+    {
+        let _putting = stages::begin(Stage::Clocks);
+        clocks::set_back(&mut helpers, context)?;
+    }
+    let own = own_credentials()?;
+    for helper in &mut helpers {
+        let _completing = stages::begin(Stage::Protect { pid: helper.image.pid });
+        complete_memory(helper, files, common, page, context)?;
+    }
+    {
+        let _making = stages::begin(Stage::Threads);
+        make_threads(&mut helpers)?;
+    }
+    let complete = |helper: Helper<'_>| {
+        let _furnishing = stages::begin(Stage::Furnish { pid: helper.image.pid });
+        complete(helper, context, &own, numbers)
+    };
+    helpers.into_iter().map(complete).collect()
+}
+
+/// The second: whether its heap ends where it should.
+fn lay_out<'i>(
+    pid: i32,
+    image: &'i ProcessImage,
+    files: &MappedFiles,
+    common: &Common,
+    page: u64,
+) -> Result<(Helper<'i>, bool)> {
+    let thread = RunningThread::seize(pid)?.ok_or(EngineError::Gone(pid))?;
+    thread.interrupt()?;
+    let mut leader = thread.wait_stopped()?.ok_or(EngineError::Gone(pid))?;
+    leader.set_options(libc::PTRACE_O_EXITKILL)?;
+    let entry = Vdso::of(pid, &read_maps(pid)?)?.kernel_entry()?;
+    let mut remote = Remote::take(&mut leader, entry)?;
+    let laid = memory::lay_out(&mut remote, image, files, common, page)?;
+    let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
+    drop(remote);
+    let others = BTreeMap::new();
+    let helper = Helper { pid, image, leader, others, entry_point: laid.entry_point, scratch };
+    Ok((helper, laid.break_moved))
+}
+
+fn complete_memory(
+    helper: &mut Helper<'_>,
+    files: &MappedFiles,
+    common: &Common,
+    page: u64,
+    context: &RestoreContext<'_>,
+) -> Result<()> {
+    let image = helper.image;
+    let (scratch, entry) = (helper.scratch, helper.entry_point);
+    let mut remote = Remote::take(&mut helper.leader, entry)?.with_scratch(scratch);
+    memory::finish(&mut remote, image, files, common, page)?;
+    let parked = [context.first_free as u64, u64::from(u32::MAX), 0];
+    remote.call("close_range", libc::SYS_close_range, &parked)?;
+    if !context.rehearsal {
+        // The job itself has them while it is rehearsed.
+        record_locks::set(&mut remote, image)?;
+    }
+    register_membarrier(&mut remote, image.membarrier)?;
+    if image.thp_disable {
+        let arguments = [libc::PR_SET_THP_DISABLE as u64, 1, 0, 0, 0];
+        remote.call("PR_SET_THP_DISABLE", libc::SYS_prctl, &arguments)?;
+    }
+    Ok(())
+}
+
+/// Registers again for the kinds of membarrier(2) that the process uses. Costs least while it has one thread.
+fn register_membarrier(remote: &mut Remote<'_>, commands: u32) -> Result<()> {
+    let mut batch = Batch::new();
+    for command in (0..u32::BITS).map(|bit| 1 << bit).filter(|command| commands & command != 0) {
+        batch.add(libc::SYS_membarrier, &[u64::from(command), 0, 0]);
+    }
+    match remote.run(&batch)?.iter().all(|answer| *answer == 0) {
+        true => Ok(()),
+        false => Err(EngineError::Unfit {
+            what: "the job uses kinds of membarrier(2) that this kernel has not".into(),
+            way_out: "restart it under the kernel that it ran under".into(),
+        }),
+    }
+}
+
+/// A thread to be made: its number, whose it is, and its place among that one's threads.
+type Awaited = (Pid, usize, usize);
+
+/// Makes all threads of all processes. Where numbers can't be asked for, they are taken as the kernel hands them out; what
+/// has slipped away is tried again in its next round.
+fn make_threads(helpers: &mut [Helper<'_>]) -> Result<()> {
+    let mut all: Vec<Awaited> = Vec::new();
+    for (process, helper) in helpers.iter().enumerate() {
+        let others = helper.image.threads.iter().enumerate().skip(1);
+        all.extend(others.map(|(place, thread)| (thread.tid, process, place)));
+    }
+    if World::of_this_init() == World::Own {
+        return all.into_iter().try_for_each(|thread| {
+            make_thread(helpers, thread, threads::Asking::Plainly).map(drop)
+        });
+    }
+    let counter = Counter::default();
+    let end = rounds::end().unwrap_or(Pid::MAX);
+    for _ in 0..rounds::TRIES {
+        let last = counter.last().unwrap_or(0);
+        all.sort_by_key(|(tid, ..)| rounds::distance(last, *tid, end));
+        let mut missed = Vec::new();
+        let mut before = None;
+        for thread in all {
+            // What has gone by does not come before all others have.
+            let step = before.map_or(Pid::MAX, |before| rounds::distance(before, thread.0, end));
+            let asking = threads::Asking::Near(&counter, step);
+            match make_thread(helpers, thread, asking)? {
+                true => before = Some(thread.0),
+                false => missed.push(thread),
+            }
+        }
+        all = missed;
+    }
+    all.into_iter().try_for_each(|thread| {
+        make_thread(helpers, thread, threads::Asking::Not(&counter)).map(drop)
+    })
+}
+
+fn make_thread(
+    helpers: &mut [Helper<'_>],
+    (tid, process, place): Awaited,
+    asking: threads::Asking<'_>,
+) -> Result<bool> {
+    let helper = &mut helpers[process];
+    let scratch = helper.scratch;
+    let mut remote = Remote::take(&mut helper.leader, helper.entry_point)?.with_scratch(scratch);
+    let made = threads::make(&mut remote, tid, scratch, asking)?;
+    drop(remote);
+    let done = made.is_some();
+    helper.others.extend(made.map(|made| (place, made)));
+    Ok(done)
+}
+
+fn complete(
+    helper: Helper<'_>,
+    context: &mut RestoreContext<'_>,
+    own: &Credentials,
+    numbers: &mut Numbers,
+) -> Result<Complete> {
+    let (pid, image) = (helper.pid, helper.image);
+    let (scratch, entry) = (helper.scratch, helper.entry_point);
+    let mut all = vec![helper.leader];
+    all.extend(helper.others.into_values());
+    let tids: Vec<i32> = all.iter().map(StoppedThread::tid).collect();
+    numbers.add_threads(image, &tids);
+    {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        for (saved, tid) in image.threads.iter().zip(&tids) {
+            threads::tell_number(&mut remote, saved, *tid, (image.pid, pid))?;
+        }
+    }
+    for ((thread, saved), tid) in all.iter_mut().zip(&image.threads).zip(&tids) {
+        let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
+        threads::furnish(&mut remote, saved, &context.graph.layout, scratch)?;
+        threads::queue_signals(&mut remote, scratch, pid, Some(*tid), &saved.pending)?;
+    }
+    {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        threads::queue_signals(&mut remote, scratch, pid, None, &image.pending)?;
+        threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
+    }
+    limit(pid, image, context);
+    for (thread, saved) in all.iter_mut().zip(&image.threads) {
+        let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
+        credentials::become_user(&mut remote, scratch, saved, own)?;
+    }
+    {
+        let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
+        if image.dumpable != 2 {
+            let arguments = [libc::PR_SET_DUMPABLE as u64, image.dumpable as u64, 0, 0, 0];
+            remote.call("PR_SET_DUMPABLE", libc::SYS_prctl, &arguments)?;
+        }
+        listen_again(&mut remote, image, context)?;
+        let ignored = (libc::SIGTRAP, libc::SIG_IGN as u64);
+        match image.actions.iter().any(|action| (action.signal, action.words[0]) == ignored) {
+            true => remote.drop_scratch_ignoring_traps()?,
+            false => remote.drop_scratch()?,
+        }
+    }
+    for (thread, saved) in all.iter_mut().zip(&image.threads) {
+        // Until it is let go: then it ends with the restorer.
+        thread.set_options(libc::PTRACE_O_EXITKILL)?;
+        thread.set_blocked(saved.blocked)?;
+        thread.fix_resume(threads::registers(saved)?);
+    }
+    Ok(Complete { threads: all, stopped_by: image.stopped_by, pid })
+}
+
+/// Who listens at a Unix socket is who has called listen(2) last: the process, as its own user, rather than the init.
+fn listen_again(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    context: &RestoreContext<'_>,
+) -> Result<()> {
+    for descriptor in image.descriptors.iter().filter(|one| context.needs(one.file)) {
+        let file = context.graph.files.get(descriptor.file.0 as usize);
+        let Some(Object::UnixSocket(socket)) = file.map(|file| &file.object) else { continue };
+        let UnixLink::Listening { backlog, by } = socket.link else { continue };
+        // Of who has gone nothing is known but that it was the job's.
+        if by.is_none_or(|by| by == image.pid) {
+            // Where such calls are watched, nobody answers before the job runs.
+            let word = context.watched.as_ref().map_or(0, |watched| watched.word());
+            let arguments = [descriptor.fd as u64, backlog as u64, 0, 0, 0, word];
+            remote.call("listen", libc::SYS_listen, &arguments)?;
+        }
+    }
+    Ok(())
+}
+
+/// The restorer's own, which its helpers have inherited.
+fn own_credentials() -> Result<Credentials> {
+    let status = procfs::process::Process::myself()
+        .and_then(|process| process.status())
+        .map_err(|error| EngineError::odd("/proc/self/status", error.to_string()))?;
+    let mut own = Credentials::of_status(&status, 0);
+    if let Some(groups) = groups_outside() {
+        own.groups = groups.to_vec();
+    }
+    Ok(own)
+}
+
+/// Limits come late: they would have been in the restorer's own way. But before the process becomes another user, who could not
+/// raise them, and whose limits not everybody may set.
+fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) {
+    let now = resource_limits(pid).unwrap_or_default();
+    for limit in image.limits.iter().filter(|limit| !now.contains(limit)) {
+        if set_resource_limit(pid, limit).is_err() {
+            context.warn(format!(
+                "process {}: resource limit {} stays as it is here, without privilege it cannot be raised to {}",
+                image.pid, limit.resource, limit.hard
+            ));
+        }
+    }
+}
+
+/// What must be known of a checkpoint before its restore begins.
+#[derive(Debug, Clone)]
+pub struct Past {
+    /// CLOCK_MONOTONIC and CLOCK_BOOTTIME that the job must see minus those of the machine's first time namespace, ns.
+    pub clocks: (i64, i64),
+    /// The init's number, where that was not 1.
+    pub number: Option<Pid>,
+    /// What processors its programs began on.
+    pub offers: Vec<Offer>,
+    /// What of the file system is the job's.
+    pub kept: Kept,
+}
+
+impl Past {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Damage; a machine that the image does not fit.
+    pub fn of(job_dir: &std::path::Path, checkpoint: u64) -> Result<Self> {
+        use super::dump::clocks;
+        let image = ckpt_store::Checkpoint::open(job_dir, checkpoint)?;
+        let graph: super::graph::Graph = image.read_json("graph.json")?;
+        let (own_monotonic, own_boottime) = clocks::offsets(std::process::id() as i32)?;
+        let now = clocks::of_process(std::process::id() as i32)?;
+        Ok(Self {
+            clocks: (
+                graph.clocks.monotonic_ns - (now.monotonic_ns - own_monotonic),
+                graph.clocks.boottime_ns - (now.boottime_ns - own_boottime),
+            ),
+            number: (graph.init > 1).then_some(graph.init),
+            offers: graph.offers,
+            kept: graph.kept,
+        })
+    }
+}

@@ -1,0 +1,690 @@
+//! The job of an agent: its init, and the launcher's side of its streams.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid as UnixPid;
+use protocol::agent::ExitKind;
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::MovedListener;
+use protocol::launch::{Console, Kept, LaunchSpec, RestoreSpec};
+
+use super::cluster::{Launched, RestoreOrder, Restored};
+use super::instance::Instance;
+use super::{AgentError, Request, addresses, previous, temporary};
+use crate::EngineError;
+use crate::dump::DumpSettings;
+use crate::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
+use crate::inodes::ahead::Taken;
+use crate::inodes::copying::Copying;
+use crate::job_init::stages::{self, Mirror};
+use crate::job_init::{
+    Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, NUMBERS_VARIABLE,
+    Order, Report, Task, UserOrder,
+};
+use crate::objects::{External, HeldRelay, StdioRole};
+use crate::restore::{Past, VDSO_VARIABLE};
+use crate::sys::memory_map::{self, Means};
+use crate::sys::signals;
+use crate::sys::spawn;
+use crate::sys::trial::Call;
+
+/// How long stopping all threads of a job may take.
+pub const FREEZE_LIMIT: Duration = Duration::from_secs(2);
+/// How long the end of a job may take from that of its first process.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What an init has told until the job was there.
+#[derive(Default)]
+struct Started {
+    /// As this machine numbers it.
+    init: i32,
+    /// As the job numbers it.
+    root: Option<Pid>,
+    console: Vec<(StdioRole, OwnedFd)>,
+    outer: Vec<(OuterEnd, OwnedFd)>,
+    moved: Vec<MovedListener>,
+    warnings: Vec<String>,
+}
+
+/// A job that runs, or an instance of it.
+#[derive(Debug)]
+pub struct Job {
+    /// The link between this agent and the init; with an embedded agent its end is the end of every
+    /// process of the job.
+    monitor: Option<Child>,
+    init: i32,
+    root: Option<Pid>,
+    streams: Vec<(StdioRole, OwnedFd)>,
+    outer: Vec<(OuterEnd, OwnedFd)>,
+    session_directories: Vec<PathBuf>,
+    kept: Kept,
+    external: External,
+    /// The way to an init that outlives this agent; `None`: it does not.
+    instance: Option<Instance>,
+    /// Logical node and machine, if late connections are watched.
+    watched: Option<(String, NodeName)>,
+    /// What processors its programs began on, as far as the last checkpoint knew.
+    offers: Vec<Offer>,
+    /// The user whom this agent runs it for, if not its own.
+    user: Option<UserOrder>,
+    /// Whether the init has told the job's end, or is no more.
+    over: Arc<AtomicBool>,
+}
+
+impl Job {
+    /// Starts a program in an init of its own.
+    ///
+    /// # Errors
+    /// As [`AgentError`].
+    pub fn launch(
+        spec: LaunchSpec,
+        requests: Sender<Request>,
+        warn: &dyn Fn(String),
+    ) -> Result<(Self, Console), AgentError> {
+        let mut spec = spec;
+        spec.kept.temporary = own_temporary(&spec.environment);
+        let keepsake = Keepsake {
+            session_directories: session_directories(&spec.environment, &spec.kept),
+            kept: spec.kept.clone(),
+            external: spec.external,
+            ..Keepsake::default()
+        };
+        let task = Task::Launch(spec);
+        let order = Order::of(task, keepsake);
+        let (job, started) = Self::start(order, Vec::new(), requests)?;
+        started.warnings.into_iter().for_each(warn);
+        Ok((job, console(started.console)))
+    }
+
+    /// Brings a job back in an init of its own.
+    ///
+    /// # Errors
+    /// As [`AgentError`].
+    pub fn restore(
+        job_dir: &Path,
+        spec: RestoreSpec,
+        requests: Sender<Request>,
+        warn: &dyn Fn(String),
+    ) -> Result<(Self, Console), AgentError> {
+        previous::wait_gone(job_dir)?;
+        addresses::prepare(job_dir, &spec, warn)?;
+        let order = restore_order(job_dir, spec)?;
+        if let Some(folder) = &order.keepsake.kept.temporary {
+            temporary::check_free(job_dir, folder)?;
+        }
+        let (job, started) = Self::start(order, Vec::new(), requests)?;
+        started.warnings.into_iter().for_each(warn);
+        Ok((job, console(started.console)))
+    }
+
+    /// Starts a program in an init that outlives this agent.
+    ///
+    /// # Errors
+    /// As [`AgentError`].
+    pub fn launch_instance(
+        spec: LaunchSpec,
+        cluster: ClusterOrder,
+        requests: Sender<Request>,
+        warn: &dyn Fn(String),
+    ) -> Result<(Self, Launched), AgentError> {
+        let mut spec = spec;
+        spec.kept.temporary = own_temporary(&spec.environment);
+        let keepsake = Keepsake {
+            session_directories: session_directories(&spec.environment, &spec.kept),
+            kept: spec.kept.clone(),
+            external: cluster.external,
+            watched: watched(&cluster),
+            offers: Vec::new(),
+            user: cluster.user.clone(),
+        };
+        let task = Task::Launch(spec);
+        let cluster = Some(cluster);
+        let order = Order { cluster, ..Order::of(task, keepsake) };
+        let (job, started) = Self::start(order, Vec::new(), requests)?;
+        started.warnings.into_iter().for_each(warn);
+        let root = started.root.ok_or(AgentError::OutOfOrder("was started without a process"))?;
+        let console = console(started.console);
+        Ok((job, Launched { console, outer: started.outer, init: started.init, root }))
+    }
+
+    /// Brings an instance back in an init that outlives this agent.
+    ///
+    /// # Errors
+    /// As [`AgentError`].
+    pub fn restore_instance(
+        job_dir: &Path,
+        order: RestoreOrder,
+        requests: Sender<Request>,
+    ) -> Result<(Self, Restored), AgentError> {
+        let RestoreOrder { image_dir, spec, part: wanted, cluster, connections, absent } = order;
+        let mut order = restore_order(image_dir.as_deref().unwrap_or(job_dir), spec)?;
+        if let Task::Restore { part, .. } = &mut order.task {
+            *part = wanted;
+        }
+        order.keepsake.watched = watched(&cluster);
+        order.keepsake.user.clone_from(&cluster.user);
+        order.cluster = Some(cluster);
+        let connections: Vec<(Connection, OwnedFd)> =
+            connections
+                .into_iter()
+                .map(|(file, fd)| (Connection { file, absent: None }, fd))
+                .chain(absent.into_iter().map(|(end, fd)| {
+                    (Connection { file: FileId(u32::MAX), absent: Some(end) }, fd)
+                }))
+                .collect();
+        order.connections = u32::try_from(connections.len()).unwrap_or(u32::MAX);
+        let (job, started) = Self::start(order, connections, requests)?;
+        let restored = Restored {
+            console: console(started.console),
+            outer: started.outer,
+            init: started.init,
+            root: started.root,
+            moved: started.moved,
+            warnings: started.warnings,
+        };
+        Ok((job, restored))
+    }
+
+    /// Takes over an instance that another agent has left.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn taken_over(
+        instance: Instance,
+        init: i32,
+        root: Option<Pid>,
+        console: &[(StdioRole, OwnedFd)],
+        outer: &[(OuterEnd, OwnedFd)],
+        keepsake: Keepsake,
+    ) -> Result<Self, AgentError> {
+        Ok(Self {
+            monitor: None,
+            init,
+            root,
+            streams: remember(console)?,
+            outer: remember_outer(outer)?,
+            session_directories: keepsake.session_directories,
+            kept: keepsake.kept,
+            external: external(keepsake.external),
+            instance: Some(instance),
+            watched: keepsake.watched,
+            offers: keepsake.offers,
+            user: keepsake.user,
+            over: Arc::default(),
+        })
+    }
+
+    fn start(
+        mut order: Order,
+        connections: Vec<(Connection, OwnedFd)>,
+        requests: Sender<Request>,
+    ) -> Result<(Self, Started), AgentError> {
+        let (ours, theirs) = UnixStream::pair().map_err(AgentError::Spawn)?;
+        let restores = matches!(order.task, Task::Restore { .. });
+        order.low_heap = restores && heap_must_be_low();
+        order.stages = stages::are_wanted();
+        let mut monitor = spawn_init(theirs, order.low_heap, Stdio::inherit)?;
+        let channel = Channel::new(ours);
+        let begun = Self::introduce(&channel, &order, connections)
+            .and_then(|started| Self::settle(&channel, &order, started, &requests));
+        match begun {
+            Ok((mut job, started)) => {
+                job.monitor = Some(monitor);
+                match job.instance {
+                    Some(_) => {}
+                    None => watch(channel, requests, job.over.clone())?,
+                }
+                Ok((job, started))
+            }
+            Err(error) => {
+                // In a cluster the init does not end with the link, but with the channel.
+                drop(channel);
+                if order.cluster.is_none() {
+                    let _ = monitor.kill();
+                }
+                let _ = monitor.wait();
+                Err(error)
+            }
+        }
+    }
+
+    fn settle(
+        channel: &Channel,
+        order: &Order,
+        started: Started,
+        requests: &Sender<Request>,
+    ) -> Result<(Self, Started), AgentError> {
+        let instance = match &order.cluster {
+            Some(cluster) => {
+                let socket = &cluster.socket;
+                Some(Instance::begin(channel, started.init, socket, requests.clone())?)
+            }
+            None => None,
+        };
+        let job = Self {
+            monitor: None,
+            init: started.init,
+            root: started.root,
+            streams: remember(&started.console)?,
+            outer: remember_outer(&started.outer)?,
+            session_directories: order.keepsake.session_directories.clone(),
+            kept: order.keepsake.kept.clone(),
+            external: external(order.keepsake.external),
+            instance,
+            watched: order.keepsake.watched.clone(),
+            offers: order.keepsake.offers.clone(),
+            user: order.keepsake.user.clone(),
+            over: Arc::default(),
+        };
+        Ok((job, started))
+    }
+
+    fn introduce(
+        channel: &Channel,
+        order: &Order,
+        connections: Vec<(Connection, OwnedFd)>,
+    ) -> Result<Started, AgentError> {
+        channel.send(order, &[])?;
+        for (connection, descriptor) in connections {
+            channel.send(&connection, &[descriptor])?;
+        }
+        let mut stages = Mirror::default();
+        let mut started = Started::default();
+        loop {
+            let (report, descriptors) = channel.receive::<Report>()?;
+            match report {
+                Report::Init(pid) => started.init = pid,
+                Report::Stage(stage) => stages.note(stage.as_ref()),
+                Report::Failed(reason) => return Err(AgentError::Init(reason)),
+                Report::Outer { end } => {
+                    started.outer.extend(descriptors.into_iter().map(|fd| (end.clone(), fd)));
+                }
+                Report::Ready { root, console, moved, warnings } => {
+                    started.root = root;
+                    started.console = console.into_iter().zip(descriptors).collect();
+                    started.moved = moved;
+                    started.warnings = warnings;
+                    return Ok(started);
+                }
+                Report::Ended(_)
+                | Report::Introduction(_)
+                | Report::Running
+                | Report::RootEnded(_)
+                | Report::Listens(_)
+                | Report::Names { .. }
+                | Report::Rehearsed { .. }
+                | Report::NotRehearsable(_)
+                | Report::Empty => {
+                    return Err(AgentError::Init("ended before it began".into()));
+                }
+            }
+        }
+    }
+
+    /// The init, as this machine numbers it.
+    pub fn init(&self) -> i32 {
+        self.init
+    }
+
+    /// The way to an init that outlives this agent.
+    pub fn instance(&mut self) -> Option<&mut Instance> {
+        self.instance.as_mut()
+    }
+
+    /// The init that answers for late connections, and who it is: logical node and machine.
+    pub fn watched(&mut self) -> Option<(&mut Instance, (String, NodeName))> {
+        self.instance.as_mut().zip(self.watched.clone())
+    }
+
+    /// Whether the init outlives this agent.
+    pub fn is_instance(&self) -> bool {
+        self.instance.is_some()
+    }
+
+    /// Whether the job's first process has ended, and with it the job, if that ends within a moment: what fails then
+    /// fails for that reason. Never of an instance: it outlives its processes.
+    pub fn is_ending(&self) -> bool {
+        let until = Instant::now() + LAST_MOMENT;
+        while !self.is_instance() && !self.root_lives() {
+            if self.over.load(Ordering::Acquire) {
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        false
+    }
+
+    fn root_lives(&self) -> bool {
+        let state = |pid| procfs::process::Process::new(pid).and_then(|process| process.stat());
+        let root = self.root_on_this_machine().and_then(|pid| state(pid).ok());
+        root.is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+    }
+
+    /// The first process has ended, others go on.
+    pub fn root_ended(&mut self) {
+        self.root = None;
+    }
+
+    /// More ends of relays, beside those that the init gave.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn hold_relays(&mut self, ends: &[(OuterEnd, OwnedFd)]) -> Result<(), AgentError> {
+        self.outer.extend(remember_outer(ends)?);
+        Ok(())
+    }
+
+    /// An end of a stream or relay is no more: from now on the job's side of it is an ordinary
+    /// object whose other side has gone.
+    pub fn close_end(&mut self, end: &OuterEnd) {
+        match end {
+            OuterEnd::Stream(role) => self.streams.retain(|(known, _)| known != role),
+            OuterEnd::Relay(_) => self.outer.retain(|(known, _)| known != end),
+        }
+        if let Some(instance) = &mut self.instance {
+            instance.instruct(&Instruction::Close { end: end.clone() });
+        }
+    }
+
+    /// What a dump of this job is told.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn dump_settings(&self) -> Result<DumpSettings, EngineError> {
+        let failed = |error| EngineError::system("dup", "a stream of the job", error);
+        let mut stdio = HashMap::new();
+        let mut terminal_master = None;
+        for (role, end) in &self.streams {
+            if *role == StdioRole::Terminal {
+                terminal_master = Some(end.try_clone().map_err(failed)?);
+                if let Some(slave) = self.slave_inode(end) {
+                    stdio.insert(slave, *role);
+                }
+            } else {
+                let stat = nix::sys::stat::fstat(end)
+                    .map_err(|errno| EngineError::system("fstat", "a stream", errno))?;
+                stdio.insert(crate::sys::stat::identity(&stat), *role);
+            }
+        }
+        let mut relays = Vec::new();
+        for (end, fd) in &self.outer {
+            if let OuterEnd::Relay(end) = end {
+                relays.push(HeldRelay::of(end.clone(), fd)?);
+            }
+        }
+        Ok(DumpSettings {
+            init: self.init,
+            root: self.root.unwrap_or(NO_ROOT),
+            session_directories: self.session_directories.clone(),
+            kept: self.kept.clone(),
+            external: self.external,
+            user: self.user.clone(),
+            stdio,
+            terminal_master,
+            cluster: self.instance.is_some(),
+            machines: BTreeSet::new(),
+            relays,
+            offers: self.offers.clone(),
+            freeze_limit: FREEZE_LIMIT,
+            seen: Taken::default(),
+            copying: Copying::default(),
+        })
+    }
+
+    fn slave_inode(&self, master: &OwnedFd) -> Option<(u64, u64)> {
+        use std::os::unix::fs::MetadataExt;
+        let index = crate::sys::tty::master_index(master).ok()?;
+        let path = format!("/proc/{}/root/dev/pts/{index}", self.init);
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    }
+
+    /// Sends a signal to the process group of the job's first process.
+    pub fn signal(&self, signal: i32) {
+        let Some(root) = self.root_on_this_machine() else { return };
+        let group = nix::unistd::getpgid(Some(UnixPid::from_raw(root)));
+        if let (Ok(group), Ok(signal)) = (group, Signal::try_from(signal)) {
+            // It may just have ended.
+            let _ = kill(UnixPid::from_raw(-group.as_raw()), signal);
+        }
+    }
+
+    /// Sends a signal to the job's first process alone.
+    pub fn forward(&self, signal: i32) {
+        if let Some(root) = self.root_on_this_machine() {
+            // It may just have ended.
+            let _ = signals::send(root, signal);
+        }
+    }
+
+    fn root_on_this_machine(&self) -> Option<i32> {
+        let root = self.root?;
+        let all = crate::proc::descendants(self.init).ok()?;
+        all.into_iter().find(|pid| {
+            procfs::process::Process::new(*pid)
+                .and_then(|process| process.status())
+                .ok()
+                .map(|status| status.nspid.and_then(|all| all.last().copied()).unwrap_or(*pid))
+                == Some(root)
+        })
+    }
+
+    /// Ends every process of the job at once.
+    pub fn kill(&self) {
+        if let Some(instance) = &self.instance {
+            instance.kill();
+            return;
+        }
+        let _ = kill(UnixPid::from_raw(self.init), Signal::SIGKILL);
+    }
+
+    /// The folder of its temporary files.
+    pub fn temporary(&self) -> Option<&Path> {
+        self.kept.temporary.as_deref()
+    }
+
+    /// Waits until no process of the job is left.
+    pub fn wait_gone(&mut self) {
+        if let Some(instance) = &mut self.instance {
+            instance.wait_gone();
+        }
+        if let Some(monitor) = &mut self.monitor {
+            // It may have been reaped among this thread's tracees.
+            let _ = monitor.wait();
+        }
+        if let Some(folder) = &self.kept.temporary {
+            // What the job has left there is left; a restart makes the folder again.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+/// Where the heap of a restored process ends must be reached from where the init's begins.
+pub(super) fn heap_must_be_low() -> bool {
+    memory_map::means() == Means::Nothing && spawn::randomizing_lifts_heap()
+}
+
+pub(super) fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError> {
+    let environment: Vec<_> = std::env::vars_os().collect();
+    let Past { clocks, number, offers, kept } = Past::of(job_dir, spec.checkpoint)?;
+    let keepsake = Keepsake {
+        session_directories: session_directories(&environment, &kept),
+        kept,
+        external: spec.external,
+        watched: None,
+        offers,
+        user: None,
+    };
+    let task = Task::Restore { job_dir: job_dir.to_owned(), spec, part: None };
+    Ok(Order { clocks: Some(clocks), number, ..Order::of(task, keepsake) })
+}
+
+fn watched(cluster: &ClusterOrder) -> Option<(String, NodeName)> {
+    let watch = cluster.watch.as_ref()?;
+    Some((cluster.host_name.clone(), watch.machine.clone()))
+}
+
+fn external(external: protocol::launch::External) -> External {
+    match external {
+        protocol::launch::External::Warn => External::Warn,
+        protocol::launch::External::Fail => External::Fail,
+    }
+}
+
+/// The launcher's ends, by stream.
+pub fn console(ends: Vec<(StdioRole, OwnedFd)>) -> Console {
+    let mut console = Console::default();
+    for (role, end) in ends {
+        let place = match role {
+            StdioRole::Terminal => &mut console.terminal,
+            StdioRole::Stdin => &mut console.stdin,
+            StdioRole::Stdout => &mut console.stdout,
+            StdioRole::Stderr => &mut console.stderr,
+        };
+        *place = Some(end);
+    }
+    console
+}
+
+/// Of pipes only the identity is kept: an end of ours would hold back the end of the job's input, or
+/// keep the job's output open.
+fn remember(streams: &[(StdioRole, OwnedFd)]) -> Result<Vec<(StdioRole, OwnedFd)>, AgentError> {
+    streams
+        .iter()
+        .map(|(role, end)| match role {
+            StdioRole::Terminal => Ok((*role, end.try_clone().map_err(AgentError::Spawn)?)),
+            _ => Ok((*role, identity(end)?)),
+        })
+        .collect()
+}
+
+/// As [`remember`]; of what has two sides of its own a copy is kept.
+fn remember_outer(ends: &[(OuterEnd, OwnedFd)]) -> Result<Vec<(OuterEnd, OwnedFd)>, AgentError> {
+    ends.iter()
+        .map(|(end, fd)| {
+            let has_ends = matches!(
+                end,
+                OuterEnd::Relay(relay)
+                    if matches!(
+                        relay.kind,
+                        RelayKind::PipeRead
+                            | RelayKind::PipeWrite
+                            | RelayKind::Output
+                            | RelayKind::Descriptor { .. }
+                    )
+            );
+            let kept =
+                if has_ends { identity(fd)? } else { fd.try_clone().map_err(AgentError::Spawn)? };
+            Ok((end.clone(), kept))
+        })
+        .collect()
+}
+
+/// An O_PATH descriptor of the same pipe: keeps neither end open.
+fn identity(end: &OwnedFd) -> Result<OwnedFd, AgentError> {
+    use nix::fcntl::{OFlag, open};
+    let path = format!("/proc/self/fd/{}", end.as_fd().as_raw_fd());
+    open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty())
+        .map_err(|errno| AgentError::Spawn(errno.into()))
+}
+
+/// A fresh execution of this program that becomes the job's init; its socket is descriptor 3, its
+/// standard streams are ours where there are jobs that inherit them.
+pub(super) fn spawn_init(
+    socket: UnixStream,
+    low_heap: bool,
+    stream: fn() -> Stdio,
+) -> Result<Child, AgentError> {
+    // The new process would be killed for it.
+    Call::CloseRange.must_not_be_forbidden()?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(INIT_NAME).env_clear().stdin(stream()).stdout(stream()).stderr(stream());
+    for name in ["CKPTD_FAULT", "RUST_BACKTRACE", NUMBERS_VARIABLE, VDSO_VARIABLE] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    if low_heap {
+        spawn::with_low_heap(&mut command);
+    }
+    spawn::with_descriptor(&mut command, socket.into(), 3).map_err(AgentError::Spawn)
+}
+
+/// Reads what the init reports while the job runs.
+fn watch(
+    channel: Channel,
+    requests: Sender<Request>,
+    over: Arc<AtomicBool>,
+) -> Result<(), AgentError> {
+    std::thread::Builder::new()
+        .name("init-watch".into())
+        .spawn(move || {
+            let ended: Option<ExitKind> = loop {
+                match channel.receive::<Report>() {
+                    Ok((Report::Ended(status), _)) => break Some(status),
+                    Ok(_) => {}
+                    Err(_) => break None,
+                }
+            };
+            over.store(true, Ordering::Release);
+            let _ = requests.send(Request::Ended(ended));
+        })
+        .map(drop)
+        .map_err(AgentError::Spawn)
+}
+
+/// Directories whose files travel with the job while they are open.
+fn session_directories(
+    environment: &[(std::ffi::OsString, std::ffi::OsString)],
+    kept: &Kept,
+) -> Vec<PathBuf> {
+    let mut directories = vec![PathBuf::from("/tmp"), PathBuf::from("/dev/shm")];
+    directories.extend(temporary_folder(environment));
+    directories.extend(kept.all_folders().cloned());
+    directories
+}
+
+/// The user's own $TMPDIR.
+fn temporary_folder(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Option<PathBuf> {
+    let own = environment.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value);
+    own.map(PathBuf::from).filter(|folder| folder.is_absolute() && folder != Path::new("/"))
+}
+
+/// A name for the folder of a job's temporary files: below the user's own $TMPDIR or /tmp. Short, since sockets are made
+/// below it, whose paths have 107 bytes at most.
+fn own_temporary(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Option<PathBuf> {
+    let mut base = temporary_folder(environment).unwrap_or_else(|| "/tmp".into());
+    let is_a_jobs =
+        |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(temporary::PREFIX.as_bytes());
+    // A job in a job, or a remote shell's: it must not be in what belongs to another.
+    while base.file_name().is_some_and(is_a_jobs) {
+        base = base.parent()?.to_owned();
+    }
+    if !base.is_dir() {
+        base = "/tmp".into();
+    }
+    let name = random_name()?;
+    Some(base.join(format!("{}{name}", temporary::PREFIX)))
+}
+
+/// Eight letters that nobody else has.
+fn random_name() -> Option<String> {
+    let mut bytes = [0; 4];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom").ok()?, &mut bytes).ok()?;
+    Some(crate::graph::to_hex(&bytes))
+}

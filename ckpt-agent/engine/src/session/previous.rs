@@ -1,0 +1,103 @@
+//! The init of a job's last run on this machine, for a restart that comes at once after a kill.
+//!
+//! The lock of a job's folder goes with ckptd itself. Its processes end a moment later, and hold their sockets, ports
+//! and files until then. So the folder names the init, which is there until the last of them has ended.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::{AgentError, note};
+use crate::proc::{is_ended, start_time};
+
+/// The file in a job's folder.
+const FILE: &str = "init.json";
+/// How long an old job's end is waited for: much memory takes seconds to free.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How often it is looked for.
+const STEP: Duration = Duration::from_millis(5);
+
+/// A process that no later one is taken for.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Known {
+    pid: i32,
+    start_time: u64,
+    /// Its number means nothing on another machine, or after another start of this one.
+    boot: String,
+}
+
+impl Known {
+    /// A process that lives: one that is dead and not reaped has no children any more.
+    fn of(pid: i32) -> Option<Self> {
+        if is_ended(pid) {
+            return None;
+        }
+        let start_time = start_time(pid)?;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(Self { pid, start_time, boot })
+    }
+}
+
+/// Leaves word of a job's init in the job's folder. Without it a restart is refused where it would have waited.
+pub(super) fn remember(job_dir: &Path, init: i32) {
+    if let Some(known) = Known::of(init) {
+        let _ = note::write(job_dir, FILE, &known);
+    }
+}
+
+/// Waits until all processes of the job's last run have ended.
+///
+/// # Errors
+/// They do not end.
+pub(super) fn wait_gone(job_dir: &Path) -> Result<(), AgentError> {
+    let Some(known) = recall(job_dir) else { return Ok(()) };
+    let began = Instant::now();
+    while Known::of(known.pid).as_ref() == Some(&known) {
+        if began.elapsed() > LIMIT {
+            return Err(AgentError::Init(format!(
+                "the job's processes of before have not ended: its init, process {}, is still there",
+                known.pid
+            )));
+        }
+        std::thread::sleep(STEP);
+    }
+    Ok(())
+}
+
+/// Whether the job's last run on this machine goes on.
+pub(super) fn runs(job_dir: &Path) -> bool {
+    recall(job_dir).is_some_and(|known| Known::of(known.pid).as_ref() == Some(&known))
+}
+
+fn recall(job_dir: &Path) -> Option<Known> {
+    note::read(job_dir, FILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_process_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("0.3").spawn().unwrap();
+        remember(folder.path(), child.id() as i32);
+        let known = recall(folder.path()).unwrap();
+        assert_eq!(Known::of(known.pid), Some(known));
+        // It stays a zombie meanwhile.
+        wait_gone(folder.path()).unwrap();
+        assert!(child.try_wait().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_by_now_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = std::process::id() as i32;
+        let known = Known { start_time: 1, ..Known::of(own).unwrap() };
+        std::fs::write(folder.path().join(FILE), serde_json::to_vec(&known).unwrap()).unwrap();
+        wait_gone(folder.path()).unwrap();
+        std::fs::write(folder.path().join(FILE), "[]").unwrap();
+        wait_gone(folder.path()).unwrap();
+    }
+}

@@ -1,0 +1,772 @@
+//! The agent's thread: one checkpoint at a time, step by step.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, Step};
+use protocol::cluster::addresses::AddressBook;
+use tracing::span::EnteredSpan;
+use tracing::{Span, debug, debug_span};
+
+use super::cluster::{Adopted, InstanceEvent};
+use super::job::{FREEZE_LIMIT, Job};
+use super::memory_watch::MemoryWatch;
+use super::reports::Reports;
+use super::writer::{self, Outcome};
+use super::{AgentError, Answer, Request, instance, previous, temporary};
+use crate::doing::{self, Doing, Thing};
+use crate::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
+use crate::error::{EngineError, Refusal};
+use crate::fault;
+use crate::freeze::{FrozenJob, freeze, settle_lingering};
+use crate::graph::{OuterEnd, RelayEnd};
+use crate::inodes::ahead::Taken;
+use crate::inodes::copying::Copying;
+use crate::job_init::{Instruction, Report};
+use crate::late::{Book, Names};
+use crate::proc::descendants;
+use crate::sys::allocator;
+use ckpt_store::SealedCheckpoint;
+
+/// How often threads that would not stop are looked at.
+const SETTLE_STEP: Duration = Duration::from_millis(5);
+
+/// How often the job is let go and frozen again for what passes by itself.
+const RETRIES: u32 = 5;
+/// How long the job runs in between.
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// Takes events.
+pub type Events = dyn Fn(InstanceEvent) + Send + Sync;
+
+/// How far the checkpoint in flight has come.
+enum Stage {
+    Frozen(Frozen),
+    Quiesced(Box<Quiesced>),
+    Snapshot(Snapshot),
+    Writing(Snapshot),
+    /// With the job, where it was not let go: it is to go on elsewhere.
+    Sealed(Box<SealedCheckpoint>, Option<Snapshot>),
+    /// The checkpoint is committed, and the job still stands.
+    Parked(Snapshot),
+}
+
+impl Stage {
+    /// The step that is to come, where it needs the job's processes or the ghosts.
+    fn next(&self) -> Option<Step> {
+        match self {
+            Self::Frozen(_) => Some(Step::Quiesce),
+            Self::Quiesced(_) => Some(Step::Snapshot),
+            Self::Snapshot(_) => Some(Step::Resume),
+            Self::Writing(_) => Some(Step::Write),
+            Self::Sealed(..) | Self::Parked(_) => None,
+        }
+    }
+
+    /// Whether the job stands still.
+    fn stands(&self) -> bool {
+        match self {
+            Self::Frozen(_) | Self::Quiesced(_) | Self::Sealed(_, Some(_)) | Self::Parked(_) => {
+                true
+            }
+            Self::Snapshot(snapshot) | Self::Writing(snapshot) => snapshot.stands(),
+            Self::Sealed(_, None) => false,
+        }
+    }
+}
+
+struct Worker {
+    /// Of the job, in spans.
+    name: String,
+    job_dir: PathBuf,
+    requests: Sender<Request>,
+    events: Arc<Events>,
+    // Before the job: what is traced is let go before the init is told that this agent leaves.
+    flight: Option<(u64, Stage)>,
+    /// The first checkpoint that this agent has written of the instance.
+    first_written: Option<u64>,
+    held: Option<FrozenJob>,
+    job: Option<Job>,
+    said: BTreeSet<String>,
+    /// What the agent holds of relays, for the checkpoint in flight.
+    relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
+    /// Addresses of the machines that the job may run on; empty: not known.
+    machines: BTreeSet<IpAddr>,
+    /// What has moved in the job.
+    book: AddressBook,
+    /// Those who wait for what the init holds to run.
+    going: Vec<Answer<()>>,
+    /// How the checkpoint in flight copies files and shared memory.
+    copying: Copying,
+    /// Files that the last image has.
+    seen: Taken,
+    /// The checkpoint in flight, from freeze to commit.
+    checkpoint: Option<EnteredSpan>,
+    quitting: bool,
+}
+
+/// Serves requests until the job has ended or the last handle is gone.
+pub fn run(
+    job_dir: PathBuf,
+    inbox: &Receiver<Request>,
+    requests: Sender<Request>,
+    events: Box<Events>,
+) {
+    let mut worker = Worker {
+        name: name_of(&job_dir),
+        job_dir,
+        requests,
+        events: Arc::from(events),
+        job: None,
+        flight: None,
+        first_written: None,
+        held: None,
+        said: BTreeSet::new(),
+        relay_states: Vec::new(),
+        machines: BTreeSet::new(),
+        book: AddressBook::default(),
+        going: Vec::new(),
+        copying: Copying::default(),
+        seen: Taken::default(),
+        checkpoint: None,
+        quitting: false,
+    };
+    // An embedded agent stays until its job has ended.
+    while !worker.quitting || worker.job.as_ref().is_some_and(|job| !job.is_instance()) {
+        let request = if settle_lingering() {
+            match inbox.recv_timeout(SETTLE_STEP) {
+                Ok(request) => request,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        } else {
+            match inbox.recv() {
+                Ok(request) => request,
+                Err(_) => return,
+            }
+        };
+        match request {
+            Request::Launch(spec, answer) => {
+                let _launching = debug_span!("launch", job = worker.name).entered();
+                let result = worker.begin(|requests, warn| Job::launch(*spec, requests, warn));
+                worker.remember_init();
+                let _ = answer.send(result);
+            }
+            Request::Restore(spec, answer) => {
+                let (job, checkpoint) = (worker.name.as_str(), spec.checkpoint);
+                let _restoring = debug_span!("restore", job, checkpoint).entered();
+                let job_dir = worker.job_dir.clone();
+                let result =
+                    worker.begin(|requests, warn| Job::restore(&job_dir, spec, requests, warn));
+                worker.remember_init();
+                let _ = answer.send(result);
+            }
+            Request::LaunchInstance(order, answer) => {
+                let (spec, cluster) = *order;
+                let _launching = debug_span!("launch", job = worker.name).entered();
+                let _ =
+                    answer.send(worker.begin(|requests, warn| {
+                        Job::launch_instance(spec, cluster, requests, warn)
+                    }));
+            }
+            Request::RestoreInstance(order, answer) => {
+                let (job, checkpoint) = (worker.name.as_str(), order.spec.checkpoint);
+                let _restoring = debug_span!("restore", job, checkpoint).entered();
+                let job_dir = worker.job_dir.clone();
+                let _ =
+                    answer
+                        .send(worker.begin(|requests, _| {
+                            Job::restore_instance(&job_dir, *order, requests)
+                        }));
+            }
+            Request::Adopt(path, identity, answer) => {
+                let adopted = worker.begin(|requests, _| {
+                    let (job, adopted) = instance::adopt(&path, identity.as_ref(), requests)?;
+                    Ok::<(Job, Adopted), AgentError>((job, adopted))
+                });
+                let _ = answer.send(adopted);
+            }
+            Request::Go(answer) => worker.go(answer),
+            Request::Hold(answer) => drop(answer.send(worker.hold().map_err(Into::into))),
+            Request::Release(answer) => drop(answer.send(worker.release().map_err(Into::into))),
+            Request::Instruct(Instruction::Close { end }) => {
+                if let Some(job) = &mut worker.job {
+                    job.close_end(&end);
+                }
+            }
+            Request::Instruct(instruction) => worker.instruct(&instruction),
+            Request::Machines(machines) => worker.machines = machines,
+            Request::Book(book) => {
+                worker.book = book.clone();
+                worker.instruct(&Instruction::Book(book));
+            }
+            Request::RelayStates(states) => worker.relay_states = states,
+            Request::HoldRelays(ends) => worker.hold_relays(&ends),
+            Request::Kill(answer) => {
+                worker.kill_instance();
+                if let Some(mut job) = worker.job.take() {
+                    job.kill();
+                    job.wait_gone();
+                }
+                let _ = answer.send(());
+            }
+            Request::Command(command) => worker.command(command),
+            Request::Written(number, outcome) => worker.written(number, *outcome),
+            Request::Report(report) => worker.reported(report),
+            Request::Ended(status) => worker.ended(status),
+            Request::Quit => worker.quitting = true,
+        }
+    }
+    worker.flight = None;
+    worker.held = None;
+    worker.touch(false);
+    worker.instruct(&Instruction::HandOver);
+}
+
+impl Worker {
+    fn tell(&self, event: impl Into<InstanceEvent>) {
+        (self.events)(event.into());
+    }
+
+    /// Says a thing once, not at every checkpoint.
+    fn warn(&mut self, text: String) {
+        if self.said.insert(text.clone()) {
+            self.tell(AgentEvent::Warning { text });
+        }
+    }
+
+    fn begin<T>(
+        &mut self,
+        start: impl FnOnce(Sender<Request>, &dyn Fn(String)) -> Result<(Job, T), AgentError>,
+    ) -> Result<T, AgentError> {
+        if self.job.is_some() {
+            return Err(AgentError::Busy);
+        }
+        let events = self.events.clone();
+        let warn = move |text| events(AgentEvent::Warning { text }.into());
+        let (job, begun) = start(self.requests.clone(), &warn)?;
+        self.job = Some(job);
+        self.first_written = None;
+        self.seen = Taken::default();
+        Ok(begun)
+    }
+
+    /// For a restart that comes before the job's processes have ended, and for the job's removal.
+    fn remember_init(&self) {
+        if let Some(job) = &self.job {
+            previous::remember(&self.job_dir, job.init());
+            if let Some(folder) = job.temporary() {
+                temporary::remember(&self.job_dir, folder);
+            }
+        }
+    }
+
+    fn command(&mut self, command: AgentCommand) {
+        match command {
+            AgentCommand::Freeze { checkpoint } => {
+                self.flight = None;
+                // The one before ends first.
+                self.checkpoint = None;
+                let (job, number) = (self.name.as_str(), checkpoint);
+                self.checkpoint = Some(debug_span!("checkpoint", job, number).entered());
+                self.touch(false);
+                self.copying = Copying::with(self.job_dir.clone());
+                let _moving = self.report_copying(checkpoint);
+                self.step(checkpoint, Step::Freeze, Self::freeze);
+            }
+            AgentCommand::Quiesce { checkpoint } => {
+                let _moving = self.report_copying(checkpoint);
+                self.step(checkpoint, Step::Quiesce, Self::quiesce);
+            }
+            AgentCommand::Snapshot { checkpoint } => {
+                let _moving = self.report_copying(checkpoint);
+                self.step(checkpoint, Step::Snapshot, Self::snapshot);
+            }
+            AgentCommand::Resume { checkpoint } => {
+                self.step(checkpoint, Step::Resume, Self::resume);
+            }
+            AgentCommand::Write { checkpoint } => self.step(checkpoint, Step::Write, Self::write),
+            AgentCommand::Commit { checkpoint, record } => {
+                let _doing = self.report_copying(checkpoint);
+                self.step(checkpoint, Step::Commit, |worker, number| {
+                    worker.commit(number, &record)
+                });
+                self.checkpoint = None;
+            }
+            AgentCommand::Collect { keep } => self.collect(&keep),
+            AgentCommand::Abandon { checkpoint } => {
+                if self.flight.as_ref().is_some_and(|(number, _)| *number == checkpoint) {
+                    self.flight = None;
+                    self.checkpoint = None;
+                    self.touch(false);
+                }
+                self.tell(AgentEvent::Abandoned { checkpoint });
+            }
+            AgentCommand::Signal { signal } => {
+                if let Some(job) = &self.job {
+                    job.signal(signal);
+                }
+            }
+            AgentCommand::Forward { signal } => {
+                if let Some(job) = &self.job {
+                    job.forward(signal);
+                }
+            }
+            AgentCommand::Hold => match self.hold() {
+                Ok(processes) => self.tell(InstanceEvent::Held { processes }),
+                Err(error) => {
+                    self.tell(InstanceEvent::NotHeld { reason: one_line(&error.to_string()) })
+                }
+            },
+            AgentCommand::Release => {
+                if self.release().is_ok() {
+                    self.tell(InstanceEvent::Released);
+                }
+            }
+            AgentCommand::Kill => {
+                self.kill_instance();
+                // A frozen process does not end before its tracer has let go or the signal arrives: it does.
+                if let Some(job) = &self.job {
+                    job.kill();
+                }
+            }
+        }
+    }
+
+    /// Runs one step; where it fails the job goes on and the checkpoint is gone.
+    fn step(
+        &mut self,
+        number: u64,
+        step: Step,
+        run: impl FnOnce(&mut Self, u64) -> Result<(), EngineError>,
+    ) {
+        let stage = stage_span(step);
+        doing::nothing();
+        let result = stage.in_scope(|| run(self, number));
+        drop(stage);
+        if let Err(error) = result {
+            let reason = one_line(&error.with_place(doing::last()));
+            debug!(step = step.name(), reason, "failed");
+            self.flight = None;
+            self.checkpoint = None;
+            self.touch(false);
+            // With the job's end, which is told in a moment, the checkpoint is over.
+            if self.job.as_ref().is_some_and(Job::is_ending) {
+                return;
+            }
+            let passing = error.passes();
+            self.tell(AgentEvent::Failed { checkpoint: number, step, reason, passing });
+        }
+    }
+
+    fn take(&mut self, number: u64) -> Option<Stage> {
+        match self.flight.take() {
+            Some((flying, stage)) if flying == number => Some(stage),
+            other => {
+                self.flight = other;
+                None
+            }
+        }
+    }
+
+    fn freeze(&mut self, number: u64) -> Result<(), EngineError> {
+        let job = self.job.as_ref().ok_or_else(no_job)?;
+        if self.held.is_some() {
+            return Err(EngineError::odd("the job", "it is held"));
+        }
+        let frozen = freeze_job(self.dump_settings(job)?)?;
+        let (processes, threads) = frozen.counts();
+        self.flight = Some((number, Stage::Frozen(frozen)));
+        fault::point("freeze");
+        self.tell(AgentEvent::Frozen {
+            checkpoint: number,
+            processes: processes as u32,
+            threads: threads as u32,
+        });
+        Ok(())
+    }
+
+    fn dump_settings(&self, job: &Job) -> Result<DumpSettings, EngineError> {
+        Ok(DumpSettings {
+            machines: self.machines.clone(),
+            copying: self.copying.clone(),
+            seen: self.seen.clone(),
+            ..job.dump_settings()?
+        })
+    }
+
+    /// Tells how far a step has come in which files and shared memory are copied, until it has done.
+    fn report_copying(&self, number: u64) -> Reports {
+        Reports::begin(number, self.copying.done.clone(), Doing::own(), self.events.clone())
+    }
+
+    fn quiesce(&mut self, number: u64) -> Result<(), EngineError> {
+        let Some(Stage::Frozen(frozen)) = self.take(number) else {
+            return Err(out_of_order("frozen"));
+        };
+        self.touch(true);
+        let mut frozen = frozen;
+        if let Some(names) = self.names()? {
+            frozen.set_names(names);
+        }
+        let mut quiesced = self.quiesce_soon(frozen)?;
+        quiesced.set_relay_states(std::mem::take(&mut self.relay_states));
+        self.flight = Some((number, Stage::Quiesced(Box::new(quiesced))));
+        fault::point("quiesce");
+        self.tell(AgentEvent::Quiesced { checkpoint: number });
+        Ok(())
+    }
+
+    /// What the job calls its sockets, which all stand still.
+    fn names(&mut self) -> Result<Option<Names>, EngineError> {
+        let book = self.book.clone();
+        let Some((instance, who)) = self.job.as_mut().and_then(Job::watched) else {
+            return Ok(None);
+        };
+        let (sockets, unsettled) = instance.names()?;
+        if unsettled {
+            return Err(EngineError::Refused(Refusal::passing(
+                "a connection has been accepted for a process that has not got it yet",
+                "it will get it soon: try again",
+            )));
+        }
+        Ok(Some(Names::new(sockets, Book::new(book, &who.0, &who.1))))
+    }
+
+    /// What passes by itself is given a few moments to pass, with the job running. In a cluster all
+    /// instances would have to run, so there the whole checkpoint is tried again.
+    fn quiesce_soon(&self, mut frozen: Frozen) -> Result<Quiesced, EngineError> {
+        if self.job.as_ref().is_some_and(Job::is_instance) {
+            return frozen.quiesce();
+        }
+        for _ in 0..RETRIES {
+            match frozen.quiesce() {
+                Err(error) if error.passes() => {}
+                other => return other,
+            }
+            std::thread::sleep(MOMENT);
+            let job = self.job.as_ref().ok_or_else(no_job)?;
+            frozen = freeze_job(self.dump_settings(job)?)?;
+        }
+        frozen.quiesce()
+    }
+
+    fn snapshot(&mut self, number: u64) -> Result<(), EngineError> {
+        let Some(Stage::Quiesced(quiesced)) = self.take(number) else {
+            return Err(out_of_order("quiesced"));
+        };
+        let snapshot = quiesced.snapshot()?;
+        self.flight = Some((number, Stage::Snapshot(snapshot)));
+        fault::point("snapshot");
+        self.tell(AgentEvent::SnapshotTaken { checkpoint: number });
+        Ok(())
+    }
+
+    fn resume(&mut self, number: u64) -> Result<(), EngineError> {
+        let Some(Stage::Snapshot(mut snapshot)) = self.take(number) else {
+            return Err(out_of_order("read"));
+        };
+        let pause = snapshot.resume()?;
+        self.touch(false);
+        self.flight = Some((number, Stage::Snapshot(snapshot)));
+        fault::point("resume");
+        let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        self.tell(AgentEvent::Resumed { checkpoint: number, pause_us });
+        Ok(())
+    }
+
+    fn write(&mut self, number: u64) -> Result<(), EngineError> {
+        let Some(Stage::Snapshot(mut snapshot)) = self.take(number) else {
+            return Err(out_of_order("read"));
+        };
+        let mut data = snapshot.take_data().ok_or_else(|| out_of_order("read"))?;
+        self.seen = std::mem::take(&mut data.context.seen);
+        // What was read in vain, since the files have changed: let go now that the job runs.
+        drop(std::mem::take(&mut data.context.copies));
+        let watch = MemoryWatch::of(&data.ghosts());
+        if watch.is_needed() && watch.can_release() {
+            snapshot.stop_ghosts_at_end();
+        }
+        let (job_dir, requests) = (self.job_dir.clone(), self.requests.clone());
+        // Older ones may be damaged, which is perhaps why the job was restored from another.
+        let own = *self.first_written.get_or_insert(number);
+        let events = self.events.clone();
+        writer::start(data, watch, (job_dir, self.name.clone()), number, own, requests, events)
+            .map_err(|error| EngineError::system("start", "the writer", error))?;
+        self.flight = Some((number, Stage::Writing(snapshot)));
+        Ok(())
+    }
+
+    /// The writer has come to its end. A checkpoint that was abandoned meanwhile is dropped with it.
+    fn written(&mut self, number: u64, outcome: Outcome) {
+        let Some(Stage::Writing(mut snapshot)) = self.take(number) else { return };
+        let whole = snapshot.is_whole();
+        snapshot.drop_ghosts();
+        let standing = snapshot.stands().then_some(snapshot);
+        self.step(number, Step::Write, |worker, number| {
+            let (sealed, summary, warnings) = outcome.map_err(|(error, last)| {
+                doing::take_over(last);
+                error
+            })?;
+            if !whole {
+                return Err(EngineError::odd(
+                    "a copy of the job's memory",
+                    "it was killed for want of memory; the job is unharmed",
+                ));
+            }
+            worker.flight = Some((number, Stage::Sealed(Box::new(sealed), standing)));
+            fault::point("seal");
+            for warning in warnings {
+                worker.warn(warning);
+            }
+            let summary = ImageSummary {
+                processes: summary.processes,
+                bytes: summary.bytes,
+                stored_bytes: summary.stored_bytes,
+                files: summary.files,
+                connections: summary.connections,
+            };
+            worker.tell(AgentEvent::Written { checkpoint: number, summary });
+            Ok(())
+        });
+    }
+
+    fn commit(&mut self, number: u64, record: &CommitRecord) -> Result<(), EngineError> {
+        let (sealed, standing) = match self.take(number) {
+            Some(Stage::Sealed(sealed, standing)) => (sealed, standing),
+            Some(parked @ Stage::Parked(_)) => {
+                // The answer was lost on its way.
+                self.flight = Some((number, parked));
+                self.tell(AgentEvent::Committed { checkpoint: number });
+                return Ok(());
+            }
+            // Written by an agent that is no more.
+            None if ckpt_store::commit_copy(&self.job_dir, number, record).is_ok() => {
+                self.tell(AgentEvent::Committed { checkpoint: number });
+                return Ok(());
+            }
+            _ => return Err(out_of_order("written")),
+        };
+        doing::begin("marking the commit", Thing::Job);
+        fault::point("commit");
+        let committed = sealed.commit(record);
+        allocator::trim();
+        if let Some(standing) = standing {
+            // It goes on from what the coordinator's log has, with or without the mark here.
+            self.flight = Some((number, Stage::Parked(standing)));
+            if let Err(error) = committed {
+                let error = EngineError::from(error);
+                let (step, reason) = (Step::Commit, one_line(&error.to_string()));
+                let failed =
+                    AgentEvent::Failed { checkpoint: number, step, reason, passing: false };
+                self.tell(failed);
+                return Ok(());
+            }
+        } else {
+            committed?;
+        }
+        self.tell(AgentEvent::Committed { checkpoint: number });
+        Ok(())
+    }
+
+    fn collect(&mut self, keep: &[u64]) {
+        if keep.is_empty() {
+            return;
+        }
+        if let Err(error) = ckpt_store::collect(&self.job_dir, keep) {
+            self.warn(format!("old checkpoints could not be removed: {error}"));
+        }
+    }
+
+    fn ended(&mut self, status: Option<ExitKind>) {
+        // What is written needs no process any more: the log may have it already, and it is to have its mark then.
+        self.flight = match self.flight.take() {
+            Some((number, Stage::Sealed(sealed, _))) => Some((number, Stage::Sealed(sealed, None))),
+            _ => None,
+        };
+        self.held = None;
+        self.going.clear();
+        if let Some(mut job) = self.job.take() {
+            if status.is_none() {
+                job.kill();
+            }
+            let known = job.instance().is_some_and(|instance| instance.over);
+            job.wait_gone();
+            if !known {
+                // Without a report the init itself was killed, and every process with it.
+                let status = status.unwrap_or(ExitKind::Signalled(libc::SIGKILL));
+                self.tell(AgentEvent::Ended { status });
+            }
+        }
+        if self.flight.is_none() {
+            self.checkpoint = None;
+        }
+    }
+
+    /// The init of an instance has said something.
+    fn reported(&mut self, report: Report) {
+        let over = matches!(report, Report::Ended(_) | Report::Empty);
+        if over {
+            // Nothing is left that could be let go. An image that only has to be written is written to its end: the
+            // checkpoint is one of all instances.
+            self.flight.take_if(|(_, stage)| stage.stands());
+            self.held = None;
+        }
+        let Some(job) = &mut self.job else { return };
+        if matches!(report, Report::Ended(_) | Report::RootEnded(_)) {
+            job.root_ended();
+        }
+        if let Some(instance) = job.instance() {
+            instance.over |= over;
+        }
+        match report {
+            Report::Ended(status) => self.tell(AgentEvent::Ended { status }),
+            Report::RootEnded(status) => self.tell(InstanceEvent::RootEnded(status)),
+            Report::Empty => self.tell(InstanceEvent::Empty),
+            Report::Running => {
+                for answer in self.going.drain(..) {
+                    let _ = answer.send(Ok(()));
+                }
+            }
+            Report::Failed(text) => self.tell(AgentEvent::Warning { text }),
+            Report::Listens(listeners) => self.tell(InstanceEvent::Listens(listeners)),
+            Report::Init(_)
+            | Report::Ready { .. }
+            | Report::Outer { .. }
+            | Report::Names { .. }
+            | Report::Rehearsed { .. }
+            | Report::NotRehearsable(_)
+            | Report::Stage(_)
+            | Report::Introduction(_) => {}
+        }
+    }
+
+    fn hold_relays(&mut self, ends: &[(OuterEnd, OwnedFd)]) {
+        let held = self.job.as_mut().map_or(Ok(()), |job| job.hold_relays(ends));
+        if let Err(error) = held {
+            self.warn(format!("checkpoints fail while a remote shell lives: {error}"));
+        }
+    }
+
+    fn instruct(&mut self, instruction: &Instruction) {
+        if let Some(instance) = self.job.as_mut().and_then(Job::instance) {
+            instance.instruct(instruction);
+        }
+    }
+
+    fn touch(&mut self, touching: bool) {
+        if let Some(instance) = self.job.as_mut().and_then(Job::instance) {
+            instance.touch(touching);
+        }
+    }
+
+    fn go(&mut self, answer: Answer<()>) {
+        if self.job.as_mut().and_then(Job::instance).is_none() {
+            let _ = answer.send(Err(AgentError::OutOfOrder("is not running")));
+            return;
+        }
+        self.going.push(answer);
+        self.instruct(&Instruction::Go);
+    }
+
+    /// Stops everything; how many processes.
+    fn hold(&mut self) -> Result<u32, EngineError> {
+        if let Some(held) = &self.held {
+            return Ok(held.processes.len() as u32);
+        }
+        if let Some((_, Stage::Sealed(_, Some(parked)) | Stage::Parked(parked))) = &self.flight {
+            return Ok(parked.processes() as u32);
+        }
+        let init = self.job.as_ref().ok_or_else(no_job)?.init();
+        if let Some((number, step)) =
+            self.flight.as_ref().and_then(|(number, stage)| Some((*number, stage.next()?)))
+        {
+            let held = EngineError::odd("the job", "it is to be held");
+            self.step(number, step, |_, _| Err(held));
+        }
+        let held = freeze(init, find_stand_ins(init, &[])?.0, FREEZE_LIMIT)?;
+        let count = held.processes.len() as u32;
+        self.held = Some(held);
+        Ok(count)
+    }
+
+    fn release(&mut self) -> Result<(), EngineError> {
+        self.job.as_ref().ok_or_else(no_job)?;
+        self.held = None;
+        Ok(())
+    }
+
+    /// What stands still must not run on when its init is killed: the kernel lets tracees go first and
+    /// kills them later. Processes that this thread traces keep their numbers until it has reaped
+    /// them.
+    fn kill_instance(&mut self) {
+        let Some(job) = self.job.as_ref().filter(|job| job.is_instance()) else { return };
+        let stands =
+            self.held.is_some() || self.flight.as_ref().is_some_and(|(_, stage)| stage.stands());
+        if stands {
+            for pid in descendants(job.init()).unwrap_or_default() {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        job.kill();
+        self.flight = None;
+        self.checkpoint = None;
+        self.held = None;
+    }
+}
+
+/// The job in spans: its folder's name, of an instance with its number.
+fn name_of(job_dir: &Path) -> String {
+    let name = |path: Option<&Path>| {
+        path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()
+    };
+    let parent = job_dir.parent();
+    match name(parent).as_str() {
+        "instances" => format!("{}/{}", name(parent.and_then(Path::parent)), name(Some(job_dir))),
+        _ => name(Some(job_dir)),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
+}
+
+/// The span of a step, but for the write, which has one where it is done: on a thread of its own.
+fn stage_span(step: Step) -> Span {
+    match step {
+        Step::Freeze => debug_span!("freeze"),
+        Step::Quiesce => debug_span!("quiesce"),
+        Step::Snapshot => debug_span!("snapshot"),
+        Step::Resume => debug_span!("resume"),
+        Step::Commit => debug_span!("commit"),
+        // Draining is the launcher's.
+        Step::Write | Step::Drain => Span::none(),
+    }
+}
+
+fn no_job() -> EngineError {
+    EngineError::odd("the job", "it is not running")
+}
+
+fn out_of_order(stage: &str) -> EngineError {
+    EngineError::odd("order of steps", format!("the job is not {stage}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_name_the_job_and_its_instance() {
+        assert_eq!(name_of(Path::new("/var/lib/ckptd/fold-1")), "fold-1");
+        assert_eq!(name_of(Path::new("/var/lib/ckptd/fold-1/instances/3")), "fold-1/3");
+        assert_eq!(name_of(Path::new("/")), "");
+    }
+}

@@ -1,0 +1,47 @@
+//! Keeps checkpoints on the disk. `FORMAT.md` draws the files byte by byte.
+//!
+//! A checkpoint is written in three steps, each a type: [`CheckpointWriter`] takes chunks,
+//! [`IndexWriter`] the index that refers to them, [`SealedCheckpoint`] is durable and waits for
+//! its commit. Until then nothing that was committed before is touched, and a crash at any
+//! instant leaves only files that the next writer or [`collect`] removes.
+//!
+//! [`Checkpoint::open`] reads one back; [`ChunkReader`] hands out chunks, each checked by its
+//! hash. What is read is believed only as far as it has been checked.
+
+#![forbid(unsafe_code)]
+
+pub mod archive;
+mod blob;
+mod budget;
+mod checkpoint;
+mod chunk;
+mod copy;
+mod disk;
+mod draft;
+mod encode;
+mod error;
+mod hash;
+mod known;
+mod layout;
+mod mark;
+mod pack;
+mod pipeline;
+mod reader;
+mod references;
+mod sweep;
+mod verify;
+mod writer;
+
+pub use blob::{BLOB_PIECE, Blob, PendingBlob, Piece};
+pub use checkpoint::{Checkpoint, CheckpointState, CheckpointSummary, list};
+pub use chunk::{ChunkRef, Encoding, MAX_CHUNK, PackId};
+pub use copy::{commit_copy, digest, packs, survey, tell_anew, verify_copy};
+pub use disk::{Disk, DiskFile, RealDisk};
+pub use error::{Damage, StoreError};
+pub use hash::ChunkHash;
+pub use mark::{CommitMark, FORMAT_VERSION, IndexFile, PackFile, Totals};
+pub use pipeline::ThreadHook;
+pub use reader::ChunkReader;
+pub use sweep::{Collected, collect, collect_on};
+pub use verify::{Progress, Report, verify, wounded};
+pub use writer::{CheckpointWriter, Chunks, IndexWriter, SealedCheckpoint, WriterOptions};
