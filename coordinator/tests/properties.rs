@@ -319,9 +319,7 @@ impl World {
             AgentCommand::Kill => AgentEvent::Ended { status: ExitKind::Signalled(9) },
             AgentCommand::Collect { .. }
             | AgentCommand::Signal { .. }
-            | AgentCommand::Forward { .. }
-            | AgentCommand::Hold
-            | AgentCommand::Release => return,
+            | AgentCommand::Forward { .. } => return,
         };
         self.feed(Event::Agent { agent, event });
     }

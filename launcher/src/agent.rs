@@ -1,6 +1,7 @@
 //! The seam to the agent that a launcher embeds.
 
-use protocol::agent::{AgentCommand, AgentEvent};
+use ckpt_engine::{RestoreOrder, Session};
+use protocol::agent::{AgentCommand, AgentEvent, InstanceEvent};
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 use std::error::Error;
 use std::path::PathBuf;
@@ -33,21 +34,21 @@ pub trait AgentHandle: Send + Sync {
     fn command(&self, command: AgentCommand);
 }
 
-impl AgentHandle for ckpt_engine::Agent {
+impl AgentHandle for Session {
     fn launch(&self, spec: LaunchSpec) -> Result<Console, AgentFailure> {
-        ckpt_engine::Agent::launch(self, spec).map_err(Into::into)
+        Ok(Session::launch(self, spec, None)?.console)
     }
 
     fn restore(&self, spec: RestoreSpec) -> Result<Console, AgentFailure> {
-        ckpt_engine::Agent::restore(self, spec).map_err(Into::into)
+        Ok(Session::restore(self, RestoreOrder::alone(spec))?.console)
     }
 
     fn command(&self, command: AgentCommand) {
-        ckpt_engine::Agent::command(self, command);
+        Session::command(self, command);
     }
 }
 
-/// Starts the agent that is part of this executable.
+/// Starts the session of a job without a cluster, in this process.
 ///
 /// # Errors
 /// Where this machine does not let it work.
@@ -55,6 +56,10 @@ pub fn start_embedded(
     job_dir: PathBuf,
     events: EventSink,
 ) -> Result<Arc<dyn AgentHandle>, AgentFailure> {
-    let agent = ckpt_engine::Agent::start(job_dir, events)?;
-    Ok(Arc::new(agent))
+    let session = Session::start(job_dir, move |event| match event {
+        InstanceEvent::Agent(event) => events(event),
+        // Of instances of a cluster.
+        InstanceEvent::RootEnded(_) | InstanceEvent::Empty | InstanceEvent::Listens(_) => {}
+    })?;
+    Ok(Arc::new(session))
 }

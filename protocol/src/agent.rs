@@ -15,6 +15,7 @@
 //! still, discards what it has of that checkpoint and answers `Abandoned`, also when it never
 //! heard of the checkpoint. Commands are idempotent: a repeated one is answered again.
 
+use crate::cluster::agent::MovedListener;
 use crate::compact::AgentSet;
 use serde::{Deserialize, Serialize};
 
@@ -97,11 +98,6 @@ pub enum AgentCommand {
         /// The signal's number on this machine, a real-time signal's too.
         signal: i32,
     },
-    /// Stop every thread of the job and keep it so, without a checkpoint; one that is in flight is
-    /// given up. No answer here: the agent of a cluster tells when it has been done.
-    Hold,
-    /// Let a job that is held go on.
-    Release,
     /// End every process of the job at once. [`AgentEvent::Ended`] follows.
     Kill,
 }
@@ -232,6 +228,27 @@ pub enum AgentEvent {
         /// How.
         status: ExitKind,
     },
+}
+
+/// What happens to an instance.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InstanceEvent {
+    /// A step of a checkpoint, a warning, or the end of it all. [`AgentEvent::Ended`] comes when the first
+    /// process of the root instance has ended and nothing else is left, or when the init itself was
+    /// killed.
+    Agent(AgentEvent),
+    /// The first process of an instance that is not the root has ended.
+    RootEnded(ExitKind),
+    /// No process is left in an instance that is not the root.
+    Empty,
+    /// There is one more listening socket of which others must know: all of them.
+    Listens(Vec<MovedListener>),
+}
+
+impl From<AgentEvent> for InstanceEvent {
+    fn from(event: AgentEvent) -> Self {
+        Self::Agent(event)
+    }
 }
 
 /// What a checkpoint's image holds.

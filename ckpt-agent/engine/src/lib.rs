@@ -34,10 +34,10 @@ pub mod trace;
 pub use error::{EngineError, Refusal, Result};
 
 pub use graph::OuterEnd;
-pub use job_init::{ClusterOrder, INIT_NAME, UserOrder};
+pub use job_init::{INIT_NAME, InstanceOrder, UserOrder};
 pub use session::{
-    Adopted, Agent, AgentError, InstanceEvent, Launched, Rehearsed, RestoreOrder, Restored,
-    rehearse, temporary::remove as remove_temporary,
+    Adopted, Rehearsed, RestoreOrder, Session, SessionError, Started, rehearse,
+    temporary::remove as remove_temporary,
 };
 pub use split::PartOrder;
 

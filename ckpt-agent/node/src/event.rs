@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use command_tree::Line;
-use protocol::agent::{AgentEvent, CheckpointNumber, ExitKind, ImageSummary, InstanceId};
+use protocol::agent::{CheckpointNumber, ExitKind, ImageSummary, InstanceEvent, InstanceId};
 use protocol::cluster::agent::{JobUser, MovedListener, OuterSocket, RelaySide, ToAgent};
 use protocol::cluster::dmtcp::{DmtcpFile, DmtcpImage};
 use protocol::cluster::image::ImageFacts;
@@ -142,19 +142,6 @@ pub enum Event {
     Rehearsed(u64, Option<RehearsedInstance>),
     /// An answer to a local command that looks at images; None: that was the last.
     Looked(u64, Option<String>),
-}
-
-/// What an instance reports.
-#[derive(Debug, Clone, PartialEq)]
-pub enum InstanceEvent {
-    /// A step of a checkpoint, or a warning.
-    Agent(AgentEvent),
-    /// Its first process has ended.
-    RootEnded(ExitKind),
-    /// No process is left.
-    Empty,
-    /// There is one more listening socket of which others must know: all of them.
-    Listens(Vec<MovedListener>),
 }
 
 /// An instance that is there. Its descriptors stay with the driver.

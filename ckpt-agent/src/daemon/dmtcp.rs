@@ -12,8 +12,8 @@ use protocol::cluster::agent::JobUser;
 use protocol::cluster::dmtcp::DmtcpFile;
 use serde::{Deserialize, Serialize};
 
-use super::control::User;
 use super::copies::as_user;
+use super::user::User;
 use ckpt_store::{Blob, Checkpoint, CheckpointWriter};
 
 /// The index of such an image.

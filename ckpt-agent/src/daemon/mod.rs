@@ -1,10 +1,9 @@
 //! The agent of a cluster: one process on every node, with one connection to the coordinator and
 //! connections to other agents on demand.
 //!
-//! One task, [`driver::Driver`], takes reports one by one. What to do about them [`ckpt_node::Node`] decides, which does
-//! nothing itself; everything that waits (the
-//! connection to the coordinator, consoles, relays, copies of images, local clients) is a task of
-//! its own that talks to it through channels.
+//! One task, [`driver::Driver`], takes reports one by one. [`ckpt_node::Node`], which does nothing itself, decides what to
+//! do about them. Everything that waits (the connection to the coordinator, consoles, relays, copies of images, local
+//! clients) is a task of its own that talks to it through channels.
 
 mod absent;
 mod busy;
@@ -12,14 +11,13 @@ mod carrier;
 mod clients;
 mod clock;
 mod console;
-mod control;
 mod coordinator;
 mod copies;
 mod discover;
 mod dmtcp;
 mod driver;
-mod engine;
 mod folders;
+mod instance;
 mod link;
 mod machine;
 mod native;
@@ -35,6 +33,7 @@ mod shells;
 mod start;
 mod succession;
 mod tree;
+mod user;
 mod wiring;
 
 use std::net::IpAddr;

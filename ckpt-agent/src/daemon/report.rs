@@ -1,8 +1,8 @@
 //! What the agent's tasks report to its driver.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
+use ckpt_engine::session::Adopted;
 use ckpt_node::{Event, Lacking, Record};
 use command_tree::Line;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{Sender, UnboundedSender};
 use tokio::sync::oneshot;
 
 use super::clients::Answers;
-use super::control::{Adopted, Control, Started};
+use super::instance::{Instance, Started};
 use super::link::Message;
 use super::shells::Caller;
 use super::tree::Queue;
@@ -47,7 +47,7 @@ pub enum Report {
     /// An instance was launched or restored, or could not be.
     Started(InstanceKey, Result<Started, Lacking>),
     /// An instance was found alive.
-    Found(Arc<dyn Control>, Box<Record>, Box<Adopted>),
+    Found(Box<Found>),
     /// A relay of an instance reports something.
     Relay(InstanceKey, ckpt_node::RelayEvent),
     /// A process of an instance has something to say to its departed daemon: which inits of the job's
@@ -95,6 +95,18 @@ pub enum Report {
         /// Its number.
         number: u64,
     },
+}
+
+/// An instance that was found alive.
+pub struct Found {
+    /// Its processes.
+    pub instance: Instance,
+    /// What the agent before has written down.
+    pub record: Record,
+    /// What is there of it.
+    pub started: Started,
+    /// What its init said.
+    pub adopted: Adopted,
 }
 
 /// The way to the driver.

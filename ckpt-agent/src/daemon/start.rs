@@ -29,7 +29,7 @@ use super::report::{Report, Reports};
 use super::serving::Server;
 use super::tree::Door;
 use super::{
-    DaemonError, DaemonOptions, clients, coordinator, discover, engine, machine, shells, succession,
+    DaemonError, DaemonOptions, clients, coordinator, discover, machine, shells, succession,
 };
 use crate::rewire::WirePort;
 use ckpt_engine::job_init::World;
@@ -220,7 +220,6 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
         profile,
         gauge,
         host: options.listen,
-        start_control: engine::starter(),
         peers,
         identity,
         replica: replica.clone(),

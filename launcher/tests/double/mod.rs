@@ -102,8 +102,6 @@ impl AgentHandle for Double {
             AgentCommand::Signal { signal } | AgentCommand::Forward { signal } => {
                 return self.signal(signal);
             }
-            AgentCommand::Hold => return self.signal(nix::libc::SIGSTOP),
-            AgentCommand::Release => return self.signal(nix::libc::SIGCONT),
             AgentCommand::Kill => return self.signal(nix::libc::SIGKILL),
         };
         (self.events)(event);

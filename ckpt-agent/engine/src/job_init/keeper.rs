@@ -22,7 +22,7 @@ use super::super::restore::Standing;
 use super::super::sys::reap::{Reaped, exit_kind, reap_any};
 use super::bring_back::Begun;
 use super::channel::Channel;
-use super::cluster::{ClusterOrder, Instruction, Introduction, Keepsake};
+use super::instance::{InstanceOrder, Instruction, Introduction, Keepsake};
 use super::lease::Lease;
 use super::world::kill_all;
 use super::{Report, door};
@@ -53,7 +53,7 @@ enum Hold {
 
 /// What an instance's init knows.
 pub struct Keeper {
-    order: ClusterOrder,
+    order: InstanceOrder,
     keepsake: Keepsake,
     root: Option<Pid>,
     ended: Option<ExitKind>,
@@ -84,7 +84,7 @@ impl Keeper {
     /// # Errors
     /// No descriptors left.
     pub fn new(
-        order: ClusterOrder,
+        order: InstanceOrder,
         keepsake: Keepsake,
         begun: Begun,
         late: Option<Late>,

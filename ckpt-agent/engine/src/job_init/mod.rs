@@ -3,8 +3,8 @@
 
 mod bring_back;
 mod channel;
-mod cluster;
 pub mod door;
+mod instance;
 mod keeper;
 mod launch;
 mod lease;
@@ -16,7 +16,7 @@ pub mod stages;
 pub(super) mod world;
 
 pub use channel::{Channel, ChannelError};
-pub use cluster::{ClusterOrder, Connection, Instruction, Introduction, Keepsake, UserOrder};
+pub use instance::{Connection, InstanceOrder, Instruction, Introduction, Keepsake, UserOrder};
 pub use namespaces::groups_outside;
 pub use rehearsal::{OwnFile, Rehearsal, RehearsedInstance};
 pub use stage::{INIT_NAME, run};
@@ -53,9 +53,9 @@ pub struct Order {
     /// What is kept for later agents.
     #[serde(default)]
     pub keepsake: Keepsake,
-    /// In a cluster; `None`: with an embedded agent, with which everything ends.
+    /// As an instance that outlives the process that started it; `None`: everything ends with that.
     #[serde(default)]
-    pub cluster: Option<ClusterOrder>,
+    pub instance: Option<InstanceOrder>,
     /// How many [`Connection`]s follow, each with its descriptor.
     #[serde(default)]
     pub connections: u32,
@@ -90,7 +90,7 @@ impl Order {
             number: None,
             task,
             keepsake,
-            cluster: None,
+            instance: None,
             connections: 0,
             low_heap: false,
             rehearsal: None,

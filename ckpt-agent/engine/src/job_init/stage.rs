@@ -21,7 +21,7 @@ use super::super::sys::rounds::Counter;
 use super::super::sys::{prctl, signals, spawn};
 use super::bring_back::{Among, Begun, bring_back};
 use super::channel::Channel;
-use super::cluster::{ClusterOrder, Connection, Instruction};
+use super::instance::{Connection, InstanceOrder, Instruction};
 use super::keeper::Keeper;
 use super::lease::Lease;
 use super::rehearsal::{self, Rehearsal, Surroundings};
@@ -75,7 +75,7 @@ struct Prepared {
 
 /// What an init that outlives its agent has made there.
 struct Outside {
-    order: ClusterOrder,
+    order: InstanceOrder,
     door: UnixListener,
     /// The offset of CLOCK_BOOTTIME here, ns.
     boottime: i64,
@@ -119,7 +119,7 @@ fn prepare(channel: &Channel) -> Result<Prepared> {
         spawn::randomize_again();
     }
     let connections = Connections::receive(channel, order.connections)?;
-    let outside = order.cluster.take().map(stay_behind).transpose()?;
+    let outside = order.instance.take().map(stay_behind).transpose()?;
     let rehearsal = order.rehearsal.as_ref();
     let surroundings = rehearsal.map(|_| Surroundings::look(order.world)).transpose()?;
     let entering = stages::begin(Stage::Namespaces);
@@ -170,7 +170,7 @@ fn watch_over(init: Pid) -> Result<()> {
 }
 
 /// In a cluster an init outlives its agent.
-fn stay_behind(order: ClusterOrder) -> Result<Outside> {
+fn stay_behind(order: InstanceOrder) -> Result<Outside> {
     prctl::set_pdeathsig(None).map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     let failed = |error| EngineError::system("bind", order.socket.display().to_string(), error);
@@ -351,7 +351,7 @@ fn live_in_cluster(
 fn settle(
     channel: &Channel,
     order: Order,
-    cluster: &ClusterOrder,
+    cluster: &InstanceOrder,
     door: &UnixListener,
     connections: Connections,
     boottime: i64,
@@ -395,7 +395,7 @@ fn settle(
 fn begin(
     task: Task,
     connections: Connections,
-    cluster: Option<&ClusterOrder>,
+    cluster: Option<&InstanceOrder>,
     warnings: &mut Vec<String>,
 ) -> Result<Begun> {
     let user: Option<&UserOrder> = cluster.and_then(|cluster| cluster.user.as_ref());
@@ -426,7 +426,7 @@ fn begin(
 }
 
 /// Starts to answer the calls that wait. It is the init's first thread beside its own: nothing forks any more.
-fn answer_late(order: &ClusterOrder, begun: &mut Begun) -> Result<Option<Late>> {
+fn answer_late(order: &InstanceOrder, begun: &mut Begun) -> Result<Option<Late>> {
     let watched: Option<Installed> = begun.watched.take();
     let (Some(installed), Some(watch)) = (watched, &order.watch) else { return Ok(None) };
     let restored = late::Restored {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use protocol::launch::RestoreSpec;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::AgentError;
+use super::SessionError;
 use crate::EngineError;
 use crate::graph::Graph;
 use crate::objects::{Object, TcpState};
@@ -42,7 +42,7 @@ pub(super) fn prepare(
     job_dir: &Path,
     spec: &RestoreSpec,
     warn: &dyn Fn(String),
-) -> Result<(), AgentError> {
+) -> Result<(), SessionError> {
     let image =
         ckpt_store::Checkpoint::open(job_dir, spec.checkpoint).map_err(EngineError::from)?;
     let graph: Graph = image.read_json("graph.json").map_err(EngineError::from)?;
@@ -106,7 +106,7 @@ fn places(graph: &Graph) -> BTreeSet<Place> {
 }
 
 impl Place {
-    fn wait(self, warn: &dyn Fn(String)) -> Result<(), AgentError> {
+    fn wait(self, warn: &dyn Fn(String)) -> Result<(), SessionError> {
         let began = Instant::now();
         let mut said = false;
         while self.is_taken() {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use protocol::cluster::InstanceKey;
 
-use super::cluster::Adopted;
 use super::job::{Job, console};
-use super::{AgentError, Request};
+use super::types::{Adopted, Started};
+use super::{Requests, SessionError};
 use crate::error::EngineError;
 use crate::freeze::settle_lingering;
 use crate::graph::OuterEnd;
@@ -59,9 +59,9 @@ impl Instance {
         channel: &Channel,
         init: i32,
         socket: &Path,
-        requests: Sender<Request>,
-    ) -> Result<Self, AgentError> {
-        let copy = || channel.socket().try_clone().map(Channel::new).map_err(AgentError::Spawn);
+        requests: Requests,
+    ) -> Result<Self, SessionError> {
+        let copy = || channel.socket().try_clone().map(Channel::new).map_err(SessionError::Spawn);
         let (process, link) = (PidFd::open(init)?, link_of(init));
         let (channel, socket) = (copy()?, socket.to_owned());
         let (named, names) = std::sync::mpsc::channel();
@@ -135,9 +135,9 @@ fn link_of(init: i32) -> Option<PidFd> {
 /// Reads what the init reports.
 fn watch(
     channel: Channel,
-    requests: Sender<Request>,
+    requests: Requests,
     named: Sender<(Vec<NamedSocket>, bool)>,
-) -> Result<(), AgentError> {
+) -> Result<(), SessionError> {
     std::thread::Builder::new()
         .name("init-watch".into())
         .spawn(move || {
@@ -147,40 +147,40 @@ fn watch(
                     let _ = named.send((sockets, unsettled));
                     continue;
                 }
-                if requests.send(Request::Report(report)).is_err() {
+                if !requests.send(move |tracer| tracer.reported(report)) {
                     return;
                 }
             }
-            let _ = requests.send(Request::Ended(None));
+            requests.send(|tracer| tracer.ended(None));
         })
         .map(drop)
-        .map_err(AgentError::Spawn)
+        .map_err(SessionError::Spawn)
 }
 
 /// Takes an instance over.
 ///
 /// # Errors
-/// As [`super::Agent::adopt`].
+/// As [`super::Session::adopt`].
 pub fn adopt(
     path: &Path,
     expected: Option<&InstanceKey>,
-    requests: Sender<Request>,
-) -> Result<(Job, Adopted), AgentError> {
-    let unreachable = |source| AgentError::Unreachable { path: path.to_owned(), source };
+    requests: Requests,
+) -> Result<(Job, Adopted), SessionError> {
+    let unreachable = |source| SessionError::Unreachable { path: path.to_owned(), source };
     let socket = door::connect(path).map_err(unreachable)?;
     let peer = door::peer(&socket).map_err(unreachable)?;
     if peer.uid != nix::unistd::geteuid().as_raw() && !nix::unistd::geteuid().is_root() {
-        return Err(AgentError::Foreign { path: path.to_owned(), uid: peer.uid });
+        return Err(SessionError::Foreign { path: path.to_owned(), uid: peer.uid });
     }
     socket.set_read_timeout(Some(PATIENCE)).map_err(unreachable)?;
     let channel = Channel::new(socket);
     let (report, descriptors) = channel.receive::<Report>()?;
     let Report::Introduction(introduction) = report else {
-        return Err(AgentError::OutOfOrder("did not introduce itself"));
+        return Err(SessionError::OutOfOrder("did not introduce itself"));
     };
     let introduction = *introduction;
     if expected.is_some_and(|expected| *expected != introduction.identity) {
-        return Err(AgentError::OutOfOrder("is another one than was looked for"));
+        return Err(SessionError::OutOfOrder("is another one than was looked for"));
     }
     let mut outer = Vec::new();
     for _ in 0..introduction.outer {
@@ -192,14 +192,14 @@ pub fn adopt(
     build(introduction, &channel, (peer.pid, path), descriptors, outer, warnings, requests)
 }
 
-fn outer_end(channel: &Channel) -> Result<(OuterEnd, OwnedFd), AgentError> {
+fn outer_end(channel: &Channel) -> Result<(OuterEnd, OwnedFd), SessionError> {
     match channel.receive::<Report>()? {
         (Report::Outer { end }, descriptors) => descriptors
             .into_iter()
             .next()
             .map(|fd| (end, fd))
-            .ok_or(AgentError::OutOfOrder("sent an end without its descriptor")),
-        _ => Err(AgentError::OutOfOrder("did not send all ends")),
+            .ok_or(SessionError::OutOfOrder("sent an end without its descriptor")),
+        _ => Err(SessionError::OutOfOrder("did not send all ends")),
     }
 }
 
@@ -210,8 +210,8 @@ fn build(
     descriptors: Vec<OwnedFd>,
     outer: Vec<(OuterEnd, OwnedFd)>,
     warnings: Vec<String>,
-    requests: Sender<Request>,
-) -> Result<(Job, Adopted), AgentError> {
+    requests: Requests,
+) -> Result<(Job, Adopted), SessionError> {
     let ends: Vec<_> = introduction.console.into_iter().zip(descriptors).collect();
     let mut instance = Instance::begin(channel, init, socket, requests)?;
     instance.over =
@@ -220,16 +220,18 @@ fn build(
         Job::taken_over(instance, init, introduction.root, &ends, &outer, introduction.keepsake)?;
     let adopted = Adopted {
         identity: introduction.identity,
-        console: console(ends),
-        outer,
-        init,
-        root: introduction.root,
+        started: Started {
+            init,
+            root: introduction.root,
+            console: console(ends),
+            outer,
+            moved: introduction.listeners,
+            warnings,
+        },
         held: introduction.held,
         touched: introduction.touched,
         ended: introduction.ended,
         empty: introduction.empty,
-        listeners: introduction.listeners,
-        warnings,
     };
     Ok((job, adopted))
 }

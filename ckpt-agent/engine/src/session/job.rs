@@ -8,19 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid as UnixPid;
 use protocol::agent::ExitKind;
 use protocol::cluster::NodeName;
-use protocol::cluster::agent::MovedListener;
 use protocol::launch::{Console, Kept, LaunchSpec, RestoreSpec};
 
-use super::cluster::{Launched, RestoreOrder, Restored};
 use super::instance::Instance;
-use super::{AgentError, Request, addresses, previous, temporary};
+use super::types::{RestoreOrder, Started};
+use super::{Requests, SessionError, addresses, previous, temporary};
 use crate::EngineError;
 use crate::dump::DumpSettings;
 use crate::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
@@ -28,8 +26,8 @@ use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::stages::{self, Mirror};
 use crate::job_init::{
-    Channel, ClusterOrder, Connection, INIT_NAME, Instruction, Keepsake, NO_ROOT, NUMBERS_VARIABLE,
-    Order, Report, Task, UserOrder,
+    Channel, Connection, INIT_NAME, InstanceOrder, Instruction, Keepsake, NO_ROOT,
+    NUMBERS_VARIABLE, Order, Report, Task, UserOrder,
 };
 use crate::objects::{External, HeldRelay, StdioRole};
 use crate::restore::{Past, VDSO_VARIABLE};
@@ -45,17 +43,11 @@ const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What an init has told until the job was there.
+/// What an init has told until the job was there, with its streams still in its order.
 #[derive(Default)]
-struct Started {
-    /// As this machine numbers it.
-    init: i32,
-    /// As the job numbers it.
-    root: Option<Pid>,
-    console: Vec<(StdioRole, OwnedFd)>,
-    outer: Vec<(OuterEnd, OwnedFd)>,
-    moved: Vec<MovedListener>,
-    warnings: Vec<String>,
+struct Told {
+    started: Started,
+    streams: Vec<(StdioRole, OwnedFd)>,
 }
 
 /// A job that runs, or an instance of it.
@@ -87,95 +79,62 @@ impl Job {
     /// Starts a program in an init of its own.
     ///
     /// # Errors
-    /// As [`AgentError`].
+    /// As [`SessionError`].
     pub fn launch(
-        spec: LaunchSpec,
-        requests: Sender<Request>,
-        warn: &dyn Fn(String),
-    ) -> Result<(Self, Console), AgentError> {
-        let mut spec = spec;
+        mut spec: LaunchSpec,
+        instance: Option<InstanceOrder>,
+        requests: &Requests,
+    ) -> Result<(Self, Started), SessionError> {
         spec.kept.temporary = own_temporary(&spec.environment);
+        let external = instance.as_ref().map_or(spec.external, |instance| instance.external);
         let keepsake = Keepsake {
             session_directories: session_directories(&spec.environment, &spec.kept),
             kept: spec.kept.clone(),
-            external: spec.external,
-            ..Keepsake::default()
+            external,
+            watched: instance.as_ref().and_then(watched),
+            offers: Vec::new(),
+            user: instance.as_ref().and_then(|instance| instance.user.clone()),
         };
-        let task = Task::Launch(spec);
-        let order = Order::of(task, keepsake);
+        let order = Order { instance, ..Order::of(Task::Launch(spec), keepsake) };
         let (job, started) = Self::start(order, Vec::new(), requests)?;
-        started.warnings.into_iter().for_each(warn);
-        Ok((job, console(started.console)))
+        if started.root.is_none() {
+            return Err(SessionError::OutOfOrder("was started without a process"));
+        }
+        Ok((job, started))
     }
 
-    /// Brings a job back in an init of its own.
+    /// Brings a job or an instance back in an init of its own.
     ///
     /// # Errors
-    /// As [`AgentError`].
+    /// As [`SessionError`].
     pub fn restore(
         job_dir: &Path,
-        spec: RestoreSpec,
-        requests: Sender<Request>,
+        wanted: RestoreOrder,
+        requests: &Requests,
         warn: &dyn Fn(String),
-    ) -> Result<(Self, Console), AgentError> {
-        previous::wait_gone(job_dir)?;
-        addresses::prepare(job_dir, &spec, warn)?;
-        let order = restore_order(job_dir, spec)?;
-        if let Some(folder) = &order.keepsake.kept.temporary {
-            temporary::check_free(job_dir, folder)?;
+    ) -> Result<(Self, Started), SessionError> {
+        let RestoreOrder { image_dir, spec, part: wanted_part, instance, connections, absent } =
+            wanted;
+        if instance.is_none() {
+            previous::wait_gone(job_dir)?;
+            addresses::prepare(job_dir, &spec, warn)?;
         }
-        let (job, started) = Self::start(order, Vec::new(), requests)?;
-        started.warnings.into_iter().for_each(warn);
-        Ok((job, console(started.console)))
-    }
-
-    /// Starts a program in an init that outlives this agent.
-    ///
-    /// # Errors
-    /// As [`AgentError`].
-    pub fn launch_instance(
-        spec: LaunchSpec,
-        cluster: ClusterOrder,
-        requests: Sender<Request>,
-        warn: &dyn Fn(String),
-    ) -> Result<(Self, Launched), AgentError> {
-        let mut spec = spec;
-        spec.kept.temporary = own_temporary(&spec.environment);
-        let keepsake = Keepsake {
-            session_directories: session_directories(&spec.environment, &spec.kept),
-            kept: spec.kept.clone(),
-            external: cluster.external,
-            watched: watched(&cluster),
-            offers: Vec::new(),
-            user: cluster.user.clone(),
-        };
-        let task = Task::Launch(spec);
-        let cluster = Some(cluster);
-        let order = Order { cluster, ..Order::of(task, keepsake) };
-        let (job, started) = Self::start(order, Vec::new(), requests)?;
-        started.warnings.into_iter().for_each(warn);
-        let root = started.root.ok_or(AgentError::OutOfOrder("was started without a process"))?;
-        let console = console(started.console);
-        Ok((job, Launched { console, outer: started.outer, init: started.init, root }))
-    }
-
-    /// Brings an instance back in an init that outlives this agent.
-    ///
-    /// # Errors
-    /// As [`AgentError`].
-    pub fn restore_instance(
-        job_dir: &Path,
-        order: RestoreOrder,
-        requests: Sender<Request>,
-    ) -> Result<(Self, Restored), AgentError> {
-        let RestoreOrder { image_dir, spec, part: wanted, cluster, connections, absent } = order;
         let mut order = restore_order(image_dir.as_deref().unwrap_or(job_dir), spec)?;
         if let Task::Restore { part, .. } = &mut order.task {
-            *part = wanted;
+            *part = wanted_part;
         }
-        order.keepsake.watched = watched(&cluster);
-        order.keepsake.user.clone_from(&cluster.user);
-        order.cluster = Some(cluster);
+        match &instance {
+            Some(instance) => {
+                order.keepsake.watched = watched(instance);
+                order.keepsake.user.clone_from(&instance.user);
+            }
+            None => {
+                if let Some(folder) = &order.keepsake.kept.temporary {
+                    temporary::check_free(job_dir, folder)?;
+                }
+            }
+        }
+        order.instance = instance;
         let connections: Vec<(Connection, OwnedFd)> =
             connections
                 .into_iter()
@@ -185,16 +144,7 @@ impl Job {
                 }))
                 .collect();
         order.connections = u32::try_from(connections.len()).unwrap_or(u32::MAX);
-        let (job, started) = Self::start(order, connections, requests)?;
-        let restored = Restored {
-            console: console(started.console),
-            outer: started.outer,
-            init: started.init,
-            root: started.root,
-            moved: started.moved,
-            warnings: started.warnings,
-        };
-        Ok((job, restored))
+        Self::start(order, connections, requests)
     }
 
     /// Takes over an instance that another agent has left.
@@ -208,7 +158,7 @@ impl Job {
         console: &[(StdioRole, OwnedFd)],
         outer: &[(OuterEnd, OwnedFd)],
         keepsake: Keepsake,
-    ) -> Result<Self, AgentError> {
+    ) -> Result<Self, SessionError> {
         Ok(Self {
             monitor: None,
             init,
@@ -229,29 +179,29 @@ impl Job {
     fn start(
         mut order: Order,
         connections: Vec<(Connection, OwnedFd)>,
-        requests: Sender<Request>,
-    ) -> Result<(Self, Started), AgentError> {
-        let (ours, theirs) = UnixStream::pair().map_err(AgentError::Spawn)?;
+        requests: &Requests,
+    ) -> Result<(Self, Started), SessionError> {
+        let (ours, theirs) = UnixStream::pair().map_err(SessionError::Spawn)?;
         let restores = matches!(order.task, Task::Restore { .. });
         order.low_heap = restores && heap_must_be_low();
         order.stages = stages::are_wanted();
         let mut monitor = spawn_init(theirs, order.low_heap, Stdio::inherit)?;
         let channel = Channel::new(ours);
         let begun = Self::introduce(&channel, &order, connections)
-            .and_then(|started| Self::settle(&channel, &order, started, &requests));
+            .and_then(|told| Self::settle(&channel, &order, told, requests));
         match begun {
             Ok((mut job, started)) => {
                 job.monitor = Some(monitor);
                 match job.instance {
                     Some(_) => {}
-                    None => watch(channel, requests, job.over.clone())?,
+                    None => watch(channel, requests.clone(), job.over.clone())?,
                 }
                 Ok((job, started))
             }
             Err(error) => {
-                // In a cluster the init does not end with the link, but with the channel.
+                // An instance's init does not end with the link, but with the channel.
                 drop(channel);
-                if order.cluster.is_none() {
+                if order.instance.is_none() {
                     let _ = monitor.kill();
                 }
                 let _ = monitor.wait();
@@ -263,21 +213,22 @@ impl Job {
     fn settle(
         channel: &Channel,
         order: &Order,
-        started: Started,
-        requests: &Sender<Request>,
-    ) -> Result<(Self, Started), AgentError> {
-        let instance = match &order.cluster {
-            Some(cluster) => {
-                let socket = &cluster.socket;
-                Some(Instance::begin(channel, started.init, socket, requests.clone())?)
+        told: Told,
+        requests: &Requests,
+    ) -> Result<(Self, Started), SessionError> {
+        let instance = match &order.instance {
+            Some(wanted) => {
+                let init = told.started.init;
+                Some(Instance::begin(channel, init, &wanted.socket, requests.clone())?)
             }
             None => None,
         };
+        let Told { mut started, streams } = told;
         let job = Self {
             monitor: None,
             init: started.init,
             root: started.root,
-            streams: remember(&started.console)?,
+            streams: remember(&streams)?,
             outer: remember_outer(&started.outer)?,
             session_directories: order.keepsake.session_directories.clone(),
             kept: order.keepsake.kept.clone(),
@@ -288,6 +239,7 @@ impl Job {
             user: order.keepsake.user.clone(),
             over: Arc::default(),
         };
+        started.console = console(streams);
         Ok((job, started))
     }
 
@@ -295,28 +247,29 @@ impl Job {
         channel: &Channel,
         order: &Order,
         connections: Vec<(Connection, OwnedFd)>,
-    ) -> Result<Started, AgentError> {
+    ) -> Result<Told, SessionError> {
         channel.send(order, &[])?;
         for (connection, descriptor) in connections {
             channel.send(&connection, &[descriptor])?;
         }
         let mut stages = Mirror::default();
-        let mut started = Started::default();
+        let mut told = Told::default();
+        let started = &mut told.started;
         loop {
             let (report, descriptors) = channel.receive::<Report>()?;
             match report {
                 Report::Init(pid) => started.init = pid,
                 Report::Stage(stage) => stages.note(stage.as_ref()),
-                Report::Failed(reason) => return Err(AgentError::Init(reason)),
+                Report::Failed(reason) => return Err(SessionError::Init(reason)),
                 Report::Outer { end } => {
                     started.outer.extend(descriptors.into_iter().map(|fd| (end.clone(), fd)));
                 }
                 Report::Ready { root, console, moved, warnings } => {
                     started.root = root;
-                    started.console = console.into_iter().zip(descriptors).collect();
+                    told.streams = console.into_iter().zip(descriptors).collect();
                     started.moved = moved;
                     started.warnings = warnings;
-                    return Ok(started);
+                    return Ok(told);
                 }
                 Report::Ended(_)
                 | Report::Introduction(_)
@@ -327,7 +280,7 @@ impl Job {
                 | Report::Rehearsed { .. }
                 | Report::NotRehearsable(_)
                 | Report::Empty => {
-                    return Err(AgentError::Init("ended before it began".into()));
+                    return Err(SessionError::Init("ended before it began".into()));
                 }
             }
         }
@@ -384,7 +337,7 @@ impl Job {
     ///
     /// # Errors
     /// No descriptors left.
-    pub fn hold_relays(&mut self, ends: &[(OuterEnd, OwnedFd)]) -> Result<(), AgentError> {
+    pub fn hold_relays(&mut self, ends: &[(OuterEnd, OwnedFd)]) -> Result<(), SessionError> {
         self.outer.extend(remember_outer(ends)?);
         Ok(())
     }
@@ -519,7 +472,7 @@ pub(super) fn heap_must_be_low() -> bool {
     memory_map::means() == Means::Nothing && spawn::randomizing_lifts_heap()
 }
 
-pub(super) fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, AgentError> {
+pub(super) fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, SessionError> {
     let environment: Vec<_> = std::env::vars_os().collect();
     let Past { clocks, number, offers, kept } = Past::of(job_dir, spec.checkpoint)?;
     let keepsake = Keepsake {
@@ -534,9 +487,9 @@ pub(super) fn restore_order(job_dir: &Path, spec: RestoreSpec) -> Result<Order, 
     Ok(Order { clocks: Some(clocks), number, ..Order::of(task, keepsake) })
 }
 
-fn watched(cluster: &ClusterOrder) -> Option<(String, NodeName)> {
-    let watch = cluster.watch.as_ref()?;
-    Some((cluster.host_name.clone(), watch.machine.clone()))
+fn watched(instance: &InstanceOrder) -> Option<(String, NodeName)> {
+    let watch = instance.watch.as_ref()?;
+    Some((instance.host_name.clone(), watch.machine.clone()))
 }
 
 fn external(external: protocol::launch::External) -> External {
@@ -563,18 +516,18 @@ pub fn console(ends: Vec<(StdioRole, OwnedFd)>) -> Console {
 
 /// Of pipes only the identity is kept: an end of ours would hold back the end of the job's input, or
 /// keep the job's output open.
-fn remember(streams: &[(StdioRole, OwnedFd)]) -> Result<Vec<(StdioRole, OwnedFd)>, AgentError> {
+fn remember(streams: &[(StdioRole, OwnedFd)]) -> Result<Vec<(StdioRole, OwnedFd)>, SessionError> {
     streams
         .iter()
         .map(|(role, end)| match role {
-            StdioRole::Terminal => Ok((*role, end.try_clone().map_err(AgentError::Spawn)?)),
+            StdioRole::Terminal => Ok((*role, end.try_clone().map_err(SessionError::Spawn)?)),
             _ => Ok((*role, identity(end)?)),
         })
         .collect()
 }
 
 /// As [`remember`]; of what has two sides of its own a copy is kept.
-fn remember_outer(ends: &[(OuterEnd, OwnedFd)]) -> Result<Vec<(OuterEnd, OwnedFd)>, AgentError> {
+fn remember_outer(ends: &[(OuterEnd, OwnedFd)]) -> Result<Vec<(OuterEnd, OwnedFd)>, SessionError> {
     ends.iter()
         .map(|(end, fd)| {
             let has_ends = matches!(
@@ -588,19 +541,22 @@ fn remember_outer(ends: &[(OuterEnd, OwnedFd)]) -> Result<Vec<(OuterEnd, OwnedFd
                             | RelayKind::Descriptor { .. }
                     )
             );
-            let kept =
-                if has_ends { identity(fd)? } else { fd.try_clone().map_err(AgentError::Spawn)? };
+            let kept = if has_ends {
+                identity(fd)?
+            } else {
+                fd.try_clone().map_err(SessionError::Spawn)?
+            };
             Ok((end.clone(), kept))
         })
         .collect()
 }
 
 /// An O_PATH descriptor of the same pipe: keeps neither end open.
-fn identity(end: &OwnedFd) -> Result<OwnedFd, AgentError> {
+fn identity(end: &OwnedFd) -> Result<OwnedFd, SessionError> {
     use nix::fcntl::{OFlag, open};
     let path = format!("/proc/self/fd/{}", end.as_fd().as_raw_fd());
     open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty())
-        .map_err(|errno| AgentError::Spawn(errno.into()))
+        .map_err(|errno| SessionError::Spawn(errno.into()))
 }
 
 /// A fresh execution of this program that becomes the job's init; its socket is descriptor 3, its
@@ -609,7 +565,7 @@ pub(super) fn spawn_init(
     socket: UnixStream,
     low_heap: bool,
     stream: fn() -> Stdio,
-) -> Result<Child, AgentError> {
+) -> Result<Child, SessionError> {
     // The new process would be killed for it.
     Call::CloseRange.must_not_be_forbidden()?;
     let mut command = Command::new("/proc/self/exe");
@@ -622,15 +578,11 @@ pub(super) fn spawn_init(
     if low_heap {
         spawn::with_low_heap(&mut command);
     }
-    spawn::with_descriptor(&mut command, socket.into(), 3).map_err(AgentError::Spawn)
+    spawn::with_descriptor(&mut command, socket.into(), 3).map_err(SessionError::Spawn)
 }
 
 /// Reads what the init reports while the job runs.
-fn watch(
-    channel: Channel,
-    requests: Sender<Request>,
-    over: Arc<AtomicBool>,
-) -> Result<(), AgentError> {
+fn watch(channel: Channel, requests: Requests, over: Arc<AtomicBool>) -> Result<(), SessionError> {
     std::thread::Builder::new()
         .name("init-watch".into())
         .spawn(move || {
@@ -642,10 +594,10 @@ fn watch(
                 }
             };
             over.store(true, Ordering::Release);
-            let _ = requests.send(Request::Ended(ended));
+            requests.send(move |tracer| tracer.ended(ended));
         })
         .map(drop)
-        .map_err(AgentError::Spawn)
+        .map_err(SessionError::Spawn)
 }
 
 /// Directories whose files travel with the job while they are open.

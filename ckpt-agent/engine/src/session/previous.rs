@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentError, note};
+use super::{SessionError, note};
 use crate::proc::{is_ended, start_time};
 
 /// The file in a job's folder.
@@ -50,12 +50,12 @@ pub(super) fn remember(job_dir: &Path, init: i32) {
 ///
 /// # Errors
 /// They do not end.
-pub(super) fn wait_gone(job_dir: &Path) -> Result<(), AgentError> {
+pub(super) fn wait_gone(job_dir: &Path) -> Result<(), SessionError> {
     let Some(known) = recall(job_dir) else { return Ok(()) };
     let began = Instant::now();
     while Known::of(known.pid).as_ref() == Some(&known) {
         if began.elapsed() > LIMIT {
-            return Err(AgentError::Init(format!(
+            return Err(SessionError::Init(format!(
                 "the job's processes of before have not ended: its init, process {}, is still there",
                 known.pid
             )));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use protocol::launch::{External, RestoreSpec};
 
-use super::AgentError;
+use super::SessionError;
 use super::job::{heap_must_be_low, restore_order, spawn_init};
 use crate::EngineError;
 use crate::fault;
@@ -52,7 +52,7 @@ pub struct InstanceRehearsal {
 ///
 /// # Errors
 /// What the restart would have told; where it can't be rehearsed here.
-pub fn rehearse(job_dir: &Path, checkpoint: u64) -> Result<Rehearsed, AgentError> {
+pub fn rehearse(job_dir: &Path, checkpoint: u64) -> Result<Rehearsed, SessionError> {
     perform(job_dir, checkpoint, External::Warn, Rehearsal::Job, Vec::new(), None)
 }
 
@@ -60,7 +60,7 @@ pub fn rehearse(job_dir: &Path, checkpoint: u64) -> Result<Rehearsed, AgentError
 ///
 /// # Errors
 /// As [`rehearse`]; that it took too long.
-pub fn rehearse_instance(wanted: InstanceRehearsal) -> Result<Rehearsed, AgentError> {
+pub fn rehearse_instance(wanted: InstanceRehearsal) -> Result<Rehearsed, SessionError> {
     let InstanceRehearsal { instance, image_dir, checkpoint, external, connections, limit } =
         wanted;
     let rehearsal = Rehearsal::Instance(Box::new(instance));
@@ -74,16 +74,16 @@ fn perform(
     rehearsal: Rehearsal,
     connections: Vec<(FileId, OwnedFd)>,
     limit: Option<Duration>,
-) -> Result<Rehearsed, AgentError> {
+) -> Result<Rehearsed, SessionError> {
     let began = Instant::now();
-    let job_dir = std::fs::canonicalize(job_dir).map_err(AgentError::Spawn)?;
+    let job_dir = std::fs::canonicalize(job_dir).map_err(SessionError::Spawn)?;
     check_memory(&job_dir, checkpoint)?;
     let spec = RestoreSpec { checkpoint, force: false, external, window: None };
     let mut order = restore_order(&job_dir, spec)?;
     order.rehearsal = Some(rehearsal);
     order.low_heap = heap_must_be_low();
     order.connections = u32::try_from(connections.len()).unwrap_or(u32::MAX);
-    let (ours, theirs) = UnixStream::pair().map_err(AgentError::Spawn)?;
+    let (ours, theirs) = UnixStream::pair().map_err(SessionError::Spawn)?;
     let link = spawn_init(theirs, order.low_heap, Stdio::null)?;
     let mut cast = Cast { link, init: None };
     let channel = Channel::new(ours);
@@ -108,12 +108,12 @@ impl Cast {
         &mut self,
         channel: &Channel,
         limit: Option<(Instant, Duration)>,
-    ) -> Result<(u32, Vec<String>), AgentError> {
+    ) -> Result<(u32, Vec<String>), SessionError> {
         loop {
             if let Some((began, limit)) = limit {
                 // No time at all would be no limit.
                 let left = limit.saturating_sub(began.elapsed()).max(Duration::from_millis(1));
-                channel.socket().set_read_timeout(Some(left)).map_err(AgentError::Spawn)?;
+                channel.socket().set_read_timeout(Some(left)).map_err(SessionError::Spawn)?;
             }
             match channel.receive::<Report>() {
                 // One that has ended meanwhile needs no end.
@@ -121,11 +121,11 @@ impl Cast {
                 Ok((Report::Rehearsed { processes, warnings }, _)) => {
                     return Ok((processes, warnings));
                 }
-                Ok((Report::Failed(reason), _)) => return Err(AgentError::Init(reason)),
+                Ok((Report::Failed(reason), _)) => return Err(SessionError::Init(reason)),
                 Ok((Report::NotRehearsable(why), _)) => {
                     return Err(EngineError::NotRehearsable(why).into());
                 }
-                Ok(_) => return Err(AgentError::Init("said something else".into())),
+                Ok(_) => return Err(SessionError::Init("said something else".into())),
                 Err(ChannelError::Socket(Errno::EAGAIN)) => {
                     let seconds = limit.map_or(0, |(_, limit)| limit.as_secs());
                     let why = format!("it was not done after {seconds} s");

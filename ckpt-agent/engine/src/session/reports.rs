@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use protocol::agent::AgentEvent;
 
-use super::worker::Events;
+use super::tracer::Events;
 use crate::doing::{Activity, Doing};
 
 /// How often it is reported.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentError, note, previous};
+use super::{SessionError, note, previous};
 use crate::sys::file_user::FileUser;
 
 /// How the names of such folders begin.
@@ -45,11 +45,11 @@ fn others(job_dir: &Path, folder: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// It names that job.
-pub(super) fn check_free(job_dir: &Path, folder: &Path) -> Result<(), AgentError> {
+pub(super) fn check_free(job_dir: &Path, folder: &Path) -> Result<(), SessionError> {
     let running = others(job_dir, folder).into_iter().find(|other| previous::runs(other));
     let Some(other) = running else { return Ok(()) };
     let name = other.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Err(AgentError::Init(format!(
+    Err(SessionError::Init(format!(
         "its temporary folder {} is in use by job {name}, which is a copy of it or the other way round; end that one first",
         folder.display()
     )))

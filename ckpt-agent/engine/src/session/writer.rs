@@ -3,16 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use protocol::agent::AgentEvent;
 use tracing::debug_span;
 
-use super::Request;
+use super::Requests;
 use super::memory_watch::MemoryWatch;
 use super::reports::say_what;
-use super::worker::Events;
+use super::tracer::Events;
 use crate::doing::{self, Activity, Doing};
 use crate::dump::{ImageSummary, SnapshotData, write_image};
 use crate::error::EngineError;
@@ -44,7 +43,7 @@ pub fn start(
     (job_dir, job): (PathBuf, String),
     number: u64,
     reuse_from: u64,
-    requests: Sender<Request>,
+    requests: Requests,
     events: Arc<Events>,
 ) -> std::io::Result<()> {
     let done = Arc::new(AtomicBool::new(false));
@@ -65,7 +64,7 @@ pub fn start(
         let outcome = write_image(data, &job_dir, number, &options, &counter)
             .map_err(|error| (error, doing::last()));
         finished.store(true, Ordering::Relaxed);
-        let _ = requests.send(Request::Written(number, Box::new(outcome)));
+        requests.send(move |tracer| tracer.written(number, outcome));
     })?;
     std::thread::Builder::new().name("write-progress".into()).spawn(move || {
         let step = if watch.is_needed() { LOOK } else { IDLE };

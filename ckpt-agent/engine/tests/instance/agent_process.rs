@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use ckpt_engine::{Agent, InstanceEvent};
-use protocol::agent::{AgentCommand, AgentEvent};
+use ckpt_engine::Session;
+use protocol::agent::{AgentCommand, AgentEvent, InstanceEvent};
 
 use super::Outcome;
 use super::world::{World, order, restore_order, script};
@@ -56,7 +56,7 @@ impl AgentProcess {
 /// Acts as the agent.
 pub fn serve(store: &Path) -> ExitCode {
     let (events, inbox) = channel();
-    let Ok(agent) = Agent::start_for_instance(store.to_owned(), move |event| {
+    let Ok(agent) = Session::start(store.to_owned(), move |event| {
         let _ = events.send(event);
     }) else {
         return ExitCode::FAILURE;
@@ -73,7 +73,7 @@ pub fn serve(store: &Path) -> ExitCode {
 }
 
 fn obey(
-    agent: &Agent,
+    agent: &Session,
     inbox: &Receiver<InstanceEvent>,
     store: &Path,
     line: &str,
@@ -86,12 +86,12 @@ fn obey(
         "launch" | "start" => {
             let mut order = order(store, number.parse()?);
             order.root_instance = word == "launch";
-            let launched = agent.launch_in_cluster(script(text), order)?;
+            let launched = agent.launch(script(text), Some(order))?;
             streams.push(launched.console);
             Ok(launched.init.to_string())
         }
         "restore" => {
-            let restored = agent.restore_in_cluster(restore_order(store, number.parse()?))?;
+            let restored = agent.restore(restore_order(store, number.parse()?))?;
             streams.push(restored.console);
             Ok(restored.init.to_string())
         }

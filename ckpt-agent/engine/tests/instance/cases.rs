@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use ckpt_engine::objects::StdioRole;
-use ckpt_engine::{ClusterOrder, InstanceEvent, OuterEnd, UserOrder};
-use protocol::agent::{AgentEvent, ExitKind};
+use ckpt_engine::{InstanceOrder, OuterEnd, UserOrder};
+use protocol::agent::{AgentEvent, ExitKind, InstanceEvent};
 
 use super::Outcome;
 use super::agent_process::AgentProcess;
@@ -66,34 +66,36 @@ fn taken_over_and_checkpointed(world: &mut World) -> Outcome {
         epoch: 2,
         instance: protocol::agent::InstanceId(7),
     };
-    check(here.agent.adopt(&world.socket(), Some(other)).is_err(), "another epoch's is taken")?;
+    check(here.session.adopt(&world.socket(), Some(other)).is_err(), "another epoch's is taken")?;
     let wanted = order(&world.store(), 0).identity;
-    let adopted = here.agent.adopt(&world.socket(), Some(wanted.clone()))?;
-    check(adopted.identity == wanted && adopted.init == init, "another init")?;
+    let adopted = here.session.adopt(&world.socket(), Some(wanted.clone()))?;
+    check(adopted.identity == wanted && adopted.started.init == init, "another init")?;
     check(!adopted.held && !adopted.touched && adopted.ended.is_none(), "not as it was")?;
-    let mut output = std::fs::File::from(adopted.console.stdout.ok_or("no output")?);
+    let mut output = std::fs::File::from(adopted.started.console.stdout.ok_or("no output")?);
     let mut some = [0; 16];
     check(output.read(&mut some)? > 0, "no output comes")?;
-    check(adopted.console.stdin.is_some() && adopted.console.stderr.is_some(), "streams")?;
+    check(
+        adopted.started.console.stdin.is_some() && adopted.started.console.stderr.is_some(),
+        "streams",
+    )?;
     world.moves("with the new agent")?;
     here.checkpoint(1)?;
     world.moves("after the checkpoint")?;
-    here.agent.kill();
+    here.session.kill();
     check(!exists(init), "the init is still there")?;
 
     for generation in 2..4 {
         let before = world.count();
         let here = Here::start(world)?;
-        let restored =
-            here.agent.restore_in_cluster(restore_order(&world.store(), generation - 1))?;
+        let restored = here.session.restore(restore_order(&world.store(), generation - 1))?;
         let init = world.saw(restored.init);
         check(restored.console.stdout.is_some(), "no output after the restore")?;
         check(restored.root.is_some(), "no first process")?;
         world.stands("before it is told to")?;
-        here.agent.go()?;
+        here.session.go()?;
         until("it goes on", || world.count() > before)?;
         here.checkpoint(generation)?;
-        here.agent.kill();
+        here.session.kill();
         check(!exists(init), "the init is still there")?;
     }
     Ok(())
@@ -107,25 +109,25 @@ fn lease_runs_out(world: &mut World) -> Outcome {
     check(boottime() > before, "the clock stands")?;
     world.stands("with its lease over")?;
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
+    let adopted = here.session.adopt(&world.socket(), None)?;
     check(adopted.held && !adopted.touched, "not held")?;
     world.stands("before it is told to")?;
-    here.agent.lease(boottime() + 60_000_000_000);
-    here.agent.go()?;
+    here.session.lease(boottime() + 60_000_000_000);
+    here.session.go()?;
     world.moves("after it was told to")?;
     check(traced(init).iter().all(|(_, tracer)| *tracer == 0), "still traced")?;
     here.checkpoint(1)?;
     world.moves("after the checkpoint")?;
 
     // And again, ended while it is held.
-    here.agent.lease(boottime());
+    here.session.lease(boottime());
     world.moves("with an agent, whose business the lease is")?;
     drop(here);
     until("it is held again", || held_by(init))?;
     let here = Here::start(world)?;
-    check(here.agent.adopt(&world.socket(), None)?.held, "not held")?;
+    check(here.session.adopt(&world.socket(), None)?.held, "not held")?;
     let count = world.count();
-    here.agent.kill();
+    here.session.kill();
     check(!exists(init) && world.count() == count, "it ran before it was killed")
 }
 
@@ -133,50 +135,46 @@ fn lease_is_renewed(world: &mut World) -> Outcome {
     let (agent, _) = counting(world, 300)?;
     drop(agent.kill());
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
-    here.agent.lease(boottime() + 1_500_000_000);
+    let adopted = here.session.adopt(&world.socket(), None)?;
+    here.session.lease(boottime() + 1_500_000_000);
     if adopted.held {
-        here.agent.go()?;
+        here.session.go()?;
     }
     std::thread::sleep(Duration::from_millis(400));
     drop(here);
     std::thread::sleep(Duration::from_millis(300));
     world.moves("within its new lease")?;
-    until("it is held", || held_by(adopted.init))
+    until("it is held", || held_by(adopted.started.init))
 }
 
 fn held_and_released(world: &mut World) -> Outcome {
     let here = Here::start(world)?;
     let launched = here
-        .agent
-        .launch_in_cluster(script_in(COUNTER, world.file("")), order(&world.store(), 60_000))?;
+        .session
+        .launch(script_in(COUNTER, world.file("")), Some(order(&world.store(), 60_000)))?;
     world.saw(launched.init);
     world.moves("from the start")?;
-    check(here.agent.hold()? >= 1, "nobody was stopped")?;
+    check(here.session.hold()? >= 1, "nobody was stopped")?;
     world.stands("while it is held")?;
-    check(here.agent.hold()? >= 1, "a second time")?;
+    check(here.session.hold()? >= 1, "a second time")?;
     check(here.checkpoint(1).is_err(), "a checkpoint of a job that is held")?;
-    here.agent.release()?;
+    here.session.release()?;
     world.moves("after it was released")?;
     here.checkpoint(2)?;
-    here.agent.command(protocol::agent::AgentCommand::Hold);
-    check(matches!(here.event()?, InstanceEvent::Held { .. }), "not held by command")?;
-    here.agent.command(protocol::agent::AgentCommand::Release);
-    check(here.event()? == InstanceEvent::Released, "not released by command")?;
-    here.agent.kill();
+    here.session.kill();
     Ok(())
 }
 
 fn held_and_killed(world: &mut World) -> Outcome {
     let here = Here::start(world)?;
     let launched = here
-        .agent
-        .launch_in_cluster(script_in(COUNTER, world.file("")), order(&world.store(), 60_000))?;
+        .session
+        .launch(script_in(COUNTER, world.file("")), Some(order(&world.store(), 60_000)))?;
     world.saw(launched.init);
     world.moves("from the start")?;
-    here.agent.hold()?;
+    here.session.hold()?;
     let before = world.count();
-    here.agent.kill();
+    here.session.kill();
     check(!exists(launched.init), "the init is still there")?;
     check(world.count() == before, "it ran on before it was killed")?;
     check(here.events.try_iter().all(|event| !is_end(&event)), "an end was reported")
@@ -190,25 +188,25 @@ fn end_of_input(world: &mut World) -> Outcome {
     let (agent, init) = begun(world, "launch 60000 cat > copy; exit 4")?;
     agent.kill()?;
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
-    let mut input = std::fs::File::from(adopted.console.stdin.ok_or("no input")?);
+    let adopted = here.session.adopt(&world.socket(), None)?;
+    let mut input = std::fs::File::from(adopted.started.console.stdin.ok_or("no input")?);
     input.write_all(b"hello")?;
     let copied = || std::fs::read(world.file("copy")).unwrap_or_default() == b"hello";
     until("the input arrives", copied)?;
     drop(input);
     std::thread::sleep(Duration::from_millis(200));
     check(here.events.try_iter().next().is_none(), "the init let the input end by itself")?;
-    here.agent.close_end(OuterEnd::Stream(StdioRole::Stdin));
+    here.session.close_end(OuterEnd::Stream(StdioRole::Stdin));
     let ended = InstanceEvent::Agent(AgentEvent::Ended { status: ExitKind::Exited(4) });
     check(here.event()? == ended, "not ended")?;
     // Until the end is known where it must be.
     check(exists(init), "the init did not wait")?;
     drop(here);
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
+    let adopted = here.session.adopt(&world.socket(), None)?;
     check(adopted.ended == Some(ExitKind::Exited(4)), "the end is forgotten")?;
-    check(adopted.console.stdin.is_none(), "an input that is closed")?;
-    here.agent.kill();
+    check(adopted.started.console.stdin.is_none(), "an input that is closed")?;
+    here.session.kill();
     check(!exists(init) && !world.socket().exists(), "the init is still there")
 }
 
@@ -217,25 +215,25 @@ fn daemonising(world: &mut World) -> Outcome {
     let mut order = order(&world.store(), 60_000);
     order.root_instance = false;
     let script = format!("({COUNTER}) & exit 3");
-    let launched = here.agent.launch_in_cluster(script_in(&script, world.file("")), order)?;
+    let launched = here.session.launch(script_in(&script, world.file("")), Some(order))?;
     world.saw(launched.init);
     check(here.event()? == InstanceEvent::RootEnded(ExitKind::Exited(3)), "its end")?;
     world.moves("after the first process")?;
     here.checkpoint(1)?;
     drop(here);
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
-    check(adopted.root.is_none() && !adopted.empty, "not as it was")?;
+    let adopted = here.session.adopt(&world.socket(), None)?;
+    check(adopted.started.root.is_none() && !adopted.empty, "not as it was")?;
     check(adopted.ended == Some(ExitKind::Exited(3)), "the status is forgotten")?;
-    here.agent.kill();
+    here.session.kill();
 
     let here = Here::start(world)?;
     let mut order = restore_order(&world.store(), 1);
-    order.cluster.root_instance = false;
-    let restored = here.agent.restore_in_cluster(order)?;
+    order.instance.as_mut().ok_or("no instance")?.root_instance = false;
+    let restored = here.session.restore(order)?;
     world.saw(restored.init);
     check(restored.root.is_none(), "a first process that had ended")?;
-    here.agent.go()?;
+    here.session.go()?;
     world.moves("after the restore")?;
     for (pid, _) in traced(restored.init) {
         let _ = nix::sys::signal::kill(
@@ -245,7 +243,7 @@ fn daemonising(world: &mut World) -> Outcome {
     }
     check(here.event()? == InstanceEvent::Empty, "not empty")?;
     check(exists(restored.init), "the init did not wait")?;
-    here.agent.kill();
+    here.session.kill();
     check(!exists(restored.init), "the init is still there")
 }
 
@@ -254,10 +252,10 @@ fn end_without_an_agent(world: &mut World) -> Outcome {
     agent.kill()?;
     until("everything has ended", || traced(init).is_empty())?;
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
+    let adopted = here.session.adopt(&world.socket(), None)?;
     check(adopted.ended == Some(ExitKind::Exited(7)), "another end")?;
-    check(adopted.root.is_none() && !adopted.held, "not as it is")?;
-    here.agent.kill();
+    check(adopted.started.root.is_none() && !adopted.held, "not as it is")?;
+    here.session.kill();
     check(!exists(init), "the init is still there")
 }
 
@@ -268,11 +266,11 @@ fn killed_while_frozen(world: &mut World) -> Outcome {
     agent.kill()?;
     world.moves("when its tracer is gone")?;
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
+    let adopted = here.session.adopt(&world.socket(), None)?;
     check(!adopted.touched && !adopted.held, "harm where there is none")?;
     check(traced(init).iter().all(|(_, tracer)| *tracer == 0), "still traced")?;
     here.checkpoint(2)?;
-    here.agent.kill();
+    here.session.kill();
     Ok(())
 }
 
@@ -284,10 +282,10 @@ fn killed_with_its_hands_in_the_job(world: &mut World) -> Outcome {
     until("it is held", || held_by(init))?;
     world.stands("until somebody decides")?;
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
+    let adopted = here.session.adopt(&world.socket(), None)?;
     check(adopted.touched && adopted.held, "no word of it")?;
     let before = world.count();
-    here.agent.kill();
+    here.session.kill();
     check(!exists(init) && world.count() == before, "it ran before it was killed")
 }
 
@@ -302,10 +300,10 @@ fn killed_with_injected_registers(world: &mut World) -> Outcome {
     until("everything has ended", || traced(init).is_empty())?;
     check(world.count() == before, "it ran on")?;
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
+    let adopted = here.session.adopt(&world.socket(), None)?;
     let killed = Some(ExitKind::Signalled(9));
     check(adopted.touched && adopted.ended == killed, "no word of it")?;
-    here.agent.kill();
+    here.session.kill();
     Ok(())
 }
 
@@ -318,24 +316,24 @@ fn killed_with_ghosts(world: &mut World) -> Outcome {
     check(traced(init).iter().any(|(_, tracer)| *tracer != 0), "no ghost")?;
     agent.kill()?;
     let here = Here::start(world)?;
-    let adopted = here.agent.adopt(&world.socket(), None)?;
+    let adopted = here.session.adopt(&world.socket(), None)?;
     check(!adopted.touched && !adopted.held, "harm where there is none")?;
     check(traced(init).iter().all(|(_, tracer)| *tracer == 0), "a ghost is left")?;
     world.moves("afterwards")?;
     here.checkpoint(2)?;
-    here.agent.kill();
+    here.session.kill();
     Ok(())
 }
 
 fn killed_before_go(world: &mut World) -> Outcome {
     let here = Here::start(world)?;
     let launched = here
-        .agent
-        .launch_in_cluster(script_in(COUNTER, world.file("")), order(&world.store(), 60_000))?;
+        .session
+        .launch(script_in(COUNTER, world.file("")), Some(order(&world.store(), 60_000)))?;
     world.saw(launched.init);
     world.moves("from the start")?;
     here.checkpoint(1)?;
-    here.agent.kill();
+    here.session.kill();
     let before = world.count();
     let (agent, init) = begun(world, "restore 1")?;
     agent.kill()?;
@@ -347,21 +345,21 @@ fn killed_before_go(world: &mut World) -> Outcome {
 fn handed_over(world: &mut World) -> Outcome {
     let first = Here::start(world)?;
     let launched = first
-        .agent
-        .launch_in_cluster(script_in(COUNTER, world.file("")), order(&world.store(), 60_000))?;
+        .session
+        .launch(script_in(COUNTER, world.file("")), Some(order(&world.store(), 60_000)))?;
     world.saw(launched.init);
     drop(first);
     for _ in 0..20 {
         let next = Here::start(world)?;
-        let adopted = next.agent.adopt(&world.socket(), None)?;
-        check(!adopted.held && adopted.root == Some(launched.root), "not as it was")?;
+        let adopted = next.session.adopt(&world.socket(), None)?;
+        check(!adopted.held && adopted.started.root == launched.root, "not as it was")?;
     }
     world.moves("after many agents")?;
     let open = std::fs::read_dir(format!("/proc/{}/fd", launched.init))?.count();
     check(open < 20, "its init gathers descriptors")?;
     let last = Here::start(world)?;
-    last.agent.adopt(&world.socket(), None)?;
-    last.agent.kill();
+    last.session.adopt(&world.socket(), None)?;
+    last.session.kill();
     Ok(())
 }
 
@@ -371,12 +369,12 @@ fn names(world: &mut World) -> Outcome {
     let text = "hostname; cat /etc/hosts; echo x >> /etc/hosts; echo $?; getent hosts phone-1; \
                 awk '$2 == \"/proc\"' /proc/mounts | wc -l";
     let launched = here
-        .agent
-        .launch_in_cluster(script_in(text, world.file("")), order(&world.store(), 60_000))?;
+        .session
+        .launch(script_in(text, world.file("")), Some(order(&world.store(), 60_000)))?;
     world.saw(launched.init);
     let ended = here.event()?;
     check(is_end(&ended), "not ended")?;
-    here.agent.kill();
+    here.session.kill();
     let mut output = String::new();
     let stdout = launched.console.stdout.ok_or("no output")?;
     std::fs::File::from(stdout).read_to_string(&mut output)?;
@@ -389,8 +387,8 @@ fn names(world: &mut World) -> Outcome {
 fn init_killed(world: &mut World) -> Outcome {
     let here = Here::start(world)?;
     let launched = here
-        .agent
-        .launch_in_cluster(script_in(COUNTER, world.file("")), order(&world.store(), 60_000))?;
+        .session
+        .launch(script_in(COUNTER, world.file("")), Some(order(&world.store(), 60_000)))?;
     world.moves("from the start")?;
     nix::sys::signal::kill(
         nix::unistd::Pid::from_raw(launched.init),
@@ -399,7 +397,7 @@ fn init_killed(world: &mut World) -> Outcome {
     let ended = InstanceEvent::Agent(AgentEvent::Ended { status: ExitKind::Signalled(9) });
     check(here.event()? == ended, "no end")?;
     check(!exists(launched.init), "the init is still there")?;
-    check(here.agent.adopt(&world.socket(), None).is_err(), "a dead init was taken over")
+    check(here.session.adopt(&world.socket(), None).is_err(), "a dead init was taken over")
 }
 
 /// A root agent runs a job for an ordinary user.
@@ -416,8 +414,8 @@ fn as_another_user(world: &mut World) -> Outcome {
         "id -u; id -g; id -G; grep CapEff /proc/self/status; echo again > /dev/stdout; \
          cat /etc/shadow 2> /dev/null; echo $?; {COUNTER}"
     );
-    let order = ClusterOrder { user: user.clone(), ..order(&world.store(), 60_000) };
-    let launched = here.agent.launch_in_cluster(script_in(&text, world.file("")), order)?;
+    let order = InstanceOrder { user: user.clone(), ..order(&world.store(), 60_000) };
+    let launched = here.session.launch(script_in(&text, world.file("")), Some(order))?;
     world.saw(launched.init);
     world.moves("from the start")?;
     let stdout = launched.console.stdout.ok_or("no output")?;
@@ -427,23 +425,24 @@ fn as_another_user(world: &mut World) -> Outcome {
     let wanted = "1000\n1000\n1000 1001\nCapEff:\t0000000000000000\nagain\n1\n";
     check(output.starts_with(wanted), &output)?;
     here.checkpoint(1)?;
-    here.agent.kill();
+    here.session.kill();
 
     let here = Here::start(world)?;
     let mut stranger = restore_order(&world.store(), 1);
-    stranger.cluster.user = Some(UserOrder { uid: 1001, gid: 1001, groups: vec![] });
-    check(here.agent.restore_in_cluster(stranger).is_err(), "another user's image")?;
+    stranger.instance.as_mut().ok_or("no instance")?.user =
+        Some(UserOrder { uid: 1001, gid: 1001, groups: vec![] });
+    check(here.session.restore(stranger).is_err(), "another user's image")?;
     let mut order = restore_order(&world.store(), 1);
-    order.cluster.user = user;
-    let restored = here.agent.restore_in_cluster(order)?;
+    order.instance.as_mut().ok_or("no instance")?.user = user;
+    let restored = here.session.restore(order)?;
     world.saw(restored.init);
-    here.agent.go()?;
+    here.session.go()?;
     world.moves("after the restore")?;
     let (pid, _) = *traced(restored.init).first().ok_or("nobody is there")?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     check(status.contains("Uid:\t1000\t1000\t1000\t1000"), &status)?;
     check(status.contains("CapEff:\t0000000000000000"), &status)?;
     here.checkpoint(2)?;
-    here.agent.kill();
+    here.session.kill();
     Ok(())
 }

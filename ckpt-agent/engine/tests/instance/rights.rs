@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use ckpt_engine::{ClusterOrder, UserOrder};
+use ckpt_engine::{InstanceOrder, UserOrder};
 
 use super::Outcome;
 use super::world::{COUNTER, Here, World, order, restore_order, script_in, traced, until};
@@ -32,9 +32,9 @@ fn file_of_root(path: &Path, mode: u32) -> Outcome {
 fn holding(world: &mut World, here: &Here, file: &Path, open: &str) -> Outcome {
     let owner = Some(nix::unistd::Uid::from_raw(USER));
     nix::unistd::chown(&world.file(""), owner, None)?;
-    let order = ClusterOrder { user: user(), ..order(&world.store(), 60_000) };
+    let order = InstanceOrder { user: user(), ..order(&world.store(), 60_000) };
     let text = format!("{open}; {COUNTER}");
-    let launched = here.agent.launch_in_cluster(script_in(&text, world.file("")), order)?;
+    let launched = here.session.launch(script_in(&text, world.file("")), Some(order))?;
     world.saw(launched.init);
     world.moves("from the start")?;
     Ok(fs::remove_file(file)?)
@@ -59,13 +59,13 @@ pub fn deleted_program_of_root(world: &mut World) -> Outcome {
 fn a_generation(world: &mut World, generation: u64) -> Outcome {
     let here = Here::start(world)?;
     if generation == 1 {
-        here.agent.adopt(&world.socket(), None)?;
+        here.session.adopt(&world.socket(), None)?;
     } else {
         let mut order = restore_order(&world.store(), generation - 1);
-        order.cluster.user = user();
-        let restored = here.agent.restore_in_cluster(order)?;
+        order.instance.as_mut().ok_or("no instance")?.user = user();
+        let restored = here.session.restore(order)?;
         world.saw(restored.init);
-        here.agent.go()?;
+        here.session.go()?;
         world.moves("after the restore")?;
         let (pid, _) = *traced(restored.init).first().ok_or("nobody is there")?;
         let held = fs::metadata(format!("/proc/{pid}/fd/{HELD}"))?;
@@ -75,7 +75,7 @@ fn a_generation(world: &mut World, generation: u64) -> Outcome {
         check(told == (generation == 2), &format!("{:?}", restored.warnings))?;
     }
     here.checkpoint(generation)?;
-    here.agent.kill();
+    here.session.kill();
     Ok(())
 }
 
@@ -92,6 +92,6 @@ pub fn unreadable_file_of_root(world: &mut World) -> Outcome {
     check(refused.contains("secret") && refused.contains("sh"), &format!("said {refused:?}"))?;
     until("it goes on", || world.count() > 0)?;
     world.moves("after the refusal")?;
-    here.agent.kill();
+    here.session.kill();
     Ok(())
 }

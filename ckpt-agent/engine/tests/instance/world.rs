@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use ckpt_engine::{Agent, ClusterOrder, InstanceEvent, RestoreOrder};
-use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, ImageSummary, InstanceId};
+use ckpt_engine::{InstanceOrder, RestoreOrder, Session};
+use protocol::agent::{
+    AgentCommand, AgentEvent, CommitRecord, ImageSummary, InstanceEvent, InstanceId,
+};
 use protocol::cluster::InstanceKey;
 use protocol::launch::{External, LaunchSpec, RestoreSpec, StreamKind};
 
@@ -114,8 +116,8 @@ pub fn boottime() -> u64 {
 }
 
 /// The order for an instance kept there, with a lease of so many milliseconds.
-pub fn order(store: &Path, lease_ms: u64) -> ClusterOrder {
-    ClusterOrder {
+pub fn order(store: &Path, lease_ms: u64) -> InstanceOrder {
+    InstanceOrder {
         identity: InstanceKey { job: "job".into(), epoch: 3, instance: InstanceId(7) },
         host_name: "phone-2".into(),
         hosts: "127.0.0.1 localhost\n10.1.2.3 phone-1\n".into(),
@@ -138,7 +140,7 @@ pub fn restore_order(store: &Path, checkpoint: u64) -> RestoreOrder {
         // The file that the job appends to has grown since.
         spec: RestoreSpec { checkpoint, force: true, external: External::Warn, window: None },
         part: None,
-        cluster: ClusterOrder { hold: true, ..order(store, 60_000) },
+        instance: Some(InstanceOrder { hold: true, ..order(store, 60_000) }),
         connections: Vec::new(),
         absent: Vec::new(),
     }
@@ -167,10 +169,10 @@ pub fn script_in(text: &str, folder: PathBuf) -> LaunchSpec {
     }
 }
 
-/// An agent in this process.
+/// A session of this process.
 pub struct Here {
     /// It.
-    pub agent: Agent,
+    pub session: Session,
     /// What it tells.
     pub events: Receiver<InstanceEvent>,
 }
@@ -179,10 +181,10 @@ impl Here {
     /// Starts one.
     pub fn start(world: &World) -> Outcome<Self> {
         let (sender, events) = channel();
-        let agent = Agent::start_for_instance(world.store(), move |event| {
+        let session = Session::start(world.store(), move |event| {
             let _ = sender.send(event);
         })?;
-        Ok(Self { agent, events })
+        Ok(Self { session, events })
     }
 
     /// The next event that is no warning and no progress.
@@ -196,7 +198,7 @@ impl Here {
     }
 
     fn step(&self, command: AgentCommand) -> Outcome<AgentEvent> {
-        self.agent.command(command);
+        self.session.command(command);
         match self.event()? {
             InstanceEvent::Agent(AgentEvent::Failed { reason, .. }) => Err(reason.into()),
             InstanceEvent::Agent(event) => Ok(event),

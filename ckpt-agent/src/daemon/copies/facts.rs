@@ -8,7 +8,7 @@ use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 
 use super::digest::digest;
 use super::own_files::{Named, stash};
-use crate::daemon::control::User;
+use crate::daemon::user::User;
 use ckpt_engine::dump::process_file;
 use ckpt_engine::graph::{Backing, Graph, MappedFile, ProcessImage, ProcessState, offer};
 use ckpt_engine::objects::{Object, Regular};

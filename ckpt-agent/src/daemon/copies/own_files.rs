@@ -17,7 +17,7 @@ use nix::unistd::{Gid, Uid, fchown, linkat, setfsgid, setfsuid};
 use protocol::agent::CheckpointNumber;
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::control::User;
+use crate::daemon::user::User;
 use ckpt_engine::job_init::OwnFile as Misplaced;
 use ckpt_engine::sys::stat::modified_ns_of;
 

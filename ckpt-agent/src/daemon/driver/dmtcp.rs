@@ -15,9 +15,9 @@ use tokio::process::Command;
 use tokio::task::spawn_blocking;
 
 use super::Driver;
-use crate::daemon::control::User;
 use crate::daemon::copies::{self, Wanted};
 use crate::daemon::dmtcp::{self, PutOut};
+use crate::daemon::user::User;
 
 /// DMTCP's program that restarts images.
 const RESTART: &str = "dmtcp_restart";

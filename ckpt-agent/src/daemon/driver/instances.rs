@@ -1,6 +1,4 @@
-//! Instances: their hands, their records, and what they are told.
-
-use std::sync::Arc;
+//! Instances: their sessions, their records, and what they are told.
 
 use ckpt_node::{Event, Record};
 use protocol::agent::AgentCommand;
@@ -8,12 +6,12 @@ use protocol::cluster::InstanceKey;
 
 use super::Driver;
 use super::served::Served;
-use crate::daemon::control::Control;
+use crate::daemon::instance::Instance;
 use crate::daemon::report::Report;
 
 impl Driver {
-    /// Makes a folder and a hand for a new instance.
-    pub(super) fn serve(&mut self, record: &Record) -> Result<Arc<dyn Control>, String> {
+    /// Makes a folder and a session for a new instance.
+    pub(super) fn serve(&mut self, record: &Record) -> Result<Instance, String> {
         let key = record.key.clone();
         let folder = self
             .parts
@@ -22,12 +20,12 @@ impl Driver {
             .map_err(|error| format!("create the instance's folder: {error}"))?;
         let (reports, of) = (self.parts.reports.clone(), key.clone());
         let report = move |event| reports.event(Event::Instance(of.clone(), event));
-        let control = (self.parts.start_control)(folder.clone(), Box::new(report))?;
-        let served = Served::new(control.clone(), folder);
+        let instance = Instance::new(folder.clone(), report).map_err(|error| error.to_string())?;
+        let served = Served::new(instance.clone(), folder);
         let written = served.write_record(record);
         written.map_err(|error| format!("write the instance's record: {error}"))?;
         self.instances.insert(key, served);
-        Ok(control)
+        Ok(instance)
     }
 
     pub(super) fn write_record(&self, record: &Record) {
@@ -43,9 +41,9 @@ impl Driver {
     pub(super) fn command(&self, key: &InstanceKey, command: AgentCommand) {
         self.with(key, |served| {
             if matches!(command, AgentCommand::Freeze { .. }) {
-                served.control.machines(self.parts.peers.machines());
+                served.instance.session().machines(self.parts.peers.machines());
             }
-            served.control.command(command);
+            served.instance.session().command(command);
         });
     }
 

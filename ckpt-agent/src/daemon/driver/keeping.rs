@@ -50,7 +50,7 @@ impl Driver {
             match (alive.get(&number), kept) {
                 (Some(key), Some(keep)) => {
                     self.with(key, |served| {
-                        served.control.command(AgentCommand::Collect { keep });
+                        served.instance.session().command(AgentCommand::Collect { keep });
                     });
                 }
                 (Some(_), None) => {}

@@ -12,16 +12,19 @@ impl Driver {
         fault::point("go");
         let reports = self.parts.reports.clone();
         self.with(key, |served| {
-            let (control, of) = (served.control.clone(), key.clone());
-            spawn_blocking(move || reports.event(Event::Running(of, control.go())));
+            let (instance, of) = (served.instance.clone(), key.clone());
+            spawn_blocking(move || {
+                let gone = instance.session().go().map_err(|error| error.to_string());
+                reports.event(Event::Running(of, gone));
+            });
         });
     }
 
     pub(super) fn hold(&self, key: &InstanceKey) {
         self.with(key, |served| {
-            let (control, key) = (served.control.clone(), key.clone());
+            let (instance, key) = (served.instance.clone(), key.clone());
             spawn_blocking(move || {
-                if let Err(reason) = control.hold() {
+                if let Err(reason) = instance.session().hold() {
                     tracing::warn!(%key, "failed to hold the instance: {reason}");
                 }
             });
@@ -30,9 +33,9 @@ impl Driver {
 
     pub(super) fn release(&self, key: &InstanceKey) {
         self.with(key, |served| {
-            let (control, key) = (served.control.clone(), key.clone());
+            let (instance, key) = (served.instance.clone(), key.clone());
             spawn_blocking(move || {
-                if let Err(reason) = control.release() {
+                if let Err(reason) = instance.session().release() {
                     tracing::warn!(%key, "failed to release the instance: {reason}");
                 }
             });
@@ -41,24 +44,26 @@ impl Driver {
 
     /// Holds those that do not stand, all at once, then kills each.
     pub(super) fn kill(&self, kills: Vec<Kill>) {
-        let mut hands = Vec::new();
+        let mut instances = Vec::new();
         for Kill { key, stands } in kills {
-            self.with(&key, |served| hands.push((key.clone(), served.control.clone(), stands)));
+            self.with(&key, |served| {
+                instances.push((key.clone(), served.instance.clone(), stands))
+            });
         }
         let reports = self.parts.reports.clone();
         spawn_blocking(move || {
             std::thread::scope(|scope| {
-                for (key, control, _) in hands.iter().filter(|(_, _, stands)| !stands) {
+                for (key, instance, _) in instances.iter().filter(|(_, _, stands)| !stands) {
                     scope.spawn(move || {
                         // An instance that can't be held is killed all the same.
-                        if let Err(reason) = control.hold() {
+                        if let Err(reason) = instance.session().hold() {
                             tracing::debug!(%key, "hold before the end: {reason}");
                         }
                     });
                 }
             });
-            for (key, control, _) in hands {
-                control.kill();
+            for (key, instance, _) in instances {
+                instance.session().kill();
                 reports.event(Event::Killed(key));
             }
         });

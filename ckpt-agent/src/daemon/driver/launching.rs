@@ -11,17 +11,18 @@ use tokio::task::spawn_blocking;
 
 use super::Driver;
 use super::served::SOCKET;
-use crate::daemon::control::{Setup, User};
 use crate::daemon::report::Report;
 use crate::daemon::shell_call::{self, SOCKET as SHELL_SOCKET};
+use crate::daemon::user::User;
+use ckpt_engine::InstanceOrder;
 use ckpt_engine::late::Watch;
 
 impl Driver {
     pub(super) fn launch(&mut self, launch: Launch) {
         let Launch { mut order, lease_until } = launch;
         let key = order.key.clone();
-        let control = match self.serve(&Record::of_launch(&order)) {
-            Ok(control) => control,
+        let instance = match self.serve(&Record::of_launch(&order)) {
+            Ok(instance) => instance,
             Err(reason) => {
                 return self.events.push_back(Event::Made(key, Err(Lacking::from(reason))));
             }
@@ -36,13 +37,14 @@ impl Driver {
             }
         }
         let whose = self.whose(&order.user);
-        let mut setup = Setup {
-            key: key.clone(),
+        let mut setup = InstanceOrder {
+            identity: key.clone(),
             host_name: order.logical_node.to_string(),
             hosts: order.hosts,
             socket: self.parts.folders.instance(&key.job, key.instance).join(SOCKET),
-            lease_until,
-            is_root: order.is_root,
+            lease_until_ns: lease_until,
+            hold: false,
+            root_instance: order.is_root,
             external: order.settings.external,
             user: None,
             shell: is_shell.then(|| shell_link(&key)),
@@ -56,8 +58,8 @@ impl Driver {
                 if is_shell {
                     at_home(&mut launch, user.as_ref());
                 }
-                setup.user = user;
-                control.launch(launch, setup)
+                setup.user = user.as_ref().map(User::order);
+                instance.launch(launch, setup).map_err(|error| error.to_string())
             });
             reports.tell(Report::Started(key, result.map_err(Lacking::from)));
         });

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use ckpt_node::{Action, Adopted, BatteryGuard, BootTime, Ending, Event, Made, Node, Own, Record};
+use ckpt_node::{Action, Adopted, BatteryGuard, BootTime, Ending, Event, Made, Node, Own};
 use command_tree::Line;
 use protocol::cluster::agent::{FromAgent, HeldInstance, NodeProfile, ToAgent};
 use protocol::cluster::succession::{Followed, ToSuccessor};
@@ -36,17 +36,19 @@ use self::shell_calls::Callers;
 use super::busy::Busy;
 use super::clients::Clients;
 use super::clock::boot_time;
-use super::control::{StartControl, Started};
 use super::folders::Folders;
+use super::instance::Started;
 use super::link::Message;
 use super::machine::{Battery, Gauge, addresses, has_address, vitals};
 use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
+use super::report::Found;
 use super::report::{Report, Reports};
 use super::tree::{Door, Queue};
 use crate::rewire::WirePort;
 use ckpt_engine::fault;
+use ckpt_engine::session;
 
 /// What an agent works with.
 pub struct Parts {
@@ -62,8 +64,6 @@ pub struct Parts {
     pub battery: Battery,
     /// Where other agents reach it, if the user said so.
     pub host: Option<IpAddr>,
-    /// Makes hands on instances.
-    pub start_control: StartControl,
     /// Other agents.
     pub peers: Peers,
     /// Its certificate, and the coordinator that it follows.
@@ -182,7 +182,7 @@ impl Driver {
                 let made = result.map(|started| self.started(&key, started));
                 Event::Made(key, made)
             }
-            Report::Found(control, record, adopted) => self.found(control, record, *adopted),
+            Report::Found(found) => self.found(*found),
             Report::Relay(key, event) => {
                 if let ckpt_node::RelayEvent::Done(side) = &event {
                     if let Some(served) = self.instances.get_mut(&key) {
@@ -249,15 +249,19 @@ impl Driver {
             Action::Go(key) => self.go(&key),
             Action::Hold(key) => self.hold(&key),
             Action::Release(key) => self.release(&key),
-            Action::Lease(key, until) => self.with(&key, |served| served.control.lease(until)),
+            Action::Lease(key, until) => {
+                self.with(&key, |served| served.instance.session().lease(until))
+            }
             Action::Kill(kills) => self.kill(kills),
             Action::Forget(key) => self.forget(&key),
             Action::WriteRecord(record) => self.write_record(&record),
             Action::Command(key, command) => self.command(&key, command),
-            Action::Book(key, book) => self.with(&key, |served| served.control.book(book)),
-            Action::CloseEnd(key, end) => self.with(&key, |served| served.control.close_end(end)),
+            Action::Book(key, book) => {
+                self.with(&key, |served| served.instance.session().book(book))
+            }
+            Action::CloseEnd(key, end) => self.with(&key, |served| served.instance.close_end(end)),
             Action::RelayStates(key, states) => {
-                self.with(&key, |served| served.control.relay_states(states));
+                self.with(&key, |served| served.instance.relay_states(states));
             }
 
             Action::Console(key, order) => self.console(&key, order),
@@ -375,13 +379,13 @@ impl Driver {
     /// Keeps what was started until it is tied.
     fn started(&mut self, key: &InstanceKey, started: Started) -> Made {
         let made = Made {
-            init: started.init,
-            root: started.root,
+            init: started.native.init,
+            root: started.native.root,
             relays: started.relays.iter().map(|end| end.side.clone()).collect(),
             outputs: started.outputs.clone(),
             sinks: started.sinks.iter().map(|(side, _)| side.clone()).collect(),
-            listeners: started.moved.clone(),
-            warnings: started.warnings.clone(),
+            listeners: started.native.moved.clone(),
+            warnings: started.native.warnings.clone(),
         };
         self.with_mut(key, |served| {
             served.init = made.init;
@@ -390,17 +394,13 @@ impl Driver {
         made
     }
 
-    fn found(
-        &mut self,
-        control: Arc<dyn super::control::Control>,
-        record: Box<Record>,
-        adopted: super::control::Adopted,
-    ) -> Event {
+    fn found(&mut self, found: Found) -> Event {
+        let Found { instance, record, started, adopted } = found;
         let key = record.key.clone();
         let folder = self.parts.folders.instance(&key.job, key.instance);
-        self.instances.insert(key.clone(), Served::new(control, folder));
-        let super::control::Adopted { started, held, ended, empty, touched, .. } = adopted;
+        self.instances.insert(key.clone(), Served::new(instance, folder));
+        let session::Adopted { held, ended, empty, touched, .. } = adopted;
         let made = self.started(&key, started);
-        Event::Found(record, Adopted { made, held, ended, empty, touched })
+        Event::Found(Box::new(record), Adopted { made, held, ended, empty, touched })
     }
 }

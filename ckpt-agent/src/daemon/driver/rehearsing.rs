@@ -12,11 +12,11 @@ use tokio::task::spawn_blocking;
 
 use super::Driver;
 use crate::daemon::copies;
-use crate::daemon::engine::user_order;
+use crate::daemon::user::User;
 use crate::daemon::wiring;
 use ckpt_engine::graph::FileId;
 use ckpt_engine::job_init;
-use ckpt_engine::session::{AgentError, InstanceRehearsal, Rehearsed, rehearse_instance};
+use ckpt_engine::session::{InstanceRehearsal, Rehearsed, SessionError, rehearse_instance};
 use ckpt_store::CheckpointState;
 
 /// How long one instance may take. The coordinator waits a little longer for each word.
@@ -55,7 +55,7 @@ impl Driver {
                             instance: job_init::RehearsedInstance {
                                 host_name: wanted.logical_node.to_string(),
                                 hosts: hosts.clone(),
-                                user: user.map(user_order),
+                                user: user.as_ref().map(User::order),
                                 watch,
                                 own_files: Vec::new(),
                             },
@@ -119,7 +119,7 @@ impl Piece {
         });
         // Until then nobody hears of an end.
         drop(alone.fars);
-        rehearsed.map_err(|error: AgentError| {
+        rehearsed.map_err(|error: SessionError| {
             let reason = error.to_string().replace('\n', " ");
             match error.is_not_rehearsable() {
                 true => Lacking::Unknown(reason),

@@ -17,7 +17,7 @@ use super::Driver;
 use super::served::{Served, Watch};
 use crate::daemon::absent::{Absent, LocalDaemon};
 use crate::daemon::console;
-use crate::daemon::control::{RelayEnd, RelayEndKind, Started};
+use crate::daemon::instance::{RelayEnd, RelayEndKind, Started};
 use crate::daemon::relay::{self, Carried, RelayHandle};
 use crate::daemon::report::Report;
 use crate::daemon::rest;
@@ -46,7 +46,7 @@ impl Driver {
         let Tie { key, keeps, shell, skipped } = tie;
         let (reports, of) = (self.parts.reports.clone(), key.clone());
         let report = move |report| reports.event(Event::Console(of.clone(), report));
-        let console = console::start(started.console, keeps, report)?;
+        let console = console::start(started.native.console, keeps, report)?;
         let mut relays = Vec::new();
         for end in started.relays {
             let link = shell.as_ref().map(|(peer, node)| RelayLink {
@@ -154,7 +154,7 @@ impl Driver {
         let Some(served) = self.instances.get(key) else { return Ok(()) };
         let Some(console) = &served.console else { return Ok(()) };
         let (from, to) = pipe2(OFlag::O_CLOEXEC)?;
-        served.control.output(side.clone(), to.try_clone()?);
+        served.instance.output(side.clone(), to.try_clone()?);
         console.source(side.clone(), from);
         let kind = RelayEndKind::PipeWrite;
         let end = RelayEnd { side, kind, native: to, shared: false, gated: false, prefix };

@@ -12,11 +12,16 @@ use tokio::time::Instant;
 use super::Driver;
 use super::launching::{own_or, user_on};
 use super::served::{RECORD, SOCKET};
-use crate::daemon::control::{RestoreSetup, Setup};
 use crate::daemon::copies::{self, Wanted};
+use crate::daemon::instance::{Instance, absent_end};
+use crate::daemon::report::Found;
 use crate::daemon::report::Report;
+use crate::daemon::user::User;
 use crate::daemon::wiring;
 use ckpt_engine::fault;
+use ckpt_engine::graph::FileId;
+use ckpt_engine::{InstanceOrder, PartOrder, RestoreOrder};
+use protocol::launch::RestoreSpec;
 
 /// How long making all connections of an instance may take.
 const WIRE_LIMIT: Duration = Duration::from_secs(20);
@@ -95,15 +100,16 @@ impl Driver {
             return tracing::error!(%key, "nothing serves this instance");
         };
         fault::point("rewire");
-        let control = served.control.clone();
+        let instance = served.instance.clone();
         let whose = self.whose(&order.user);
-        let mut setup = Setup {
-            key: key.clone(),
+        let mut setup = InstanceOrder {
+            identity: key.clone(),
             host_name: order.logical_node.to_string(),
             hosts: order.hosts.clone(),
             socket: served.folder.join(SOCKET),
-            lease_until,
-            is_root: order.is_root,
+            lease_until_ns: lease_until,
+            hold: true,
+            root_instance: order.is_root,
             external: order.settings.external,
             user: None,
             shell: None,
@@ -119,7 +125,8 @@ impl Driver {
         tokio::spawn(async move {
             let result = async {
                 let user = spawn_blocking(move || whose.look_up()).await;
-                setup.user = user.unwrap_or_else(|error| Err(error.to_string()))?;
+                let user = user.unwrap_or_else(|error| Err(error.to_string()))?;
+                setup.user = user.as_ref().map(User::order);
                 copies::must_be(&image, order.checkpoint, &order.digest).await?;
                 let deadline = Instant::now() + WIRE_LIMIT;
                 let mut made =
@@ -130,25 +137,31 @@ impl Driver {
                     spawn_blocking(move || wiring::without_peers(&folder, checkpoint, &skipped));
                 let alone = alone.await.unwrap_or_else(|error| Err(error.to_string()))?;
                 made.extend(alone.natives);
-                let restore = RestoreSetup {
-                    setup,
-                    image,
+                // The same on every machine that gets a part of this image in this epoch.
+                let origin =
+                    format!("{}/{}@{}.{}", of.job, order.image.0, order.checkpoint, of.epoch);
+                let spec = RestoreSpec {
                     checkpoint: order.checkpoint,
                     force: order.force,
+                    external: setup.external,
                     window: order.window,
-                    assignment: order.assignment,
-                    part: order.part,
-                    // The same on every machine that gets a part of this image in this epoch.
-                    origin: format!(
-                        "{}/{}@{}.{}",
-                        of.job, order.image.0, order.checkpoint, of.epoch
-                    ),
-                    connections: made,
-                    absent: alone.fars,
                 };
-                spawn_blocking(move || control.restore(restore))
-                    .await
-                    .unwrap_or_else(|error| Err(error.to_string()))
+                let connections = made.into_iter().map(|(file, socket)| (FileId(file), socket));
+                let fars = alone.fars.into_iter();
+                let restore = RestoreOrder {
+                    image_dir: Some(image),
+                    spec,
+                    connections: connections.collect(),
+                    absent: fars.map(|(file, far)| (absent_end(&origin, file), far)).collect(),
+                    part: Some(PartOrder {
+                        assignment: order.assignment,
+                        part: order.part,
+                        origin,
+                    }),
+                    instance: Some(setup),
+                };
+                let restored = spawn_blocking(move || instance.restore(restore)).await;
+                restored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
             };
             let mut result = result.await.map_err(Lacking::from);
             if let Err(lacking) = &mut result {
@@ -165,11 +178,7 @@ impl Driver {
     /// Looks for instances that outlived the agent before.
     pub fn look_for_survivors(&self) {
         let (name, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
-        let (folders, start, reports) = (
-            self.parts.folders.clone(),
-            self.parts.start_control.clone(),
-            self.parts.reports.clone(),
-        );
+        let (folders, reports) = (self.parts.folders.clone(), self.parts.reports.clone());
         spawn_blocking(move || {
             for job in folders.jobs() {
                 for number in folders.instances(&job) {
@@ -185,17 +194,23 @@ impl Driver {
                     }
                     let (told, of) = (reports.clone(), record.key.clone());
                     let report = move |event| told.event(Event::Instance(of.clone(), event));
-                    let Ok(control) = start(folder.clone(), Box::new(report)) else { continue };
-                    match control.adopt(&folder.join(SOCKET)) {
-                        Ok(adopted) if adopted.key == record.key => {
-                            let record = Box::new(record);
-                            reports.tell(Report::Found(control, record, Box::new(adopted)));
+                    let instance = match Instance::new(folder.clone(), report) {
+                        Ok(instance) => instance,
+                        Err(error) => {
+                            tracing::error!(key = %record.key, %error, "can't be taken over");
+                            continue;
                         }
-                        Ok(adopted) => {
-                            tracing::warn!(key = %adopted.key, "a stranger is left alone");
+                    };
+                    match instance.adopt(&folder.join(SOCKET)) {
+                        Ok((started, adopted)) if adopted.identity == record.key => {
+                            let found = Found { instance, record, started, adopted };
+                            reports.tell(Report::Found(Box::new(found)));
+                        }
+                        Ok((_, adopted)) => {
+                            tracing::warn!(key = %adopted.identity, "a stranger is left alone");
                         }
                         Err(reason) => {
-                            tracing::debug!(key = %record.key, reason, "nothing lives there");
+                            tracing::debug!(key = %record.key, %reason, "nothing lives there");
                             let _ = std::fs::remove_file(folder.join(RECORD));
                         }
                     }

@@ -1,8 +1,7 @@
-//! What serves one instance on this node: the hand on its processes, its files, descriptors and tasks.
+//! What serves one instance on this node: its processes, its files, descriptors and tasks.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use ckpt_node::Record;
 use protocol::agent::CheckpointNumber;
@@ -13,7 +12,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use super::shell_calls::ShellEnd;
 use crate::daemon::absent::Absent;
 use crate::daemon::console::ConsoleHandle;
-use crate::daemon::control::{Control, Started};
+use crate::daemon::instance::{Instance, Started};
 use crate::daemon::relay::RelayHandle;
 
 /// Name of the file that a later agent reads.
@@ -23,8 +22,8 @@ pub const SOCKET: &str = "init.sock";
 
 /// What serves an instance. Dropped, all of it ends; the instance's processes live on.
 pub struct Served {
-    /// The hand on its processes.
-    pub control: Arc<dyn Control>,
+    /// Its processes.
+    pub instance: Instance,
     /// Its folder.
     pub folder: PathBuf,
     /// Its init, as this machine numbers it; 0: not known yet.
@@ -62,9 +61,9 @@ impl Drop for Watch {
 impl Served {
     /// Of an instance of which nothing is there yet.
     #[must_use]
-    pub fn new(control: Arc<dyn Control>, folder: PathBuf) -> Self {
+    pub fn new(instance: Instance, folder: PathBuf) -> Self {
         Self {
-            control,
+            instance,
             folder,
             init: 0,
             untied: None,

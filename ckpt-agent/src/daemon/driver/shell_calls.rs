@@ -13,7 +13,7 @@ use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::{External, Kept, LaunchSpec, StreamKind};
 
 use super::Driver;
-use crate::daemon::control::{RelayEnd, RelayEndKind, RemoteShell};
+use crate::daemon::instance::{RelayEnd, RelayEndKind, RemoteShell};
 use crate::daemon::native::Native;
 use crate::daemon::shell_call::{ShellReply, ShellRequest};
 use crate::daemon::shells::{Caller, is_inside};
@@ -140,7 +140,7 @@ impl Driver {
         let Some(served) = self.instances.get_mut(key) else {
             return Err(io::Error::other("the caller's instance is gone"));
         };
-        served.control.remote_shell(shell);
+        served.instance.remote_shell(shell);
         served.relays.extend(handles);
         Ok(sides)
     }

@@ -21,7 +21,7 @@ pub use hub::Hub;
 
 use ckpt_node::{RelayEvent, RelayOrder, RelayState};
 
-use super::control::RelayEndKind;
+use super::instance::RelayEndKind;
 use super::native::{Direction, Native};
 
 /// What a relay's side is told.

@@ -17,7 +17,7 @@ use super::hub::{Final, Hub, other};
 use super::{Carried, Order};
 use ckpt_node::{End, RelayEvent, RelayOrder, RelayState};
 
-use crate::daemon::control::RelayEndKind;
+use crate::daemon::instance::RelayEndKind;
 use crate::daemon::native::Native;
 use ckpt_engine::split::standin::Message;
 use ckpt_engine::sys::reap::exit_kind;

@@ -17,8 +17,8 @@ use super::{Carried, Hub, RelayHandle, start};
 use crate::daemon::busy::Busy;
 use ckpt_node::{RelayEvent, RelayOrder, RelayState};
 
-use crate::daemon::control::RelayEndKind;
 use crate::daemon::folders::Folders;
+use crate::daemon::instance::RelayEndKind;
 use crate::daemon::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal};
 use crate::daemon::peers::{Peers, Validity};
 use crate::daemon::serving::Server;

@@ -16,7 +16,7 @@ use super::super::objects::StdioRole;
 
 /// What an init in a cluster is told at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterOrder {
+pub struct InstanceOrder {
     /// Which instance it is.
     pub identity: InstanceKey,
     /// The host name inside: the logical node's.

@@ -1,26 +1,30 @@
-//! The agent's thread: one checkpoint at a time, step by step.
+//! The session's thread: one checkpoint at a time, step by step.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, Step};
+use protocol::agent::{
+    AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, InstanceEvent, Step,
+};
+use protocol::cluster::InstanceKey;
 use protocol::cluster::addresses::AddressBook;
+use protocol::launch::LaunchSpec;
 use tracing::span::EnteredSpan;
 use tracing::{Span, debug, debug_span};
 
-use super::cluster::{Adopted, InstanceEvent};
 use super::job::{FREEZE_LIMIT, Job};
 use super::memory_watch::MemoryWatch;
 use super::reports::Reports;
+use super::types::{Adopted, RestoreOrder, Started};
 use super::writer::{self, Outcome};
-use super::{AgentError, Answer, Request, instance, previous, temporary};
+use super::{Answer, Request, Requests, SessionError, instance, previous, temporary};
 use crate::doing::{self, Doing, Thing};
 use crate::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::error::{EngineError, Refusal};
@@ -29,7 +33,7 @@ use crate::freeze::{FrozenJob, freeze, settle_lingering};
 use crate::graph::{OuterEnd, RelayEnd};
 use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
-use crate::job_init::{Instruction, Report};
+use crate::job_init::{InstanceOrder, Instruction, Report};
 use crate::late::{Book, Names};
 use crate::proc::descendants;
 use crate::sys::allocator;
@@ -82,11 +86,12 @@ impl Stage {
     }
 }
 
-struct Worker {
+/// What the session's thread holds.
+pub struct Tracer {
     /// Of the job, in spans.
     name: String,
     job_dir: PathBuf,
-    requests: Sender<Request>,
+    requests: Requests,
     events: Arc<Events>,
     // Before the job: what is traced is let go before the init is told that this agent leaves.
     flight: Option<(u64, Stage)>,
@@ -96,9 +101,9 @@ struct Worker {
     job: Option<Job>,
     said: BTreeSet<String>,
     /// What the agent holds of relays, for the checkpoint in flight.
-    relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
+    pub relay_states: Vec<(RelayEnd, Vec<u8>, bool)>,
     /// Addresses of the machines that the job may run on; empty: not known.
-    machines: BTreeSet<IpAddr>,
+    pub machines: BTreeSet<IpAddr>,
     /// What has moved in the job.
     book: AddressBook,
     /// Those who wait for what the init holds to run.
@@ -112,125 +117,122 @@ struct Worker {
     quitting: bool,
 }
 
-/// Serves requests until the job has ended or the last handle is gone.
-pub fn run(
-    job_dir: PathBuf,
-    inbox: &Receiver<Request>,
-    requests: Sender<Request>,
-    events: Box<Events>,
-) {
-    let mut worker = Worker {
-        name: name_of(&job_dir),
-        job_dir,
-        requests,
-        events: Arc::from(events),
-        job: None,
-        flight: None,
-        first_written: None,
-        held: None,
-        said: BTreeSet::new(),
-        relay_states: Vec::new(),
-        machines: BTreeSet::new(),
-        book: AddressBook::default(),
-        going: Vec::new(),
-        copying: Copying::default(),
-        seen: Taken::default(),
-        checkpoint: None,
-        quitting: false,
-    };
-    // An embedded agent stays until its job has ended.
-    while !worker.quitting || worker.job.as_ref().is_some_and(|job| !job.is_instance()) {
-        let request = if settle_lingering() {
-            match inbox.recv_timeout(SETTLE_STEP) {
-                Ok(request) => request,
-                Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        } else {
-            match inbox.recv() {
-                Ok(request) => request,
-                Err(_) => return,
-            }
-        };
-        match request {
-            Request::Launch(spec, answer) => {
-                let _launching = debug_span!("launch", job = worker.name).entered();
-                let result = worker.begin(|requests, warn| Job::launch(*spec, requests, warn));
-                worker.remember_init();
-                let _ = answer.send(result);
-            }
-            Request::Restore(spec, answer) => {
-                let (job, checkpoint) = (worker.name.as_str(), spec.checkpoint);
-                let _restoring = debug_span!("restore", job, checkpoint).entered();
-                let job_dir = worker.job_dir.clone();
-                let result =
-                    worker.begin(|requests, warn| Job::restore(&job_dir, spec, requests, warn));
-                worker.remember_init();
-                let _ = answer.send(result);
-            }
-            Request::LaunchInstance(order, answer) => {
-                let (spec, cluster) = *order;
-                let _launching = debug_span!("launch", job = worker.name).entered();
-                let _ =
-                    answer.send(worker.begin(|requests, warn| {
-                        Job::launch_instance(spec, cluster, requests, warn)
-                    }));
-            }
-            Request::RestoreInstance(order, answer) => {
-                let (job, checkpoint) = (worker.name.as_str(), order.spec.checkpoint);
-                let _restoring = debug_span!("restore", job, checkpoint).entered();
-                let job_dir = worker.job_dir.clone();
-                let _ =
-                    answer
-                        .send(worker.begin(|requests, _| {
-                            Job::restore_instance(&job_dir, *order, requests)
-                        }));
-            }
-            Request::Adopt(path, identity, answer) => {
-                let adopted = worker.begin(|requests, _| {
-                    let (job, adopted) = instance::adopt(&path, identity.as_ref(), requests)?;
-                    Ok::<(Job, Adopted), AgentError>((job, adopted))
-                });
-                let _ = answer.send(adopted);
-            }
-            Request::Go(answer) => worker.go(answer),
-            Request::Hold(answer) => drop(answer.send(worker.hold().map_err(Into::into))),
-            Request::Release(answer) => drop(answer.send(worker.release().map_err(Into::into))),
-            Request::Instruct(Instruction::Close { end }) => {
-                if let Some(job) = &mut worker.job {
-                    job.close_end(&end);
-                }
-            }
-            Request::Instruct(instruction) => worker.instruct(&instruction),
-            Request::Machines(machines) => worker.machines = machines,
-            Request::Book(book) => {
-                worker.book = book.clone();
-                worker.instruct(&Instruction::Book(book));
-            }
-            Request::RelayStates(states) => worker.relay_states = states,
-            Request::HoldRelays(ends) => worker.hold_relays(&ends),
-            Request::Kill(answer) => {
-                worker.kill_instance();
-                if let Some(mut job) = worker.job.take() {
-                    job.kill();
-                    job.wait_gone();
-                }
-                let _ = answer.send(());
-            }
-            Request::Command(command) => worker.command(command),
-            Request::Written(number, outcome) => worker.written(number, *outcome),
-            Request::Report(report) => worker.reported(report),
-            Request::Ended(status) => worker.ended(status),
-            Request::Quit => worker.quitting = true,
+impl Tracer {
+    /// With nothing to trace yet. `requests` lead back to it.
+    pub fn new(job_dir: PathBuf, requests: Requests, events: Arc<Events>) -> Self {
+        Self {
+            name: name_of(&job_dir),
+            job_dir,
+            requests,
+            events,
+            job: None,
+            flight: None,
+            first_written: None,
+            held: None,
+            said: BTreeSet::new(),
+            relay_states: Vec::new(),
+            machines: BTreeSet::new(),
+            book: AddressBook::default(),
+            going: Vec::new(),
+            copying: Copying::default(),
+            seen: Taken::default(),
+            checkpoint: None,
+            quitting: false,
         }
     }
-    worker.flight = None;
-    worker.held = None;
-    worker.touch(false);
-    worker.instruct(&Instruction::HandOver);
-}
 
-impl Worker {
+    /// Serves requests until the last handle is gone, and, without an instance that would live on, the job has ended.
+    pub fn serve(mut self, inbox: &Receiver<Request>) {
+        while !self.quitting || self.job.as_ref().is_some_and(|job| !job.is_instance()) {
+            let request = if settle_lingering() {
+                match inbox.recv_timeout(SETTLE_STEP) {
+                    Ok(request) => request,
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            } else {
+                match inbox.recv() {
+                    Ok(request) => request,
+                    Err(_) => return,
+                }
+            };
+            request(&mut self);
+        }
+        self.flight = None;
+        self.held = None;
+        self.touch(false);
+        self.instruct(&Instruction::HandOver);
+    }
+
+    /// The last handle is gone.
+    pub fn quit(&mut self) {
+        self.quitting = true;
+    }
+
+    /// Starts a program.
+    pub fn launch(
+        &mut self,
+        spec: LaunchSpec,
+        instance: Option<InstanceOrder>,
+    ) -> Result<Started, SessionError> {
+        let _launching = debug_span!("launch", job = self.name).entered();
+        let begun = Job::launch(spec, instance, self.unused()?)?;
+        Ok(self.begin(begun))
+    }
+
+    /// Brings a job or an instance back.
+    pub fn restore(&mut self, order: RestoreOrder) -> Result<Started, SessionError> {
+        let (job, checkpoint) = (self.name.as_str(), order.spec.checkpoint);
+        let _restoring = debug_span!("restore", job, checkpoint).entered();
+        let warn = |text| self.tell(AgentEvent::Warning { text });
+        let begun = Job::restore(&self.job_dir, order, self.unused()?, &warn)?;
+        Ok(self.begin(begun))
+    }
+
+    /// Takes an instance over.
+    pub fn adopt(
+        &mut self,
+        socket: &Path,
+        identity: Option<&InstanceKey>,
+    ) -> Result<Adopted, SessionError> {
+        let (job, adopted) = instance::adopt(socket, identity, self.unused()?.clone())?;
+        self.hold_job(job);
+        Ok(adopted)
+    }
+
+    /// The way back to this thread, for a session that has no job yet.
+    fn unused(&self) -> Result<&Requests, SessionError> {
+        if self.job.is_some() {
+            return Err(SessionError::Busy);
+        }
+        Ok(&self.requests)
+    }
+
+    fn begin(&mut self, (job, mut started): (Job, Started)) -> Started {
+        if !job.is_instance() {
+            self.remember(&job);
+            for text in started.warnings.drain(..) {
+                self.tell(AgentEvent::Warning { text });
+            }
+        }
+        self.hold_job(job);
+        started
+    }
+
+    fn hold_job(&mut self, job: Job) {
+        self.job = Some(job);
+        self.first_written = None;
+        self.seen = Taken::default();
+    }
+
+    /// For a restart that comes before the job's processes have ended, and for the job's removal.
+    fn remember(&self, job: &Job) {
+        previous::remember(&self.job_dir, job.init());
+        if let Some(folder) = job.temporary() {
+            temporary::remember(&self.job_dir, folder);
+        }
+    }
+
     fn tell(&self, event: impl Into<InstanceEvent>) {
         (self.events)(event.into());
     }
@@ -242,33 +244,7 @@ impl Worker {
         }
     }
 
-    fn begin<T>(
-        &mut self,
-        start: impl FnOnce(Sender<Request>, &dyn Fn(String)) -> Result<(Job, T), AgentError>,
-    ) -> Result<T, AgentError> {
-        if self.job.is_some() {
-            return Err(AgentError::Busy);
-        }
-        let events = self.events.clone();
-        let warn = move |text| events(AgentEvent::Warning { text }.into());
-        let (job, begun) = start(self.requests.clone(), &warn)?;
-        self.job = Some(job);
-        self.first_written = None;
-        self.seen = Taken::default();
-        Ok(begun)
-    }
-
-    /// For a restart that comes before the job's processes have ended, and for the job's removal.
-    fn remember_init(&self) {
-        if let Some(job) = &self.job {
-            previous::remember(&self.job_dir, job.init());
-            if let Some(folder) = job.temporary() {
-                temporary::remember(&self.job_dir, folder);
-            }
-        }
-    }
-
-    fn command(&mut self, command: AgentCommand) {
+    pub fn command(&mut self, command: AgentCommand) {
         match command {
             AgentCommand::Freeze { checkpoint } => {
                 self.flight = None;
@@ -295,8 +271,8 @@ impl Worker {
             AgentCommand::Write { checkpoint } => self.step(checkpoint, Step::Write, Self::write),
             AgentCommand::Commit { checkpoint, record } => {
                 let _doing = self.report_copying(checkpoint);
-                self.step(checkpoint, Step::Commit, |worker, number| {
-                    worker.commit(number, &record)
+                self.step(checkpoint, Step::Commit, |tracer, number| {
+                    tracer.commit(number, &record)
                 });
                 self.checkpoint = None;
             }
@@ -317,17 +293,6 @@ impl Worker {
             AgentCommand::Forward { signal } => {
                 if let Some(job) = &self.job {
                     job.forward(signal);
-                }
-            }
-            AgentCommand::Hold => match self.hold() {
-                Ok(processes) => self.tell(InstanceEvent::Held { processes }),
-                Err(error) => {
-                    self.tell(InstanceEvent::NotHeld { reason: one_line(&error.to_string()) })
-                }
-            },
-            AgentCommand::Release => {
-                if self.release().is_ok() {
-                    self.tell(InstanceEvent::Released);
                 }
             }
             AgentCommand::Kill => {
@@ -505,12 +470,12 @@ impl Worker {
     }
 
     /// The writer has come to its end. A checkpoint that was abandoned meanwhile is dropped with it.
-    fn written(&mut self, number: u64, outcome: Outcome) {
+    pub fn written(&mut self, number: u64, outcome: Outcome) {
         let Some(Stage::Writing(mut snapshot)) = self.take(number) else { return };
         let whole = snapshot.is_whole();
         snapshot.drop_ghosts();
         let standing = snapshot.stands().then_some(snapshot);
-        self.step(number, Step::Write, |worker, number| {
+        self.step(number, Step::Write, |tracer, number| {
             let (sealed, summary, warnings) = outcome.map_err(|(error, last)| {
                 doing::take_over(last);
                 error
@@ -521,10 +486,10 @@ impl Worker {
                     "it was killed for want of memory; the job is unharmed",
                 ));
             }
-            worker.flight = Some((number, Stage::Sealed(Box::new(sealed), standing)));
+            tracer.flight = Some((number, Stage::Sealed(Box::new(sealed), standing)));
             fault::point("seal");
             for warning in warnings {
-                worker.warn(warning);
+                tracer.warn(warning);
             }
             let summary = ImageSummary {
                 processes: summary.processes,
@@ -533,7 +498,7 @@ impl Worker {
                 files: summary.files,
                 connections: summary.connections,
             };
-            worker.tell(AgentEvent::Written { checkpoint: number, summary });
+            tracer.tell(AgentEvent::Written { checkpoint: number, summary });
             Ok(())
         });
     }
@@ -585,7 +550,7 @@ impl Worker {
         }
     }
 
-    fn ended(&mut self, status: Option<ExitKind>) {
+    pub fn ended(&mut self, status: Option<ExitKind>) {
         // What is written needs no process any more: the log may have it already, and it is to have its mark then.
         self.flight = match self.flight.take() {
             Some((number, Stage::Sealed(sealed, _))) => Some((number, Stage::Sealed(sealed, None))),
@@ -611,7 +576,7 @@ impl Worker {
     }
 
     /// The init of an instance has said something.
-    fn reported(&mut self, report: Report) {
+    pub fn reported(&mut self, report: Report) {
         let over = matches!(report, Report::Ended(_) | Report::Empty);
         if over {
             // Nothing is left that could be let go. An image that only has to be written is written to its end: the
@@ -648,14 +613,37 @@ impl Worker {
         }
     }
 
-    fn hold_relays(&mut self, ends: &[(OuterEnd, OwnedFd)]) {
+    pub fn hold_relays(&mut self, ends: &[(OuterEnd, OwnedFd)]) {
         let held = self.job.as_mut().map_or(Ok(()), |job| job.hold_relays(ends));
         if let Err(error) = held {
             self.warn(format!("checkpoints fail while a remote shell lives: {error}"));
         }
     }
 
-    fn instruct(&mut self, instruction: &Instruction) {
+    /// Tells the init what has moved in the job.
+    pub fn set_book(&mut self, book: AddressBook) {
+        self.book = book.clone();
+        self.instruct(&Instruction::Book(book));
+    }
+
+    /// An end of a stream or relay is closed here.
+    pub fn close_end(&mut self, end: &OuterEnd) {
+        if let Some(job) = &mut self.job {
+            job.close_end(end);
+        }
+    }
+
+    /// Ends everything; returns when it has ended.
+    pub fn kill(&mut self) {
+        self.kill_instance();
+        if let Some(mut job) = self.job.take() {
+            job.kill();
+            job.wait_gone();
+        }
+    }
+
+    /// Tells the init.
+    pub fn instruct(&mut self, instruction: &Instruction) {
         if let Some(instance) = self.job.as_mut().and_then(Job::instance) {
             instance.instruct(instruction);
         }
@@ -667,9 +655,9 @@ impl Worker {
         }
     }
 
-    fn go(&mut self, answer: Answer<()>) {
+    pub fn go(&mut self, answer: Answer<()>) {
         if self.job.as_mut().and_then(Job::instance).is_none() {
-            let _ = answer.send(Err(AgentError::OutOfOrder("is not running")));
+            let _ = answer.send(Err(SessionError::OutOfOrder("is not running")));
             return;
         }
         self.going.push(answer);
@@ -677,7 +665,7 @@ impl Worker {
     }
 
     /// Stops everything; how many processes.
-    fn hold(&mut self) -> Result<u32, EngineError> {
+    pub fn hold(&mut self) -> Result<u32, EngineError> {
         if let Some(held) = &self.held {
             return Ok(held.processes.len() as u32);
         }
@@ -697,7 +685,7 @@ impl Worker {
         Ok(count)
     }
 
-    fn release(&mut self) -> Result<(), EngineError> {
+    pub fn release(&mut self) -> Result<(), EngineError> {
         self.job.as_ref().ok_or_else(no_job)?;
         self.held = None;
         Ok(())
