@@ -31,7 +31,7 @@ pub const EXIT_FAILED: u8 = 125;
 
 /// Runs the command of this process's arguments, with embedded agents from `start_agent`.
 pub fn main_with(start_agent: agent::StartAgent) -> ExitCode {
-    if std::env::args_os().next().is_some_and(|name| name == session::KEEPER_NAME) {
+    if std::env::args_os().next().is_some_and(|name| name == session::TERMINAL_GUARD_NAME) {
         session::keep_terminal();
         return ExitCode::SUCCESS;
     }

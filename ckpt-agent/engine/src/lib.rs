@@ -2,7 +2,7 @@
 //!
 //! * [`session`]: one job or instance on this machine, from its start to its end: what users of this crate talk to;
 //! * [`graph`]: what a checkpoint says, without a word about machines;
-//! * [`objects`]: one room per kind of kernel object, its dump and its restore side by side;
+//! * [`objects`]: one handler per kind of kernel object, its dump and its restore side by side;
 //! * [`split`]: which part of an instance goes where;
 //! * [`inodes`]: files and memory whose content travels; [`folders`]: whole folders; [`locks`]: file locks;
 //! * [`doing`]: what a thread of the engine is at, for errors, and where spans are and where they must not be;

@@ -7,7 +7,7 @@ use command_tree::Line;
 use protocol::agent::{
     AgentCommand, CheckpointNumber, CommitRecord, ExitKind, ImageSummary, InstanceId,
 };
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{
     FromAgent, HeldInstance, JobUser, LaunchOrder, NodeProfile, Peer, PrepareOrder, RelayLink,
     RelaySide, Rewire, Skipped,
@@ -101,7 +101,7 @@ pub enum Action {
     /// Tell an instance a step of a checkpoint, or a signal.
     Command(InstanceKey, AgentCommand),
     /// Tell an instance what has moved in its job.
-    Book(InstanceKey, AddressBook),
+    Addresses(InstanceKey, AddressMap),
     /// Tell an instance that the agent has closed an end of its.
     CloseEnd(InstanceKey, End),
     /// Tell an instance what its relays hold, for the checkpoint in flight.
@@ -188,8 +188,8 @@ pub enum Action {
     FailCall(u64, String),
     /// The caller's instance is gone.
     DropCall(u64),
-    /// The caller's program runs: its streams are carried there. Reports [`crate::Event::CallerTied`] at once, where they
-    /// can be.
+    /// The caller's program runs: its streams are carried there. Reports [`crate::Event::CallerTied`] at once, where
+    /// they can be.
     TieCaller {
         /// The caller's number.
         number: u64,

@@ -9,7 +9,7 @@ use super::copies;
 use super::folders::Folders;
 use super::link::PeerLink;
 use super::relay::Hub;
-use super::tree::Door;
+use super::tree::Lines;
 
 /// What is needed to serve.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct Server {
     /// Where images are.
     pub folders: Folders,
     /// Lines of the command tree; None: this agent takes no part in it.
-    pub tree: Option<Door>,
+    pub tree: Option<Lines>,
     /// Which of them are in the making.
     pub busy: Busy,
 }
@@ -34,8 +34,8 @@ impl Server {
         while let Some((message, body)) = link.from.recv().await {
             let result = match message {
                 PeerMessage::Tree(first) => {
-                    if let Some(door) = &self.tree {
-                        door.serve(from, link, *first).await;
+                    if let Some(lines) = &self.tree {
+                        lines.serve(from, link, *first).await;
                     }
                     return;
                 }

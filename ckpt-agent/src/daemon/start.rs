@@ -27,7 +27,7 @@ use super::relay::Hub;
 use super::replica::Replica;
 use super::report::{Report, Reports};
 use super::serving::Server;
-use super::tree::Door;
+use super::tree::Lines;
 use super::{
     DaemonError, DaemonOptions, clients, coordinator, discover, machine, shells, succession,
 };
@@ -70,7 +70,8 @@ pub fn run(options: &DaemonOptions) -> Result<(), DaemonError> {
     result
 }
 
-/// Whether processes of jobs can be looked into, and their connections be seen, by what may be no more than an app of Android.
+/// Whether processes of jobs can be looked into, and their connections be seen, by what may be no more than an app of
+/// Android.
 fn checkpoints_without_namespaces() -> Result<(), String> {
     probe::trace_child()?;
     probe::descriptor()?;
@@ -178,7 +179,7 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
     on_signal(SignalKind::user_defined1(), &reports, || Event::HandOver)?;
     let identity = Arc::new(identity(options).await?);
     let name = identity.name().clone();
-    let door = Door::new(identity.trust(), reports.clone());
+    let lines = Lines::new(identity.trust(), reports.clone());
     let members = Members::default();
     let (mut listener, wire) = listen(&identity, options.listen, &members).await?;
     let dialer = Arc::new(Carrier::new(identity.clone()));
@@ -227,7 +228,7 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
         hub: hub.clone(),
         wire: Arc::new(wire),
         busy: busy.clone(),
-        door: door.clone(),
+        lines: lines.clone(),
         reports: reports.clone(),
         give_up,
     };
@@ -235,7 +236,7 @@ async fn serve(options: &DaemonOptions, takes_jobs: Result<(), String>) -> Resul
     driver.look_for_survivors();
     tokio::spawn(beat(beats, reports.clone()));
     tokio::spawn(coordinator::keep(dialer, reports.clone(), given_up));
-    let server = Server { hub, folders, tree: Some(door), busy };
+    let server = Server { hub, folders, tree: Some(lines), busy };
     tokio::spawn(async move {
         while let Some(arrival) = listener.accept().await {
             match arrival {

@@ -97,13 +97,13 @@ impl Drop for Queue {
 
 /// Where lines come in, and from where they are made.
 #[derive(Clone)]
-pub struct Door {
+pub struct Lines {
     trust: Trust,
     reports: Reports,
     numbers: Arc<AtomicU64>,
 }
 
-impl Door {
+impl Lines {
     /// For orders that are sealed as `trust` wants it.
     #[must_use]
     pub fn new(trust: Trust, reports: Reports) -> Self {
@@ -119,17 +119,17 @@ impl Door {
     /// Makes a line; what is sent meanwhile waits.
     pub fn dial(&self, node: NodeName, peers: Peers) -> (u64, Queue) {
         let (number, queue, waiting) = self.line();
-        let door = self.clone();
+        let lines = self.clone();
         tokio::spawn(async move {
             match peers.dial(&node).await {
                 Ok(link) => {
                     tracing::info!(%node, "command tree: connected");
-                    door.carry(Line { node, ours: true }, number, link, &waiting).await;
+                    lines.carry(Line { node, ours: true }, number, link, &waiting).await;
                 }
                 Err(reason) => {
                     tracing::warn!(%node, "command tree: {reason}");
                     let line = Line { node, ours: true };
-                    door.reports.tell(Report::LineBroken { line, number });
+                    lines.reports.tell(Report::LineBroken { line, number });
                 }
             }
         });

@@ -29,23 +29,23 @@ impl ClusterMachine {
     /// a part of a job, or get copies of its images. They have the memory of whole jobs on
     /// their disks anyway, or will.
     #[must_use]
-    pub fn keepers(&self) -> BTreeSet<NodeName> {
-        let mut keepers = BTreeSet::new();
+    pub fn log_holders(&self) -> BTreeSet<NodeName> {
+        let mut holders = BTreeSet::new();
         for job in self.jobs.values() {
             let images = job.ledger.images.values().flat_map(|images| images.values());
-            keepers.extend(images.flat_map(|image| image.holders.iter().cloned()));
+            holders.extend(images.flat_map(|image| image.holders.iter().cloned()));
             for (_, instance) in job.live.present() {
-                keepers.insert(instance.record.node.clone());
-                keepers.extend(instance.partners.iter().cloned());
+                holders.insert(instance.record.node.clone());
+                holders.extend(instance.partners.iter().cloned());
             }
         }
-        keepers.retain(|node| {
+        holders.retain(|node| {
             self.shared
                 .members
                 .get(node)
                 .is_some_and(|member| member.is_connected() && member.presence == Presence::There)
         });
-        keepers
+        holders
     }
 
     /// Members that are not connected, and where their agents were last: they may follow a coordinator

@@ -1,7 +1,7 @@
 //! A cluster's coordinator as a process: the I/O around [`crate::cluster::ClusterMachine`].
 //!
 //! - [`admission`]: tokens and certificates of members.
-//! - `gate`: the port on which agents connect.
+//! - `agent_listener`: the port on which agents connect.
 //! - [`succession`]: carrying on for a coordinator whose machine is lost.
 //! - `replication`: copies of the folder at agents.
 //! - `local`: the Unix socket for commands on this machine.
@@ -23,11 +23,11 @@
 //! ```
 
 pub mod admission;
+mod agent_listener;
 mod announce;
 mod clock;
 mod dmtcp_cluster;
 mod driver;
-mod gate;
 mod job_logs;
 mod local;
 mod replication;
@@ -310,7 +310,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     }
     let successor = Successor::new(&credentials, own.clone())?;
     let tasks = [
-        tokio::spawn(gate::listen(listener, acceptor, admission, own, sender.clone())),
+        tokio::spawn(agent_listener::listen(listener, acceptor, admission, own, sender.clone())),
         tokio::spawn(local::listen(local, sender)),
         tokio::spawn(succession::announce(successor, lost, absentees)),
     ];

@@ -2,7 +2,6 @@
 
 mod input;
 mod joblog;
-mod keeper;
 pub mod mpi;
 mod output;
 mod rehearsals;
@@ -11,7 +10,8 @@ pub mod signals;
 pub mod sink;
 pub mod streams;
 pub mod terminal;
+mod terminal_guard;
 
-pub use keeper::{NAME as KEEPER_NAME, keep as keep_terminal};
 pub use runner::{Begin, Session, run};
 pub use streams::{launch_streams, window};
+pub use terminal_guard::{NAME as TERMINAL_GUARD_NAME, keep as keep_terminal};

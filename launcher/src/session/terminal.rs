@@ -1,7 +1,7 @@
 //! The user's terminal: raw while a job has its own in the foreground, and put back on every way
 //! out.
 
-use super::keeper::Keeper;
+use super::terminal_guard::TerminalGuard;
 use nix::sys::termios::{self, LocalFlags, SetArg, SpecialCharacterIndices, Termios};
 use nix::unistd::{getpgrp, tcgetpgrp};
 use protocol::launch::WindowSize;
@@ -17,10 +17,10 @@ const KERNEL_CONTROL_CHARACTERS: usize = 19;
 static SAVED: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
 
 /// Puts the terminal back if this process is killed; started when it is first made raw.
-static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
+static GUARD: Mutex<Option<TerminalGuard>> = Mutex::new(None);
 
-fn keeper() -> MutexGuard<'static, Option<Keeper>> {
-    KEEPER.lock().unwrap_or_else(PoisonError::into_inner)
+fn guard() -> MutexGuard<'static, Option<TerminalGuard>> {
+    GUARD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn saved() -> MutexGuard<'static, Option<(OwnedFd, Termios)>> {
@@ -42,13 +42,13 @@ pub fn enter_raw(terminal: impl AsFd) {
     let Ok(own) = terminal.as_fd().try_clone_to_owned() else { return };
     let mut raw = before.clone();
     termios::cfmakeraw(&mut raw);
-    let mut keeper = keeper();
-    if keeper.is_none() {
-        *keeper = Keeper::start(&own);
+    let mut guard = guard();
+    if guard.is_none() {
+        *guard = TerminalGuard::start(&own);
     }
     if termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &raw).is_ok() {
-        if let (Some(keeper), Ok(raw)) = (keeper.as_mut(), termios::tcgetattr(&terminal)) {
-            keeper.is_raw(&before, &raw);
+        if let (Some(guard), Ok(raw)) = (guard.as_mut(), termios::tcgetattr(&terminal)) {
+            guard.is_raw(&before, &raw);
         }
         *saved = Some((own, before));
     }
@@ -61,8 +61,8 @@ pub fn leave_raw() {
         if is_foreground(&terminal) {
             let _ = termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &before);
         }
-        if let Some(keeper) = keeper().as_mut() {
-            keeper.is_back();
+        if let Some(guard) = guard().as_mut() {
+            guard.is_back();
         }
     }
 }

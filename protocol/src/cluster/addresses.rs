@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// What has moved. Of logical nodes that are where they were nothing is said: empty, nothing has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AddressBook {
+pub struct AddressMap {
     /// Logical nodes that are, at least in part, elsewhere, or have listeners that are.
     pub nodes: Vec<LogicalAddresses>,
 }

@@ -3,7 +3,7 @@
 //!
 //! A decoder may refuse; it may not panic, nor take memory out of proportion to what it was given.
 
-mod books;
+mod address_maps;
 mod coordinator;
 mod dmtcp;
 mod jobs;
@@ -31,7 +31,7 @@ pub const TARGETS: [Target; 11] = [
     Target { name: "frames", read: messages::frames, seeds: messages::frame_seeds },
     Target { name: "lines", read: messages::lines, seeds: messages::line_seeds },
     Target { name: "words", read: messages::words, seeds: messages::word_seeds },
-    Target { name: "address_book", read: books::address_book, seeds: books::seeds },
+    Target { name: "address_map", read: address_maps::address_map, seeds: address_maps::seeds },
     Target { name: "coordinator_log", read: coordinator::log, seeds: coordinator::log_seeds },
     Target { name: "coordinator", read: coordinator::machine, seeds: coordinator::machine_seeds },
     Target { name: "dmtcp", read: dmtcp::conversation, seeds: dmtcp::seeds },

@@ -1,5 +1,5 @@
-//! Files that have lost their name and that the job only has mapped privately, as libraries that an upgrade has replaced. Their
-//! content is found through the mappings, while the job runs again: nobody else writes to them.
+//! Files that have lost their name and that the job only has mapped privately, as libraries that an upgrade has
+//! replaced. Their content is found through the mappings, while the job runs again: nobody else writes to them.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -21,29 +21,29 @@ use super::stages::SnapshotData;
 /// Bytes of one extent at most: a multiple of what is stored as one chunk.
 const TOGETHER: usize = 64 * 1024 * 1024;
 
-/// Where a mapping is: a ghost, and its place there.
+/// Where a mapping is: a snapshot process, and its place there.
 #[derive(Debug, Clone)]
 struct View {
-    ghost_pid: i32,
+    snapshot_pid: i32,
     mapping: Mapping,
 }
 
 /// Device and number of an inode.
 type Key = (u64, u64);
 
-/// Takes the content of such files into the image, so that their mappings become mappings of deleted files again. What cannot be
-/// had stays private memory, and a line says so.
+/// Takes the content of such files into the image, so that their mappings become mappings of deleted files again. What
+/// cannot be had stays private memory, and a line says so.
 ///
 /// # Errors
-/// Ghosts that have ended.
+/// Snapshot processes that have ended.
 pub fn carry(data: &mut SnapshotData) -> Result<()> {
     let mut views: BTreeMap<Key, Vec<View>> = BTreeMap::new();
     for process in &data.processes {
         for planned in process.planned.iter().filter(|planned| is_detached(planned)) {
             let mapping = planned.mapping.clone();
-            // The ghost does not have those.
+            // The snapshot process does not have those.
             if !data.knows_not_inherited(process.host_pid, &mapping) {
-                let view = View { ghost_pid: process.ghost_pid, mapping };
+                let view = View { snapshot_pid: process.snapshot_pid, mapping };
                 views.entry(key(&view.mapping)).or_default().push(view);
             }
         }
@@ -150,7 +150,7 @@ fn take(
 /// /proc/PID/map_files is for the privileged.
 fn open(view: &View) -> Option<(File, Metadata)> {
     let Mapping { start, end, inode, .. } = view.mapping;
-    let path = format!("/proc/{}/map_files/{start:x}-{end:x}", view.ghost_pid);
+    let path = format!("/proc/{}/map_files/{start:x}-{end:x}", view.snapshot_pid);
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
     let metadata = file.metadata().ok()?;
     (metadata.ino() == inode && metadata.is_file()).then_some((file, metadata))
@@ -159,7 +159,7 @@ fn open(view: &View) -> Option<(File, Metadata)> {
 /// What mappings show of a file.
 #[derive(Debug, Default)]
 struct Parts {
-    /// By offset: a ghost, and the address at which it shows that page.
+    /// By offset: a snapshot process, and the address at which it shows that page.
     pages: BTreeMap<u64, (i32, u64)>,
     /// Where the file ends at the earliest.
     length: u64,
@@ -170,9 +170,9 @@ struct Parts {
 impl Parts {
     fn add(&mut self, view: &View, page: u64) -> Result<()> {
         let mapping = &view.mapping;
-        let stored = Pagemap::of(view.ghost_pid, page)?.stored(mapping.start, mapping.end)?;
+        let stored = Pagemap::of(view.snapshot_pid, page)?.stored(mapping.start, mapping.end)?;
         let to_offset = |address: u64| address - mapping.start + mapping.offset;
-        let mut memory = ProcessMemory::of_copy(view.ghost_pid);
+        let mut memory = ProcessMemory::of_copy(view.snapshot_pid);
         let mut own: Vec<(u64, u64)> = stored.pages.iter().chain(&stored.guards).copied().collect();
         own.sort_unstable();
         // Nobody has changed a page behind the end of a file.
@@ -189,7 +189,7 @@ impl Parts {
         // Pages behind the end cannot be read.
         let there = shown.partition_point(|at| memory.read(*at, &mut [0]).is_ok());
         for at in shown.into_iter().take(there) {
-            self.pages.insert(to_offset(at), (view.ghost_pid, at));
+            self.pages.insert(to_offset(at), (view.snapshot_pid, at));
             self.length = self.length.max(to_offset(at) + page);
         }
         Ok(())
@@ -212,14 +212,14 @@ impl Parts {
             }
             Ok(())
         };
-        for (offset, (ghost_pid, address)) in self.pages {
+        for (offset, (snapshot_pid, address)) in self.pages {
             if first + bytes.len() as u64 != offset || bytes.len() >= TOGETHER {
                 close(first, std::mem::take(&mut bytes))?;
                 first = offset;
             }
             let before = bytes.len();
             bytes.resize(before + page as usize, 0);
-            ProcessMemory::of_copy(ghost_pid).read(address, &mut bytes[before..])?;
+            ProcessMemory::of_copy(snapshot_pid).read(address, &mut bytes[before..])?;
         }
         close(first, bytes)?;
         Ok(data)

@@ -9,19 +9,21 @@ use super::stages::ProcessDump;
 
 /// Where the environment begins and ends among the fields of struct prctl_mm_map (prctl(2)).
 const ENVIRONMENT: (usize, usize) = (9, 10);
-/// The kernel takes no longer one by default (execve(2), a quarter of the stack's limit); whose limit is higher may have it.
+/// The kernel takes no longer one by default (execve(2), a quarter of the stack's limit); whose limit is higher may
+/// have it.
 const LONGEST_ENVIRONMENT: u64 = 4 << 20;
 
 /// What these were offered when their programs began.
 pub fn of(dumps: &[ProcessDump], before: &[Offer]) -> Vec<Offer> {
     let mut offers = Vec::new();
     for dump in dumps {
-        note(&mut offers, before, &dump.image, dump.ghost_pid);
+        note(&mut offers, before, &dump.image, dump.snapshot_pid);
     }
     offers
 }
 
-/// What is known from before a restart; what its C library is held to; else what this machine has. `host_pid`: who has its memory.
+/// What is known from before a restart; what its C library is held to; else what this machine has. `host_pid`: who has
+/// its memory.
 fn note(offers: &mut Vec<Offer>, before: &[Offer], image: &ProcessImage, host_pid: i32) {
     let mark = offer::mark(&image.auxv);
     let known = before.iter().find(|offer| offer.programs.contains(&mark));

@@ -1,4 +1,4 @@
-//! Memory that processes share is not held still by a ghost: it is copied while the job stands.
+//! Memory that processes share is not held still by a snapshot process: it is copied while the job stands.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};

@@ -38,14 +38,14 @@ use super::super::trace::{ProcessMemory, Remote, Vdso};
 use super::areas::{Planned, Window, check, plan};
 use super::clocks;
 use super::collect::{Collected, add_unopened_queues, collect, descriptor_numbers};
-use super::ghost::Ghost;
-use super::ghosts::{Reading, make_ghosts};
 use super::ipc_lists;
 use super::offers;
 use super::pages::Pagemap;
 use super::process;
 use super::shared;
 use super::sleep::Sleeps;
+use super::snapshot_process::SnapshotProcess;
+use super::snapshot_processes::{Reading, make_snapshot_processes};
 use super::standins;
 
 /// What a dump is told about the job.
@@ -63,7 +63,7 @@ pub struct DumpSettings {
     pub external: External,
     /// The user for whom a root agent runs the job; `None`: the agent's own.
     pub user: Option<UserOrder>,
-    /// The launcher's ends of standard streams: (device, inode) as rooms see them.
+    /// The launcher's ends of standard streams: (device, inode) as handlers see them.
     pub stdio: HashMap<(u64, u64), StdioRole>,
     /// A copy of the master of the job's terminal.
     pub terminal_master: Option<OwnedFd>,
@@ -85,12 +85,12 @@ pub struct DumpSettings {
     pub copying: Copying,
 }
 
-/// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again while the kernel
-/// changes the time.
+/// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again
+/// while the kernel changes the time.
 const LONGEST_WAY: u32 = 2000;
 
 /// Pages with their addresses, and guard regions.
-type NotInGhost = (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>);
+type ReadEarly = (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>);
 
 /// Mappings of a process that its children do not inherit as they are: found while it still runs.
 type NotInherited = HashMap<i32, Vec<Mapping>>;
@@ -156,9 +156,8 @@ pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
     })
 }
 
-/// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, and SysV segments. Reading smaps walks all page tables,
-/// which is why it is done before the job is stopped; what changes in between is noticed
-/// afterwards.
+/// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, and SysV segments. Reading smaps walks all page
+/// tables, which is why it is done before the job is stopped; what changes in between is noticed afterwards.
 fn find_not_inherited(init: i32) -> Result<NotInherited> {
     let mut found = NotInherited::new();
     for pid in descendants(init)? {
@@ -442,13 +441,13 @@ pub struct Quiesced {
 pub struct ProcessDump {
     /// The process itself, as this machine numbers it.
     pub host_pid: i32,
-    /// The ghost that holds its memory, as this machine numbers it.
-    pub ghost_pid: i32,
+    /// The snapshot process that holds its memory, as this machine numbers it.
+    pub snapshot_pid: i32,
     /// Everything but areas, pages and executable.
     pub image: ProcessImage,
     /// Its mappings at the moment of the snapshot.
     pub planned: Vec<Planned>,
-    /// Pages that the ghost did not inherit: address and content.
+    /// Pages that the snapshot process did not inherit: address and content.
     pub early: Vec<(u64, Vec<u8>)>,
     /// Guard regions (MADV_GUARD_INSTALL) that it did not inherit.
     pub guards: Vec<(u64, u64)>,
@@ -469,12 +468,12 @@ pub struct SnapshotData {
 }
 
 impl SnapshotData {
-    /// The ghosts, as this machine numbers them.
-    pub fn ghosts(&self) -> Vec<i32> {
-        self.processes.iter().map(|process| process.ghost_pid).collect()
+    /// The snapshot processes, as this machine numbers them.
+    pub fn snapshot_processes(&self) -> Vec<i32> {
+        self.processes.iter().map(|process| process.snapshot_pid).collect()
     }
 
-    /// Whether this mapping was known not to be inherited when the ghost was made, so that its pages
+    /// Whether this mapping was known not to be inherited when the snapshot process was made, so that its pages
     /// were read from the process itself.
     pub fn knows_not_inherited(&self, host_pid: i32, mapping: &Mapping) -> bool {
         self.as_it_ran(host_pid, mapping).is_some_and(is_not_inherited)
@@ -487,20 +486,20 @@ impl SnapshotData {
     }
 }
 
-/// Everything has been read or is held by ghosts.
+/// Everything has been read or is held by snapshot processes.
 #[derive(Debug)]
 pub struct Snapshot {
     job: Option<FrozenJob>,
-    ghosts: Vec<Ghost>,
+    snapshot_processes: Vec<SnapshotProcess>,
     data: Option<SnapshotData>,
     since: Instant,
 }
 
 impl Quiesced {
-    /// Reads all processes and makes the ghosts. The job still stands when this returns.
+    /// Reads all processes and makes the snapshot processes. The job still stands when this returns.
     ///
     /// # Errors
-    /// Refusals; no memory for the ghosts. The job goes on.
+    /// Refusals; no memory for the snapshot processes. The job goes on.
     pub fn snapshot(mut self) -> Result<Snapshot> {
         let Collected { files, probes, .. } = &mut self.collected;
         Object::late_all(files, probes, &mut self.context)?;
@@ -509,7 +508,7 @@ impl Quiesced {
         processes.iter().for_each(StoppedProcess::die_with_tracer);
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
-        let (dumps, ghosts, vdso, clocks) = result?;
+        let (dumps, snapshot_processes, vdso, clocks) = result?;
         let folders = self.take_folders(&dumps)?;
         self.tell_copies_on_disk();
         let portable = Current::jump(0).is_some();
@@ -545,7 +544,7 @@ impl Quiesced {
         let not_inherited = std::mem::take(&mut self.frozen.not_inherited);
         let data =
             SnapshotData { processes: dumps, graph, context: self.context, page, not_inherited };
-        Ok(Snapshot { job: Some(self.frozen.job), ghosts, data: Some(data), since })
+        Ok(Snapshot { job: Some(self.frozen.job), snapshot_processes, data: Some(data), since })
     }
 
     fn tell_copies_on_disk(&mut self) {
@@ -577,7 +576,7 @@ impl Quiesced {
         &mut self,
         processes: &mut [StoppedProcess],
         page: u64,
-    ) -> Result<(Vec<ProcessDump>, Vec<Ghost>, Option<Vdso>, Clocks)> {
+    ) -> Result<(Vec<ProcessDump>, Vec<SnapshotProcess>, Option<Vdso>, Clocks)> {
         let mut windows = Vec::new();
         let mut readings = Vec::with_capacity(processes.len());
         // What is refused is refused before any process makes a call for us.
@@ -590,8 +589,8 @@ impl Quiesced {
             process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
             leave_vdso(process, vdso)?;
         }
-        // What is left of sleeps and timers is told as of this moment or an earlier one, and no thread reads a clock after
-        // it: an image wakes nobody early, and none of its clocks goes back.
+        // What is left of sleeps and timers is told as of this moment or an earlier one, and no thread reads a clock
+        // after it: an image wakes nobody early, and none of its clocks goes back.
         let moment = Instant::now();
         let clocks = clocks::of_process(self.frozen.settings.init)?;
         for (index, (process, mapped)) in processes.iter_mut().zip(mapped).enumerate() {
@@ -608,12 +607,14 @@ impl Quiesced {
             self.read_shared(processes, &readings, &windows, page)?;
             copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
         }
-        let ghosts = make_ghosts(processes, &readings)?;
+        let snapshot_processes = make_snapshot_processes(processes, &readings)?;
         let mut dumps = Vec::with_capacity(processes.len());
-        for ((process, reading), ghost) in processes.iter_mut().zip(readings).zip(&ghosts) {
-            dumps.push(self.finish_process(process, reading, ghost.host_pid(), page)?);
+        for ((process, reading), snapshot_process) in
+            processes.iter_mut().zip(readings).zip(&snapshot_processes)
+        {
+            dumps.push(self.finish_process(process, reading, snapshot_process.host_pid(), page)?);
         }
-        Ok((dumps, ghosts, vdso, clocks))
+        Ok((dumps, snapshot_processes, vdso, clocks))
     }
 
     /// Refuses what no image can hold, and what calls into the process could end.
@@ -747,14 +748,14 @@ impl Quiesced {
         &mut self,
         process: &mut StoppedProcess,
         reading: Reading,
-        ghost_pid: i32,
+        snapshot_pid: i32,
         page: u64,
     ) -> Result<ProcessDump> {
         let host_pid = process.host_pid;
         let pid = self.nodes[&host_pid].pid;
         let _finishing = debug_span!("finish", pid, host_pid).entered();
         doing::begin("completing the snapshot of", Thing::Process(pid));
-        let (early, guards) = self.read_early(host_pid, ghost_pid, &reading.planned, page)?;
+        let (early, guards) = self.read_early(host_pid, snapshot_pid, &reading.planned, page)?;
         process.take_scratch_out()?;
         let mut threads = reading.inside.threads;
         for (image, thread) in threads.iter_mut().zip(&process.threads) {
@@ -814,20 +815,20 @@ impl Quiesced {
             pages: Vec::new(),
             threads,
         };
-        Ok(ProcessDump { host_pid, ghost_pid, image, planned: reading.planned, early, guards })
+        Ok(ProcessDump { host_pid, snapshot_pid, image, planned: reading.planned, early, guards })
     }
 
-    /// Pages and guard regions of areas that the ghost has not inherited, read from the process itself. What may be dropped
-    /// is: random numbers that a library keeps there must not come twice.
+    /// Pages and guard regions of areas that the snapshot process has not inherited, read from the process itself. What
+    /// may be dropped is: random numbers that a library keeps there must not come twice.
     fn read_early(
         &self,
         host_pid: i32,
-        ghost_pid: i32,
+        snapshot_pid: i32,
         planned: &[Planned],
         page: u64,
-    ) -> Result<NotInGhost> {
+    ) -> Result<ReadEarly> {
         let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
-        let inherited = read_maps(ghost_pid)?;
+        let inherited = read_maps(snapshot_pid)?;
         for area in planned {
             let mapping = &area.mapping;
             if mapping.is_segment() {
@@ -906,8 +907,8 @@ struct Seen {
 /// Lets threads that are in the vdso go on until they are not.
 fn leave_vdso(process: &mut StoppedProcess, vdso: &Vdso) -> Result<()> {
     if !Current::CALLS_IN_VDSO {
-        // Under another kernel the middle of a function would not be what it is here, and under this one the time that it has read
-        // would be put together with what the job's clocks are off by after the restart.
+        // Under another kernel the middle of a function would not be what it is here, and under this one the time that
+        // it has read would be put together with what the job's clocks are off by after the restart.
         for thread in &mut process.threads {
             thread.leave(|address| vdso.has(address), LONGEST_WAY)?;
         }
@@ -974,9 +975,9 @@ impl Snapshot {
     }
 
     /// Has the copies of memory stop at their ends, for one who takes their memory when it kills them.
-    pub fn stop_ghosts_at_end(&self) {
-        for ghost in &self.ghosts {
-            if let Err(error) = ghost.stop_at_end() {
+    pub fn stop_snapshot_processes_at_end(&self) {
+        for snapshot_process in &self.snapshot_processes {
+            if let Err(error) = snapshot_process.stop_at_end() {
                 // The write finds that it is dead.
                 tracing::debug!("a copy of memory: {error}");
             }
@@ -984,13 +985,13 @@ impl Snapshot {
     }
 
     /// Everything has been written: the copies of memory are not needed any more.
-    pub fn drop_ghosts(&mut self) {
-        self.ghosts.clear();
+    pub fn drop_snapshot_processes(&mut self) {
+        self.snapshot_processes.clear();
     }
 
-    /// Whether all ghosts still hold their memory.
+    /// Whether all snapshot processes still hold their memory.
     pub fn is_whole(&self) -> bool {
-        self.ghosts.iter().all(Ghost::is_alive)
+        self.snapshot_processes.iter().all(SnapshotProcess::is_alive)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writes a snapshot into the store while the job goes on: pages out of the ghosts, blobs out of
+//! Writes a snapshot into the store while the job goes on: pages out of the snapshot processes, blobs out of
 //! memory, then the index.
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,8 +22,8 @@ use super::super::trace::ProcessMemory;
 use super::areas::{Plan, area};
 use super::detached;
 use super::files::{MappedFiles, View, describe};
-use super::ghost::is_alive;
 use super::pages::Pagemap;
+use super::snapshot_process::is_alive;
 use super::stages::{ProcessDump, SnapshotData, is_not_inherited};
 use ckpt_store::{CheckpointWriter, ChunkRef, SealedCheckpoint, WriterOptions};
 
@@ -74,7 +74,7 @@ impl Writer<'_> {
 /// Writes and seals checkpoint `number` in a job's folder. `progress` counts the bytes dealt with.
 ///
 /// # Errors
-/// Full disks and their like; a ghost that was killed for want of memory. Nothing is left of the
+/// Full disks and their like; a snapshot process that was killed for want of memory. Nothing is left of the
 /// checkpoint then.
 pub fn write_image(
     mut data: SnapshotData,
@@ -197,7 +197,7 @@ fn write_process(
     blobs: &mut Vec<PendingBlob>,
     files: &mut MappedFiles,
 ) -> Result<(ProcessImage, Vec<PendingWindow>)> {
-    let ProcessDump { host_pid, ghost_pid, mut image, planned, early, guards } = process;
+    let ProcessDump { host_pid, snapshot_pid, mut image, planned, early, guards } = process;
     let writing = debug_span!("process", pid = image.pid, host_pid, bytes = Empty).entered();
     doing::begin("writing the memory of", Thing::Process(image.pid));
     let before = writer.progress.load(Ordering::Relaxed);
@@ -208,10 +208,10 @@ fn write_process(
             std::io::Error::from_raw_os_error(libc::ENOMEM),
         )
     };
-    let view = View::of(ghost_pid);
-    let smaps = read_smaps(ghost_pid)?;
-    let mut pagemap = Pagemap::of(ghost_pid, data.page)?;
-    let mut pages = PageWriter::new(writer, ghost_pid, data.page);
+    let view = View::of(snapshot_pid);
+    let smaps = read_smaps(snapshot_pid)?;
+    let mut pagemap = Pagemap::of(snapshot_pid, data.page)?;
+    let mut pages = PageWriter::new(writer, snapshot_pid, data.page);
     for (address, bytes) in &early {
         pages.add_early(*address, bytes);
     }
@@ -227,8 +227,8 @@ fn write_process(
             ));
         }
         let special = data.as_it_ran(host_pid, mapping);
-        // The ghost sees the same files, and is there for certain.
-        let identify = |mapping: &Mapping| files.identify(ghost_pid, &view, mapping);
+        // The snapshot process sees the same files, and is there for certain.
+        let identify = |mapping: &Mapping| files.identify(snapshot_pid, &view, mapping);
         let (mut area, whole) = area(plan, special.or(flags), identify)
             .map_err(|error| error.of(image.pid, image.leader_name()))?;
         if whole {
@@ -244,22 +244,22 @@ fn write_process(
         let within = |(start, end): &&(u64, u64)| area.start <= *start && *end <= area.end;
         let guards: Vec<_> = guards.iter().filter(within).copied().collect();
         area.advice.guards.extend(guards);
-        carry_if_session(&mut area, ghost_pid, &mut data.context, pages.writer, blobs)?;
+        carry_if_session(&mut area, snapshot_pid, &mut data.context, pages.writer, blobs)?;
         areas.push(area);
     }
     let windows = pages.finish()?;
     writing.record("bytes", writer.progress.load(Ordering::Relaxed).saturating_sub(before));
-    if !is_alive(ghost_pid) {
+    if !is_alive(snapshot_pid) {
         return Err(lost());
     }
     image.areas = areas;
-    image.executable = executable(ghost_pid, &image.executable.path);
+    image.executable = executable(snapshot_pid, &image.executable.path);
     Ok((image, windows))
 }
 
 /// The executable as it must be found at restart; only its path where it is gone already.
-fn executable(ghost_pid: i32, path: &str) -> MappedFile {
-    let reached = format!("/proc/{ghost_pid}/root{path}");
+fn executable(snapshot_pid: i32, path: &str) -> MappedFile {
+    let reached = format!("/proc/{snapshot_pid}/root{path}");
     match std::fs::metadata(&reached) {
         Ok(metadata) => describe(path, &reached, &metadata),
         Err(_) => MappedFile { path: path.to_owned(), size: 0, modified_ns: 0, build_id: None },
@@ -270,7 +270,7 @@ fn executable(ghost_pid: i32, path: &str) -> MappedFile {
 /// libraries in /tmp.
 fn carry_if_session(
     area: &mut Area,
-    ghost_pid: i32,
+    snapshot_pid: i32,
     context: &mut DumpContext,
     writer: &mut Writer<'_>,
     blobs: &mut Vec<PendingBlob>,
@@ -280,10 +280,10 @@ fn carry_if_session(
     if !context.is_session_file(&file.path) {
         return Ok(());
     }
-    let reached = format!("/proc/{ghost_pid}/root{}", file.path);
+    let reached = format!("/proc/{snapshot_pid}/root{}", file.path);
     let failed = |error| EngineError::system("read", file.path.clone(), error);
     let metadata = std::fs::metadata(&reached).map_err(failed)?;
-    if inodes::belongs_to_another(ghost_pid, metadata.uid()) {
+    if inodes::belongs_to_another(snapshot_pid, metadata.uid()) {
         return Ok(());
     }
     let key = (metadata.dev(), metadata.ino());
@@ -329,10 +329,10 @@ struct PageWriter<'w, 'p> {
 }
 
 impl<'w, 'p> PageWriter<'w, 'p> {
-    fn new(writer: &'w mut Writer<'p>, ghost_pid: i32, page: u64) -> Self {
+    fn new(writer: &'w mut Writer<'p>, snapshot_pid: i32, page: u64) -> Self {
         Self {
             writer,
-            memory: ProcessMemory::of_copy(ghost_pid),
+            memory: ProcessMemory::of_copy(snapshot_pid),
             page,
             wanted: BTreeMap::new(),
             over_file: BTreeMap::new(),
@@ -355,7 +355,7 @@ impl<'w, 'p> PageWriter<'w, 'p> {
         *self.wanted.entry(window).or_default() |= 1 << ((address - window) / self.page);
     }
 
-    /// Takes pages of the ghost.
+    /// Takes pages of the snapshot process.
     fn add(&mut self, start: u64, end: u64, over_file: bool) -> Result<()> {
         let span = WINDOW_PAGES * self.page;
         let mut at = start;

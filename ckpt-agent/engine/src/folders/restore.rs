@@ -27,7 +27,8 @@ fn failed<'p>(call: &'static str, path: &'p Path) -> impl Fn(std::io::Error) -> 
 }
 
 /// Brings the folders to what they were, but for files that are open or mapped, sockets, second names and rights:
-/// these come by the inodes, the rooms, and [`finish`]. What has been made since the checkpoint is removed.
+/// these come by the inodes, the handlers of objects, and [`finish`]. What has been made since the checkpoint is
+/// removed.
 ///
 /// # Errors
 /// A folder that is another user's; failed system calls.

@@ -21,7 +21,7 @@ use super::stages::{self, Stage};
 
 /// Where the stack begins among the fields of struct prctl_mm_map (prctl(2)).
 const START_STACK: usize = 6;
-/// Room for descriptors of the init itself above those of the job.
+/// ObjectKind for descriptors of the init itself above those of the job.
 const OWN_DESCRIPTORS: u64 = 64;
 
 /// A job that is there.

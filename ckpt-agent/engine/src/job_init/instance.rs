@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use protocol::agent::ExitKind;
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::MovedListener;
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::{External, Kept};
@@ -114,7 +114,8 @@ pub enum Instruction {
         end: OuterEnd,
     },
     /// What has moved in the job; replaces what was said before.
-    Book(AddressBook),
+    #[serde(rename = "addresses")]
+    Addresses(AddressMap),
     /// Tell what single sockets are called. Answered by [`super::Report::Names`].
     Names,
     /// The agent leaves; another one will come.

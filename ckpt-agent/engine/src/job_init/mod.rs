@@ -1,11 +1,11 @@
-//! The job's init: process 1 of the job's namespaces, or a plain process where there are none. A fresh, single-threaded execution of this
-//! program makes the namespaces, starts or restores the job, reaps, and ends with its agent.
+//! The job's init: process 1 of the job's namespaces, or a plain process where there are none. A fresh, single-threaded
+//! execution of this program makes the namespaces, starts or restores the job, reaps, and ends with its agent.
 
 mod bring_back;
 mod channel;
-pub mod door;
+pub mod init_socket;
 mod instance;
-mod keeper;
+mod instance_init;
 mod launch;
 mod lease;
 pub(super) mod namespaces;

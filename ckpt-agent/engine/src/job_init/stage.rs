@@ -22,12 +22,12 @@ use super::super::sys::{prctl, signals, spawn};
 use super::bring_back::{Among, Begun, bring_back};
 use super::channel::Channel;
 use super::instance::{Connection, InstanceOrder, Instruction};
-use super::keeper::Keeper;
+use super::instance_init::InstanceInit;
 use super::lease::Lease;
 use super::rehearsal::{self, Rehearsal, Surroundings};
 use super::stages::{self, Stage};
 use super::world::World;
-use super::{Order, Report, Task, UserOrder, door, launch, namespaces, reap};
+use super::{Order, Report, Task, UserOrder, init_socket, launch, namespaces, reap};
 
 /// The name (argv[0]) under which this program acts as a job's init. Its socket is descriptor 3.
 pub const INIT_NAME: &str = "ckptd-init";
@@ -76,7 +76,7 @@ struct Prepared {
 /// What an init that outlives its agent has made there.
 struct Outside {
     order: InstanceOrder,
-    door: UnixListener,
+    listener: UnixListener,
     /// The offset of CLOCK_BOOTTIME here, ns.
     boottime: i64,
 }
@@ -174,9 +174,9 @@ fn stay_behind(order: InstanceOrder) -> Result<Outside> {
     prctl::set_pdeathsig(None).map_err(system("prctl", "PR_SET_PDEATHSIG"))?;
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
     let failed = |error| EngineError::system("bind", order.socket.display().to_string(), error);
-    let door = door::make(&order.socket).map_err(failed)?;
+    let listener = init_socket::make(&order.socket).map_err(failed)?;
     let (_, boottime) = clocks::offsets(std::process::id() as i32)?;
-    Ok(Outside { order, door, boottime })
+    Ok(Outside { order, listener, boottime })
 }
 
 fn divide(
@@ -332,14 +332,16 @@ fn live_in_cluster(
     outside: Outside,
     connections: Connections,
 ) -> std::result::Result<(), (Option<Channel>, EngineError)> {
-    let Outside { order: cluster, door, boottime } = outside;
+    let Outside { order: cluster, listener, boottime } = outside;
     let socket = cluster.socket.clone();
     let forget = || drop(std::fs::remove_file(&socket));
     let keepsake = order.keepsake.clone();
-    match settle(&channel, order, &cluster, &door, connections, boottime) {
+    match settle(&channel, order, &cluster, &listener, connections, boottime) {
         Ok((mut begun, lease)) => answer_late(&cluster, &mut begun)
-            .and_then(|late| Keeper::new(cluster, keepsake, begun, late, channel, door, lease))
-            .and_then(Keeper::serve)
+            .and_then(|late| {
+                InstanceInit::new(cluster, keepsake, begun, late, channel, listener, lease)
+            })
+            .and_then(InstanceInit::serve)
             .map_err(|error| (None, error)),
         Err(error) => {
             forget();
@@ -352,12 +354,13 @@ fn settle(
     channel: &Channel,
     order: Order,
     cluster: &InstanceOrder,
-    door: &UnixListener,
+    listener: &UnixListener,
     connections: Connections,
     boottime: i64,
 ) -> Result<(Begun, Lease)> {
     nix::unistd::setsid().map_err(system("setsid", "the job's init"))?;
-    door::open(door).map_err(|error| EngineError::system("listen", "the init's socket", error))?;
+    init_socket::open(listener)
+        .map_err(|error| EngineError::system("listen", "the init's socket", error))?;
     let mut warnings = Vec::new();
     match order.world {
         World::Own => {
@@ -385,7 +388,7 @@ fn settle(
     }
     stages::tell_no_more();
     release_streams()?;
-    door::be_patient(channel.socket())
+    init_socket::be_patient(channel.socket())
         .map_err(|error| EngineError::system("setsockopt", "the agent's socket", error))?;
     // An agent that has gone meanwhile shows at the first look at its socket.
     let _ = tell(channel, &begun, warnings);
@@ -435,7 +438,7 @@ fn answer_late(order: &InstanceOrder, begun: &mut Begun) -> Result<Option<Late>>
         stacks: std::mem::take(&mut begun.stacks),
     };
     let who = (order.host_name.as_str(), &watch.machine);
-    Late::start(installed, who, watch.book.clone(), restored).map(Some)
+    Late::start(installed, who, watch.addresses.clone(), restored).map(Some)
 }
 
 /// The streams of a program that a remote shell has launched, as sides of the shell's relays.

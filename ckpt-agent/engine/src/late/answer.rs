@@ -16,7 +16,7 @@ use super::super::sys::pidfd::PidFd;
 use super::super::sys::poll::poll_one;
 use super::super::sys::{abi, sockopt};
 use super::super::trace::ProcessMemory;
-use super::book::{Book, Dial};
+use super::address_map::{Addresses, Dial};
 use super::calls::without_waiting;
 use super::filter::Pass;
 use super::interfaces;
@@ -61,7 +61,7 @@ pub enum Verdict {
 pub enum Later {
     /// When this listening socket has a connection.
     Readable(OwnedFd),
-    /// When the book has changed, or after so long.
+    /// When the address map has changed, or after so long.
     News(Duration),
 }
 
@@ -118,9 +118,9 @@ impl Answerer {
 
     /// Decides. `waited`: what it waited for has not come.
     pub fn judge(&mut self, call: &Notification, waited: bool) -> Verdict {
-        let Some(book) = self.shared.busy_book() else { return Verdict::GoOn };
+        let Some(addresses) = self.shared.busy_addresses() else { return Verdict::GoOn };
         if call.number == libc::SYS_ioctl {
-            return self.interfaces(call, &book).unwrap_or(Verdict::GoOn);
+            return self.interfaces(call, &addresses).unwrap_or(Verdict::GoOn);
         }
         // Whatever can't be looked at is the kernel's.
         let Some(target) = target_of(call) else { return Verdict::GoOn };
@@ -131,9 +131,9 @@ impl Answerer {
             return Verdict::Done(Ok(result));
         }
         let verdict = match call.number {
-            libc::SYS_bind => self.bind(call, &target, &book, waited),
-            libc::SYS_connect => self.connect(call, &target, &book, waited),
-            libc::SYS_listen => self.listen(call, &target, &book, waited),
+            libc::SYS_bind => self.bind(call, &target, &addresses, waited),
+            libc::SYS_connect => self.connect(call, &target, &addresses, waited),
+            libc::SYS_listen => self.listen(call, &target, &addresses, waited),
             libc::SYS_getsockname => self.tell(call, &target, true),
             libc::SYS_getpeername => self.tell(call, &target, false),
             calls::ACCEPT | libc::SYS_accept4 => self.accept(call, target),
@@ -169,7 +169,7 @@ impl Answerer {
         &mut self,
         call: &Notification,
         target: &Target,
-        book: &Book,
+        addresses: &Addresses,
         waited: bool,
     ) -> Option<Verdict> {
         let raw = sockaddr::with_family(read_address(call)?, target.v6);
@@ -180,7 +180,7 @@ impl Answerer {
         }
         if let Some(claim) = self.claims.remove(&target.cookie) {
             if claim.logical == asked {
-                return Some(self.settle(claim, target, book, waited));
+                return Some(self.settle(claim, target, addresses, waited));
             }
             self.give_up(claim, target);
         }
@@ -190,21 +190,21 @@ impl Answerer {
         // The call is made again by a thread that was stopped, and maybe restored, in the middle of it.
         if port != 0 && self.is_bound_as(target, asked) {
             let renamed = self.pass.local(fd).is_ok_and(|local| local.port() != port);
-            return match renamed || book.away().is_some() || book.is_split() {
+            return match renamed || addresses.away().is_some() || addresses.is_split() {
                 true => self.claim(asked, target),
                 false => Some(Verdict::Done(Ok(0))),
             };
         }
         let is_held = |here: Option<u16>| here.is_none_or(is_listening);
-        if port != 0 && book.holders(asked).any(is_held) {
+        if port != 0 && addresses.holders(asked).any(is_held) {
             return Some(Verdict::Done(Err(Errno::EADDRINUSE)));
         }
-        let Some(away) = book.away() else {
-            return self.bind_at_home(&raw, asked, target, book);
+        let Some(away) = addresses.away() else {
+            return self.bind_at_home(&raw, asked, target, addresses);
         };
         let here = away.here(asked.ip());
         if here.is_none() && (away.is_machines_own(asked.ip()) || !self.has_moved(call.tid)) {
-            if port != 0 && book.is_name_of_home(port) {
+            if port != 0 && addresses.is_name_of_home(port) {
                 return Some(Verdict::Done(Err(Errno::EADDRINUSE)));
             }
             self.shared.rename(target.cookie, |name| name.plain = true);
@@ -244,8 +244,8 @@ impl Answerer {
         known == Some(asked) && tcp_state(fd) == Some(CLOSED)
     }
 
-    /// Processes of one logical node on several machines may ask for the same port at the same time. Each says so to all; the
-    /// coordinator puts what they say in an order, and the first one has it.
+    /// Processes of one logical node on several machines may ask for the same port at the same time. Each says so to
+    /// all; the coordinator puts what they say in an order, and the first one has it.
     fn claim(&mut self, asked: SocketAddr, target: &Target) -> Option<Verdict> {
         let fd = target.copy.as_fd();
         let v6_only = target.v6 && is_v6_only(fd);
@@ -260,10 +260,10 @@ impl Answerer {
         &mut self,
         claim: MovedListener,
         target: &Target,
-        book: &Book,
+        addresses: &Addresses,
         waited: bool,
     ) -> Verdict {
-        match book.is_first(claim, |port| self.is_bound(target.v6, port)) {
+        match addresses.is_first(claim, |port| self.is_bound(target.v6, port)) {
             Some(true) => Verdict::Done(Ok(0)),
             Some(false) => {
                 self.give_up(claim, target);
@@ -319,9 +319,9 @@ impl Answerer {
         raw: &[u8],
         asked: SocketAddr,
         target: &Target,
-        book: &Book,
+        addresses: &Addresses,
     ) -> Option<Verdict> {
-        let (split, guests) = (book.is_split(), book.is_guests_port(asked.port()));
+        let (split, guests) = (addresses.is_split(), addresses.is_guests_port(asked.port()));
         if asked.port() == 0 || !(split || guests) {
             return None;
         }
@@ -360,7 +360,7 @@ impl Answerer {
         &mut self,
         call: &Notification,
         target: &Target,
-        book: &Book,
+        addresses: &Addresses,
         waited: bool,
     ) -> Option<Verdict> {
         let raw = read_address(call)?;
@@ -370,7 +370,7 @@ impl Answerer {
         if tcp_state(fd)? != CLOSED {
             return None;
         }
-        let to = match book.dial(asked) {
+        let to = match addresses.dial(asked) {
             Dial::AsAsked => None,
             Dial::To(to) => Some(to),
             Dial::Unsure(_) if !waited => return Some(Verdict::Later(Later::News(NEWS))),
@@ -378,7 +378,7 @@ impl Answerer {
         };
         self.shared.forget_peer(target.cookie);
         if !asked.ip().to_canonical().is_loopback() {
-            self.say_who_calls(call, target, book);
+            self.say_who_calls(call, target, addresses);
         }
         let to = to?;
         let address = sockaddr::rewrite(&raw, to)?;
@@ -394,8 +394,8 @@ impl Answerer {
     }
 
     /// A process that has moved connects from a port by which it is known.
-    fn say_who_calls(&mut self, call: &Notification, target: &Target, book: &Book) {
-        let Some(source) = book.away().map(|away| away.source) else { return };
+    fn say_who_calls(&mut self, call: &Notification, target: &Target, addresses: &Addresses) {
+        let Some(source) = addresses.away().map(|away| away.source) else { return };
         let fd = target.copy.as_fd();
         if !self.pass.local(fd).is_ok_and(|local| local.port() == 0) {
             return;
@@ -420,7 +420,7 @@ impl Answerer {
         &mut self,
         call: &Notification,
         target: &Target,
-        book: &Book,
+        addresses: &Addresses,
         waited: bool,
     ) -> Option<Verdict> {
         let fd = target.copy.as_fd();
@@ -431,12 +431,12 @@ impl Answerer {
         let name = self.shared.name(target.cookie, Some(actual), None);
         let logical = name.local.unwrap_or(actual);
         let has_moved = logical.port() != actual.port();
-        if has_moved || book.away().is_some() || book.is_split() {
+        if has_moved || addresses.away().is_some() || addresses.is_split() {
             let v6_only = target.v6 && is_v6_only(fd);
             let listener = MovedListener { logical, actual, v6_only, plain: name.plain };
             self.shared.announce(listener);
             // Before anybody can hear of it in another way.
-            if (has_moved || book.is_split()) && !waited && !book.has(listener) {
+            if (has_moved || addresses.is_split()) && !waited && !addresses.has(listener) {
                 return Some(Verdict::Later(Later::News(NEWS)));
             }
         }
@@ -477,8 +477,8 @@ impl Answerer {
 
     // --- interfaces ---
 
-    fn interfaces(&self, call: &Notification, book: &Book) -> Option<Verdict> {
-        let away = book.away().filter(|_| self.has_moved(call.tid))?;
+    fn interfaces(&self, call: &Notification, addresses: &Addresses) -> Option<Verdict> {
+        let away = addresses.away().filter(|_| self.has_moved(call.tid))?;
         let copy = copy_of(call)?;
         let mut memory = ProcessMemory::of(call.tid);
         let argument = call.arguments[2];

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
 
+use super::address_map::{Addresses, Dial};
 use super::answer::cookie_of;
-use super::book::{Book, Dial};
 use super::calls::without_waiting;
 use super::filter::Pass;
 use super::names::{Name, NamedSocket};
@@ -28,22 +28,24 @@ pub struct Connecting {
 }
 
 impl Connecting {
-    /// Asks, and does not wait for an answer. `next_port`: for the search of a port. The name that the socket has from now on.
+    /// Asks, and does not wait for an answer. `next_port`: for the search of a port. The name that the socket has from
+    /// now on.
     ///
     /// # Errors
     /// The network is not there; the program is not told.
     pub(super) fn ask(
         &self,
         pass: Pass,
-        book: &Book,
+        addresses: &Addresses,
         next_port: &mut u16,
     ) -> Result<Option<NamedSocket>, Errno> {
         let fd = self.fd.as_fd();
-        let to = match book.dial(self.peer) {
+        let to = match addresses.dial(self.peer) {
             Dial::AsAsked => self.peer,
             Dial::To(to) | Dial::Unsure(to) => to,
         };
-        let moved = book.away().filter(|_| !self.plain && !to.ip().to_canonical().is_loopback());
+        let moved =
+            addresses.away().filter(|_| !self.plain && !to.ip().to_canonical().is_loopback());
         let any: IpAddr =
             if self.v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         // Where it can't be bound so, it asks from where it can.
@@ -74,7 +76,7 @@ impl Connecting {
 
 /// Those of a job whose calls nobody watches. How many can't ask.
 pub fn ask_all(sockets: Vec<Connecting>) -> usize {
-    let book = Book::default();
-    let ask = |socket: &Connecting| socket.ask(Pass::unneeded(), &book, &mut 0);
+    let addresses = Addresses::default();
+    let ask = |socket: &Connecting| socket.ask(Pass::unneeded(), &addresses, &mut 0);
     sockets.iter().filter(|socket| ask(socket).is_err()).count()
 }

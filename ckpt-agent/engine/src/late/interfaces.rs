@@ -1,12 +1,13 @@
-//! The addresses of network interfaces (netdevice(7)): a process that has come from another machine is told those of its
-//! logical node, by which others know it. Whoever asks by rtnetlink(7) or reads /proc/net/if_inet6 is told the machine's.
+//! The addresses of network interfaces (netdevice(7)): a process that has come from another machine is told those of
+//! its logical node, by which others know it. Whoever asks by rtnetlink(7) or reads /proc/net/if_inet6 is told the
+//! machine's.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 
-use super::book::Away;
+use super::address_map::Away;
 use super::filter::Pass;
 
 /// SIOCGIFCONF: all of them.
@@ -31,7 +32,8 @@ pub(super) struct Room {
     pub(super) length: usize,
 }
 
-/// struct ifconf: a length, and where the room is, with the padding of the architecture. `None`: it asks for the length only.
+/// struct ifconf: a length, and where the room is, with the padding of the architecture. `None`: it asks for the length
+/// only.
 pub(super) fn room(configuration: &[u8]) -> Option<Room> {
     let length = i32::from_ne_bytes(configuration.get(..4)?.try_into().ok()?);
     let at = usize::from_ne_bytes(configuration.get(size_of::<usize>()..)?.try_into().ok()?) as u64;
@@ -85,8 +87,8 @@ impl Pass {
         request: u32,
         argument: &mut [u8],
     ) -> Result<(), Errno> {
-        // SAFETY: the argument is a live struct ifconf or ifreq, as the request wants; the room that an ifconf names lives in
-        // the caller and is as long as it says.
+        // SAFETY: the argument is a live struct ifconf or ifreq, as the request wants; the room that an ifconf names
+        // lives in the caller and is as long as it says.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_ioctl,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::book::Book;
+use super::address_map::Addresses;
 use super::sockaddr::canonical;
 
 /// Sockets remembered: of those that are long closed the oldest are forgotten.
@@ -41,13 +41,13 @@ pub struct NamedSocket {
 pub struct Names {
     known: HashMap<u64, Name>,
     order: VecDeque<u64>,
-    book: Book,
+    addresses: Addresses,
 }
 
 impl Names {
-    /// These, and what the book says of all others.
-    pub fn new(sockets: Vec<NamedSocket>, book: Book) -> Self {
-        let mut names = Self { book, ..Self::default() };
+    /// These, and what the address map says of all others.
+    pub fn new(sockets: Vec<NamedSocket>, addresses: Addresses) -> Self {
+        let mut names = Self { addresses, ..Self::default() };
         for NamedSocket { cookie, name } in sockets {
             *names.of(cookie) = name;
         }
@@ -90,8 +90,9 @@ impl Names {
             name.filter(|name| Some(canonical(*name)) != address.map(canonical))
         };
         // Its own address is what it is; its peer may be one that has moved and knows nothing of it.
-        let own = || local.filter(|_| !known.plain).and_then(|local| self.book.own_address(local));
-        let other = || peer.and_then(|peer| self.book.caller(peer));
+        let own =
+            || local.filter(|_| !known.plain).and_then(|local| self.addresses.own_address(local));
+        let other = || peer.and_then(|peer| self.addresses.caller(peer));
         Name {
             local: differs(known.local.or_else(own), local),
             peer: differs(known.peer.or_else(other), peer),

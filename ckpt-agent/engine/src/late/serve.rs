@@ -9,13 +9,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use protocol::cluster::NodeName;
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::MovedListener;
 
 use super::super::error::{EngineError, Result};
 use super::Installed;
+use super::address_map::Addresses;
 use super::answer::{Answerer, Later, Verdict};
-use super::book::Book;
 use super::connecting::Connecting;
 use super::filter::Pass;
 use super::names::{Name, NamedSocket, Names};
@@ -36,7 +36,7 @@ pub struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    book: Arc<Book>,
+    addresses: Arc<Addresses>,
     names: Names,
     listeners: Vec<MovedListener>,
     /// Connections that were accepted for processes which have not got them yet.
@@ -49,11 +49,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The book; `None`: there is nothing to be done about any call.
-    pub(super) fn busy_book(&self) -> Option<Arc<Book>> {
+    /// The address map; `None`: there is nothing to be done about any call.
+    pub(super) fn busy_addresses(&self) -> Option<Arc<Addresses>> {
         let state = self.state();
-        let busy = !state.book.is_quiet() || !state.names.is_empty();
-        busy.then(|| state.book.clone())
+        let busy = !state.addresses.is_quiet() || !state.names.is_empty();
+        busy.then(|| state.addresses.clone())
     }
 
     pub(super) fn rename(&self, cookie: u64, change: impl FnOnce(&mut Name)) {
@@ -87,7 +87,8 @@ impl Shared {
         }
     }
 
-    /// Adds a socket that has a port and does not listen yet. Others that are known by that port stay as long as they have theirs.
+    /// Adds a socket that has a port and does not listen yet. Others that are known by that port stay as long as they
+    /// have theirs.
     pub(super) fn claim(&self, claim: MovedListener, is_bound: impl Fn(u16) -> bool) {
         let mut state = self.state();
         state
@@ -140,7 +141,7 @@ impl Late {
     pub fn start(
         installed: Installed,
         (logical, machine): (&str, &NodeName),
-        book: AddressBook,
+        addresses: AddressMap,
         restored: Restored,
     ) -> Result<Self> {
         let Restored { names, listeners, stacks } = restored;
@@ -148,10 +149,10 @@ impl Late {
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
                 .map_err(|errno| EngineError::system("eventfd", "late connections", errno))
         };
-        let book = Book::new(book, logical, machine);
+        let addresses = Addresses::new(addresses, logical, machine);
         let state = State {
-            names: Names::new(names, book.clone()),
-            book: Arc::new(book),
+            names: Names::new(names, addresses.clone()),
+            addresses: Arc::new(addresses),
             listeners,
             unheard: 0,
         };
@@ -173,22 +174,22 @@ impl Late {
     }
 
     /// Something has moved.
-    pub fn set_book(&self, book: AddressBook) {
-        let book = Book::new(book, &self.logical, &self.machine);
+    pub fn set_addresses(&self, addresses: AddressMap) {
+        let addresses = Addresses::new(addresses, &self.logical, &self.machine);
         let mut state = self.shared.state();
         let names = state.names.list();
-        state.names = Names::new(names, book.clone());
-        state.book = Arc::new(book);
+        state.names = Names::new(names, addresses.clone());
+        state.addresses = Arc::new(addresses);
         drop(state);
         let _ = self.shared.wake.write(1);
     }
 
     /// Connections that were being made at the checkpoint are asked for again. How many can't be.
     pub fn ask(&self, sockets: Vec<Connecting>) -> usize {
-        let book = self.shared.state().book.clone();
+        let addresses = self.shared.state().addresses.clone();
         let (mut next_port, mut failed) = (0, 0);
         for socket in sockets {
-            match socket.ask(self.pass, &book, &mut next_port) {
+            match socket.ask(self.pass, &addresses, &mut next_port) {
                 Ok(Some(named)) => self.shared.rename(named.cookie, |name| *name = named.name),
                 Ok(None) => {}
                 Err(_) => failed += 1,

@@ -1,4 +1,4 @@
-//! What rooms share during a dump and during a restore.
+//! What handlers share during a dump and during a restore.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -77,13 +77,13 @@ impl From<Vec<u8>> for BlobData {
     }
 }
 
-/// State of a dump that rooms read and add to.
+/// State of a dump that handlers read and add to.
 #[derive(Debug, Default)]
 pub struct DumpContext {
     /// Bytes to store after the job has been resumed; a [`BlobId`] is an index here.
     pub blobs: Vec<BlobData>,
     /// Every descriptor of the job, by (process as this machine numbers it, descriptor). Filled
-    /// by the collector before [`super::Object::finish_all`]: rooms whose objects refer to
+    /// by the collector before [`super::Object::finish_all`]: handlers whose objects refer to
     /// others find them here.
     pub descriptors: BTreeMap<(i32, i32), FileId>,
     /// Job numbers of all processes in the dump, by this machine's numbers.
@@ -111,7 +111,7 @@ pub struct DumpContext {
     pub machines: BTreeSet<IpAddr>,
     /// What single TCP sockets are called.
     pub names: Names,
-    /// Receive buffers that are larger than they were until [`super::Room::late`].
+    /// Receive buffers that are larger than they were until [`super::ObjectKind::late`].
     pub widened: Vec<Widened>,
     /// What is known once a socket was met that is being connected.
     pub asking: Option<Asking>,
@@ -284,18 +284,18 @@ pub trait BlobSource {
     ) -> Result<()>;
 }
 
-/// State of a restore that rooms read and add to. Lives in the job's init, single-threaded.
+/// State of a restore that handlers read and add to. Lives in the job's init, single-threaded.
 pub struct RestoreContext<'a> {
     /// The checkpoint.
     pub graph: &'a Graph,
     blobs: &'a dyn BlobSource,
     parked: BTreeMap<FileId, OwnedFd>,
     inodes: BTreeMap<InodeId, OwnedFd>,
-    /// The launcher's ends of standard streams, filled by the rooms that make them.
+    /// The launcher's ends of standard streams, filled by the handlers that make them.
     pub console: Console,
     /// Which part of the instance is made; all of it where there is none.
     pub part: Option<Part>,
-    /// Ends of relays for the agent, filled by the rooms that make them.
+    /// Ends of relays for the agent, filled by the handlers that make them.
     pub outer: Vec<(OuterEnd, OwnedFd)>,
     /// Restore in spite of files that have changed.
     pub force: bool,

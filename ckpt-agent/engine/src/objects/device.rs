@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Result};
 use super::super::sys::abi;
 use super::super::sys::stat::{identity, major, minor};
-use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths, reopen};
+use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved, paths, reopen};
 
 /// Major number of the memory devices (Documentation/admin-guide/devices.txt).
 const MEMORY_DEVICES: u64 = 1;
@@ -119,7 +119,7 @@ fn open_deleted(
     Ok(fd)
 }
 
-impl Room for Device {
+impl ObjectKind for Device {
     fn recognise(probe: &Probe) -> bool {
         Self::number(probe.stat.st_mode, probe.stat.st_rdev).is_some()
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::inodes;
 use super::super::sys::abi;
-use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths, reopen};
+use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved, paths, reopen};
 
 /// An open directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,8 +33,8 @@ impl Directory {
     /// # Errors
     /// What /proc does not tell.
     pub fn of(probe: &Probe, context: &DumpContext) -> Result<Self> {
-        // A program that closes its descriptors before it executes another one looks for them in there; at a restart the
-        // process is not there yet.
+        // A program that closes its descriptors before it executes another one looks for them in there; at a restart
+        // the process is not there yet.
         let of_process = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
         if probe.link.strip_prefix("/proc/").is_some_and(of_process) {
             let what = format!("looks into the folder {} of a process", probe.link);
@@ -99,7 +99,7 @@ pub fn removed(path: &str, mode: u32) -> Result<OwnedFd> {
     directory.open(libc::O_PATH)
 }
 
-impl Room for Directory {
+impl ObjectKind for Directory {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFDIR && probe.link.starts_with('/')
     }

@@ -13,7 +13,7 @@ use super::super::graph::FileId;
 use super::super::sys::dup3::dup3;
 use super::super::sys::stat::identity;
 use super::super::sys::{abi, kcmp};
-use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
+use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved};
 
 /// Limit of registrations in one set.
 const LIMIT: usize = 1_000_000;
@@ -79,7 +79,7 @@ impl Registration {
     }
 }
 
-impl Room for Epoll {
+impl ObjectKind for Epoll {
     fn recognise(probe: &Probe) -> bool {
         probe.is_anonymous("[eventpoll]")
     }

@@ -7,7 +7,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
-use super::{DumpContext, Probe, RestoreContext, Room, Saved};
+use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved};
 
 /// An event counter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ fn counts_down(probe: &Probe) -> Result<bool> {
     found
 }
 
-impl Room for EventCounter {
+impl ObjectKind for EventCounter {
     fn recognise(probe: &Probe) -> bool {
         probe.is_anonymous("[eventfd]")
     }

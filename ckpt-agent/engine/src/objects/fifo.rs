@@ -12,7 +12,7 @@ use super::super::error::{EngineError, Result};
 use super::super::sys::abi;
 use super::aside::Aside;
 use super::pipe_content::{self, Content, Reader};
-use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved, paths, reopen};
+use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved, paths, reopen};
 
 /// A description of a FIFO.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub struct Fifo {
     pub content: Option<Content>,
 }
 
-impl Room for Fifo {
+impl ObjectKind for Fifo {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFIFO && probe.link.starts_with('/')
     }

@@ -1,14 +1,14 @@
-//! One room per kind of kernel object that a descriptor can hold: its dump and its restore
-//! side by side in one file. To add a kind, write its file and name it in [`rooms!`] below.
+//! One handler per kind of kernel object that a descriptor can hold: its dump and its restore
+//! side by side in one file. To add a kind, write its file and name it in [`object_kinds!`] below.
 //!
-//! A dump goes through three calls: [`Room::recognise`] finds the room, [`Room::dump`] reads one
-//! open file description, and [`Room::finish`] sees all of the room's descriptions together
+//! A dump goes through three calls: [`ObjectKind::recognise`] finds the handler, [`ObjectKind::dump`] reads one
+//! open file description, and [`ObjectKind::finish`] sees all descriptions of the kind together
 //! (pairs of sockets, both ends of pipes) while the whole job still stands still. Whatever a
 //! dump takes out of an object (bytes of a terminal, a full socket) it must have put back when
 //! `finish` returns, on every path: the job goes on with the very same objects.
 //!
-//! A restore makes all descriptions of a room at once ([`Room::restore`]), each handed to
-//! [`RestoreContext::park`]; when every room is done, [`Room::wire`] ties descriptions to each
+//! A restore makes all descriptions of a kind at once ([`ObjectKind::restore`]), each handed to
+//! [`RestoreContext::park`]; when every handler is done, [`ObjectKind::wire`] ties descriptions to each
 //! other (epoll). Access flags, owners and locks are put on by the caller.
 
 mod aside;
@@ -53,7 +53,7 @@ pub struct Found<'a, T> {
     pub id: FileId,
     /// Access mode and status flags.
     pub flags: i32,
-    /// What [`Room::dump`] made of it; `finish` may complete it.
+    /// What [`ObjectKind::dump`] made of it; `finish` may complete it.
     pub object: &'a mut T,
     /// How it was found.
     pub probe: &'a Probe,
@@ -66,13 +66,13 @@ pub struct Saved<'a, T> {
     pub id: FileId,
     /// Flags, owner, locks.
     pub file: &'a OpenFile,
-    /// The room's own part.
+    /// What its kind has saved of it.
     pub object: &'a T,
 }
 
 /// A kind of kernel object.
-pub trait Room: Sized {
-    /// Whether the description that `probe` shows is of this kind. Rooms are asked in order.
+pub trait ObjectKind: Sized {
+    /// Whether the description that `probe` shows is of this kind. Kinds are asked in order.
     fn recognise(probe: &Probe) -> bool;
 
     /// Reads one open file description.
@@ -84,7 +84,7 @@ pub trait Room: Sized {
     /// Sees all descriptions of the kind together, with every process of the job stopped.
     ///
     /// # Errors
-    /// As [`Room::dump`].
+    /// As [`ObjectKind::dump`].
     fn finish(_all: &mut [Found<'_, Self>], _context: &mut DumpContext) -> Result<()> {
         Ok(())
     }
@@ -93,7 +93,7 @@ pub trait Room: Sized {
     /// nothing of its own is under way any more: for what may still arrive until then.
     ///
     /// # Errors
-    /// As [`Room::dump`].
+    /// As [`ObjectKind::dump`].
     fn late(_all: &mut [Found<'_, Self>], _context: &mut DumpContext) -> Result<()> {
         Ok(())
     }
@@ -104,10 +104,10 @@ pub trait Room: Sized {
     /// [`super::EngineError::Unfit`] where this machine or its files do not fit; failed system calls.
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()>;
 
-    /// Ties descriptions to each other once all of all rooms are parked.
+    /// Ties descriptions to each other once those of all kinds are parked.
     ///
     /// # Errors
-    /// As [`Room::restore`].
+    /// As [`ObjectKind::restore`].
     fn wire(_all: &[Saved<'_, Self>], _context: &mut RestoreContext) -> Result<()> {
         Ok(())
     }
@@ -143,8 +143,8 @@ impl Object {
     }
 }
 
-/// Declares the rooms: the enum [`Object`] and its dispatch.
-macro_rules! rooms {
+/// Declares the kinds, in the order in which they are asked: the enum [`Object`] and its dispatch.
+macro_rules! object_kinds {
     ($($(#[$doc:meta])* $variant:ident => $module:ident,)*) => {
         $(mod $module;)*
 
@@ -161,21 +161,21 @@ macro_rules! rooms {
                 match self { $(Self::$variant(_) => stringify!($module),)* }
             }
 
-            /// Finds the room of a description and dumps it.
+            /// Finds the kind of a description and dumps it.
             ///
             /// # Errors
-            /// A refusal where no room knows the kind, else as [`Room::dump`].
+            /// A refusal where no handler knows it, else as [`ObjectKind::dump`].
             pub fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
-                $(if <$module::$variant as Room>::recognise(probe) {
-                    return Ok(Self::$variant(<$module::$variant as Room>::dump(probe, context)?));
+                $(if <$module::$variant as ObjectKind>::recognise(probe) {
+                    return Ok(Self::$variant(<$module::$variant as ObjectKind>::dump(probe, context)?));
                 })*
                 Err(probe.unknown().into())
             }
 
-            /// Runs [`Room::finish`] of every room over the descriptions found.
+            /// Runs [`ObjectKind::finish`] of every kind over the descriptions found.
             ///
             /// # Errors
-            /// As [`Room::finish`], with the holder of the room's first description named.
+            /// As [`ObjectKind::finish`], with the holder of the first description of the kind named.
             pub fn finish_all(
                 files: &mut [OpenFile],
                 probes: &[Probe],
@@ -193,16 +193,16 @@ macro_rules! rooms {
                         let (kind, count) = (stringify!($module), all.len());
                         let _resting = debug_span!("rest", kind, count).entered();
                         doing::begin("bringing to rest", Thing::Objects { kind, count });
-                        <$module::$variant as Room>::finish(&mut all, context)?;
+                        <$module::$variant as ObjectKind>::finish(&mut all, context)?;
                     }
                 })*
                 Ok(())
             }
 
-            /// Runs [`Room::late`] of every room over the descriptions found.
+            /// Runs [`ObjectKind::late`] of every kind over the descriptions found.
             ///
             /// # Errors
-            /// As [`Room::late`].
+            /// As [`ObjectKind::late`].
             pub fn late_all(
                 files: &mut [OpenFile],
                 probes: &[Probe],
@@ -220,23 +220,23 @@ macro_rules! rooms {
                         let (kind, count) = (stringify!($module), all.len());
                         let _resting = debug_span!("rest again", kind, count).entered();
                         doing::begin("bringing to rest", Thing::Objects { kind, count });
-                        <$module::$variant as Room>::late(&mut all, context)?;
+                        <$module::$variant as ObjectKind>::late(&mut all, context)?;
                     }
                 })*
                 Ok(())
             }
 
-            /// Makes all descriptions, room by room, then ties them together.
+            /// Makes all descriptions, kind by kind, then ties them together.
             ///
             /// # Errors
-            /// As [`Room::restore`] and [`Room::wire`].
+            /// As [`ObjectKind::restore`] and [`ObjectKind::wire`].
             pub fn restore_all(files: &[OpenFile], context: &mut RestoreContext) -> Result<()> {
                 $({
                     let all = Self::$module(files, context);
                     if !all.is_empty() {
                         let (kind, count) = (stringify!($module).into(), all.len());
                         let _making = stages::begin(Stage::Objects { kind, count });
-                        <$module::$variant as Room>::restore(&all, context)?;
+                        <$module::$variant as ObjectKind>::restore(&all, context)?;
                     }
                 })*
                 $({
@@ -244,7 +244,7 @@ macro_rules! rooms {
                     if !all.is_empty() {
                         let (kind, count) = (stringify!($module).into(), all.len());
                         let _tying = stages::begin(Stage::Wire { kind, count });
-                        <$module::$variant as Room>::wire(&all, context)?;
+                        <$module::$variant as ObjectKind>::wire(&all, context)?;
                     }
                 })*
                 Ok(())
@@ -264,7 +264,7 @@ macro_rules! rooms {
 }
 
 // Asked in this order at a dump, made in this order at a restore.
-rooms! {
+object_kinds! {
     /// open(2) with O_PATH
     PathOnly => path,
     /// eventfd(2)

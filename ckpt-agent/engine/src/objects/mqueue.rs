@@ -1,6 +1,6 @@
-//! POSIX message queues (mq_overview(7)): attributes, and messages with their priorities. A queue lives in the instance's IPC
-//! namespace, so its name is the job's alone; queues that no process has open travel, too, where the init could mount
-//! their file system.
+//! POSIX message queues (mq_overview(7)): attributes, and messages with their priorities. A queue lives in the
+//! instance's IPC namespace, so its name is the job's alone; queues that no process has open travel, too, where the
+//! init could mount their file system.
 //!
 //! The kernel shows no message without taking it out. So a dump takes all of them and puts them back in the same order
 //! while every process stands still; threads that wait for messages or for room wait by their own calls, which they
@@ -20,12 +20,12 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::BlobId;
 use super::super::sys::abi;
 use super::super::sys::mqueue::{self, Attributes, HIGHEST_PRIORITY, Message};
-use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved, paths, reopen};
+use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved, paths, reopen};
 
 /// Most bytes of messages of one queue in an image: they are held in memory while the job stands still.
 const MOST_BYTES: u64 = 256 << 20;
-/// How long a queue of the job's last life may still count against its user's limit: the kernel puts IPC namespaces away
-/// some time after their last process (free_ipc_work).
+/// How long a queue of the job's last life may still count against its user's limit: the kernel puts IPC namespaces
+/// away some time after their last process (free_ipc_work).
 const AFTERLIFE: Duration = Duration::from_secs(10);
 const LOOKS_AGAIN: Duration = Duration::from_millis(20);
 
@@ -47,7 +47,8 @@ pub struct MessageQueue {
     pub most_messages: i64,
     /// Bytes that a message may have.
     pub message_size: i64,
-    /// Priority and length of each message, in the order in which they come out; kept with one description of each queue.
+    /// Priority and length of each message, in the order in which they come out; kept with one description of each
+    /// queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<(u32, u32)>,
     /// The bytes of all messages.
@@ -55,7 +56,7 @@ pub struct MessageQueue {
     pub content: Option<BlobId>,
 }
 
-impl Room for MessageQueue {
+impl ObjectKind for MessageQueue {
     fn recognise(probe: &Probe) -> bool {
         // Asked of few descriptions only: the kernel shows a queue as a file in the root of its file system.
         probe.flags & libc::O_PATH == 0
@@ -171,8 +172,8 @@ fn read(probe: &Probe, queue: &MessageQueue) -> Result<Vec<Message>> {
     Ok(messages)
 }
 
-/// Puts messages into a queue that has room for them. For want of memory it tries again for a while: in a live job there is no
-/// other place for them.
+/// Puts messages into a queue that has room for them. For want of memory it tries again for a while: in a live job
+/// there is no other place for them.
 fn put_back(queue: BorrowedFd<'_>, messages: &[Message]) -> nix::Result<()> {
     let until = Instant::now() + AFTERLIFE;
     for (priority, bytes) in messages {

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions};
-use super::{DumpContext, Probe, RestoreContext, Room, Saved};
+use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved};
 
 /// Options of netlink sockets.
 const KIND: Kind = Kind { family: libc::AF_NETLINK, tcp: false };
@@ -44,7 +44,7 @@ pub struct NetlinkSocket {
     pub options: SocketOptions,
 }
 
-impl Room for NetlinkSocket {
+impl ObjectKind for NetlinkSocket {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFSOCK
             && sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_DOMAIN)

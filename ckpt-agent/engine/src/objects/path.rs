@@ -9,7 +9,7 @@ use super::super::inodes;
 use super::super::sys::abi;
 use super::carried::Carried;
 use super::directory::Directory;
-use super::{DumpContext, Probe, RestoreContext, Room, Saved, paths};
+use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved, paths};
 
 /// A place in the file tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ impl PathOnly {
     }
 }
 
-impl Room for PathOnly {
+impl ObjectKind for PathOnly {
     fn recognise(probe: &Probe) -> bool {
         probe.flags & libc::O_PATH != 0
     }

@@ -11,7 +11,7 @@ use super::super::graph::{FileId, RelayEnd, RelayKind};
 use super::super::sys::abi;
 use super::pipe_content::{self, Content, Reader};
 use super::reopen;
-use super::{DumpContext, External, Found, Object, Probe, RestoreContext, Room, Saved, StdioRole};
+use super::{DumpContext, External, Found, Object, Probe, RestoreContext, ObjectKind, Saved, StdioRole};
 
 /// In the number of a pipe whose other end is elsewhere: another one may be here under the same number.
 const IDLE: u32 = 1 << 31;
@@ -81,7 +81,7 @@ impl Pipe {
     }
 }
 
-impl Room for Pipe {
+impl ObjectKind for Pipe {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFIFO && probe.link.starts_with("pipe:[")
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::abi;
-use super::{DumpContext, Probe, RestoreContext, Room, Saved, reopen};
+use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved, reopen};
 
 /// Magic numbers of statfs(2) (include/uapi/linux/magic.h): procfs, sysfs, cgroup v1 and v2.
 const KINDS: [u32; 4] = [0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270];
@@ -21,7 +21,7 @@ pub struct PseudoFile {
     pub offset: u64,
 }
 
-impl Room for PseudoFile {
+impl ObjectKind for PseudoFile {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFREG
             && fstatfs(&probe.copy).is_ok_and(|found| {

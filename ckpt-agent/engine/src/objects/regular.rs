@@ -11,7 +11,7 @@ use super::super::sys::abi;
 use super::super::sys::stat::links;
 use super::by_path::ByPath;
 use super::carried::Carried;
-use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved, in_place, paths, reopen};
+use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved, in_place, paths, reopen};
 
 /// A regular file or memory object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl Regular {
     }
 }
 
-impl Room for Regular {
+impl ObjectKind for Regular {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFREG && probe.link.starts_with('/')
     }

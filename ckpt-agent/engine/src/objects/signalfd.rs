@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
-use super::{DumpContext, Probe, RestoreContext, Room, Saved};
+use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved};
 
 /// A signal descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub struct SignalReader {
     pub mask: u64,
 }
 
-impl Room for SignalReader {
+impl ObjectKind for SignalReader {
     fn recognise(probe: &Probe) -> bool {
         probe.is_anonymous("[signalfd]")
     }

@@ -1,4 +1,4 @@
-//! What tests of rooms share: a dump and a restore of descriptors of the test process itself.
+//! What tests of handlers share: a dump and a restore of descriptors of the test process itself.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

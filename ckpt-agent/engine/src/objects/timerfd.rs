@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
 use super::probe::FdInfo;
-use super::{DumpContext, Probe, RestoreContext, Room, Saved};
+use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved};
 
 /// _IOW('T', 0, __u64) (include/uapi/linux/timerfd.h); needs CONFIG_CHECKPOINT_RESTORE.
 const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
@@ -82,8 +82,8 @@ impl Timer {
         Ok(())
     }
 
-    /// Brings the expirations about by a first one that lies so far back: without the ioctl, as in a 32-bit process of a 64-bit
-    /// kernel (fs/timerfd.c has none for those).
+    /// Brings the expirations about by a first one that lies so far back: without the ioctl, as in a 32-bit process of
+    /// a 64-bit kernel (fs/timerfd.c has none for those).
     fn let_expire(&self, timer: BorrowedFd<'_>) -> Result<()> {
         let running = self.interval_ns.saturating_sub(self.remaining_ns);
         let back = (self.ticks - 1).saturating_mul(self.interval_ns).saturating_add(running);
@@ -98,7 +98,7 @@ impl Timer {
     }
 }
 
-impl Room for Timer {
+impl ObjectKind for Timer {
     fn recognise(probe: &Probe) -> bool {
         probe.is_anonymous("[timerfd]")
     }

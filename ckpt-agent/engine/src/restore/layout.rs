@@ -4,7 +4,7 @@
 use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Result};
 
-/// Room kept between a hole and its neighbours: stacks may grow, and neighbours must not merge.
+/// ObjectKind kept between a hole and its neighbours: stacks may grow, and neighbours must not merge.
 const GAP: u64 = 16 * 1024 * 1024;
 /// No hole is looked for below this address.
 const LOWEST: u64 = 256 * 1024 * 1024;

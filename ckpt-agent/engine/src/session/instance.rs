@@ -14,7 +14,7 @@ use super::{Requests, SessionError};
 use crate::error::EngineError;
 use crate::freeze::settle_lingering;
 use crate::graph::OuterEnd;
-use crate::job_init::{Channel, Instruction, Introduction, Report, door};
+use crate::job_init::{Channel, Instruction, Introduction, Report, init_socket};
 use crate::late::NamedSocket;
 use crate::proc::{descendants, parent, read_text};
 use crate::sys::pidfd::PidFd;
@@ -167,8 +167,8 @@ pub fn adopt(
     requests: Requests,
 ) -> Result<(Job, Adopted), SessionError> {
     let unreachable = |source| SessionError::Unreachable { path: path.to_owned(), source };
-    let socket = door::connect(path).map_err(unreachable)?;
-    let peer = door::peer(&socket).map_err(unreachable)?;
+    let socket = init_socket::connect(path).map_err(unreachable)?;
+    let peer = init_socket::peer(&socket).map_err(unreachable)?;
     if peer.uid != nix::unistd::geteuid().as_raw() && !nix::unistd::geteuid().is_root() {
         return Err(SessionError::Foreign { path: path.to_owned(), uid: peer.uid });
     }
@@ -236,7 +236,7 @@ fn build(
     Ok((job, adopted))
 }
 
-/// A tracer's end lets its tracees go and kills its ghosts, but only after its sockets have been closed:
+/// A tracer's end lets its tracees go and kills its snapshot processes, but only after its sockets have been closed:
 /// waits until nothing of the job is traced, but by an init that holds it.
 fn wait_let_go(init: i32, held: bool, warnings: &mut Vec<String>) -> Result<(), EngineError> {
     let begun = Instant::now();

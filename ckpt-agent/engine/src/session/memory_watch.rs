@@ -1,7 +1,7 @@
-//! A memory limit of the job's cgroup while ghosts hold its old pages. When the limit comes near, the
-//! ghosts go before the kernel's OOM killer has to choose: what it frees by killing them may come too
+//! A memory limit of the job's cgroup while snapshot processes hold its old pages. When the limit comes near, the
+//! snapshot processes go before the kernel's OOM killer has to choose: what it frees by killing them may come too
 //! late, and then it chooses the job (cgroups(7)). While memory is short nothing is allocated here, since that would
-//! wait for what is to be freed: files are open before, and so is a handle of each ghost.
+//! wait for what is to be freed: files are open before, and so is a handle of each snapshot process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use nix::unistd::Pid as UnixPid;
 use crate::sys::pidfd::PidFd;
 use crate::sys::trial::Call;
 
-/// The ghosts go when less than this part of the limit is left.
+/// The snapshot processes go when less than this part of the limit is left.
 const RESERVE: u64 = 8;
 
 /// The files of one cgroup with a limit.
@@ -24,7 +24,7 @@ struct Limited {
     limit: u64,
 }
 
-/// A ghost that can be killed.
+/// A snapshot process that can be killed.
 #[derive(Debug)]
 struct Victim {
     host_pid: i32,
@@ -32,7 +32,7 @@ struct Victim {
     handle: Option<PidFd>,
 }
 
-/// The limits that a job is under, and the ghosts that go when one of them is near.
+/// The limits that a job is under, and the snapshot processes that go when one of them is near.
 #[derive(Debug, Default)]
 pub struct MemoryWatch {
     limited: Vec<Limited>,
@@ -40,15 +40,15 @@ pub struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Of ghosts as this machine numbers them, all in one cgroup as their job is. Limits of it and of those above it
-    /// count; what cannot be read is taken for unlimited.
-    pub fn of(ghosts: &[i32]) -> Self {
+    /// Of snapshot processes as this machine numbers them, all in one cgroup as their job is. Limits of it and of those
+    /// above it count; what cannot be read is taken for unlimited.
+    pub fn of(snapshot_processes: &[i32]) -> Self {
         let mut watch = Self::default();
-        let Some(host_pid) = ghosts.first() else { return watch };
+        let Some(host_pid) = snapshot_processes.first() else { return watch };
         watch.add_limits(*host_pid);
         if watch.is_needed() {
             let victim = |pid: &i32| Victim { host_pid: *pid, handle: PidFd::open(*pid).ok() };
-            watch.victims = ghosts.iter().map(victim).collect();
+            watch.victims = snapshot_processes.iter().map(victim).collect();
         }
         watch
     }
@@ -91,13 +91,14 @@ impl MemoryWatch {
         !self.limited.is_empty()
     }
 
-    /// Whether the memory of what has been killed can be taken from it, so that ghosts may stop at their ends.
+    /// Whether the memory of what has been killed can be taken from it, so that snapshot processes may stop at their
+    /// ends.
     pub fn can_release(&self) -> bool {
         self.victims.iter().all(|victim| victim.handle.is_some())
             && Call::ProcessMrelease.may_be_made()
     }
 
-    /// Kills the ghosts if a limit is near. The writer finds them gone and gives the checkpoint up.
+    /// Kills the snapshot processes if a limit is near. The writer finds them gone and gives the checkpoint up.
     pub fn look(&mut self) {
         if self.is_near() {
             self.victims.retain(|victim| !victim.kill());

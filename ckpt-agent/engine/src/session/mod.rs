@@ -33,7 +33,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use protocol::agent::{AgentCommand, InstanceEvent};
 use protocol::cluster::InstanceKey;
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::launch::LaunchSpec;
 
 use self::tracer::Tracer;
@@ -127,8 +127,8 @@ impl Drop for Handle {
 }
 
 impl Session {
-    /// Begins a session whose images are kept in `job_dir`. `events` is called on the session's own threads and must not
-    /// block.
+    /// Begins a session whose images are kept in `job_dir`. `events` is called on the session's own threads and must
+    /// not block.
     ///
     /// All methods but [`Session::command`], [`Session::lease`], [`Session::close_end`] and those that tell something
     /// block, from microseconds to the length of a restore.
@@ -262,8 +262,8 @@ impl Session {
     }
 
     /// Tells what has moved in the job, for connections to come.
-    pub fn book(&self, book: AddressBook) {
-        self.tell(move |tracer| tracer.set_book(book));
+    pub fn addresses(&self, addresses: AddressMap) {
+        self.tell(move |tracer| tracer.set_addresses(addresses));
     }
 
     fn tell(&self, request: impl FnOnce(&mut Tracer) + Send + 'static) {

@@ -14,7 +14,7 @@ use protocol::agent::{
     AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, InstanceEvent, Step,
 };
 use protocol::cluster::InstanceKey;
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::launch::LaunchSpec;
 use tracing::span::EnteredSpan;
 use tracing::{Span, debug, debug_span};
@@ -34,7 +34,7 @@ use crate::graph::{OuterEnd, RelayEnd};
 use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::{InstanceOrder, Instruction, Report};
-use crate::late::{Book, Names};
+use crate::late::{Addresses, Names};
 use crate::proc::descendants;
 use crate::sys::allocator;
 use ckpt_store::SealedCheckpoint;
@@ -63,7 +63,7 @@ enum Stage {
 }
 
 impl Stage {
-    /// The step that is to come, where it needs the job's processes or the ghosts.
+    /// The step that is to come, where it needs the job's processes or the snapshot processes.
     fn next(&self) -> Option<Step> {
         match self {
             Self::Frozen(_) => Some(Step::Quiesce),
@@ -105,7 +105,7 @@ pub struct Tracer {
     /// Addresses of the machines that the job may run on; empty: not known.
     pub machines: BTreeSet<IpAddr>,
     /// What has moved in the job.
-    book: AddressBook,
+    addresses: AddressMap,
     /// Those who wait for what the init holds to run.
     going: Vec<Answer<()>>,
     /// How the checkpoint in flight copies files and shared memory.
@@ -132,7 +132,7 @@ impl Tracer {
             said: BTreeSet::new(),
             relay_states: Vec::new(),
             machines: BTreeSet::new(),
-            book: AddressBook::default(),
+            addresses: AddressMap::default(),
             going: Vec::new(),
             copying: Copying::default(),
             seen: Taken::default(),
@@ -391,7 +391,7 @@ impl Tracer {
 
     /// What the job calls its sockets, which all stand still.
     fn names(&mut self) -> Result<Option<Names>, EngineError> {
-        let book = self.book.clone();
+        let addresses = self.addresses.clone();
         let Some((instance, who)) = self.job.as_mut().and_then(Job::watched) else {
             return Ok(None);
         };
@@ -402,7 +402,7 @@ impl Tracer {
                 "it will get it soon: try again",
             )));
         }
-        Ok(Some(Names::new(sockets, Book::new(book, &who.0, &who.1))))
+        Ok(Some(Names::new(sockets, Addresses::new(addresses, &who.0, &who.1))))
     }
 
     /// What passes by itself is given a few moments to pass, with the job running. In a cluster all
@@ -455,9 +455,9 @@ impl Tracer {
         self.seen = std::mem::take(&mut data.context.seen);
         // What was read in vain, since the files have changed: let go now that the job runs.
         drop(std::mem::take(&mut data.context.copies));
-        let watch = MemoryWatch::of(&data.ghosts());
+        let watch = MemoryWatch::of(&data.snapshot_processes());
         if watch.is_needed() && watch.can_release() {
-            snapshot.stop_ghosts_at_end();
+            snapshot.stop_snapshot_processes_at_end();
         }
         let (job_dir, requests) = (self.job_dir.clone(), self.requests.clone());
         // Older ones may be damaged, which is perhaps why the job was restored from another.
@@ -473,7 +473,7 @@ impl Tracer {
     pub fn written(&mut self, number: u64, outcome: Outcome) {
         let Some(Stage::Writing(mut snapshot)) = self.take(number) else { return };
         let whole = snapshot.is_whole();
-        snapshot.drop_ghosts();
+        snapshot.drop_snapshot_processes();
         let standing = snapshot.stands().then_some(snapshot);
         self.step(number, Step::Write, |tracer, number| {
             let (sealed, summary, warnings) = outcome.map_err(|(error, last)| {
@@ -621,9 +621,9 @@ impl Tracer {
     }
 
     /// Tells the init what has moved in the job.
-    pub fn set_book(&mut self, book: AddressBook) {
-        self.book = book.clone();
-        self.instruct(&Instruction::Book(book));
+    pub fn set_addresses(&mut self, addresses: AddressMap) {
+        self.addresses = addresses.clone();
+        self.instruct(&Instruction::Addresses(addresses));
     }
 
     /// An end of a stream or relay is closed here.

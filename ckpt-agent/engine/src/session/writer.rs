@@ -33,7 +33,7 @@ const IDLE: Duration = Duration::from_millis(100);
 const NICE: i32 = 5;
 
 /// Starts to write; the outcome comes back as a request. What checkpoints from `reuse_from` on have stored is not
-/// stored again. `watch`: of the snapshot's ghosts. The job: its folder, and its name in spans.
+/// stored again. `watch`: of the snapshot's snapshot processes. The job: its folder, and its name in spans.
 ///
 /// # Errors
 /// No threads.

@@ -16,7 +16,7 @@ pub struct Received {
 }
 
 /// Receives one message into `buffer`, with `control` bytes of room for ancillary data, which is
-/// dropped. Room for descriptors must not be given: they would be installed here.
+/// dropped. ObjectKind for descriptors must not be given: they would be installed here.
 ///
 /// # Errors
 /// As recvmsg(2).

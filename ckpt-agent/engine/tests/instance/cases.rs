@@ -29,7 +29,7 @@ pub const ALL: &[Case] = &[
     ("killed_while_frozen", killed_while_frozen),
     ("killed_with_its_hands_in_the_job", killed_with_its_hands_in_the_job),
     ("killed_with_injected_registers", killed_with_injected_registers),
-    ("killed_with_ghosts", killed_with_ghosts),
+    ("killed_with_snapshot_processes", killed_with_snapshot_processes),
     ("killed_before_go", killed_before_go),
     ("handed_over", handed_over),
     ("names", names),
@@ -307,18 +307,18 @@ fn killed_with_injected_registers(world: &mut World) -> Outcome {
     Ok(())
 }
 
-fn killed_with_ghosts(world: &mut World) -> Outcome {
+fn killed_with_snapshot_processes(world: &mut World) -> Outcome {
     let (mut agent, init) = counting(world, 60_000)?;
     for step in ["freeze", "quiesce", "snapshot", "resume"] {
         agent.ask(&format!("step {step} 1"))?;
     }
-    world.moves("while its ghosts stand")?;
-    check(traced(init).iter().any(|(_, tracer)| *tracer != 0), "no ghost")?;
+    world.moves("while its snapshot processes stand")?;
+    check(traced(init).iter().any(|(_, tracer)| *tracer != 0), "no snapshot process")?;
     agent.kill()?;
     let here = Here::start(world)?;
     let adopted = here.session.adopt(&world.socket(), None)?;
     check(!adopted.touched && !adopted.held, "harm where there is none")?;
-    check(traced(init).iter().all(|(_, tracer)| *tracer == 0), "a ghost is left")?;
+    check(traced(init).iter().all(|(_, tracer)| *tracer == 0), "a snapshot process is left")?;
     world.moves("afterwards")?;
     here.checkpoint(2)?;
     here.session.kill();

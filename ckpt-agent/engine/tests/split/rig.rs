@@ -353,7 +353,7 @@ impl Rig {
         for (instance, snapshot) in instances.iter().zip(&mut snapshots) {
             let data = snapshot.take_data().ok_or("no data")?;
             let number = instance.number + 1;
-            let copies: Vec<i32> = data.processes.iter().map(|dump| dump.ghost_pid).collect();
+            let copies: Vec<i32> = data.processes.iter().map(|dump| dump.snapshot_pid).collect();
             let (sealed, summary, _) = write_image(
                 data,
                 &instance.dir,
@@ -402,8 +402,8 @@ impl Rig {
         all.into_iter().map(|pid| rollup(pid, "Pss:")).sum()
     }
 
-    /// By how many ns the clock of all processes of a job is ahead of what it would be if it had gone on from the order to
-    /// restore it.
+    /// By how many ns the clock of all processes of a job is ahead of what it would be if it had gone on from the order
+    /// to restore it.
     pub fn clocks(&self, job: &Instance) -> Outcome<i64> {
         let of = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/time")).map_err(text);
         let own = of(job.init)?;

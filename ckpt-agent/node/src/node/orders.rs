@@ -64,9 +64,9 @@ impl Node {
                 self.go(&key);
             }
             ToAgent::Links { key, links } => self.links(&key, links),
-            ToAgent::Addresses { key, book } => {
+            ToAgent::Addresses { key, addresses } => {
                 if self.instances.contains_key(&key) {
-                    self.voice.act(Action::Book(key, book));
+                    self.voice.act(Action::Addresses(key, addresses));
                 }
             }
             ToAgent::Kill { job, below } => self.kill_below(job, below),

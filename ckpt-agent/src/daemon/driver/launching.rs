@@ -3,7 +3,7 @@
 use ckpt_node::{Event, Lacking, Launch, Record, shell_link};
 use nix::unistd::Uid;
 use protocol::cluster::NodeName;
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{InstanceSettings, JobUser};
 use protocol::database::users::Account;
 use protocol::launch::LaunchSpec;
@@ -48,7 +48,7 @@ impl Driver {
             external: order.settings.external,
             user: None,
             shell: is_shell.then(|| shell_link(&key)),
-            watch: self.watch(&order.settings, order.book),
+            watch: self.watch(&order.settings, order.addresses),
             crowded: false,
         };
         let (reports, mut launch) = (self.parts.reports.clone(), order.launch);
@@ -66,9 +66,13 @@ impl Driver {
     }
 
     /// What an init is told of late connections.
-    pub(super) fn watch(&self, settings: &InstanceSettings, book: AddressBook) -> Option<Watch> {
+    pub(super) fn watch(
+        &self,
+        settings: &InstanceSettings,
+        addresses: AddressMap,
+    ) -> Option<Watch> {
         let machine = self.parts.name.clone();
-        settings.rewire_connect.then_some(Watch { machine, book })
+        settings.rewire_connect.then_some(Watch { machine, addresses })
     }
 
     /// Whose processes an instance's are, to be looked up where that may take its time.

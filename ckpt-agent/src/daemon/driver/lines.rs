@@ -33,7 +33,7 @@ impl Driver {
     }
 
     pub(super) fn open_line(&mut self, node: NodeName) {
-        let line = self.parts.door.dial(node.clone(), self.parts.peers.clone());
+        let line = self.parts.lines.dial(node.clone(), self.parts.peers.clone());
         self.lines.insert(Line { node, ours: true }, line);
     }
 

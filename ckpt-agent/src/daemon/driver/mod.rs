@@ -45,7 +45,7 @@ use super::relay::Hub;
 use super::replica::Replica;
 use super::report::Found;
 use super::report::{Report, Reports};
-use super::tree::{Door, Queue};
+use super::tree::{Lines, Queue};
 use crate::rewire::WirePort;
 use ckpt_engine::fault;
 use ckpt_engine::session;
@@ -79,7 +79,7 @@ pub struct Parts {
     /// Images that are being copied or fetched.
     pub busy: Busy,
     /// Where lines of the command tree are made.
-    pub door: Door,
+    pub lines: Lines,
     /// The way back to the driver.
     pub reports: Reports,
     /// Closes connections over which nothing is heard.
@@ -114,8 +114,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A node that has just begun, and leaves when `guard` says that the battery is too low. The receiver says how often
-    /// [`Report::Tick`] is to come.
+    /// A node that has just begun, and leaves when `guard` says that the battery is too low. The receiver says how
+    /// often [`Report::Tick`] is to come.
     #[must_use]
     pub fn new(parts: Parts, guard: BatteryGuard) -> (Self, watch::Receiver<Duration>) {
         let (beat, beats) = watch::channel(Node::first_beat());
@@ -256,8 +256,8 @@ impl Driver {
             Action::Forget(key) => self.forget(&key),
             Action::WriteRecord(record) => self.write_record(&record),
             Action::Command(key, command) => self.command(&key, command),
-            Action::Book(key, book) => {
-                self.with(&key, |served| served.instance.session().book(book))
+            Action::Addresses(key, addresses) => {
+                self.with(&key, |served| served.instance.session().addresses(addresses))
             }
             Action::CloseEnd(key, end) => self.with(&key, |served| served.instance.close_end(end)),
             Action::RelayStates(key, states) => {

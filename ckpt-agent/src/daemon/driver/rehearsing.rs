@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ckpt_node::Event;
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::rehearsal::{RehearsalOrder, RehearsedInstance};
 use protocol::control::RehearsalOutcome;
 use protocol::launch::External;
@@ -37,7 +37,7 @@ struct Piece {
 impl Driver {
     pub(super) fn rehearse(&self, order: RehearsalOrder) {
         let (whose, folders) = (self.whose(&order.user), self.parts.folders.clone());
-        let watch = self.watch(&order.settings, AddressBook::default()).is_some();
+        let watch = self.watch(&order.settings, AddressMap::default()).is_some();
         let reports = self.parts.reports.clone();
         tokio::spawn(async move {
             let RehearsalOrder { number, job, images, hosts, settings, .. } = order;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ckpt_node::{Event, FORMAT, Lacking, Record, Restore};
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{DEPARTED, PrepareOrder};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -114,7 +114,7 @@ impl Driver {
             user: None,
             shell: None,
             // What has moved is told before it goes.
-            watch: self.watch(&order.settings, AddressBook::default()),
+            watch: self.watch(&order.settings, AddressMap::default()),
             crowded,
         };
         let image = self.parts.folders.instance(&key.job, order.image);

@@ -5,9 +5,7 @@ use crate::cluster::members::Members;
 use crate::cluster::shared::Shared;
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
-use protocol::cluster::addresses::{
-    AddressBook, KnownListener, LogicalAddresses, Place, PortRange,
-};
+use protocol::cluster::addresses::{AddressMap, KnownListener, LogicalAddresses, Place, PortRange};
 use protocol::cluster::agent::{MovedListener, ToAgent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +17,7 @@ const MOST_SOURCE_PORTS: u16 = 1024;
 /// Most listening sockets that are remembered of one instance.
 const MOST_LISTENERS: usize = 4096;
 
-/// What the book is made of.
+/// What the address map is made of.
 struct Whereabouts<'a> {
     /// Logical nodes with the machines that have instances of them.
     places: BTreeMap<&'a NodeName, BTreeSet<&'a NodeName>>,
@@ -53,7 +51,7 @@ impl Whereabouts<'_> {
         Some(PortRange { first: SOURCE_PORTS.first + index * each, count: each })
     }
 
-    fn book(&self) -> AddressBook {
+    fn addresses(&self) -> AddressMap {
         let mut nodes = Vec::new();
         for (logical, machines) in &self.places {
             let is_home = machines.iter().all(|machine| self.is_home(logical, machine));
@@ -89,7 +87,7 @@ impl Whereabouts<'_> {
                 listeners,
             });
         }
-        AddressBook { nodes }
+        AddressMap { nodes }
     }
 }
 
@@ -107,9 +105,9 @@ pub(in crate::cluster) fn of_machine(members: &Members, machine: &NodeName) -> V
 
 impl Job {
     /// What has moved, as things stand.
-    pub(in crate::cluster) fn book(&self, shared: &Shared) -> AddressBook {
+    pub(in crate::cluster) fn addresses(&self, shared: &Shared) -> AddressMap {
         if !self.ledger.settings().rewire_connect {
-            return AddressBook::default();
+            return AddressMap::default();
         }
         let mut places: BTreeMap<&NodeName, BTreeSet<&NodeName>> = BTreeMap::new();
         for (_, instance) in self.live.present() {
@@ -140,23 +138,24 @@ impl Job {
                 None => (*logical, of_machine(&shared.members, logical)),
             })
             .collect();
-        Whereabouts { places, listeners, known, machines }.book()
+        Whereabouts { places, listeners, known, machines }.addresses()
     }
 
     /// Tells all instances what has moved, if that is news.
     pub(in crate::cluster) fn tell_addresses(&mut self, shared: &mut Shared) {
-        let book = self.book(shared);
-        if book == self.live.book {
+        let addresses = self.addresses(shared);
+        if addresses == self.live.addresses {
             return;
         }
-        self.live.book.clone_from(&book);
+        self.live.addresses.clone_from(&addresses);
         let present: Vec<(InstanceId, NodeName)> = self
             .live
             .present()
             .map(|(number, instance)| (number, instance.record.node.clone()))
             .collect();
         for (number, node) in present {
-            let message = ToAgent::Addresses { key: self.key(number), book: book.clone() };
+            let message =
+                ToAgent::Addresses { key: self.key(number), addresses: addresses.clone() };
             shared.send(&node, message);
         }
     }
@@ -183,8 +182,8 @@ impl Job {
     }
 }
 
-/// All of an instance's listeners, in the place of those that it had. Those that it keeps stay where they are: who came first
-/// has a port.
+/// All of an instance's listeners, in the place of those that it had. Those that it keeps stay where they are: who came
+/// first has a port.
 fn note(
     all: &mut Vec<(InstanceId, MovedListener)>,
     instance: InstanceId,
@@ -238,13 +237,13 @@ mod tests {
         let names = names();
         let mut all = whereabouts(&names, &[(0, &[0]), (1, &[1])]);
         all.listeners.push((&names[0], &names[0], listener("0.0.0.0:7600", "0.0.0.0:7600")));
-        assert_eq!(all.book(), AddressBook::default());
+        assert_eq!(all.addresses(), AddressMap::default());
         // A guest's port that gave way.
         all.listeners.push((&names[0], &names[0], listener("0.0.0.0:7700", "0.0.0.0:40000")));
-        let book = all.book();
-        assert_eq!(book.nodes.len(), 1);
-        assert_eq!(book.nodes[0].listeners.len(), 1);
-        assert_eq!(book.nodes[0].places[0].source, None);
+        let addresses = all.addresses();
+        assert_eq!(addresses.nodes.len(), 1);
+        assert_eq!(addresses.nodes[0].listeners.len(), 1);
+        assert_eq!(addresses.nodes[0].places[0].source, None);
     }
 
     #[test]
@@ -266,8 +265,8 @@ mod tests {
     fn guests_of_one_machine_have_ports_of_their_own() {
         let names = names();
         let all = whereabouts(&names, &[(0, &[0]), (1, &[0, 1]), (2, &[0, 1]), (3, &[0])]);
-        let book = all.book();
-        let of = |name: &NodeName| book.nodes.iter().find(|node| node.name == *name);
+        let addresses = all.addresses();
+        let of = |name: &NodeName| addresses.nodes.iter().find(|node| node.name == *name);
         assert!(of(&names[0]).is_none());
         let source = |logical: usize, machine: usize| {
             let node = of(&names[logical]).unwrap();
@@ -291,9 +290,9 @@ mod tests {
         let names = names();
         let mut all = whereabouts(&names, &[(0, &[0])]);
         all.known.insert(&names[0], at(9));
-        let book = all.book();
-        assert_eq!(book.nodes[0].addresses, at(9));
-        assert_eq!(book.nodes[0].places[0].addresses, at(1));
-        assert!(book.nodes[0].places[0].source.is_some());
+        let addresses = all.addresses();
+        assert_eq!(addresses.nodes[0].addresses, at(9));
+        assert_eq!(addresses.nodes[0].places[0].addresses, at(1));
+        assert!(addresses.nodes[0].places[0].source.is_some());
     }
 }

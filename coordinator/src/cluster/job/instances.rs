@@ -7,7 +7,7 @@ use crate::cluster::entry::InstanceRecord;
 use crate::cluster::shared::Shared;
 use protocol::agent::{ExitKind, InstanceId};
 use protocol::cluster::NodeName;
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{MovedListener, RelayLink, ShellCall, ToAgent};
 use protocol::launch::LaunchSpec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +73,7 @@ pub(in crate::cluster) struct Live {
     /// Listening sockets, where they are told.
     pub(in crate::cluster) listeners: Vec<(InstanceId, MovedListener)>,
     /// What has moved, as it was last told.
-    pub(in crate::cluster) book: AddressBook,
+    pub(in crate::cluster) addresses: AddressMap,
     /// How the job's first process ended, where its machine said that on connecting.
     pub(in crate::cluster) early_end: Option<EarlyEnd>,
     /// How the job's first process ended.
@@ -207,10 +207,10 @@ impl Job {
         let links = instance.links.clone();
         shared.send(&node, ToAgent::Partners { key: key.clone(), nodes });
         // One that has been started again knows where things are, and learns of listeners anew.
-        let book = self.book(shared);
-        if book != AddressBook::default() {
-            self.live.book.clone_from(&book);
-            shared.send(&node, ToAgent::Addresses { key: key.clone(), book });
+        let addresses = self.addresses(shared);
+        if addresses != AddressMap::default() {
+            self.live.addresses.clone_from(&addresses);
+            shared.send(&node, ToAgent::Addresses { key: key.clone(), addresses });
         }
         if !links.is_empty() {
             shared.send(&node, ToAgent::Links { key: key.clone(), links });

@@ -123,7 +123,7 @@ impl Job {
             settings: self.instance_settings(),
             partners,
             shell: Some(call),
-            book: self.live.book.clone(),
+            addresses: self.live.addresses.clone(),
         };
         shared.send(&node, ToAgent::Launch(Box::new(order)));
     }
@@ -230,9 +230,9 @@ impl Job {
         }
     }
 
-    /// The agent of a machine was started again. Callers there whose programs run have lost what tied them to those, which
-    /// sends the job back; or had not been tied yet, and call once more. Those that have ended since do not call: a program
-    /// may go on without the one that began it, so it is only waited for.
+    /// The agent of a machine was started again. Callers there whose programs run have lost what tied them to those,
+    /// which sends the job back; or had not been tied yet, and call once more. Those that have ended since do not call:
+    /// a program may go on without the one that began it, so it is only waited for.
     pub(in crate::cluster) fn await_calls(&mut self, now: Now, caller: InstanceId) {
         let deadline = now.nanos.saturating_add(CALL_AGAIN);
         let called = self.live.instances.iter().filter(|(_, instance)| {

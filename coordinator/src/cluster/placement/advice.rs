@@ -7,7 +7,7 @@
 //! gain of less than a tenth is none, and after a move of any kind the job runs for ten times as long
 //! as it stood still, before the next.
 
-use super::{Board, Image, Machine, NoMachine, Plan, Wishes, prepare};
+use super::{Draft, Image, Machine, NoMachine, Plan, Wishes, prepare};
 use protocol::cluster::NodeName;
 use std::collections::BTreeSet;
 
@@ -58,16 +58,16 @@ pub fn advise(
     if !wishes.pins.is_empty() {
         return Ok(None);
     }
-    let (mut board, unfit) = prepare(images, machines, wishes)?;
-    board.settle();
-    if board.pieces.iter().any(|piece| piece.load > 0 && piece.home.is_none()) {
+    let (mut draft, unfit) = prepare(images, machines, wishes)?;
+    draft.settle();
+    if draft.pieces.iter().any(|piece| piece.load > 0 && piece.home.is_none()) {
         return Ok(None);
     }
-    let before = board.finish();
-    board.level(&self::targets(&board, targets));
-    let after = board.finish();
-    board.place_daemons();
-    let plan = board.plan(unfit);
+    let before = draft.finish();
+    draft.level(&self::targets(&draft, targets));
+    let after = draft.finish();
+    draft.place_daemons();
+    let plan = draft.plan(unfit);
     let takers = plan
         .homes
         .values()
@@ -87,8 +87,8 @@ pub fn advise(
     }))
 }
 
-/// In times of what it takes alone, how long something takes that runs beside the job on the machine with the most to do for its
-/// cores: there each process of the job has as much of them.
+/// In times of what it takes alone, how long something takes that runs beside the job on the machine with the most to
+/// do for its cores: there each process of the job has as much of them.
 #[must_use]
 pub fn crowd(images: &[Image], machines: &[Machine]) -> f64 {
     let of = |machine: &Machine| {
@@ -101,7 +101,7 @@ pub fn crowd(images: &[Image], machines: &[Machine]) -> f64 {
     all.max_by(|one, other| one.0.total_cmp(&other.0)).map_or(1.0, |(_, crowd)| crowd)
 }
 
-pub(super) fn targets(board: &Board<'_>, names: &BTreeSet<NodeName>) -> BTreeSet<usize> {
-    let named = board.machines.iter().enumerate();
+pub(super) fn targets(draft: &Draft<'_>, names: &BTreeSet<NodeName>) -> BTreeSet<usize> {
+    let named = draft.machines.iter().enumerate();
     named.filter(|(_, machine)| names.contains(&machine.name)).map(|(index, _)| index).collect()
 }

@@ -1,12 +1,12 @@
 //! Where what departed finishes first.
 
-use super::{Board, Why};
+use super::{Draft, Why};
 use std::cmp::Ordering;
 
 /// Differences in time below this are none.
 const EQUAL: f64 = 1e-9;
 
-impl Board<'_> {
+impl Draft<'_> {
     /// Places all that counts as load and has no home, the heaviest first. What was placed.
     pub(super) fn distribute(&mut self) -> Vec<usize> {
         let mut free: Vec<usize> = (0..self.pieces.len())

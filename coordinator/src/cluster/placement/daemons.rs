@@ -1,10 +1,10 @@
 //! Daemons: processes that wait for others. They are no load, and go to their children.
 
-use super::{Board, Why};
+use super::{Draft, Why};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-impl Board<'_> {
+impl Draft<'_> {
     /// Places what is left: units that count for nothing, children before their parents.
     pub(super) fn place_daemons(&mut self) {
         // (image, pid) -> piece

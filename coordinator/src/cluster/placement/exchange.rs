@@ -5,7 +5,7 @@
 //! would cost more on B (Bellman and Ford find it). Where there is none, no exchange of any kind
 //! saves anything.
 
-use super::{Board, Piece};
+use super::{Draft, Piece};
 use std::collections::BTreeMap;
 
 /// Rounds at most: each saves at least a byte, most save an image.
@@ -17,7 +17,7 @@ struct Edge {
     piece: usize,
 }
 
-impl Board<'_> {
+impl Draft<'_> {
     pub(super) fn exchange(&mut self, moved: &[usize]) {
         let alike = |index: usize| {
             let Piece { load, burden, .. } = &self.pieces[index];

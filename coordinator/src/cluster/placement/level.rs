@@ -1,15 +1,15 @@
 //! What a newcomer takes off machines that have more to do.
 
-use super::{Board, Piece, Why};
+use super::{Draft, Piece, Why};
 use std::collections::BTreeSet;
 
 /// Differences in time below this are none.
 const EQUAL: f64 = 1e-9;
-/// How much sooner the one who takes a piece must be done with it than the one who gives it would have been: speeds are not known
-/// better.
+/// How much sooner the one who takes a piece must be done with it than the one who gives it would have been: speeds are
+/// not known better.
 const MARGIN: f64 = 1.03;
 
-impl Board<'_> {
+impl Draft<'_> {
     /// Moves pieces to these machines, one by one, from whichever has the most to do for its speed, as long as
     /// that machine and the one that takes the piece both finish sooner than it would have alone. A piece whose
     /// machine the user has named stays.

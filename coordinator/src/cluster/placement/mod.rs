@@ -4,10 +4,10 @@
 //! process is placed once; units stay together; a machine that can't run an image gets none of it;
 //! what was on a machine that is still there stays there, unless the user has pinned numbers;
 //! what departed goes where it finishes first, and no machine gets more than one unit above its
-//! share, unless it is known how much everybody has to do and the job ends sooner so; among plans that are equal in this, as few bytes as possible are moved; daemons go
-//! where most of their children go. With machines that are to take over (newcomers, or all, when one of them has become
-//! slower), what was elsewhere goes there as far as that makes the job's end come sooner ([`advise`] says
-//! whether that pays).
+//! share, unless it is known how much everybody has to do and the job ends sooner so; among plans that are equal in
+//! this, as few bytes as possible are moved; daemons go where most of their children go. With machines that are to take
+//! over (newcomers, or all, when one of them has become slower), what was elsewhere goes there as far as that makes the
+//! job's end come sooner ([`advise`] says whether that pays).
 
 mod advice;
 mod balance;
@@ -104,7 +104,7 @@ struct Piece {
     home: Option<(usize, Why)>,
 }
 
-struct Board<'a> {
+struct Draft<'a> {
     images: &'a [Image],
     machines: &'a [Machine],
     /// Per image, which machines can run it.
@@ -149,19 +149,19 @@ pub fn place(
     wishes: &Wishes,
     takers: &BTreeSet<NodeName>,
 ) -> Result<Plan, NoMachine> {
-    let (mut board, unfit) = prepare(images, machines, wishes)?;
-    board.settle();
-    let moved = board.distribute();
+    let (mut draft, unfit) = prepare(images, machines, wishes)?;
+    draft.settle();
+    let moved = draft.distribute();
     // Where nothing is known of anybody's work nobody gets more than a unit above its share.
     if images.iter().any(|image| !image.work.is_empty()) {
-        board.search(&moved);
+        draft.search(&moved);
     }
-    board.exchange(&moved);
+    draft.exchange(&moved);
     if !takers.is_empty() {
-        board.level(&advice::targets(&board, takers));
+        draft.level(&advice::targets(&draft, takers));
     }
-    board.place_daemons();
-    Ok(board.plan(unfit))
+    draft.place_daemons();
+    Ok(draft.plan(unfit))
 }
 
 type Unfit = Vec<(NodeName, InstanceId, String)>;
@@ -170,7 +170,7 @@ fn prepare<'a>(
     images: &'a [Image],
     machines: &'a [Machine],
     wishes: &Wishes,
-) -> Result<(Board<'a>, Unfit), NoMachine> {
+) -> Result<(Draft<'a>, Unfit), NoMachine> {
     let mut unfit = Unfit::new();
     let mut fit = Vec::with_capacity(images.len());
     for image in images {
@@ -194,7 +194,7 @@ fn prepare<'a>(
     }
     let pins =
         machines.iter().map(|machine| wishes.pins.get(&machine.name).copied()).collect::<Vec<_>>();
-    let board = Board {
+    let draft = Draft {
         images,
         machines,
         fit,
@@ -203,7 +203,7 @@ fn prepare<'a>(
         pins,
         own: vec![0; machines.len()],
     };
-    Ok((board, unfit))
+    Ok((draft, unfit))
 }
 
 fn pieces(images: &[Image], whole: bool) -> Vec<Piece> {
@@ -255,7 +255,7 @@ fn burden(image: &Image, unit: &Unit) -> Burden {
     }
 }
 
-impl Board<'_> {
+impl Draft<'_> {
     fn plan(&self, unfit: Unfit) -> Plan {
         let mut plan = Plan { unfit, ..Plan::default() };
         for (index, image) in self.images.iter().enumerate() {

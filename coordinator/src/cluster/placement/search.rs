@@ -1,7 +1,7 @@
-//! Where it is known how much everybody has to do: a search through all ways to deal out what departed, as far as there are
-//! not too many, for one that is done sooner than the first plan.
+//! Where it is known how much everybody has to do: a search through all ways to deal out what departed, as far as there
+//! are not too many, for one that is done sooner than the first plan.
 
-use super::{Board, Why};
+use super::{Draft, Why};
 
 /// More pieces and machines than these are left as they were first placed.
 const MOST_PIECES: usize = 24;
@@ -25,7 +25,7 @@ struct Search<'a> {
     steps: u32,
 }
 
-impl Board<'_> {
+impl Draft<'_> {
     /// Places these anew, if there is a way that is done sooner. Nobody else is touched.
     pub(super) fn search(&mut self, free: &[usize]) {
         let is_pinned = self.pins.iter().any(Option::is_some);
@@ -78,22 +78,22 @@ impl Board<'_> {
 
 impl Search<'_> {
     /// Deals out the rest, where the job is done at `time` with those that have a home.
-    fn go(&mut self, board: &mut Board<'_>, time: f64) {
+    fn go(&mut self, draft: &mut Draft<'_>, time: f64) {
         let depth = self.homes.len();
         let Some(piece) = self.free.get(depth).copied() else {
             self.best = Some(self.homes.clone());
             self.limit = time * (1.0 - EQUAL) - EQUAL;
             return;
         };
-        let burden = board.pieces[piece].burden;
-        let fit = &board.fit[board.pieces[piece].image];
+        let burden = draft.pieces[piece].burden;
+        let fit = &draft.fit[draft.pieces[piece].image];
         // Twins in rising order only.
-        let twin = depth.checked_sub(1).filter(|last| board.are_twins(self.free[*last], piece));
+        let twin = depth.checked_sub(1).filter(|last| draft.are_twins(self.free[*last], piece));
         let from = twin.map_or(0, |last| self.homes[last]);
-        let mut ways: Vec<(f64, usize)> = (from..board.machines.len())
+        let mut ways: Vec<(f64, usize)> = (from..draft.machines.len())
             .filter(|machine| fit[*machine])
             .map(|machine| {
-                let with = board.load[machine].time_with(&board.machines[machine], burden);
+                let with = draft.load[machine].time_with(&draft.machines[machine], burden);
                 (with.max(time), machine)
             })
             .collect();
@@ -103,11 +103,11 @@ impl Search<'_> {
             if end > self.limit || self.steps > MOST_STEPS || self.limit <= self.bound {
                 return;
             }
-            board.put(piece, machine, Why::Balanced);
+            draft.put(piece, machine, Why::Balanced);
             self.homes.push(machine);
-            self.go(board, end);
+            self.go(draft, end);
             self.homes.pop();
-            board.take(piece);
+            draft.take(piece);
         }
     }
 }

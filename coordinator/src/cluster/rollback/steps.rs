@@ -13,7 +13,7 @@ use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
-use protocol::cluster::addresses::AddressBook;
+use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{
     Fallen, LaunchOrder, MovedListener, OuterSocket, PrepareOrder, RelayLink, RelaySide, Rewire,
     Skipped, ToAgent,
@@ -82,7 +82,7 @@ impl Job {
             settings: self.instance_settings(),
             partners,
             shell: None,
-            book: AddressBook::default(),
+            addresses: AddressMap::default(),
         };
         self.enter(Stage::Launching, Some(deadline));
         self.cut_log_back(shared);

@@ -10,9 +10,9 @@ mod disk;
 mod dmtcp;
 mod order;
 
+use super::agent_listener::SharedAdmission;
 use super::clock::Clock;
 use super::dmtcp_cluster::Call;
-use super::gate::SharedAdmission;
 use super::job_logs::JobLogs;
 use super::local::LineQueue;
 use super::replication::Replication;
@@ -171,7 +171,7 @@ pub struct Driver {
     /// What is told to agents once a copy has their output.
     kept: VecDeque<order::Kept>,
     /// Whether other nodes may have to keep copies than before.
-    keepers_changed: bool,
+    log_holders_changed: bool,
     /// Members that may not have heard of this coordinator.
     absent: watch::Sender<Vec<(NodeName, SocketAddr)>>,
     ending: Option<Ending>,
@@ -209,7 +209,7 @@ impl Driver {
             queue: VecDeque::new(),
             replication,
             kept: VecDeque::new(),
-            keepers_changed: true,
+            log_holders_changed: true,
             absent,
             ending: None,
             dmtcp: Calls::default(),
@@ -282,7 +282,7 @@ impl Driver {
                 if newest && self.admission().is_member(&node, &certificate) {
                     tracing::info!("{node} is connected from {remote}");
                     self.replication.gone(&node);
-                    self.keepers_changed = true;
+                    self.log_holders_changed = true;
                     let welcome = false;
                     let link = Link { connection, outbox, is_here, welcome, _closer: closer };
                     self.links.insert(node, link);
@@ -322,7 +322,7 @@ impl Driver {
             self.links.remove(&node);
             self.dmtcp.gone(&node);
             self.replication.gone(&node);
-            self.keepers_changed = true;
+            self.log_holders_changed = true;
             self.feed(ClusterEvent::Disconnected { node, connection });
         }
     }
@@ -402,7 +402,7 @@ impl Driver {
         let connection = link.connection;
         if matches!(message, ToAgent::Welcome { .. }) {
             link.welcome = true;
-            self.keepers_changed = true;
+            self.log_holders_changed = true;
         }
         match link.outbox.send(message, body) {
             Ok(()) => {}

@@ -106,7 +106,7 @@ impl Driver {
 
     /// Writes the entries at the head of the queue, which become durable together.
     fn append(&mut self) {
-        self.keepers_changed = true;
+        self.log_holders_changed = true;
         let mut written = Written::default();
         while let Some(Queued::Act(ClusterAction::Append { .. })) = self.queue.front() {
             let Some(Queued::Act(ClusterAction::Append { number, entry })) = self.queue.pop_front()
@@ -230,13 +230,13 @@ impl Driver {
         if self.ending.is_some() {
             return;
         }
-        if std::mem::take(&mut self.keepers_changed) {
+        if std::mem::take(&mut self.log_holders_changed) {
             let links = &self.links;
             let connection = |node: NodeName| {
                 let link = links.get(&node).filter(|link| link.welcome && !link.is_here)?;
                 Some((node, link.connection))
             };
-            let wanted = self.machine.keepers().into_iter().filter_map(connection).collect();
+            let wanted = self.machine.log_holders().into_iter().filter_map(connection).collect();
             let absent = self.machine.absent();
             self.absent.send_if_modified(|known| {
                 let news = *known != absent;

@@ -3,12 +3,12 @@
 //! Each agent that keeps one gets the small files whole, then the log, then jobs' output, each as
 //! it grows. Its copy is then at any time what the folder here once was: no byte of a job's output
 //! is there before the entries of the log that it follows, and what is cut off is cut off there
-//! before later entries come. [`keeper`] has what one agent is sent.
+//! before later entries come. [`holder`] has what one agent is sent.
 
-mod keeper;
+mod holder;
 mod source;
 
-use keeper::Keeper;
+use holder::Holder;
 use protocol::cluster::NodeName;
 use protocol::cluster::replica::{ReplicaNote, ReplicaOrder, ReplicaReport};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub use source::Source;
 
 /// Agents that keep a copy, at most: enough that all of them are not lost at once.
-const MOST_KEEPERS: usize = 16;
+const MOST_HOLDERS: usize = 16;
 
 /// Sends an order with its body to a node's agent.
 pub type Send<'a> = dyn FnMut(&NodeName, ReplicaOrder, &[u8]) + 'a;
@@ -48,13 +48,13 @@ pub struct Need {
 pub struct Replication {
     source: Source,
     note: ReplicaNote,
-    keepers: BTreeMap<NodeName, Keeper>,
+    holders: BTreeMap<NodeName, Holder>,
 }
 
 impl Replication {
     /// None yet, of that folder.
     pub fn new(source: Source, note: ReplicaNote) -> Self {
-        Self { source, note, keepers: BTreeMap::new() }
+        Self { source, note, holders: BTreeMap::new() }
     }
 
     /// Nodes that should have one, with the numbers of their connections. One that keeps a copy goes on
@@ -65,30 +65,30 @@ impl Replication {
         is_connected: impl Fn(&NodeName, u64) -> bool,
         send: &mut Send<'_>,
     ) {
-        self.keepers.retain(|node, keeper| is_connected(node, keeper.connection));
+        self.holders.retain(|node, holder| is_connected(node, holder.connection));
         for (node, connection) in wanted {
-            if self.keepers.contains_key(node) || self.keepers.len() >= MOST_KEEPERS {
+            if self.holders.contains_key(node) || self.holders.len() >= MOST_HOLDERS {
                 continue;
             }
             send(node, ReplicaOrder::Hold, &[]);
-            self.keepers.insert(node.clone(), Keeper::new(*connection));
+            self.holders.insert(node.clone(), Holder::new(*connection));
         }
     }
 
     /// A connection is gone.
     pub fn gone(&mut self, node: &NodeName) {
-        self.keepers.remove(node);
+        self.holders.remove(node);
     }
 
     /// An agent has said something about its copy.
     pub fn reported(&mut self, node: &NodeName, report: ReplicaReport, send: &mut Send<'_>) {
-        let Some(keeper) = self.keepers.get_mut(node) else { return };
+        let Some(holder) = self.holders.get_mut(node) else { return };
         match report {
             ReplicaReport::Held { log, jobs } => {
-                keeper.begin(&self.source, &log, &jobs, &mut |order, body| send(node, order, body));
+                holder.begin(&self.source, &log, &jobs, &mut |order, body| send(node, order, body));
             }
             ReplicaReport::Durable { number } => {
-                if keeper.durable(number) {
+                if holder.durable(number) {
                     tracing::info!("{node} has a copy of this coordinator's log");
                 }
             }
@@ -96,32 +96,32 @@ impl Replication {
                 tracing::warn!(
                     "{node} keeps no copy of this coordinator's log: failed to {reason}"
                 );
-                keeper.fail();
+                holder.fail();
             }
         }
     }
 
     /// A job's output is cut to a length.
     pub fn cut(&mut self, job: &str, length: u64, send: &mut Send<'_>) {
-        for (node, keeper) in &mut self.keepers {
-            keeper.cut(job, length, &mut |order, body| send(node, order, body));
+        for (node, holder) in &mut self.holders {
+            holder.cut(job, length, &mut |order, body| send(node, order, body));
         }
     }
 
     /// A job is forgotten.
     pub fn forget(&mut self, job: &str, send: &mut Send<'_>) {
-        for (node, keeper) in &mut self.keepers {
-            keeper.forget(job, &mut |order, body| send(node, order, body));
+        for (node, holder) in &mut self.holders {
+            holder.forget(job, &mut |order, body| send(node, order, body));
         }
     }
 
     /// Sends what is there and has not been sent, as far as it fits.
     pub fn pump(&mut self, extent: &Extent, send: &mut Send<'_>) {
-        for (node, keeper) in &mut self.keepers {
+        for (node, holder) in &mut self.holders {
             let mut send = |order, body: &[u8]| send(node, order, body);
-            if let Err(error) = keeper.pump(&self.source, extent, &self.note, &mut send) {
+            if let Err(error) = holder.pump(&self.source, extent, &self.note, &mut send) {
                 tracing::warn!("failed to copy this coordinator's folder to {node}: {error}");
-                keeper.fail();
+                holder.fail();
             }
         }
     }
@@ -129,26 +129,26 @@ impl Replication {
     /// Whether a copy has that much, or nobody can be asked to keep one.
     pub fn has(&self, need: &Need) -> bool {
         let mut nobody = true;
-        for keeper in self.keepers.values() {
-            if keeper.has(need) {
+        for holder in self.holders.values() {
+            if holder.has(need) {
                 return true;
             }
-            nobody &= !keeper.is_live();
+            nobody &= !holder.is_live();
         }
         nobody
     }
 
     /// Whether all copies that are waited for have that much.
     pub fn all_have(&self, need: &Need) -> bool {
-        self.keepers.values().all(|keeper| !keeper.is_live() || keeper.has(need))
+        self.holders.values().all(|holder| !holder.is_live() || holder.has(need))
     }
 
     /// Waits no longer for those that do not have that much. Who they are.
     pub fn give_up(&mut self, need: &Need) -> Vec<NodeName> {
         let mut slow = Vec::new();
-        for (node, keeper) in &mut self.keepers {
-            if keeper.is_live() && !keeper.has(need) {
-                keeper.stall();
+        for (node, holder) in &mut self.holders {
+            if holder.is_live() && !holder.has(need) {
+                holder.stall();
                 slow.push(node.clone());
             }
         }

@@ -199,7 +199,7 @@ impl World {
                 self.judge_step(node, &key, &command);
                 self.order(node, key, Task::Command(command));
             }
-            Action::RelayStates(..) | Action::Book(..) | Action::CloseEnd(..) => {}
+            Action::RelayStates(..) | Action::Addresses(..) | Action::CloseEnd(..) => {}
 
             Action::Console(key, order) => self.console(node, &key, order, events),
             Action::Relay(key, side, order) => {

@@ -57,8 +57,8 @@ impl World {
             ClusterAction::Send { node, message, body } => {
                 if matches!(message, ToAgent::ConsoleKept { .. }) {
                     // Held back until all copies have it.
-                    for keeper in self.keepers() {
-                        self.copy_to(keeper, true);
+                    for holder in self.log_holders() {
+                        self.copy_to(holder, true);
                     }
                 }
                 let node = self.index(&node);
@@ -119,8 +119,8 @@ impl World {
                 let log = self.job_logs.entry(job).or_default();
                 assert!(log.len() >= length, "the log is shorter than it was at the checkpoint");
                 log.truncate(length);
-                for keeper in self.keepers() {
-                    if let Some(copy) = &mut self.nodes[keeper].copy {
+                for holder in self.log_holders() {
+                    if let Some(copy) = &mut self.nodes[holder].copy {
                         copy.cut(length);
                     }
                 }
@@ -167,13 +167,13 @@ impl World {
     }
 
     /// Nodes that keep copies, and can be reached.
-    pub(super) fn keepers(&self) -> Vec<usize> {
+    pub(super) fn log_holders(&self) -> Vec<usize> {
         let Some(machine) = &self.machine else { return Vec::new() };
-        let keepers = machine.keepers();
+        let holders = machine.log_holders();
         let there = |index: &usize| {
             let node = &self.nodes[*index];
             let reached = node.up && node.agent.is_some() && node.welcomed && !self.cut[*index];
-            reached && keepers.contains(&node.name)
+            reached && holders.contains(&node.name)
         };
         (0..self.nodes.len()).filter(there).collect()
     }
@@ -181,22 +181,22 @@ impl World {
     /// Copies get what was appended: one of them before anything else happens, if it `waits`; the
     /// others later, or not any more.
     pub(super) fn copy(&mut self, waits: bool) {
-        let keepers = self.keepers();
-        let first = if keepers.is_empty() { 0 } else { self.random.below(keepers.len() as u64) };
-        for (index, keeper) in keepers.iter().enumerate() {
+        let holders = self.log_holders();
+        let first = if holders.is_empty() { 0 } else { self.random.below(holders.len() as u64) };
+        for (index, holder) in holders.iter().enumerate() {
             if waits && index as u64 == first {
-                self.copy_to(*keeper, true);
+                self.copy_to(*holder, true);
                 self.copied = self.log.len();
             } else if self.random.chance(500) {
                 // Output comes behind the log.
                 let output = self.random.chance(500);
-                self.copy_to(*keeper, output);
+                self.copy_to(*holder, output);
             }
         }
     }
 
-    pub(super) fn copy_to(&mut self, keeper: usize, output: bool) {
-        let node = &mut self.nodes[keeper];
+    pub(super) fn copy_to(&mut self, holder: usize, output: bool) {
+        let node = &mut self.nodes[holder];
         let copy = node.copy.get_or_insert_with(Copy::default);
         copy.log.clone_from(&self.log);
         if output {

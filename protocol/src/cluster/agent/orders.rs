@@ -1,7 +1,7 @@
 //! How instances are to be made, and why one could not be.
 
 use crate::agent::{CheckpointNumber, InstanceId};
-use crate::cluster::addresses::AddressBook;
+use crate::cluster::addresses::AddressMap;
 use crate::cluster::baseline::Baseline;
 use crate::cluster::{InstanceKey, NodeName};
 use crate::database::users::name_of;
@@ -19,7 +19,8 @@ pub struct JobUser {
 }
 
 impl JobUser {
-    /// A user of this machine, which may have to ask a directory service for the name: not for a thread that others wait for.
+    /// A user of this machine, which may have to ask a directory service for the name: not for a thread that others
+    /// wait for.
     #[must_use]
     pub fn of(uid: u32) -> Self {
         Self { uid, name: name_of(uid) }
@@ -67,7 +68,8 @@ pub struct LaunchOrder {
     pub shell: Option<ShellCall>,
     /// What has moved in the job.
     #[serde(default)]
-    pub book: AddressBook,
+    #[serde(rename = "book")]
+    pub addresses: AddressMap,
 }
 
 /// A call of `ckptd rsh`.

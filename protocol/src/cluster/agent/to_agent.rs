@@ -4,7 +4,7 @@ use super::ends::{Fallen, RelayLink, Rewire, Skipped};
 use super::machine::Peer;
 use super::orders::{LaunchOrder, PrepareOrder, ShellCall};
 use crate::agent::{AgentCommand, CheckpointNumber, CommitRecord, InstanceId};
-use crate::cluster::addresses::AddressBook;
+use crate::cluster::addresses::AddressMap;
 use crate::cluster::dmtcp::DmtcpOrder;
 use crate::cluster::look::{ImageName, Look};
 use crate::cluster::rehearsal::RehearsalOrder;
@@ -125,7 +125,8 @@ pub enum ToAgent {
         /// Which instance.
         key: InstanceKey,
         /// What has moved.
-        book: AddressBook,
+        #[serde(rename = "book")]
+        addresses: AddressMap,
     },
     /// Freeze all instances of the job below this epoch, then kill them. Answer:
     /// [`super::FromAgent::Killed`].

@@ -19,7 +19,7 @@ const SHM_STAT_ANY: u64 = calls::ipc_command(15) as u64;
 const SEM_INFO: u64 = calls::ipc_command(19) as u64;
 /// Segments that one batch of calls asks about: their answers fit into the scratch area.
 const AT_ONCE: u64 = 512;
-/// Room for one answer.
+/// ObjectKind for one answer.
 const ROOM: u64 = 128;
 
 /// Adds all segments to the inodes, their content still empty.

@@ -23,7 +23,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, Pid, RelayEnd, RelayKind};
 use super::super::sys::tty::{self, WindowSize};
 use super::super::sys::{abi, stat};
-use super::{DumpContext, Found, Object, Probe, RestoreContext, Room, Saved, StdioRole};
+use super::{DumpContext, Found, Object, Probe, RestoreContext, ObjectKind, Saved, StdioRole};
 
 pub use controlling::{ControllingTerminal, controlling_terminals};
 pub use modes::Modes;
@@ -152,7 +152,7 @@ fn is_slave(probe: &Probe) -> bool {
         && probe.flags & libc::O_PATH == 0
 }
 
-impl Room for Terminal {
+impl ObjectKind for Terminal {
     fn recognise(probe: &Probe) -> bool {
         is_device(probe, PTMX) || is_device(probe, TTY) || is_slave(probe)
     }

@@ -1,4 +1,4 @@
-//! Options and buffer sizes of sockets, for all rooms that hold sockets.
+//! Options and buffer sizes of sockets, for all handlers of sockets.
 //!
 //! Options are kept by name. A restore sets only those whose value differs on the fresh socket:
 //! setting a default explicitly is not always without effect (IP_TOS sets the priority too).
@@ -269,8 +269,8 @@ fn set_one(socket: BorrowedFd<'_>, known: &Known, wanted: &OptionValue) -> std::
     sockopt::set_int(socket, known.level, known.option, value)
 }
 
-/// Addresses that several of these sockets are bound to. The same port of another family is not shared: while SO_REUSEPORT is
-/// set without need, another part of a job that is restored on this machine could take the port, too.
+/// Addresses that several of these sockets are bound to. The same port of another family is not shared: while
+/// SO_REUSEPORT is set without need, another part of a job that is restored on this machine could take the port, too.
 pub fn shared_addresses(bound: impl Iterator<Item = SocketAddr>) -> BTreeSet<SocketAddr> {
     let mut seen = BTreeSet::new();
     bound.filter(|address| address.port() != 0 && !seen.insert(*address)).collect()

@@ -34,7 +34,7 @@ pub(super) enum End {
     /// A socket of the job.
     Socket(FileId),
     /// The far end of a socket of the job whose peer is gone.
-    Ghost(FileId),
+    ClosedPeer(FileId),
 }
 
 /// Where a socket is to be.
@@ -146,8 +146,8 @@ pub(super) fn bound(
     let own = context.cluster
         && purpose == Purpose::Idle
         && address.options.number("reuse_address") == 0;
-    // On one machine nobody finds a listener of the job anywhere but where it was. One that does not listen may have been
-    // connected, and its port may be kept for a minute by the connection that has ended (TIME_WAIT).
+    // On one machine nobody finds a listener of the job anywhere but where it was. One that does not listen may have
+    // been connected, and its port may be kept for a minute by the connection that has ended (TIME_WAIT).
     let here_only =
         of_job && purpose != Purpose::Idle && !context.cluster && !context.force;
     let began = Instant::now();

@@ -45,7 +45,7 @@ use super::super::graph::{BlobId, FileId};
 use super::super::late::{Name, cookie_of};
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, SocketOptions};
-use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved};
+use super::{DumpContext, External, Found, Probe, RestoreContext, ObjectKind, Saved};
 
 /// TCP_ULP: an upper layer (kernel TLS).
 const TCP_ULP: i32 = 31;
@@ -205,8 +205,8 @@ impl TcpSocket {
         self.state = TcpState::Idle;
     }
 
-    /// A thread is in connect(2) with this socket and has not heard the result: whether that is success. After a refusal
-    /// it is as if nobody had been asked yet.
+    /// A thread is in connect(2) with this socket and has not heard the result: whether that is success. After a
+    /// refusal it is as if nobody had been asked yet.
     pub fn hear_of_connect(&mut self) -> bool {
         match self.state {
             TcpState::Connected(_) | TcpState::Closed { reset: false, .. } => true,
@@ -221,7 +221,7 @@ impl TcpSocket {
     }
 }
 
-impl Room for TcpSocket {
+impl ObjectKind for TcpSocket {
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
         probe.file_type() == abi::S_IFSOCK

@@ -36,7 +36,7 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
         all.iter().map(|saved| (saved.id, saved.object)).collect();
     let mut made = Made::new();
     // The far ends of connections whose peer is gone, until they have done their part.
-    let mut ghosts: Vec<(FileId, OwnedFd)> = Vec::new();
+    let mut closed_peers: Vec<(FileId, OwnedFd)> = Vec::new();
 
     for saved in all.iter().filter(|saved| saved.object.connection().is_some()) {
         if let Some(fd) = context.connections.remove(&saved.id) {
@@ -50,7 +50,7 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
         End::Socket(id) => {
             made.insert(id, fd);
         }
-        End::Ghost(of) => ghosts.push((of, fd)),
+        End::ClosedPeer(of) => closed_peers.push((of, fd)),
     })?;
     listeners_and_idle(all, &mut made, context)?;
     waiting(all, &by_id, &mut made, context)?;
@@ -62,8 +62,8 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
     // The agents have filled what they hand over, and shut down its sending side.
     let own: Vec<&Saved<'_, TcpSocket>> =
         all.iter().filter(|saved| !handed_over.contains(&saved.id)).collect();
-    fill(&own, &made, &ghosts, context)?;
-    close(&own, &made, ghosts)?;
+    fill(&own, &made, &closed_peers, context)?;
+    close(&own, &made, closed_peers)?;
     shut_reading(all, &made, &handed_over)?;
     for saved in all {
         let Some(fd) = made.remove(&saved.id) else {
@@ -113,7 +113,7 @@ fn links(
                 PeerEnd::Socket { file } | PeerEnd::Waiting { listener: file, .. }
                     if is_apart(by_id, file, cluster) =>
                 {
-                    links.push(with_ghost(id, socket, connection.peer, servers));
+                    links.push(with_closed_peer(id, socket, connection.peer, servers));
                 }
                 PeerEnd::Socket { file } if file < id => {}
                 PeerEnd::Socket { file } => {
@@ -136,13 +136,13 @@ fn links(
                 }
                 PeerEnd::Waiting { .. } => {}
                 PeerEnd::Closed | PeerEnd::Outside => {
-                    links.push(with_ghost(id, socket, connection.peer, servers));
+                    links.push(with_closed_peer(id, socket, connection.peer, servers));
                 }
             },
             TcpState::Closed { .. } => {
                 let ip: IpAddr =
                     if socket.v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-                links.push(with_ghost(id, socket, SocketAddr::new(ip, 0), servers));
+                links.push(with_closed_peer(id, socket, SocketAddr::new(ip, 0), servers));
             }
             _ => {}
         }
@@ -170,15 +170,15 @@ fn has_been_connected(socket: &TcpSocket) -> bool {
 }
 
 /// A link whose far end is ours, to be closed again.
-fn with_ghost(id: FileId, socket: &TcpSocket, peer: SocketAddr, servers: &BTreeSet<u16>) -> Link {
+fn with_closed_peer(id: FileId, socket: &TcpSocket, peer: SocketAddr, servers: &BTreeSet<u16>) -> Link {
     let far = Address { v6: socket.v6, at: Some(peer), options: SocketOptions::default() };
-    link((End::Socket(id), address(socket)), (End::Ghost(id), far), servers)
+    link((End::Socket(id), address(socket)), (End::ClosedPeer(id), far), servers)
 }
 
 fn link(a: (End, Address), b: (End, Address), servers: &BTreeSet<u16>) -> Link {
     let serves = |end: &(End, Address)| end.1.at.is_some_and(|at| servers.contains(&at.port()));
-    let ghost = |end: &(End, Address)| matches!(end.0, End::Ghost(_));
-    let a_serves = if serves(&a) == serves(&b) { ghost(&a) } else { serves(&a) };
+    let closed_peer = |end: &(End, Address)| matches!(end.0, End::ClosedPeer(_));
+    let a_serves = if serves(&a) == serves(&b) { closed_peer(&a) } else { serves(&a) };
     let (server, client) = if a_serves { (a, b) } else { (b, a) };
     Link { server, client }
 }
@@ -301,7 +301,7 @@ fn waiting(
 fn fill(
     all: &[&Saved<'_, TcpSocket>],
     made: &Made,
-    ghosts: &[(FileId, OwnedFd)],
+    closed_peers: &[(FileId, OwnedFd)],
     context: &RestoreContext,
 ) -> Result<()> {
     let mut queues: Vec<(FileId, &OwnedFd, Vec<u8>, bool)> = Vec::new();
@@ -310,11 +310,11 @@ fn fill(
             TcpState::Connected(connection) => {
                 let sender = match connection.end {
                     PeerEnd::Socket { file } if made.contains_key(&file) => made.get(&file),
-                    _ => ghost_of(ghosts, saved.id),
+                    _ => closed_peer_of(closed_peers, saved.id),
                 };
                 (connection.received, sender)
             }
-            TcpState::Closed { received, .. } => (*received, ghost_of(ghosts, saved.id)),
+            TcpState::Closed { received, .. } => (*received, closed_peer_of(closed_peers, saved.id)),
             _ => continue,
         };
         let Some(blob) = received else { continue };
@@ -347,12 +347,12 @@ fn send_at_once(sender: impl AsFd) -> Result<()> {
         .map_err(|error| EngineError::system("setsockopt", "TCP_NODELAY", error))
 }
 
-fn ghost_of(ghosts: &[(FileId, OwnedFd)], of: FileId) -> Option<&OwnedFd> {
-    ghosts.iter().find(|(id, _)| *id == of).map(|(_, fd)| fd)
+fn closed_peer_of(closed_peers: &[(FileId, OwnedFd)], of: FileId) -> Option<&OwnedFd> {
+    closed_peers.iter().find(|(id, _)| *id == of).map(|(_, fd)| fd)
 }
 
 /// Half closes, ends and resets, now that nothing is to be sent any more.
-fn close(all: &[&Saved<'_, TcpSocket>], made: &Made, ghosts: Vec<(FileId, OwnedFd)>) -> Result<()> {
+fn close(all: &[&Saved<'_, TcpSocket>], made: &Made, closed_peers: Vec<(FileId, OwnedFd)>) -> Result<()> {
     let mut resets = BTreeSet::new();
     for saved in all {
         let Some(fd) = made.get(&saved.id) else { continue };
@@ -361,7 +361,7 @@ fn close(all: &[&Saved<'_, TcpSocket>], made: &Made, ghosts: Vec<(FileId, OwnedF
                 // Of a peer that has said its last word only the end is missing.
                 let apart = match connection.end {
                     PeerEnd::Outside => !connection.peer_shut,
-                    PeerEnd::Socket { .. } | PeerEnd::Waiting { .. } => ghost_of(&ghosts, saved.id).is_some(),
+                    PeerEnd::Socket { .. } | PeerEnd::Waiting { .. } => closed_peer_of(&closed_peers, saved.id).is_some(),
                     _ => false,
                 };
                 if apart {
@@ -380,14 +380,14 @@ fn close(all: &[&Saved<'_, TcpSocket>], made: &Made, ghosts: Vec<(FileId, OwnedF
             _ => {}
         }
     }
-    for (of, ghost) in ghosts {
-        make::wait_until_sent(&ghost, CLOSE_LIMIT)?;
+    for (of, closed_peer) in closed_peers {
+        make::wait_until_sent(&closed_peer, CLOSE_LIMIT)?;
         if resets.contains(&of) {
-            SockRef::from(&ghost)
+            SockRef::from(&closed_peer)
                 .set_linger(Some(Duration::ZERO))
                 .map_err(|error| EngineError::system("setsockopt", "SO_LINGER", error))?;
         }
-        drop(ghost);
+        drop(closed_peer);
         if let Some(fd) = made.get(&of) {
             make::wait_until_told(fd, CLOSE_LIMIT)?;
         }

@@ -10,7 +10,7 @@ use super::super::super::error::{EngineError, Result};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{SO_BUF_LOCK, set_receive_buffer};
 
-/// Room for what is behind a window, as the receiver counts it. A sender's buffer is at most
+/// ObjectKind for what is behind a window, as the receiver counts it. A sender's buffer is at most
 /// tcp_wmem's last number (4 MiB) or wmem_max, bytes and administration together; packets as they
 /// arrive may take twice the room.
 const BACKLOG: i32 = 16 << 20;

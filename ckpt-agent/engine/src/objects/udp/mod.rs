@@ -18,7 +18,7 @@ use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions, shared_addresses};
 pub use multicast::Membership;
 
-use super::{DumpContext, Found, Probe, RestoreContext, Room, Saved};
+use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved};
 
 /// A datagram is at most this long (udp(7)).
 const LONGEST: usize = 65_536;
@@ -58,7 +58,7 @@ fn system(call: &'static str, error: std::io::Error) -> EngineError {
     EngineError::system(call, "a UDP socket", error)
 }
 
-impl Room for UdpSocket {
+impl ObjectKind for UdpSocket {
     fn recognise(probe: &Probe) -> bool {
         let option = |name| sockopt::get_int(&probe.copy, libc::SOL_SOCKET, name).ok();
         probe.file_type() == abi::S_IFSOCK

@@ -26,7 +26,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId, Pid, RelayEnd};
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, SocketOptions};
-use super::{DumpContext, External, Found, Probe, RestoreContext, Room, Saved};
+use super::{DumpContext, External, Found, Probe, RestoreContext, ObjectKind, Saved};
 
 /// Options of Unix sockets.
 const KIND: Kind = Kind { family: libc::AF_UNIX, tcp: false };
@@ -77,8 +77,8 @@ pub struct Name {
     /// A path that still leads to the file that the socket was bound to.
     #[serde(default)]
     pub exists: bool,
-    /// That file, as the kernel's list of sockets numbers it: sockets that were bound to one path one after the other are told
-    /// apart by it.
+    /// That file, as the kernel's list of sockets numbers it: sockets that were bound to one path one after the other
+    /// are told apart by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_to: Option<u32>,
     /// Of that socket: user, group, mode.
@@ -168,7 +168,7 @@ impl UnixSocket {
     }
 }
 
-impl Room for UnixSocket {
+impl ObjectKind for UnixSocket {
     fn recognise(probe: &Probe) -> bool {
         probe.file_type() == abi::S_IFSOCK
             && sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_DOMAIN)

@@ -40,7 +40,7 @@ fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<
     let mut offset = 0i32;
     let mut total = 0;
     let mut buffer = vec![0u8; USUAL];
-    // Room for the sender's credentials where they are asked for, and never for descriptors: peeking
+    // ObjectKind for the sender's credentials where they are asked for, and never for descriptors: peeking
     // would install copies of them.
     let credentials = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PASSCRED)
         .is_ok_and(|value| value != 0);

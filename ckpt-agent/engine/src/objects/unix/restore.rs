@@ -63,7 +63,7 @@ struct Work<'a> {
     by_id: BTreeMap<FileId, &'a UnixSocket>,
     made: Made,
     /// Far ends of sockets whose peer is gone.
-    ghosts: BTreeMap<FileId, OwnedFd>,
+    closed_peers: BTreeMap<FileId, OwnedFd>,
     /// Which of those are the agent's, and then they themselves.
     relayed: BTreeMap<FileId, RelayEnd>,
     agents: Vec<(RelayEnd, OwnedFd)>,
@@ -80,7 +80,7 @@ impl<'a> Work<'a> {
                 UnixLink::Listening { backlog, .. } => Some(backlog),
                 UnixLink::None => None,
                 _ if socket.variety == UnixKind::Datagram
-                    && !self.ghosts.contains_key(&id)
+                    && !self.closed_peers.contains_key(&id)
                     && !is_anonymous_pair(&self.by_id, id) =>
                 {
                     None
@@ -111,7 +111,7 @@ impl<'a> Work<'a> {
             let (own, agent) = Socket::pair(Domain::UNIX, socket_type(socket.variety), None)
                 .map_err(|error| system("socketpair", error))?;
             self.made.insert(id, own.into());
-            self.ghosts.insert(id, agent.into());
+            self.closed_peers.insert(id, agent.into());
             self.relayed.insert(id, end);
         }
         Ok(())
@@ -141,10 +141,10 @@ impl<'a> Work<'a> {
                     self.made.insert(file, other);
                 }
                 UnixLink::Gone { .. } => {
-                    let ghost = UnixSocket { name: None, ..socket.clone() };
-                    let (one, other) = self.connected(socket, &ghost)?;
+                    let closed_peer = UnixSocket { name: None, ..socket.clone() };
+                    let (one, other) = self.connected(socket, &closed_peer)?;
                     self.made.insert(id, one);
-                    self.ghosts.insert(id, other);
+                    self.closed_peers.insert(id, other);
                 }
                 _ => {}
             }
@@ -185,7 +185,8 @@ impl<'a> Work<'a> {
         Ok((server.into(), client.into()))
     }
 
-    /// A copy of the socket that listens at a name, and the name by which it was bound: the job's own, or a temporary one.
+    /// A copy of the socket that listens at a name, and the name by which it was bound: the job's own, or a temporary
+    /// one.
     fn listener(&mut self, like: &UnixSocket, name: &Name) -> Result<(OwnedFd, Name)> {
         let own = self.by_id.iter().find(|(_, listener)| {
             matches!(listener.link, UnixLink::Listening { .. }) && same_name(listener, like)
@@ -252,7 +253,7 @@ impl<'a> Work<'a> {
         for (&id, &socket) in &self.by_id {
             for message in &socket.received {
                 let bytes = context.blob(message.bytes)?;
-                if socket.variety == UnixKind::Datagram && !self.ghosts.contains_key(&id) {
+                if socket.variety == UnixKind::Datagram && !self.closed_peers.contains_key(&id) {
                     self.fill_datagram(id, socket, message, &bytes, context)?;
                     continue;
                 }
@@ -260,7 +261,7 @@ impl<'a> Work<'a> {
                     UnixLink::Socket { file } => self.made.get(&file),
                     _ => None,
                 };
-                let sender = self.ghosts.get(&id).or(peer);
+                let sender = self.closed_peers.get(&id).or(peer);
                 let Some(sender) = sender else {
                     return Err(EngineError::Damaged(format!(
                         "Unix socket {} has bytes from nobody",
@@ -339,7 +340,7 @@ impl<'a> Work<'a> {
         for (&id, &socket) in &self.by_id {
             let UnixLink::Socket { file } = socket.link else { continue };
             if socket.variety != UnixKind::Datagram
-                || self.ghosts.contains_key(&id)
+                || self.closed_peers.contains_key(&id)
                 || is_anonymous_pair(&self.by_id, id)
             {
                 continue;
@@ -380,9 +381,9 @@ impl<'a> Work<'a> {
             }
         }
         for (id, end) in std::mem::take(&mut self.relayed) {
-            self.agents.extend(self.ghosts.remove(&id).map(|fd| (end, fd)));
+            self.agents.extend(self.closed_peers.remove(&id).map(|fd| (end, fd)));
         }
-        self.ghosts.clear();
+        self.closed_peers.clear();
         self.temporary.clear();
         Ok(())
     }
@@ -431,7 +432,7 @@ fn new_socket(kind: UnixKind) -> Result<Socket> {
     Socket::new(Domain::UNIX, socket_type(kind), None).map_err(|error| system("make", error))
 }
 
-/// Room for what is to be queued; the recorded sizes follow.
+/// ObjectKind for what is to be queued; the recorded sizes follow.
 fn grow(sender: &OwnedFd, bytes: i32) {
     set_send_buffer(sender, bytes);
     // A size set here is not the program's choice.

@@ -10,8 +10,8 @@ use super::super::super::graph::Pid;
 use super::super::super::job_init::World;
 use super::super::super::sys::clone3::{Side, SingleThreaded};
 use super::super::super::sys::{prctl, signals};
-use super::board::Board;
 use super::life::Heritage;
+use super::number_table::NumberTable;
 use super::plan::{Plan, Role};
 use super::recorded::INIT;
 use super::turns::Turns;
@@ -33,8 +33,8 @@ pub struct Grown {
     pub numbers: BTreeMap<Pid, Pid>,
 }
 
-/// What is done in the helpers beside taking their places. Numbers are as they were recorded. Runs as ordinary, single-threaded code in
-/// the helper itself; an error is one line without the number of the process.
+/// What is done in the helpers beside taking their places. Numbers are as they were recorded. Runs as ordinary,
+/// single-threaded code in the helper itself; an error is one line without the number of the process.
 pub trait Hooks {
     /// Called in each session leader that lives on, when all sessions are there and no group yet:
     /// the place for TIOCSCTTY.
@@ -146,13 +146,13 @@ impl Schedule {
         Self { rounds: plan.rounds.len(), zombies }
     }
 
-    /// The number on the board of the first phase.
+    /// The number on the table of the first phase.
     pub(super) fn number(first: Phase) -> u32 {
         debug_assert_eq!(first, Phase::Births);
         1
     }
 
-    /// The phases after the births, with their numbers on the board.
+    /// The phases after the births, with their numbers on the table.
     pub(super) fn after_births(&self) -> impl Iterator<Item = (u32, Phase)> + use<> {
         let rounds = (0..self.rounds).flat_map(|round| [Phase::Arm(round), Phase::End(round)]);
         [Phase::Terminals, Phase::Found, Phase::Join, Phase::Move]
@@ -196,7 +196,7 @@ pub fn grow(plan: &Plan, hooks: &impl Hooks) -> Result<Grown, BirthError> {
         return Err(BirthError::NotInit(own));
     }
     let proof = SingleThreaded::check().map_err(init("unshare"))?;
-    let board = Board::new(plan.births.len()).map_err(init("mmap"))?;
+    let table = NumberTable::new(plan.births.len()).map_err(init("mmap"))?;
     let quiet = Quiet::begin().map_err(init("rt_sigaction"))?;
     let session = getsid(None).map_err(|error| init("getsid")(error.into()))?;
     if plan.init_leads && session.as_raw() != own {
@@ -208,18 +208,18 @@ pub fn grow(plan: &Plan, hooks: &impl Hooks) -> Result<Grown, BirthError> {
     let (plan, turns) = if own == INIT {
         (plan, None)
     } else {
-        (ordered, turns) = Turns::of(plan, board.counter(), &|pid| hooks.wants_number(pid));
+        (ordered, turns) = Turns::of(plan, table.counter(), &|pid| hooks.wants_number(pid));
         (&ordered, Some(turns))
     };
     let indices = plan.births.iter().enumerate().map(|(index, birth)| (birth.pid, index)).collect();
     let heritage =
-        Heritage { plan, schedule, board: &board, hooks, proof, init: own, turns, indices };
+        Heritage { plan, schedule, table: &table, hooks, proof, init: own, turns, indices };
     let result = conduct(&heritage);
     if result.is_err() {
         match own {
-            INIT => clear(plan, &board),
+            INIT => clear(plan, &table),
             _ => {
-                board.abort();
+                table.abort();
                 World::Machine.end_all();
             }
         }
@@ -258,7 +258,7 @@ fn conduct<H: Hooks>(heritage: &Heritage<'_, H>) -> Result<(), BirthError> {
 fn open<H: Hooks>(heritage: &Heritage<'_, H>, number: u32, phase: Phase) {
     let births = &heritage.plan.births;
     let target = births.iter().filter(|birth| Schedule::ticks(birth.role, phase)).count();
-    heritage.board.open(number, target);
+    heritage.table.open(number, target);
 }
 
 fn finish<H: Hooks>(
@@ -270,31 +270,31 @@ fn finish<H: Hooks>(
     let count = u32::try_from(births.len()).unwrap_or(u32::MAX);
     let limit = PHASE_LIMIT + LIMIT_PER_PROCESS * count;
     let begun = Instant::now();
-    while !heritage.board.nap() {
+    while !heritage.table.nap() {
         if begun.elapsed() > limit {
             let late = births.iter().enumerate().find(|(index, birth)| {
-                Schedule::ticks(birth.role, phase) && !heritage.board.has_ticked(*index, number)
+                Schedule::ticks(birth.role, phase) && !heritage.table.has_ticked(*index, number)
             });
             let pid = late.map_or(INIT, |(_, birth)| birth.pid);
             let (phase, limit_ms) = (phase.name(), limit.as_millis());
             return Err(BirthError::TooLong { pid, phase, limit_ms });
         }
     }
-    match heritage.board.failure() {
+    match heritage.table.failure() {
         Some(text) => Err(BirthError::Helper(text)),
         None => Ok(()),
     }
 }
 
-/// Kills and reaps all helpers, which have their exact numbers, also those that were being forked meanwhile: these end by
-/// themselves once the board says so, but may need a moment to show up on it.
-fn clear(plan: &Plan, board: &Board) {
-    board.abort();
+/// Kills and reaps all helpers, which have their exact numbers, also those that were being forked meanwhile: these end
+/// by themselves once the table says so, but may need a moment to show up on it.
+fn clear(plan: &Plan, table: &NumberTable) {
+    table.abort();
     let begun = Instant::now();
     let mut quiet_rounds = 0;
     while begun.elapsed() < PHASE_LIMIT && quiet_rounds < 3 {
         let mut alive = false;
-        for index in board.all_born() {
+        for index in table.all_born() {
             let pid = plan.births[index].pid;
             // SAFETY: plain system calls; the kernel accepts a null pointer for the status. The number
             // is a helper's: others have not been in this namespace when it was free, and init reaps it

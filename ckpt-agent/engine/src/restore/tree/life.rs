@@ -9,7 +9,7 @@ use super::super::super::graph::Pid;
 use super::super::super::sys::clone3::{Side, SingleThreaded, fork_exact, own_number};
 use super::super::super::sys::{prctl, signals};
 use super::birth::{Hooks, Phase, Schedule};
-use super::board::Board;
+use super::number_table::NumberTable;
 use super::plan::{Birth, GroupStep, Index, Plan, Role};
 use super::recorded::INIT;
 use super::turns::Turns;
@@ -19,7 +19,7 @@ use super::zombie::Ending;
 pub(super) struct Heritage<'a, H: Hooks> {
     pub(super) plan: &'a Plan,
     pub(super) schedule: Schedule,
-    pub(super) board: &'a Board,
+    pub(super) table: &'a NumberTable,
     pub(super) hooks: &'a H,
     pub(super) proof: SingleThreaded,
     /// The caller's own number; [`INIT`] in a PID namespace of its own, which nobody else is in.
@@ -37,7 +37,7 @@ impl<H: Hooks> Heritage<'_, H> {
     pub(super) fn here(&self, recorded: Pid) -> Option<Pid> {
         match recorded {
             INIT => Some(self.init),
-            _ => self.board.number(*self.indices.get(&recorded)?),
+            _ => self.table.number(*self.indices.get(&recorded)?),
         }
     }
 
@@ -46,9 +46,9 @@ impl<H: Hooks> Heritage<'_, H> {
     }
 
     /// Lives as helper `index`, just forked. Nothing of the caller's code may run in the child, so
-    /// even a panic ends here, and is told through the board.
+    /// even a panic ends here, and is told through the table.
     pub(super) fn live(&self, index: Index) -> ! {
-        let witness = self.board.witness();
+        let witness = self.table.witness();
         // Before any unwinding, of which there is none where panics abort.
         std::panic::set_hook(Box::new(move |panic| {
             let payload = panic.payload();
@@ -61,7 +61,7 @@ impl<H: Hooks> Heritage<'_, H> {
         let mut me = index;
         let end = self.be_born(&mut me).and_then(|()| self.go_through(me));
         let Err(text) = end;
-        self.board.fail(&format!("process {}: {text}", self.plan.births[me].pid));
+        self.table.fail(&format!("process {}: {text}", self.plan.births[me].pid));
         leave(125)
     }
 
@@ -69,7 +69,7 @@ impl<H: Hooks> Heritage<'_, H> {
     fn be_born(&self, me: &mut Index) -> Step {
         let births = &self.plan.births;
         'born: loop {
-            self.board.born(*me, own_number());
+            self.table.born(*me, own_number());
             let birth = &births[*me];
             for child in &birth.early {
                 if self.fork(*child)? == Side::Child {
@@ -86,20 +86,20 @@ impl<H: Hooks> Heritage<'_, H> {
                     continue 'born;
                 }
             }
-            self.board.tick(*me, Schedule::number(Phase::Births));
+            self.table.tick(*me, Schedule::number(Phase::Births));
             return Ok(());
         }
     }
 
     /// Forks one process of the plan.
     pub(super) fn fork(&self, child: Index) -> Step<Side> {
-        if self.board.is_aborted() {
+        if self.table.is_aborted() {
             leave(125);
         }
         let Birth { pid, exit_signal, .. } = self.plan.births[child];
         let forked = match &self.turns {
             None => fork_exact(&self.proof, pid, exit_signal),
-            Some(turns) => turns.fork(self.board, &self.proof, child, exit_signal),
+            Some(turns) => turns.fork(self.table, &self.proof, child, exit_signal),
         };
         let side = forked.map_err(|error| {
             let why = match error.raw_os_error() {
@@ -117,17 +117,17 @@ impl<H: Hooks> Heritage<'_, H> {
             Side::Parent(number) => number,
             Side::Child => own_number(),
         };
-        self.board.born(child, number);
+        self.table.born(child, number);
         Ok(side)
     }
 
     fn go_through(&self, me: Index) -> Step<std::convert::Infallible> {
         for (number, phase) in self.schedule.after_births() {
-            if !self.board.await_phase(number) {
+            if !self.table.await_phase(number) {
                 leave(125);
             }
             self.act(me, phase)?;
-            self.board.tick(me, number);
+            self.table.tick(me, number);
         }
         self.hooks.wait(self.plan.births[me].pid, &|recorded| self.here(recorded))
     }

@@ -5,9 +5,9 @@
 //! [`grow`] carries a plan out with real processes, in the job's init.
 
 mod birth;
-mod board;
 mod life;
 mod lineage;
+mod number_table;
 mod plan;
 mod recorded;
 #[cfg(test)]

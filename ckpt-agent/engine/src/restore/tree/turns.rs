@@ -1,5 +1,5 @@
-//! In which order processes are forked where their numbers can't be asked for: in that in which the kernel hands numbers
-//! out, as far as parents come before their children. So one round of the kernel's numbers does for most trees.
+//! In which order processes are forked where their numbers can't be asked for: in that in which the kernel hands
+//! numbers out, as far as parents come before their children. So one round of the kernel's numbers does for most trees.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,7 +7,7 @@ use std::io;
 use super::super::super::graph::Pid;
 use super::super::super::sys::clone3::{Side, SingleThreaded, fork_near};
 use super::super::super::sys::rounds::{Counter, RESERVED, after, distance, end, is_taken};
-use super::board::Board;
+use super::number_table::NumberTable;
 use super::plan::{Birth, Index, Plan, Role};
 
 /// Who forks when.
@@ -23,7 +23,8 @@ struct Turn {
 }
 
 impl Turns {
-    /// The plan with everybody's children in the order of their turns, and the turns. `wants`: who is to have his number.
+    /// The plan with everybody's children in the order of their turns, and the turns. `wants`: who is to have his
+    /// number.
     pub(super) fn of(plan: &Plan, counter: &Counter, wants: &dyn Fn(Pid) -> bool) -> (Plan, Self) {
         let (last, end) = (counter.last().unwrap_or(0), end().unwrap_or(Pid::MAX));
         let mut wanted = wanted_numbers(&plan.births);
@@ -42,20 +43,20 @@ impl Turns {
     /// Forks a birth when its turn has come.
     pub(super) fn fork(
         &self,
-        board: &Board,
+        table: &NumberTable,
         proof: &SingleThreaded,
         child: Index,
         exit_signal: i32,
     ) -> io::Result<Side> {
         let turn = &self.births[child];
-        if !board.await_turn(turn.rank) {
+        if !table.await_turn(turn.rank) {
             // SAFETY: ends a helper at once; init never waits for itself.
             unsafe { libc::_exit(125) }
         }
-        let side = fork_near(proof, board.counter(), turn.number, exit_signal)?;
+        let side = fork_near(proof, table.counter(), turn.number, exit_signal)?;
         if let Side::Parent(number) = side {
-            board.counter().note(number);
-            board.end_turn(turn.rank);
+            table.counter().note(number);
+            table.end_turn(turn.rank);
         }
         Ok(side)
     }
@@ -70,8 +71,8 @@ fn wanted_numbers(births: &[Birth]) -> Vec<Option<Pid>> {
 }
 
 /// When each is forked: always the one whose number comes next of those whose parents are there and have forked what
-/// they fork before. Who may have any number gets one that neither somebody of the plan is to have nor anybody else has:
-/// the very next one is often a child's of his own.
+/// they fork before. Who may have any number gets one that neither somebody of the plan is to have nor anybody else
+/// has: the very next one is often a child's of his own.
 fn turns(
     plan: &Plan,
     wanted: &[Option<Pid>],

@@ -57,11 +57,11 @@ struct Change {
 
 /// The launcher's side.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct TerminalGuard {
     process: Child,
 }
 
-impl Keeper {
+impl TerminalGuard {
     /// Starts the process for this terminal. None where that can't be done: then the terminal is as it was
     /// without.
     pub fn start(terminal: impl AsFd) -> Option<Self> {

@@ -44,7 +44,7 @@ type Send<'a> = dyn FnMut(ReplicaOrder, &[u8]) + 'a;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct Holder {
     /// Its connection.
     pub connection: u64,
     state: State,
@@ -59,7 +59,7 @@ pub struct Keeper {
     stalled: bool,
 }
 
-impl Keeper {
+impl Holder {
     /// One that has been asked what it has.
     pub fn new(connection: u64) -> Self {
         Self {

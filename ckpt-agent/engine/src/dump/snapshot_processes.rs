@@ -1,4 +1,4 @@
-//! The ghosts of a whole job.
+//! The snapshot processes of a whole job.
 
 use tracing::debug_span;
 
@@ -8,10 +8,10 @@ use super::super::freeze::StoppedProcess;
 use super::super::restore::Identity;
 use super::super::trace::{Batch, Vdso};
 use super::areas::Planned;
-use super::ghost::Ghost;
 use super::process;
+use super::snapshot_process::SnapshotProcess;
 
-/// What was read of a process before the ghosts were made.
+/// What was read of a process before the snapshot processes were made.
 pub(super) struct Reading {
     pub(super) stat: procfs::process::Stat,
     pub(super) status: procfs::process::Status,
@@ -23,13 +23,13 @@ pub(super) struct Reading {
     pub(super) identity: Option<Identity>,
 }
 
-/// Makes all ghosts while no process of the job is a subreaper, or it would adopt them.
-pub(super) fn make_ghosts(
+/// Makes all snapshot processes while no process of the job is a subreaper, or it would adopt them.
+pub(super) fn make_snapshot_processes(
     processes: &mut [StoppedProcess],
     readings: &[Reading],
-) -> Result<Vec<Ghost>> {
+) -> Result<Vec<SnapshotProcess>> {
     set_subreapers(processes, readings, false)?;
-    let mut ghosts = Vec::with_capacity(processes.len());
+    let mut snapshot_processes = Vec::with_capacity(processes.len());
     let mut failure = None;
     for (process, reading) in processes.iter_mut().zip(readings) {
         let host_pid = process.host_pid;
@@ -42,9 +42,9 @@ pub(super) fn make_ghosts(
             .collect();
         let made = process
             .lend(reading.entry_point)
-            .and_then(|mut remote| Ghost::of(&mut remote, &segments));
+            .and_then(|mut remote| SnapshotProcess::of(&mut remote, &segments));
         match made {
-            Ok(ghost) => ghosts.push(ghost),
+            Ok(snapshot_process) => snapshot_processes.push(snapshot_process),
             Err(error) => {
                 failure = Some(error);
                 break;
@@ -54,7 +54,7 @@ pub(super) fn make_ghosts(
     set_subreapers(processes, readings, true)?;
     match failure {
         Some(error) => Err(error),
-        None => Ok(ghosts),
+        None => Ok(snapshot_processes),
     }
 }
 

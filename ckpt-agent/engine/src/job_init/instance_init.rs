@@ -25,7 +25,7 @@ use super::channel::Channel;
 use super::instance::{InstanceOrder, Instruction, Introduction, Keepsake};
 use super::lease::Lease;
 use super::world::kill_all;
-use super::{Report, door};
+use super::{Report, init_socket};
 
 /// How long stopping all threads may take.
 const FREEZE_LIMIT: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ enum Hold {
 }
 
 /// What an instance's init knows.
-pub struct Keeper {
+pub struct InstanceInit {
     order: InstanceOrder,
     keepsake: Keepsake,
     root: Option<Pid>,
@@ -65,7 +65,7 @@ pub struct Keeper {
     /// Connections that are to be asked for before it runs.
     connecting: Vec<Connecting>,
     agent: Option<Channel>,
-    door: UnixListener,
+    listener: UnixListener,
     lease: Lease,
     hold: Option<Hold>,
     touching: bool,
@@ -78,7 +78,7 @@ pub struct Keeper {
     children: SignalFd,
 }
 
-impl Keeper {
+impl InstanceInit {
     /// Of an instance that is there. `agent` started it.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Keeper {
         begun: Begun,
         late: Option<Late>,
         agent: Channel,
-        door: UnixListener,
+        listener: UnixListener,
         lease: Lease,
     ) -> Result<Self> {
         let mut children = SigSet::empty();
@@ -110,7 +110,7 @@ impl Keeper {
             late,
             connecting: begun.connecting,
             agent: Some(agent),
-            door,
+            listener,
             lease,
             hold: begun.standing.map(Hold::Fresh),
             touching: false,
@@ -157,7 +157,7 @@ impl Keeper {
     fn wait(&mut self, lingering: bool) -> Result<Next> {
         let other = match &self.agent {
             Some(agent) => agent.socket().as_fd(),
-            None => self.door.as_fd(),
+            None => self.listener.as_fd(),
         };
         let mut polled = vec![
             PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
@@ -209,9 +209,9 @@ impl Keeper {
             }
             Instruction::Lease { until_ns } => self.lease.renew(until_ns)?,
             Instruction::Touching(touching) => self.touching = touching,
-            Instruction::Book(book) => {
+            Instruction::Addresses(addresses) => {
                 if let Some(late) = &self.late {
-                    late.set_book(book);
+                    late.set_addresses(addresses);
                 }
             }
             Instruction::Names => {
@@ -244,7 +244,7 @@ impl Keeper {
     }
 
     fn let_in(&mut self) {
-        let introduced = door::accept(&self.door).and_then(|socket| {
+        let introduced = init_socket::accept(&self.listener).and_then(|socket| {
             let agent = Channel::new(socket);
             self.introduce(&agent).map_err(io::Error::other)?;
             Ok(agent)
@@ -402,7 +402,7 @@ impl Keeper {
         if self.order.root_instance {
             kill_all();
             let begun = Instant::now();
-            // Ghosts of a checkpoint stay until the agent lets go of them.
+            // Snapshot processes of a checkpoint stay until the agent lets go of them.
             while begun.elapsed() < DYING && !matches!(reap_any(), Ok(Reaped::NoChildren) | Err(_))
             {
                 std::thread::sleep(Duration::from_millis(1));

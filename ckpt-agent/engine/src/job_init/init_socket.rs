@@ -14,7 +14,7 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, umask};
 
-/// Agents that may wait at the door.
+/// Agents that may wait at the socket.
 const WAITING: i32 = 4;
 /// How long an agent may take for a message once it has begun: the init reaps meanwhile for nobody.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -61,20 +61,20 @@ pub fn make(path: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let (_folder, short) = short(path)?;
-    let door = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let before = umask(Mode::S_IRWXG | Mode::S_IRWXO | Mode::S_IXUSR);
-    let bound = UnixAddr::new(&short).and_then(|address| bind(door.as_raw_fd(), &address));
+    let bound = UnixAddr::new(&short).and_then(|address| bind(listener.as_raw_fd(), &address));
     umask(before);
     bound?;
-    Ok(door.into())
+    Ok(listener.into())
 }
 
 /// Opens it. To be called by the init itself: who connects learns who listened.
 ///
 /// # Errors
 /// As listen(2).
-pub fn open(door: &UnixListener) -> io::Result<()> {
-    listen(door, Backlog::new(WAITING)?)?;
+pub fn open(listener: &UnixListener) -> io::Result<()> {
+    listen(listener, Backlog::new(WAITING)?)?;
     Ok(())
 }
 
@@ -83,9 +83,9 @@ pub fn open(door: &UnixListener) -> io::Result<()> {
 ///
 /// # Errors
 /// PermissionDenied; as accept(2).
-pub fn accept(door: &UnixListener) -> io::Result<UnixStream> {
+pub fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
     // Without asking for the address, which is nobody's: that call would be watched as the job's are.
-    let socket = accept_one(door)?;
+    let socket = accept_one(listener)?;
     let uid = peer(&socket)?.uid;
     if uid != 0 && uid != nix::unistd::geteuid().as_raw() {
         return Err(io::Error::from(io::ErrorKind::PermissionDenied));
@@ -94,11 +94,11 @@ pub fn accept(door: &UnixListener) -> io::Result<UnixStream> {
     Ok(socket)
 }
 
-fn accept_one(door: &UnixListener) -> io::Result<UnixStream> {
+fn accept_one(listener: &UnixListener) -> io::Result<UnixStream> {
     // SAFETY: null pointers ask for no address.
     let made = unsafe {
         libc::accept4(
-            door.as_raw_fd(),
+            listener.as_raw_fd(),
             std::ptr::null_mut(),
             std::ptr::null_mut(),
             libc::SOCK_CLOEXEC,
@@ -140,11 +140,11 @@ mod tests {
         std::fs::create_dir(&deep).unwrap();
         let path = deep.join("socket");
         for _ in 0..2 {
-            let door = make(&path).unwrap();
+            let listener = make(&path).unwrap();
             assert!(connect(&path).is_err());
-            open(&door).unwrap();
+            open(&listener).unwrap();
             let client = connect(&path).unwrap();
-            let server = accept(&door).unwrap();
+            let server = accept(&listener).unwrap();
             let own = std::process::id() as i32;
             assert_eq!((peer(&client).unwrap().pid, peer(&server).unwrap().pid), (own, own));
             use std::os::unix::fs::PermissionsExt;

@@ -3,9 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use protocol::cluster::NodeName;
-use protocol::cluster::addresses::{
-    AddressBook, KnownListener, LogicalAddresses, Place, PortRange,
-};
+use protocol::cluster::addresses::{AddressMap, KnownListener, LogicalAddresses, Place, PortRange};
 use protocol::cluster::agent::MovedListener;
 
 use super::sockaddr::canonical;
@@ -21,9 +19,9 @@ pub enum Dial {
     Unsure(SocketAddr),
 }
 
-/// The address book, and whose eyes read it.
+/// The address address map, and whose eyes read it.
 #[derive(Debug, Clone, Default)]
-pub struct Book {
+pub struct Addresses {
     nodes: Vec<LogicalAddresses>,
     logical: String,
     machine: String,
@@ -38,11 +36,11 @@ pub struct Away<'b> {
     pub source: PortRange,
 }
 
-impl Book {
+impl Addresses {
     /// As an instance of that logical node on that machine sees it.
-    pub fn new(book: AddressBook, logical: &str, machine: &NodeName) -> Self {
+    pub fn new(addresses: AddressMap, logical: &str, machine: &NodeName) -> Self {
         Self {
-            nodes: book.nodes,
+            nodes: addresses.nodes,
             logical: logical.to_owned(),
             machine: machine.as_str().to_owned(),
         }
@@ -185,8 +183,8 @@ impl Book {
         })
     }
 
-    /// Whether nobody of the own logical node has said before this socket's owner that a port is its. Of those on this machine
-    /// `is_bound` tells by their ports who still has it. `None`: it is not known yet.
+    /// Whether nobody of the own logical node has said before this socket's owner that a port is its. Of those on this
+    /// machine `is_bound` tells by their ports who still has it. `None`: it is not known yet.
     pub fn is_first(&self, claim: MovedListener, is_bound: impl Fn(u16) -> bool) -> Option<bool> {
         let all = self.own().map_or(&[][..], |node| node.listeners.as_slice());
         let at = all.iter().position(|known| self.is_own(known, claim))?;
@@ -336,7 +334,7 @@ mod tests {
     }
 
     /// node3 is on node1 and node2, node4 on node1.
-    fn book(logical: &str, machine: &str) -> Book {
+    fn addresses(logical: &str, machine: &str) -> Addresses {
         let addresses = |number| place("x", number, None).addresses;
         let split = LogicalAddresses {
             name: name("node3"),
@@ -358,12 +356,12 @@ mod tests {
             places: vec![place("node1", 1, Some(21100))],
             listeners: vec![listener("0.0.0.0:8000", "node1", "0.0.0.0:8000")],
         };
-        Book::new(AddressBook { nodes: vec![split, whole] }, logical, &name(machine))
+        Addresses::new(AddressMap { nodes: vec![split, whole] }, logical, &name(machine))
     }
 
     #[test]
     fn listeners_are_reached_where_they_are() {
-        let book = book("node2", "node2");
+        let addresses = addresses("node2", "node2");
         for (asked, to) in [
             ("10.0.0.3:7600", Dial::To(at("10.0.0.1:40000"))),
             ("[::ffff:10.0.0.3]:7600", Dial::To(at("10.0.0.1:40000"))),
@@ -383,48 +381,48 @@ mod tests {
             ("192.0.2.1:7600", Dial::AsAsked),
             ("127.0.0.1:7900", Dial::AsAsked),
         ] {
-            assert_eq!(book.dial(at(asked)), to, "{asked}");
+            assert_eq!(addresses.dial(at(asked)), to, "{asked}");
         }
     }
 
     #[test]
     fn the_loopback_is_the_own_logical_nodes() {
-        let near = book("node3", "node1");
+        let near = addresses("node3", "node1");
         assert_eq!(near.dial(at("127.0.0.1:7900")), Dial::To(at("127.0.0.1:41000")));
         assert_eq!(near.dial(at("127.0.0.1:7600")), Dial::To(at("127.0.0.1:40000")));
         assert_eq!(near.dial(at("127.0.0.1:7700")), Dial::AsAsked);
-        assert_eq!(book("node1", "node1").dial(at("127.0.0.1:7900")), Dial::AsAsked);
+        assert_eq!(addresses("node1", "node1").dial(at("127.0.0.1:7900")), Dial::AsAsked);
     }
 
     #[test]
     fn callers_are_known_by_their_ports() {
-        let book = book("node1", "node1");
-        assert_eq!(book.caller(at("10.0.0.1:21005")), Some(at("10.0.0.3:21005")));
-        assert_eq!(book.caller(at("[fd00::2]:22099")), Some(at("[fd00::3]:22099")));
-        assert_eq!(book.caller(at("[::ffff:10.0.0.1]:21100")), Some(at("10.0.0.4:21100")));
-        assert_eq!(book.caller(at("10.0.0.2:21005")), None);
-        assert_eq!(book.caller(at("10.0.0.1:40000")), None);
+        let addresses = addresses("node1", "node1");
+        assert_eq!(addresses.caller(at("10.0.0.1:21005")), Some(at("10.0.0.3:21005")));
+        assert_eq!(addresses.caller(at("[fd00::2]:22099")), Some(at("[fd00::3]:22099")));
+        assert_eq!(addresses.caller(at("[::ffff:10.0.0.1]:21100")), Some(at("10.0.0.4:21100")));
+        assert_eq!(addresses.caller(at("10.0.0.2:21005")), None);
+        assert_eq!(addresses.caller(at("10.0.0.1:40000")), None);
     }
 
     #[test]
     fn own_addresses_are_the_logical_nodes() {
-        let moved = book("node3", "node1");
+        let moved = addresses("node3", "node1");
         assert_eq!(moved.own_address(at("10.0.0.1:5000")), Some(at("10.0.0.3:5000")));
         assert_eq!(moved.own_address(at("0.0.0.0:40000")), Some(at("0.0.0.0:7600")));
         assert_eq!(moved.own_address(at("127.0.0.1:5000")), None);
-        assert_eq!(book("node1", "node1").own_address(at("10.0.0.1:5000")), None);
+        assert_eq!(addresses("node1", "node1").own_address(at("10.0.0.1:5000")), None);
         let away = moved.away().unwrap();
         assert_eq!(away.here("10.0.0.3".parse().unwrap()), Some("10.0.0.1".parse().unwrap()));
         assert_eq!(away.here("10.0.0.1".parse().unwrap()), None);
         assert!(away.is_machines_own("10.0.0.1".parse().unwrap()));
         assert_eq!(away.known_as("10.0.0.1".parse().unwrap()), Some("10.0.0.3".parse().unwrap()));
         assert_eq!(away.known_as("127.0.0.1".parse().unwrap()), None);
-        assert!(book("node1", "node1").away().is_none());
+        assert!(addresses("node1", "node1").away().is_none());
     }
 
     #[test]
     fn a_port_that_another_part_has_is_taken() {
-        let moved = book("node3", "node1");
+        let moved = addresses("node3", "node1");
         let holders = |asked| moved.holders(at(asked)).collect::<Vec<_>>();
         assert_eq!(holders("[::]:7700"), [None]);
         assert_eq!(holders("10.0.0.3:7800"), [None]);
@@ -438,18 +436,18 @@ mod tests {
     #[test]
     fn ports_of_this_machine_that_mean_something_else() {
         let mut known = listener("0.0.0.0:1024", "node1", "0.0.0.0:1024");
-        let mut nodes = book("node1", "node1").nodes;
+        let mut nodes = addresses("node1", "node1").nodes;
         nodes[1].listeners.push(known.clone());
-        let book = |nodes: &[LogicalAddresses]| Book {
+        let addresses = |nodes: &[LogicalAddresses]| Addresses {
             nodes: nodes.to_vec(),
             logical: "node1".to_owned(),
             machine: "node1".to_owned(),
         };
-        assert!(book(&nodes).is_guests_port(1024));
+        assert!(addresses(&nodes).is_guests_port(1024));
         // One that is known by this machine's address has the port, and its name.
         known.plain = true;
         *nodes[1].listeners.last_mut().unwrap() = known;
-        assert!(!book(&nodes).is_guests_port(1024));
+        assert!(!addresses(&nodes).is_guests_port(1024));
         let home = LogicalAddresses {
             name: name("node1"),
             addresses: Vec::new(),
@@ -457,9 +455,9 @@ mod tests {
             listeners: vec![listener("0.0.0.0:1025", "node1", "0.0.0.0:36031")],
         };
         nodes.push(home);
-        let book = book(&nodes);
-        assert!(book.is_name_of_home(1025) && !book.is_name_of_home(36031));
-        assert!(!book.is_name_of_home(8000));
+        let addresses = addresses(&nodes);
+        assert!(addresses.is_name_of_home(1025) && !addresses.is_name_of_home(36031));
+        assert!(!addresses.is_name_of_home(8000));
     }
 
     #[test]
@@ -472,8 +470,9 @@ mod tests {
         };
         let (one, other) = (claim("0.0.0.0:21001"), claim("0.0.0.0:22001"));
         let seen_by = |machine: &str, claims: &[(&str, MovedListener)]| {
-            let mut book = book("node3", machine);
-            let node = book.nodes.iter_mut().find(|node| node.name.as_str() == "node3").unwrap();
+            let mut addresses = addresses("node3", machine);
+            let node =
+                addresses.nodes.iter_mut().find(|node| node.name.as_str() == "node3").unwrap();
             node.listeners.extend(claims.iter().map(|(machine, claim)| KnownListener {
                 logical: claim.logical,
                 machine: name(machine),
@@ -481,7 +480,7 @@ mod tests {
                 v6_only: false,
                 plain: false,
             }));
-            book
+            addresses
         };
         let is_bound = |_| true;
         assert_eq!(seen_by("node1", &[]).is_first(one, is_bound), None);

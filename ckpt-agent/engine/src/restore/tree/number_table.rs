@@ -1,4 +1,4 @@
-//! The board: memory that init shares with all helpers. Init writes the phase on it, the helpers
+//! The table: memory that init shares with all helpers. Init writes the phase on it, the helpers
 //! tick off what they have done, and the first who fails writes down why.
 
 use std::io;
@@ -30,7 +30,7 @@ struct Head {
 }
 
 /// The shared memory. Never unmapped by helpers: they leave by _exit(2).
-pub(super) struct Board {
+pub(super) struct NumberTable {
     head: NonNull<Head>,
     slots: NonNull<AtomicU32>,
     /// The numbers that helpers have got; 0: not born yet.
@@ -38,8 +38,8 @@ pub(super) struct Board {
     count: usize,
 }
 
-impl Board {
-    /// A board for `count` helpers.
+impl NumberTable {
+    /// A table for `count` helpers.
     pub(super) fn new(count: usize) -> io::Result<Self> {
         let length = Self::length(count);
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
@@ -187,7 +187,7 @@ impl Board {
         self.head().fail(text);
     }
 
-    /// For a helper, which keeps the board to its end, to tell of its failure from anywhere.
+    /// For a helper, which keeps the table to its end, to tell of its failure from anywhere.
     pub(super) fn witness(&self) -> Witness {
         Witness(self.head)
     }
@@ -226,10 +226,10 @@ impl Head {
     }
 }
 
-/// A board, in the hands of a helper.
+/// A table, in the hands of a helper.
 pub(super) struct Witness(NonNull<Head>);
 
-// SAFETY: helpers never unmap the board, and all access is through atomics.
+// SAFETY: helpers never unmap the table, and all access is through atomics.
 unsafe impl Send for Witness {}
 // SAFETY: as above.
 unsafe impl Sync for Witness {}
@@ -242,7 +242,7 @@ impl Witness {
     }
 }
 
-impl Drop for Board {
+impl Drop for NumberTable {
     fn drop(&mut self) {
         // SAFETY: the mapping that `new` made, with the same length; no reference outlives self.
         unsafe {

@@ -17,12 +17,12 @@ use super::super::trace::{
 
 /// The frozen copy of a process's memory. Dropping it ends it.
 #[derive(Debug)]
-pub struct Ghost {
+pub struct SnapshotProcess {
     thread: Option<StoppedThread>,
     host_pid: i32,
 }
 
-impl Ghost {
+impl SnapshotProcess {
     /// Makes one of the process that `remote` has borrowed. `shared`: ranges of SysV segments, which know
     /// how many hold them; their content is in the image already.
     ///
@@ -30,9 +30,9 @@ impl Ghost {
     /// No memory or too many processes; the process is as before.
     pub fn of(remote: &mut Remote<'_>, shared: &[(u64, u64)]) -> Result<Self> {
         remote.thread().set_options(FOLLOW_CHILDREN)?;
-        let ghost = Self::through_carrier(remote, shared);
+        let snapshot_process = Self::through_carrier(remote, shared);
         remote.thread().set_options(libc::PTRACE_O_EXITKILL)?;
-        ghost
+        snapshot_process
     }
 
     fn through_carrier(remote: &mut Remote<'_>, shared: &[(u64, u64)]) -> Result<Self> {
@@ -40,7 +40,7 @@ impl Ghost {
         let (carrier_number, mut carrier) = remote.clone_child(flags)?;
         let born = Self::born_of(&mut carrier, remote.entry_point(), remote.scratch(), shared);
         // The carrier shares the process's memory: it must be gone before the process goes on, whatever
-        // became of the ghost.
+        // became of the snapshot process.
         let ended = {
             let exit = Call::of(libc::SYS_exit, [0; 6]);
             let mut loan = Remote::take(&mut carrier, remote.entry_point())?;
@@ -87,12 +87,12 @@ impl Ghost {
                 .try_for_each(|(answer, name)| loan.checked(name, *answer).map(drop))
         });
         loan.abandon();
-        let ghost = Self { thread: Some(thread), host_pid };
+        let snapshot_process = Self { thread: Some(thread), host_pid };
         hidden?;
         // First to go when memory runs short: then a checkpoint is lost, not the job.
         let path = format!("/proc/{host_pid}/oom_score_adj");
         std::fs::write(&path, "1000").map_err(|error| EngineError::system("write", path, error))?;
-        Ok(ghost)
+        Ok(snapshot_process)
     }
 
     /// Its number on this machine, for reading its memory.
@@ -122,8 +122,9 @@ impl Ghost {
     }
 }
 
-/// Whether a ghost still holds memory: one that was killed for want of memory reads as zeros or not
-/// at all, and what was read of it must be thrown away. One that stands at its end has its mappings still, but was killed.
+/// Whether a snapshot process still holds memory: one that was killed for want of memory reads as zeros or not
+/// at all, and what was read of it must be thrown away. One that stands at its end has its mappings still, but was
+/// killed.
 pub fn is_alive(host_pid: i32) -> bool {
     let path = format!("/proc/{host_pid}/status");
     std::fs::read_to_string(path).is_ok_and(|status| holds_memory(&status))
@@ -140,7 +141,7 @@ fn holds_memory(status: &str) -> bool {
     !killed && status.lines().any(|line| line.starts_with("VmSize:"))
 }
 
-impl Drop for Ghost {
+impl Drop for SnapshotProcess {
     fn drop(&mut self) {
         let _ = kill(UnixPid::from_raw(self.host_pid), Signal::SIGKILL);
         if let Some(thread) = self.thread.take() {
