@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Result};
 use super::super::sys::abi;
 use super::super::sys::stat::{identity, major, minor};
-use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved, paths, reopen};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
 
 /// Major number of the memory devices (Documentation/admin-guide/devices.txt).
 const MEMORY_DEVICES: u64 = 1;
@@ -58,7 +58,8 @@ impl Node {
 
 impl Device {
     fn number(mode: u32, device: u64) -> Option<u64> {
-        let known = mode & abi::S_IFMT == abi::S_IFCHR && u64::from(major(device)) == MEMORY_DEVICES;
+        let known =
+            mode & abi::S_IFMT == abi::S_IFCHR && u64::from(major(device)) == MEMORY_DEVICES;
         let number = minor(device).into();
         (known && KNOWN.iter().any(|(minor, _)| *minor == number)).then_some(number)
     }
@@ -75,11 +76,9 @@ impl Device {
         if there {
             return Ok(&self.path);
         }
-        KNOWN
-            .iter()
-            .find(|(minor, _)| *minor == self.minor)
-            .map(|(_, path)| *path)
-            .ok_or_else(|| EngineError::Damaged(format!("device 1:{} of {}", self.minor, self.path)))
+        KNOWN.iter().find(|(minor, _)| *minor == self.minor).map(|(_, path)| *path).ok_or_else(
+            || EngineError::Damaged(format!("device 1:{} of {}", self.minor, self.path)),
+        )
     }
 }
 
@@ -140,5 +139,9 @@ impl ObjectKind for Device {
             context.park(saved.id, fd)?;
         }
         Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Again
     }
 }

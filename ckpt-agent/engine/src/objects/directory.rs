@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::inodes;
 use super::super::sys::abi;
-use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved, paths, reopen};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
 
 /// An open directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +118,10 @@ impl ObjectKind for Directory {
             context.park(saved.id, fd)?;
         }
         Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Again
     }
 }
 

@@ -13,17 +13,15 @@ use super::super::graph::FileId;
 use super::super::sys::dup3::dup3;
 use super::super::sys::stat::identity;
 use super::super::sys::{abi, kcmp};
-use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved};
+use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 
 /// Limit of registrations in one set.
 const LIMIT: usize = 1_000_000;
 
 /// Bits that tell how events are reported, not which (fs/eventpoll.c, EP_PRIVATE_BITS). A one-shot
 /// registration that has fired has no others left.
-const PRIVATE_BITS: u32 = (libc::EPOLLWAKEUP
-    | libc::EPOLLONESHOT
-    | libc::EPOLLET
-    | libc::EPOLLEXCLUSIVE) as u32;
+const PRIVATE_BITS: u32 =
+    (libc::EPOLLWAKEUP | libc::EPOLLONESHOT | libc::EPOLLET | libc::EPOLLEXCLUSIVE) as u32;
 
 /// Events of which at least one is true of almost any object.
 const ANY_EVENT: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLPRI | libc::EPOLLRDHUP) as u32;
@@ -111,8 +109,11 @@ impl ObjectKind for Epoll {
                         registration.fd
                     );
                     let way_out = "remove it with EPOLL_CTL_DEL before it is closed";
-                    EngineError::from(Refusal::new(what, way_out))
-                        .at(probe.pid, &probe.comm, probe.fd)
+                    EngineError::from(Refusal::new(what, way_out)).at(
+                        probe.pid,
+                        &probe.comm,
+                        probe.fd,
+                    )
                 };
                 registration.target = Some(target.ok_or_else(missing)?);
             }
@@ -145,6 +146,10 @@ impl ObjectKind for Epoll {
             }
         }
         Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Again
     }
 }
 

@@ -7,7 +7,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
-use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
 
 /// An event counter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +25,9 @@ fn count(probe: &Probe) -> Result<u64> {
 /// Whether a read takes one: a read tells, where the counter is more than that. Afterwards the counter is as before;
 /// whoever waits for it stands still, and looks at it again before it goes on.
 fn counts_down(probe: &Probe) -> Result<bool> {
-    let failed =
-        |call| move |errno| EngineError::system(call, "an event counter", std::io::Error::from(errno));
+    let failed = |call| {
+        move |errno| EngineError::system(call, "an event counter", std::io::Error::from(errno))
+    };
     let set_flags = |flags: i32| {
         fcntl(&probe.copy, FcntlArg::F_SETFL(OFlag::from_bits_retain(flags)))
             .map(drop)
@@ -87,6 +88,10 @@ impl ObjectKind for EventCounter {
             context.park(saved.id, counter.into())?;
         }
         Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Undivided
     }
 }
 

@@ -12,7 +12,7 @@ use super::super::error::{EngineError, Result};
 use super::super::sys::abi;
 use super::aside::Aside;
 use super::pipe_content::{self, Content, Reader};
-use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved, paths, reopen};
+use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
 
 /// A description of a FIFO.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +100,10 @@ impl ObjectKind for Fifo {
             restore_one(&descriptions, context)?;
         }
         Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Undivided
     }
 }
 

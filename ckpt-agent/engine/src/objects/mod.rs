@@ -70,6 +70,15 @@ pub struct Saved<'a, T> {
     pub object: &'a T,
 }
 
+/// What can be done with a description that processes of several parts of an instance hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is opened again in each part, or comes apart into ends with a relay in between.
+    Again,
+    /// Nothing: its holders stay together.
+    Undivided,
+}
+
 /// A kind of kernel object.
 pub trait ObjectKind: Sized {
     /// Whether the description that `probe` shows is of this kind. Kinds are asked in order.
@@ -103,6 +112,10 @@ pub trait ObjectKind: Sized {
     /// # Errors
     /// [`super::EngineError::Unfit`] where this machine or its files do not fit; failed system calls.
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()>;
+
+    /// What can be done with a description of this kind, opened with these flags, that processes on several machines
+    /// hold.
+    fn when_divided(&self, flags: i32) -> Fate;
 
     /// Ties descriptions to each other once those of all kinds are parked.
     ///
@@ -159,6 +172,11 @@ macro_rules! object_kinds {
             /// The kind's name in words for listings.
             pub fn kind(&self) -> &'static str {
                 match self { $(Self::$variant(_) => stringify!($module),)* }
+            }
+
+            /// As [`ObjectKind::when_divided`].
+            pub fn when_divided(&self, flags: i32) -> Fate {
+                match self { $(Self::$variant(object) => object.when_divided(flags),)* }
             }
 
             /// Finds the kind of a description and dumps it.

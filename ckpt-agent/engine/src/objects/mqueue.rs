@@ -20,7 +20,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::BlobId;
 use super::super::sys::abi;
 use super::super::sys::mqueue::{self, Attributes, HIGHEST_PRIORITY, Message};
-use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved, paths, reopen};
+use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved, paths, reopen};
 
 /// Most bytes of messages of one queue in an image: they are held in memory while the job stands still.
 const MOST_BYTES: u64 = 256 << 20;
@@ -104,7 +104,8 @@ impl ObjectKind for MessageQueue {
             let messages = read(probe, found.object)
                 .map_err(|error| error.at(probe.pid, &probe.comm, probe.fd))?;
             if !messages.is_empty() {
-                let lengths = messages.iter().map(|(priority, bytes)| (*priority, bytes.len() as u32));
+                let lengths =
+                    messages.iter().map(|(priority, bytes)| (*priority, bytes.len() as u32));
                 found.object.messages = lengths.collect();
                 let bytes = messages.into_iter().flat_map(|(_, bytes)| bytes).collect();
                 found.object.content = Some(context.keep(bytes));
@@ -127,12 +128,17 @@ impl ObjectKind for MessageQueue {
         }
         Ok(())
     }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Undivided
+    }
 }
 
 /// All messages of a queue, which has them again when this returns.
 fn read(probe: &Probe, queue: &MessageQueue) -> Result<Vec<Message>> {
     let failed = |call: &'static str| move |errno| EngineError::system(call, &probe.link, errno);
-    let both = reopen::reopen(&probe.copy, libc::O_RDWR | libc::O_NONBLOCK).map_err(failed("open"))?;
+    let both =
+        reopen::reopen(&probe.copy, libc::O_RDWR | libc::O_NONBLOCK).map_err(failed("open"))?;
     let mut text = [0; 256];
     let length = nix::unistd::read(&both, &mut text).map_err(failed("read"))?;
     let state = String::from_utf8_lossy(&text[..length]).into_owned();
@@ -146,7 +152,10 @@ fn read(probe: &Probe, queue: &MessageQueue) -> Result<Vec<Message>> {
     };
     if told != 0 {
         return Err(Refusal::new(
-            format!("a process waits to be told of messages in the queue {} (mq_notify)", queue.name),
+            format!(
+                "a process waits to be told of messages in the queue {} (mq_notify)",
+                queue.name
+            ),
             "cancel that while checkpoints are taken: mq_notify(queue, NULL)",
         )
         .into());
@@ -217,8 +226,7 @@ fn messages(queue: &MessageQueue, context: &RestoreContext) -> Result<Vec<Messag
     let mut rest = bytes.as_slice();
     let mut messages = Vec::with_capacity(queue.messages.len());
     for (priority, length) in &queue.messages {
-        let (message, behind) =
-            rest.split_at_checked(*length as usize).ok_or_else(damaged)?;
+        let (message, behind) = rest.split_at_checked(*length as usize).ok_or_else(damaged)?;
         if *priority > HIGHEST_PRIORITY {
             return Err(damaged());
         }
@@ -236,7 +244,9 @@ fn make(queue: &MessageQueue) -> Result<OwnedFd> {
         move |errno| EngineError::system(call, name, errno)
     };
     let size = |number: i64| {
-        number.try_into().map_err(|_| EngineError::Damaged(format!("size of the queue {}", queue.name)))
+        number
+            .try_into()
+            .map_err(|_| EngineError::Damaged(format!("size of the queue {}", queue.name)))
     };
     let attributes = Attributes::sized(size(queue.most_messages)?, size(queue.message_size)?);
     let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_NONBLOCK;

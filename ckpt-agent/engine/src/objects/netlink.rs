@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions};
-use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
 
 /// Options of netlink sockets.
 const KIND: Kind = Kind { family: libc::AF_NETLINK, tcp: false };
@@ -68,9 +68,8 @@ impl ObjectKind for NetlinkSocket {
             )
             .into());
         }
-        let name =
-            getsockname::<NetlinkAddr>(probe.copy.as_raw_fd())
-                .map_err(|errno| EngineError::system("getsockname", "a netlink socket", errno))?;
+        let name = getsockname::<NetlinkAddr>(probe.copy.as_raw_fd())
+            .map_err(|errno| EngineError::system("getsockname", "a netlink socket", errno))?;
         let kind = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_TYPE)
             .map_err(|error| EngineError::system("getsockopt", "a netlink socket", error))?;
         Ok(Self {
@@ -92,6 +91,10 @@ impl ObjectKind for NetlinkSocket {
         }
         Ok(())
     }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Again
+    }
 }
 
 /// Groups as the kernel lists them, words of 32 bits, the first of which is also in the socket's name.
@@ -100,9 +103,8 @@ fn memberships(probe: &Probe) -> Vec<u32> {
         sockopt::get_bytes(&probe.copy, abi::SOL_NETLINK, LIST_MEMBERSHIPS, MOST_GROUPS / 8);
     // Before Linux 4.2 there is no list, and no more is known than the name tells.
     let words = listed.unwrap_or_default();
-    let bits = words.chunks_exact(4).map(|word| {
-        u32::from_ne_bytes(word.try_into().unwrap_or_default())
-    });
+    let bits =
+        words.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap_or_default()));
     let groups = bits.enumerate().flat_map(|(word, bits)| {
         (0..32).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| word as u32 * 32 + bit + 1)
     });
@@ -118,17 +120,17 @@ fn peer(probe: &Probe) -> Result<(u32, u32)> {
 fn make(object: &NetlinkSocket, context: &mut RestoreContext) -> Result<OwnedFd> {
     let system = |call, error| EngineError::system(call, "a netlink socket", error);
     let kind = if object.raw { Type::RAW } else { Type::DGRAM };
-    let socket = Socket::new(
-        Domain::from(libc::AF_NETLINK),
-        kind,
-        Some(Protocol::from(object.protocol)),
-    )
-    .map_err(|error| system("make", error))?;
+    let socket =
+        Socket::new(Domain::from(libc::AF_NETLINK), kind, Some(Protocol::from(object.protocol)))
+            .map_err(|error| system("make", error))?;
     let bind = |port| bind(socket.as_raw_fd(), &NetlinkAddr::new(port, object.groups));
     if object.bound && bind(object.port).is_err() {
         // The port is taken on this machine: the kernel chooses one, as it did at first.
         bind(0).map_err(|errno| system("bind", errno.into()))?;
-        context.warn(format!("netlink socket: its port {} is taken here: it has another", object.port));
+        context.warn(format!(
+            "netlink socket: its port {} is taken here: it has another",
+            object.port
+        ));
     }
     let mut failed = Vec::new();
     for &group in &object.memberships {
@@ -151,7 +153,8 @@ fn make(object: &NetlinkSocket, context: &mut RestoreContext) -> Result<OwnedFd>
     object.options.apply_buffers(&socket);
     object.options.apply_buffer_lock(&socket);
     if !failed.is_empty() {
-        context.warn(format!("netlink socket: not restored, not allowed here: {}", failed.join(", ")));
+        context
+            .warn(format!("netlink socket: not restored, not allowed here: {}", failed.join(", ")));
     }
     Ok(socket.into())
 }

@@ -9,7 +9,7 @@ use super::super::inodes;
 use super::super::sys::abi;
 use super::carried::Carried;
 use super::directory::Directory;
-use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved, paths};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths};
 
 /// A place in the file tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,9 +39,8 @@ impl PathOnly {
             what: format!("{path} {what}"),
             way_out: "put back the file that the job had".to_owned(),
         };
-        let open_flags = nix::fcntl::OFlag::from_bits_retain(
-            libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC,
-        );
+        let open_flags =
+            nix::fcntl::OFlag::from_bits_retain(libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC);
         let fd = nix::fcntl::open(path.as_str(), open_flags, nix::sys::stat::Mode::empty())
             .map_err(|errno| unfit(format!("cannot be opened ({})", errno.desc())))?;
         let found = nix::sys::stat::fstat(&fd)
@@ -83,5 +82,9 @@ impl ObjectKind for PathOnly {
             context.park(saved.id, fd)?;
         }
         Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Again
     }
 }

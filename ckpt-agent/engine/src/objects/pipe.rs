@@ -11,7 +11,9 @@ use super::super::graph::{FileId, RelayEnd, RelayKind};
 use super::super::sys::abi;
 use super::pipe_content::{self, Content, Reader};
 use super::reopen;
-use super::{DumpContext, External, Found, Object, Probe, RestoreContext, ObjectKind, Saved, StdioRole};
+use super::{
+    DumpContext, External, Fate, Found, Object, ObjectKind, Probe, RestoreContext, Saved, StdioRole,
+};
 
 /// In the number of a pipe whose other end is elsewhere: another one may be here under the same number.
 const IDLE: u32 = 1 << 31;
@@ -131,6 +133,10 @@ impl ObjectKind for Pipe {
         }
         Ok(())
     }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Again
+    }
 }
 
 /// Finds out who holds the end that the job does not.
@@ -183,9 +189,8 @@ fn content(
     let Some(end) = ends.iter().find(|end| reopen::readable(end.flags)) else {
         return Ok(None);
     };
-    let packets = ends
-        .iter()
-        .any(|end| reopen::writable(end.flags) && end.flags & libc::O_DIRECT != 0);
+    let packets =
+        ends.iter().any(|end| reopen::writable(end.flags) && end.flags & libc::O_DIRECT != 0);
     reader.read(end.probe.copy.as_fd(), packets, context)
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::sys::abi;
-use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved, reopen};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, reopen};
 
 /// Magic numbers of statfs(2) (include/uapi/linux/magic.h): procfs, sysfs, cgroup v1 and v2.
 const KINDS: [u32; 4] = [0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270];
@@ -48,12 +48,11 @@ impl ObjectKind for PseudoFile {
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
         for saved in all {
             let file = saved.object;
-            let fd = reopen::open(&file.path, saved.file.flags).map_err(|errno| {
-                EngineError::Unfit {
+            let fd =
+                reopen::open(&file.path, saved.file.flags).map_err(|errno| EngineError::Unfit {
                     what: format!("{} cannot be opened here ({})", file.path, errno.desc()),
                     way_out: "restart on a machine whose kernel has it".to_owned(),
-                }
-            })?;
+                })?;
             // Some have no offset at all; the others made one up and take it back.
             if let Err(errno) = reopen::seek(fd.as_fd(), file.offset) {
                 if file.offset > 0 {
@@ -63,5 +62,9 @@ impl ObjectKind for PseudoFile {
             context.park(saved.id, fd)?;
         }
         Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Again
     }
 }

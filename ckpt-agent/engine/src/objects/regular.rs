@@ -11,7 +11,9 @@ use super::super::sys::abi;
 use super::super::sys::stat::links;
 use super::by_path::ByPath;
 use super::carried::Carried;
-use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved, in_place, paths, reopen};
+use super::{
+    DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved, in_place, paths, reopen,
+};
 
 /// A regular file or memory object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +103,15 @@ impl ObjectKind for Regular {
             context.park(saved.id, fd)?;
         }
         Ok(())
+    }
+
+    fn when_divided(&self, flags: i32) -> Fate {
+        // Bytes written through one copy would be missing in the other.
+        let is_written = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        match self {
+            Self::Carried(_) if is_written => Fate::Undivided,
+            _ => Fate::Again,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Result};
-use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
 
 /// A signal descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,5 +38,9 @@ impl ObjectKind for SignalReader {
             context.park(saved.id, unsafe { OwnedFd::from_raw_fd(fd as i32) })?;
         }
         Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Again
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
 use super::probe::FdInfo;
-use super::{DumpContext, Probe, RestoreContext, ObjectKind, Saved};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
 
 /// _IOW('T', 0, __u64) (include/uapi/linux/timerfd.h); needs CONFIG_CHECKPOINT_RESTORE.
 const TFD_IOC_SET_TICKS: u64 = 0x4008_5400;
@@ -134,6 +134,10 @@ impl ObjectKind for Timer {
         }
         Ok(())
     }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Again
+    }
 }
 
 fn create(clock: i32) -> nix::Result<OwnedFd> {
@@ -146,8 +150,7 @@ fn create(clock: i32) -> nix::Result<OwnedFd> {
 
 /// (remaining, interval) in ns.
 fn get(timer: BorrowedFd<'_>) -> Result<(u64, u64)> {
-    let mut value =
-        libc::itimerspec { it_interval: timespec(0), it_value: timespec(0) };
+    let mut value = libc::itimerspec { it_interval: timespec(0), it_value: timespec(0) };
     // SAFETY: the kernel fills the structure, which outlives the call.
     let answer = unsafe { libc::timerfd_gettime(timer.as_raw_fd(), &raw mut value) };
     if answer < 0 {

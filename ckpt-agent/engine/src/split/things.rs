@@ -5,34 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::graph::{FileId, Graph, InodeId, OpenFile, Origin, Pid, RelayEnd, RelayKind};
 use super::super::inodes::segments;
 use super::super::objects::{
-    Object, Pipe, TcpPeer, Terminal, TerminalSide, UnixKind, UnixLink, UnixSocket,
+    Fate, Object, Pipe, TcpPeer, Terminal, TerminalSide, UnixKind, UnixLink, UnixSocket,
 };
 use super::holdings::Holdings;
-use super::units::is_written_file;
 use super::{DEPARTED, Leg, PartOrder, Realisation, SplitError};
-
-/// What can be done with a description that processes of several parts hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// Opened again in each.
-    Again,
-    /// Nothing.
-    Undivided,
-}
-
-pub(super) fn fate(object: &Object, flags: i32) -> Fate {
-    match object {
-        Object::EventCounter(_)
-        | Object::UnixSocket(_)
-        | Object::TcpSocket(_)
-        | Object::UdpSocket(_)
-        | Object::MessageQueue(_)
-        | Object::Fifo(_) => Fate::Undivided,
-        Object::Terminal(terminal) if terminal.side == TerminalSide::Master => Fate::Undivided,
-        object if is_written_file(object, flags) => Fate::Undivided,
-        _ => Fate::Again,
-    }
-}
 
 /// All descriptions of each pipe.
 pub(super) fn pipes(graph: &Graph) -> BTreeMap<u32, Vec<(FileId, &Pipe)>> {
@@ -144,7 +120,7 @@ impl Divider<'_> {
 
     /// All but pipes and terminals.
     fn simple(&mut self, id: FileId, file: &OpenFile) -> Result<(), SplitError> {
-        if fate(&file.object, file.flags) == Fate::Undivided {
+        if file.object.when_divided(file.flags) == Fate::Undivided {
             self.one_part(file.object.kind(), &[id])?;
         }
         let here = self.parts([id])?.contains(&self.order.part);

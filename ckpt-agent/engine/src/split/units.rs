@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::graph::{FileId, Graph, InodeId, OpenFile, Pid, ProcessState};
 use super::super::inodes::segments;
-use super::super::objects::{Object, Regular, TcpPeer, TcpState, TerminalSide, UnixLink};
+use super::super::objects::{Fate, Object, TcpPeer, TcpState, TerminalSide, UnixLink};
 use super::holdings::{Holdings, Possessions};
-use super::things::{Fate, all_mapped, fate, is_reader, pipes};
+use super::things::{all_mapped, is_reader, pipes};
 
 /// Processes that go to one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub fn units(graph: &Graph, holdings: &Holdings, callers: bool) -> Vec<Unit> {
     let mut together = Together::new(holdings.by_process.keys().copied());
     for (index, file) in graph.files.iter().enumerate() {
         let id = FileId(index as u32);
-        if fate(&file.object, file.flags) == Fate::Undivided {
+        if file.object.when_divided(file.flags) == Fate::Undivided {
             together.join(holdings.holders(id));
         }
         if let Some(other) = tied(&file.object) {
@@ -195,12 +195,6 @@ fn is_settled(graph: &Graph, holdings: &Holdings, own: &Possessions, other: Pid)
         }
     }
     connected && others
-}
-
-/// Whether all that hold this description write to one carried file.
-pub(super) fn is_written_file(object: &Object, flags: i32) -> bool {
-    matches!(object, Object::Regular(Regular::Carried(_)))
-        && flags & libc::O_ACCMODE != libc::O_RDONLY
 }
 
 /// Sets of processes that grow together.

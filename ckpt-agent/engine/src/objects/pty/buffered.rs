@@ -208,8 +208,7 @@ impl<'a> Sides<'a> {
         let canonical = self.modes.c_lflag & libc::ICANON != 0;
         let mut modes = self.modes;
         modes.c_iflag = 0;
-        modes.c_lflag &=
-            !(libc::ECHO | libc::ECHONL | libc::ISIG | libc::IEXTEN | libc::EXTPROC);
+        modes.c_lflag &= !(libc::ECHO | libc::ECHONL | libc::ISIG | libc::IEXTEN | libc::EXTPROC);
         if canonical {
             // Erase, kill and their kin have had their effect.
             modes.c_cc = [0; 19];

@@ -23,7 +23,9 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, Pid, RelayEnd, RelayKind};
 use super::super::sys::tty::{self, WindowSize};
 use super::super::sys::{abi, stat};
-use super::{DumpContext, Found, Object, Probe, RestoreContext, ObjectKind, Saved, StdioRole};
+use super::{
+    DumpContext, Fate, Found, Object, ObjectKind, Probe, RestoreContext, Saved, StdioRole,
+};
 
 pub use controlling::{ControllingTerminal, controlling_terminals};
 pub use modes::Modes;
@@ -201,6 +203,13 @@ impl ObjectKind for Terminal {
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
         restore::restore(all, context)
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        match self.side {
+            Side::Master => Fate::Undivided,
+            Side::Slave | Side::HungUp => Fate::Again,
+        }
     }
 }
 

@@ -42,10 +42,9 @@ pub(super) fn asked(probe: &Probe, context: &mut DumpContext) -> Result<Option<S
         }
         let asking = match &mut context.asking {
             Some(asking) => asking,
-            none => none.insert(Asking {
-                since: Instant::now(),
-                listed: sock_diag::tcp_sockets()?,
-            }),
+            none => {
+                none.insert(Asking { since: Instant::now(), listed: sock_diag::tcp_sockets()? })
+            }
         };
         if asking.since.elapsed() > PATIENCE {
             return whom(probe, &asking.listed).map(Some);
@@ -91,11 +90,8 @@ pub(super) fn again(
     context: &mut RestoreContext,
 ) -> Result<OwnedFd> {
     let socket = saved.object;
-    let free = |socket: &TcpSocket| Address {
-        v6: socket.v6,
-        at: None,
-        options: socket.options.clone(),
-    };
+    let free =
+        |socket: &TcpSocket| Address { v6: socket.v6, at: None, options: socket.options.clone() };
     if context.cluster {
         let made: OwnedFd = unconnected(&free(socket), context)?.into();
         let fd = made

@@ -8,8 +8,8 @@ use super::super::super::graph::FileId;
 use super::super::super::sys::sock_diag::{self, TcpEntry, TcpListing};
 use super::outer::{self, Whereabouts};
 use super::{
-    DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, kernel_state,
-    pending, quiesce, refused, soon,
+    DumpContext, External, Found, PeerEnd, Probe, TcpSocket, TcpState, kernel_state, pending,
+    quiesce, refused, soon,
 };
 
 // include/net/tcp_states.h
@@ -89,8 +89,7 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
         };
         outcomes.push(outcome);
     }
-    for (index, ((found, outcome), rest)) in
-        all.iter_mut().zip(outcomes).zip(received).enumerate()
+    for (index, ((found, outcome), rest)) in all.iter_mut().zip(outcomes).zip(received).enumerate()
     {
         let outside = matches!(outcome, Some(Outcome::Goes(PeerEnd::Outside)));
         let bytes = match peers[index] {
@@ -135,7 +134,8 @@ pub(super) fn refuse_unseen(all: &[Found<'_, TcpSocket>], listing: &TcpListing) 
     if !listing.without_waiting {
         return Ok(());
     }
-    for found in all.iter().filter(|found| matches!(found.object.state, TcpState::Listening { .. })) {
+    for found in all.iter().filter(|found| matches!(found.object.state, TcpState::Listening { .. }))
+    {
         let inode = found.probe.stat.st_ino as u32;
         if entry(&listing.entries, inode).is_some_and(|entry| entry.receive_queue > 0) {
             return Err(soon(
@@ -282,7 +282,8 @@ impl<'a> View<'a> {
         let peer_has_closed = matches!(state, CLOSE_WAIT | LAST_ACK | CLOSING);
         let Some(entry) = self.by_key.get(&(remote, local)) else {
             // Gone altogether, in TIME_WAIT, or on another machine, where it may be half closed only.
-            let end = if peer_has_closed && !self.cluster { PeerEnd::Closed } else { PeerEnd::Outside };
+            let end =
+                if peer_has_closed && !self.cluster { PeerEnd::Closed } else { PeerEnd::Outside };
             return Ok(Outcome::Goes(end));
         };
         if entry.inode != 0 {

@@ -143,13 +143,11 @@ pub(super) fn bound(
     };
     let of_job = purpose != Purpose::Temporary;
     // What is to listen soon would find its port taken then by those of another logical node on this machine.
-    let own = context.cluster
-        && purpose == Purpose::Idle
-        && address.options.number("reuse_address") == 0;
+    let own =
+        context.cluster && purpose == Purpose::Idle && address.options.number("reuse_address") == 0;
     // On one machine nobody finds a listener of the job anywhere but where it was. One that does not listen may have
     // been connected, and its port may be kept for a minute by the connection that has ended (TIME_WAIT).
-    let here_only =
-        of_job && purpose != Purpose::Idle && !context.cluster && !context.force;
+    let here_only = of_job && purpose != Purpose::Idle && !context.cluster && !context.force;
     let began = Instant::now();
     let mut candidates = VecDeque::from([at]);
     let mut first: Option<std::io::Error> = None;

@@ -17,17 +17,17 @@ mod connecting;
 mod diag;
 mod make;
 mod outer;
+#[cfg(test)]
+mod outer_tests;
 mod pending;
+#[cfg(test)]
+mod port_tests;
 mod quiesce;
 mod refill;
 mod restore;
-mod widened;
-#[cfg(test)]
-mod outer_tests;
-#[cfg(test)]
-mod port_tests;
 #[cfg(test)]
 mod tests;
+mod widened;
 
 pub use connecting::Asking;
 pub(super) use make::taken;
@@ -45,7 +45,7 @@ use super::super::graph::{BlobId, FileId};
 use super::super::late::{Name, cookie_of};
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, SocketOptions};
-use super::{DumpContext, External, Found, Probe, RestoreContext, ObjectKind, Saved};
+use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 
 /// TCP_ULP: an upper layer (kernel TLS).
 const TCP_ULP: i32 = 31;
@@ -297,5 +297,9 @@ impl ObjectKind for TcpSocket {
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
         restore::restore(all, context)
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Undivided
     }
 }

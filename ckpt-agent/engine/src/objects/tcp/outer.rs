@@ -8,9 +8,7 @@ use super::super::super::error::Result;
 use super::super::super::graph::{BlobId, FileId, Graph};
 use super::super::super::sys::sock_diag;
 use super::super::Object;
-use super::{
-    DumpContext, Found, PeerEnd, TcpSocket, TcpState, diag, kernel_state, quiesce,
-};
+use super::{DumpContext, Found, PeerEnd, TcpSocket, TcpState, diag, kernel_state, quiesce};
 
 /// One end of a connection whose other end is not restored with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,9 +69,8 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
     let is_outer = |found: &Found<'_, TcpSocket>| {
         found.object.connection().is_some_and(|connection| connection.end == PeerEnd::Outside)
     };
-    let listens = |found: &Found<'_, TcpSocket>| {
-        matches!(found.object.state, TcpState::Listening { .. })
-    };
+    let listens =
+        |found: &Found<'_, TcpSocket>| matches!(found.object.state, TcpState::Listening { .. });
     if context.cluster && all.iter().any(|found| is_outer(found) || listens(found)) {
         let listing = sock_diag::tcp_listing()?;
         diag::refuse_unseen(all, &listing)?;

@@ -388,8 +388,7 @@ fn what_a_closed_socket_still_sends_arrives() {
         let sent = fill(&client, 1);
         drop(client);
         let (other, other_end) = pair_between(here, there);
-        let (dumped, rest) =
-            dump_both(&[other.as_fd()], &[server.as_fd(), other_end.as_fd()]);
+        let (dumped, rest) = dump_both(&[other.as_fd()], &[server.as_fd(), other_end.as_fd()]);
         eprintln!("orphan at rest after {rest:?}");
         let crate::objects::Object::TcpSocket(end) = &dumped[1].files[0].object else {
             panic!("no TCP socket");
@@ -414,8 +413,7 @@ fn two_machines(
     };
     let barrier = &Barrier::new(2);
     let (tell, told) = std::sync::mpsc::channel();
-    let new_network =
-        || nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok();
+    let new_network = || nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok();
     let up = |name: &str, address: &str| {
         assert!(run("ip", &["link", "set", "lo", "up"]));
         assert!(run("ip", &["address", "add", address, "dev", name]));

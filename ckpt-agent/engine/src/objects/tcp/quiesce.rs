@@ -390,11 +390,7 @@ fn refuse_urgent(probe: &Probe) -> Result<()> {
     if poll_now(&probe.copy, libc::POLLPRI)? & libc::POLLPRI == 0 {
         return Ok(());
     }
-    Err(soon(
-        probe,
-        "a TCP connection with urgent data in flight",
-        "it is read soon: try again",
-    ))
+    Err(soon(probe, "a TCP connection with urgent data in flight", "it is read soon: try again"))
 }
 
 fn readable(probe: &Probe) -> Result<usize> {

@@ -108,8 +108,10 @@ struct Buffer {
     set: fn(BorrowedFd<'_>, i32),
 }
 
-const SEND: Buffer = Buffer { option: libc::SO_SNDBUF, set: |socket, bytes| set_send_buffer(socket, bytes) };
-const RECEIVE: Buffer = Buffer { option: libc::SO_RCVBUF, set: |socket, bytes| set_receive_buffer(socket, bytes) };
+const SEND: Buffer =
+    Buffer { option: libc::SO_SNDBUF, set: |socket, bytes| set_send_buffer(socket, bytes) };
+const RECEIVE: Buffer =
+    Buffer { option: libc::SO_RCVBUF, set: |socket, bytes| set_receive_buffer(socket, bytes) };
 
 /// A buffer's size before it was made larger.
 #[derive(Debug)]

@@ -170,7 +170,12 @@ fn has_been_connected(socket: &TcpSocket) -> bool {
 }
 
 /// A link whose far end is ours, to be closed again.
-fn with_closed_peer(id: FileId, socket: &TcpSocket, peer: SocketAddr, servers: &BTreeSet<u16>) -> Link {
+fn with_closed_peer(
+    id: FileId,
+    socket: &TcpSocket,
+    peer: SocketAddr,
+    servers: &BTreeSet<u16>,
+) -> Link {
     let far = Address { v6: socket.v6, at: Some(peer), options: SocketOptions::default() };
     link((End::Socket(id), address(socket)), (End::ClosedPeer(id), far), servers)
 }
@@ -314,7 +319,9 @@ fn fill(
                 };
                 (connection.received, sender)
             }
-            TcpState::Closed { received, .. } => (*received, closed_peer_of(closed_peers, saved.id)),
+            TcpState::Closed { received, .. } => {
+                (*received, closed_peer_of(closed_peers, saved.id))
+            }
             _ => continue,
         };
         let Some(blob) = received else { continue };
@@ -352,7 +359,11 @@ fn closed_peer_of(closed_peers: &[(FileId, OwnedFd)], of: FileId) -> Option<&Own
 }
 
 /// Half closes, ends and resets, now that nothing is to be sent any more.
-fn close(all: &[&Saved<'_, TcpSocket>], made: &Made, closed_peers: Vec<(FileId, OwnedFd)>) -> Result<()> {
+fn close(
+    all: &[&Saved<'_, TcpSocket>],
+    made: &Made,
+    closed_peers: Vec<(FileId, OwnedFd)>,
+) -> Result<()> {
     let mut resets = BTreeSet::new();
     for saved in all {
         let Some(fd) = made.get(&saved.id) else { continue };
@@ -361,7 +372,9 @@ fn close(all: &[&Saved<'_, TcpSocket>], made: &Made, closed_peers: Vec<(FileId, 
                 // Of a peer that has said its last word only the end is missing.
                 let apart = match connection.end {
                     PeerEnd::Outside => !connection.peer_shut,
-                    PeerEnd::Socket { .. } | PeerEnd::Waiting { .. } => closed_peer_of(&closed_peers, saved.id).is_some(),
+                    PeerEnd::Socket { .. } | PeerEnd::Waiting { .. } => {
+                        closed_peer_of(&closed_peers, saved.id).is_some()
+                    }
                     _ => false,
                 };
                 if apart {

@@ -18,7 +18,7 @@ use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions, shared_addresses};
 pub use multicast::Membership;
 
-use super::{DumpContext, Found, Probe, RestoreContext, ObjectKind, Saved};
+use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 
 /// A datagram is at most this long (udp(7)).
 const LONGEST: usize = 65_536;
@@ -134,6 +134,10 @@ impl ObjectKind for UdpSocket {
             context.park(saved.id, socket.into())?;
         }
         Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Undivided
     }
 }
 
@@ -273,9 +277,12 @@ fn send_to_itself(socket: &Socket, bytes: &[u8], shared: bool) -> Result<()> {
         .map_err(|error| system("make", error))?;
     if shared {
         // Of those at one port it goes to the one that has this peer (net/ipv4/udp.c, compute_score).
-        let loopback: IpAddr = if own.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+        let loopback: IpAddr =
+            if own.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
         let ip = if target.ip().is_loopback() { loopback } else { target.ip() };
-        sender.bind(&SockAddr::from(SocketAddr::new(ip, 0))).map_err(|error| system("bind", error))?;
+        sender
+            .bind(&SockAddr::from(SocketAddr::new(ip, 0)))
+            .map_err(|error| system("bind", error))?;
         let name = sender.local_addr().map_err(|error| system("getsockname", error))?;
         socket.connect(&name).map_err(|error| system("connect", error))?;
     }

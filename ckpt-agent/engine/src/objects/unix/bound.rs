@@ -115,8 +115,7 @@ fn bind_unlinked(socket: &Socket, name: &Name, path: &Path) -> Result<File> {
 fn file_of(path: &Path) -> Result<File> {
     let failed = |error| EngineError::system("open", path.display().to_string(), error);
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let file =
-        File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
     match file.metadata().map_err(failed)?.file_type().is_socket() {
         true => Ok(file),
         false => Err(failed(ErrorKind::NotFound.into())),
@@ -180,4 +179,3 @@ pub(super) fn is_dead(kind: Type, name: &Name) -> Result<bool> {
     Ok(in_directory(name, |address| probe.connect(address))?
         .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused))
 }
-

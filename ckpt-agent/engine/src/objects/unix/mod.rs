@@ -26,7 +26,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{BlobId, FileId, Pid, RelayEnd};
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, SocketOptions};
-use super::{DumpContext, External, Found, Probe, RestoreContext, ObjectKind, Saved};
+use super::{DumpContext, External, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
 
 /// Options of Unix sockets.
 const KIND: Kind = Kind { family: libc::AF_UNIX, tcp: false };
@@ -227,6 +227,10 @@ impl ObjectKind for UnixSocket {
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
         restore::restore(all, context)
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Undivided
     }
 }
 

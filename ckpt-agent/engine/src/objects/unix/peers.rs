@@ -9,7 +9,9 @@ use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{FileId, Pid};
 use super::super::super::sys::poll::poll_one;
 use super::super::super::sys::sock_diag::{self, UnixEntry};
-use super::{DumpContext, External, Found, Probe, UnixKind, UnixLink, UnixSocket, refused, soon, system};
+use super::{
+    DumpContext, External, Found, Probe, UnixKind, UnixLink, UnixSocket, refused, soon, system,
+};
 
 /// RCV_SHUTDOWN and SEND_SHUTDOWN (include/net/sock.h).
 const RECEIVE: u8 = 1;
@@ -23,7 +25,8 @@ pub(super) fn find(all: &mut [Found<'_, UnixSocket>], context: &mut DumpContext)
         all.iter().map(|found| (found.probe.stat.st_ino as u32, found.id)).collect();
     let files: HashSet<u32> = listed.values().filter_map(|entry| entry.bound_to).collect();
     for found in all.iter_mut() {
-        let bound_to = listed.get(&(found.probe.stat.st_ino as u32)).and_then(|entry| entry.bound_to);
+        let bound_to =
+            listed.get(&(found.probe.stat.st_ino as u32)).and_then(|entry| entry.bound_to);
         if let Some(name) = &mut found.object.name {
             name.identify(bound_to, found.probe, &files);
         }
