@@ -7,6 +7,7 @@
 mod batch;
 mod in_progress;
 mod memory;
+mod ptrace;
 mod remote;
 mod thread;
 mod vdso;

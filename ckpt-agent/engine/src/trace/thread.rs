@@ -9,6 +9,7 @@ use super::super::arch::{Architecture, CallInProgress, Current, Interrupted, Reg
 use super::super::error::{EngineError, Result};
 use super::super::sys::abi::{self, PtraceRequest as Request};
 use super::in_progress::call_in_progress;
+use super::ptrace::{Plain, plain, with_memory};
 
 mod quiet;
 mod sequence;
@@ -33,13 +34,6 @@ const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 /// Makes a type stay on the thread that seized.
 type NotSend = PhantomData<*const ()>;
 
-fn ptrace(request: Request, tid: i32, address: usize, data: usize) -> nix::Result<libc::c_long> {
-    // SAFETY: the requests used here read or write through `data` only buffers that the callers
-    // below own and that live across the call.
-    let result = unsafe { libc::ptrace(request, tid, address, data) };
-    Errno::result(result)
-}
-
 fn failed(call: &'static str, tid: i32, errno: Errno) -> EngineError {
     match errno {
         Errno::ESRCH => EngineError::Gone(tid),
@@ -62,7 +56,7 @@ impl RunningThread {
     /// # Errors
     /// [`EngineError::System`] with EPERM where another tracer has it or privilege is missing.
     pub fn seize(tid: i32) -> Result<Option<Self>> {
-        match ptrace(abi::PTRACE_SEIZE, tid, 0, 0) {
+        match plain(tid, Plain::Seize) {
             Ok(_) => Ok(Some(Self { tid, seen: Cell::new(None), _here: PhantomData })),
             Err(Errno::ESRCH) => Ok(None),
             Err(errno) => Err(failed("PTRACE_SEIZE", tid, errno)),
@@ -80,8 +74,7 @@ impl RunningThread {
                 self.seen.set(Some(seen));
             }
         }
-        ptrace(abi::PTRACE_INTERRUPT, self.tid, 0, 0)
-            .map(drop)
+        plain(self.tid, Plain::Interrupt)
             .map_err(|errno| failed("PTRACE_INTERRUPT", self.tid, errno))
     }
 
@@ -116,13 +109,15 @@ impl RunningThread {
 fn register_set(tid: i32, note: u32) -> Result<Vec<u8>> {
     if Current::SET_TLS.is_some_and(|(thread_pointer, _)| thread_pointer == note) {
         let mut pointer = 0usize;
-        return ptrace(GET_THREAD_AREA, tid, 0, &raw mut pointer as usize)
+        // SAFETY: the request writes one word to `pointer`.
+        return unsafe { with_memory(GET_THREAD_AREA, tid, 0, &raw mut pointer) }
             .map(|_| pointer.to_ne_bytes().to_vec())
             .map_err(|errno| failed("PTRACE_GET_THREAD_AREA", tid, errno));
     }
     let mut buffer = vec![0u8; if note as usize == NT_PRSTATUS { 1024 } else { LARGEST_SET }];
     let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    ptrace(libc::PTRACE_GETREGSET, tid, note as usize, &raw mut vector as usize)
+    // SAFETY: the request writes to the buffer that `vector` names, and the length to `vector`.
+    unsafe { with_memory(libc::PTRACE_GETREGSET, tid, note as usize, &raw mut vector) }
         .map_err(|errno| failed("PTRACE_GETREGSET", tid, errno))?;
     buffer.truncate(vector.iov_len);
     Ok(buffer)
@@ -139,7 +134,7 @@ fn registers(tid: i32) -> Result<Registers> {
 /// # Errors
 /// Failed ptrace calls, but not the thread's end.
 pub fn deliver(tid: i32, signal: i32) -> Result<()> {
-    match ptrace(libc::PTRACE_CONT, tid, 0, signal as usize) {
+    match plain(tid, Plain::Continue(signal)) {
         Ok(_) | Err(Errno::ESRCH) => Ok(()),
         Err(errno) => Err(failed("PTRACE_CONT", tid, errno)),
     }
@@ -244,7 +239,7 @@ impl StoppedThread {
             Ok(entry) => entry,
             Err(error) => {
                 // Not understood, so left alone; if it is gone, nothing is owed.
-                let _ = ptrace(libc::PTRACE_DETACH, tid, 0, 0);
+                let _ = plain(tid, Plain::Detach);
                 return Err(error);
             }
         };
@@ -401,7 +396,8 @@ impl StoppedThread {
     pub fn set_register_set(&self, note: u32, bytes: &[u8]) -> Result<()> {
         let mut vector =
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        ptrace(libc::PTRACE_SETREGSET, self.tid, note as usize, &raw mut vector as usize)
+        // SAFETY: the request reads the bytes that `vector` names, and writes the length to `vector`.
+        unsafe { with_memory(libc::PTRACE_SETREGSET, self.tid, note as usize, &raw mut vector) }
             .map(drop)
             .map_err(|errno| failed("PTRACE_SETREGSET", self.tid, errno))
     }
@@ -412,7 +408,8 @@ impl StoppedThread {
     /// [`EngineError::Gone`].
     pub fn blocked(&self) -> Result<u64> {
         let mut mask = 0u64;
-        ptrace(GET_SIGNAL_MASK, self.tid, size_of::<u64>(), &raw mut mask as usize)
+        // SAFETY: the request writes 8 bytes to `mask`.
+        unsafe { with_memory(GET_SIGNAL_MASK, self.tid, size_of::<u64>(), &raw mut mask) }
             .map_err(|errno| failed("PTRACE_GETSIGMASK", self.tid, errno))?;
         Ok(mask)
     }
@@ -421,8 +418,9 @@ impl StoppedThread {
     ///
     /// # Errors
     /// [`EngineError::Gone`].
-    pub fn set_blocked(&self, mask: u64) -> Result<()> {
-        ptrace(SET_SIGNAL_MASK, self.tid, size_of::<u64>(), &raw const mask as usize)
+    pub fn set_blocked(&self, mut mask: u64) -> Result<()> {
+        // SAFETY: the request reads 8 bytes from `mask`.
+        unsafe { with_memory(SET_SIGNAL_MASK, self.tid, size_of::<u64>(), &raw mut mask) }
             .map(drop)
             .map_err(|errno| failed("PTRACE_SETSIGMASK", self.tid, errno))
     }
@@ -432,8 +430,7 @@ impl StoppedThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn set_options(&self, options: i32) -> Result<()> {
-        ptrace(libc::PTRACE_SETOPTIONS, self.tid, 0, options as usize)
-            .map(drop)
+        plain(self.tid, Plain::SetOptions(options))
             .map_err(|errno| failed("PTRACE_SETOPTIONS", self.tid, errno))
     }
 
@@ -467,12 +464,15 @@ impl StoppedThread {
                 flags: if shared { SHARED } else { 0 },
                 count: AT_ONCE as i32,
             };
-            let count = ptrace(
-                abi::PTRACE_PEEKSIGINFO,
-                self.tid,
-                &raw const arguments as usize,
-                buffer.as_mut_ptr() as usize,
-            )
+            // SAFETY: the request reads `arguments`, and writes at most as many elements to `buffer` as they say.
+            let count = unsafe {
+                with_memory(
+                    abi::PTRACE_PEEKSIGINFO,
+                    self.tid,
+                    &raw const arguments as usize,
+                    buffer.as_mut_ptr(),
+                )
+            }
             .map_err(|errno| failed("PTRACE_PEEKSIGINFO", self.tid, errno))?;
             found.extend_from_slice(&buffer[..count as usize]);
             if (count as usize) < AT_ONCE {
@@ -505,7 +505,10 @@ impl StoppedThread {
             pad: u32,
         }
         let mut found = Configuration::default();
-        match ptrace(REQUEST, self.tid, size_of::<Configuration>(), &raw mut found as usize) {
+        // SAFETY: the request writes at most as many bytes as it is told to `found`.
+        let told =
+            unsafe { with_memory(REQUEST, self.tid, size_of::<Configuration>(), &raw mut found) };
+        match told {
             Ok(_) => Ok((found.address, found.size, found.signature)),
             Err(Errno::EIO | Errno::EINVAL) => Ok((0, 0, 0)),
             Err(errno) => Err(failed("PTRACE_GET_RSEQ_CONFIGURATION", self.tid, errno)),
@@ -518,7 +521,7 @@ impl StoppedThread {
     /// [`EngineError::Gone`] where the thread ended; [`EngineError::NotUnderstood`] where it stopped
     /// for another reason.
     pub fn step(&self) -> Result<()> {
-        self.go_until_trap(libc::PTRACE_SINGLESTEP, "PTRACE_SINGLESTEP")
+        self.go_until_trap(Plain::Step)
     }
 
     /// Runs until a breakpoint.
@@ -526,7 +529,7 @@ impl StoppedThread {
     /// # Errors
     /// As [`StoppedThread::step`].
     pub fn run_to_breakpoint(&self) -> Result<()> {
-        self.go_until_trap(libc::PTRACE_CONT, "PTRACE_CONT")
+        self.go_until_trap(Plain::Continue(0))
     }
 
     /// Runs the thread, signals blocked, until its program counter is elsewhere, for so many instructions at most. It is
@@ -560,9 +563,9 @@ impl StoppedThread {
         Ok(())
     }
 
-    fn go_until_trap(&self, request: Request, call: &'static str) -> Result<()> {
+    fn go_until_trap(&self, request: Plain) -> Result<()> {
         loop {
-            ptrace(request, self.tid, 0, 0).map_err(|errno| failed(call, self.tid, errno))?;
+            plain(self.tid, request).map_err(|errno| failed(request.name(), self.tid, errno))?;
             match wait(self.tid)? {
                 StopReport::Signal { signal: libc::SIGTRAP, .. } => return Ok(()),
                 // An event of the call itself (a new thread), or a group stop that came in between.
@@ -585,7 +588,8 @@ impl StoppedThread {
     /// [`EngineError::Gone`].
     pub fn event_message(&self) -> Result<i32> {
         let mut message: libc::c_ulong = 0;
-        ptrace(libc::PTRACE_GETEVENTMSG, self.tid, 0, &raw mut message as usize)
+        // SAFETY: the request writes one long to `message`.
+        unsafe { with_memory(libc::PTRACE_GETEVENTMSG, self.tid, 0, &raw mut message) }
             .map_err(|errno| failed("PTRACE_GETEVENTMSG", self.tid, errno))?;
         Ok(message as i32)
     }
@@ -598,7 +602,7 @@ impl StoppedThread {
     pub fn step_over_birth(&self) -> Result<Option<i32>> {
         let mut child = None;
         loop {
-            ptrace(libc::PTRACE_SINGLESTEP, self.tid, 0, 0)
+            plain(self.tid, Plain::Step)
                 .map_err(|errno| failed("PTRACE_SINGLESTEP", self.tid, errno))?;
             match wait(self.tid)? {
                 StopReport::Signal { signal: libc::SIGTRAP, .. } => return Ok(child),
@@ -620,21 +624,7 @@ impl StoppedThread {
     /// [`EngineError::Gone`].
     pub fn release(mut self) -> Result<()> {
         self.released = true;
-        ptrace(libc::PTRACE_DETACH, self.tid, 0, 0)
-            .map(drop)
-            .map_err(|errno| failed("PTRACE_DETACH", self.tid, errno))
-    }
-
-    /// Lets the thread run and keeps it as a tracee.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn resume_traced(mut self) -> Result<RunningThread> {
-        self.put_registers()?;
-        self.put_traps()?;
-        self.released = true;
-        deliver(self.tid, 0)?;
-        Ok(RunningThread { tid: self.tid, seen: Cell::new(None), _here: PhantomData })
+        plain(self.tid, Plain::Detach).map_err(|errno| failed("PTRACE_DETACH", self.tid, errno))
     }
 
     /// Lets the thread go for good.
@@ -657,8 +647,7 @@ impl StoppedThread {
             return Ok(());
         }
         let put = self.put_registers().and_then(|()| self.put_traps());
-        let detached = ptrace(libc::PTRACE_DETACH, self.tid, 0, 0)
-            .map(drop)
+        let detached = plain(self.tid, Plain::Detach)
             .map_err(|errno| failed("PTRACE_DETACH", self.tid, errno));
         put.and(detached)
     }

@@ -2,7 +2,8 @@
 //! gives SIGTRAP its default action where the process ignores it (kernel/signal.c, force_sig_info_to_task).
 
 use super::super::super::error::{EngineError, Result};
-use super::{StopReport, StoppedThread, abi, deliver, failed, ptrace, wait};
+use super::super::ptrace::{Plain, plain};
+use super::{StopReport, StoppedThread, deliver, failed, wait};
 
 impl StoppedThread {
     /// Runs one system call, which the registers are about to make.
@@ -11,7 +12,7 @@ impl StoppedThread {
     /// As [`StoppedThread::step`].
     pub fn call_quietly(&self) -> Result<()> {
         for _entry_and_exit in 0..2 {
-            self.go_until_trap(libc::PTRACE_SYSCALL, "PTRACE_SYSCALL")?;
+            self.go_until_trap(Plain::ToSystemCall)?;
         }
         Ok(())
     }
@@ -21,7 +22,7 @@ impl StoppedThread {
     /// # Errors
     /// [`EngineError::Gone`].
     pub fn stop_again(&self, signal: i32) -> Result<()> {
-        ptrace(abi::PTRACE_INTERRUPT, self.tid, 0, 0)
+        plain(self.tid, Plain::Interrupt)
             .map_err(|errno| failed("PTRACE_INTERRUPT", self.tid, errno))?;
         deliver(self.tid, signal)?;
         loop {

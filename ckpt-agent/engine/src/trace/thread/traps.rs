@@ -5,7 +5,8 @@
 //! delivery is traced is queued once more where the thread blocks it by then (kernel/signal.c, ptrace_signal).
 
 use super::super::super::error::Result;
-use super::{ALL_BUT_TRAP, Request, SIGINFO, StoppedThread, failed, ptrace};
+use super::super::ptrace::{Plain, with_memory};
+use super::{ALL_BUT_TRAP, Request, SIGINFO, StoppedThread, failed};
 
 /// PTRACE_GETSIGINFO and PTRACE_SETSIGINFO (include/uapi/linux/ptrace.h).
 const GET_SIGINFO: Request = 0x4202;
@@ -48,9 +49,10 @@ impl StoppedThread {
     fn take_trap(&self) -> Result<[u8; SIGINFO]> {
         let blocked = self.blocked()?;
         self.set_blocked(ALL_BUT_TRAP)?;
-        self.go_until_trap(libc::PTRACE_CONT, "PTRACE_CONT")?;
+        self.go_until_trap(Plain::Continue(0))?;
         let mut siginfo = [0; SIGINFO];
-        ptrace(GET_SIGINFO, self.tid, 0, siginfo.as_mut_ptr() as usize)
+        // SAFETY: the request writes a siginfo_t of that many bytes.
+        unsafe { with_memory(GET_SIGINFO, self.tid, 0, siginfo.as_mut_ptr()) }
             .map_err(|errno| failed("PTRACE_GETSIGINFO", self.tid, errno))?;
         self.set_blocked(blocked)?;
         Ok(siginfo)
@@ -79,8 +81,9 @@ impl StoppedThread {
             nix::errno::Errno::result(sent).map_err(|errno| failed("tkill", self.tid, errno))?;
         }
         self.take_trap()?;
-        let siginfo = trap.siginfo;
-        ptrace(SET_SIGINFO, self.tid, 0, siginfo.as_ptr() as usize)
+        let mut siginfo = trap.siginfo;
+        // SAFETY: the request reads a siginfo_t of that many bytes.
+        unsafe { with_memory(SET_SIGINFO, self.tid, 0, siginfo.as_mut_ptr()) }
             .map_err(|errno| failed("PTRACE_SETSIGINFO", self.tid, errno))?;
         self.set_blocked(blocked)?;
         self.stop_again(libc::SIGTRAP)
