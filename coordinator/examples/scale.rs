@@ -248,7 +248,7 @@ fn measure(agents: usize, way: &str) -> Result<serde_json::Value, Box<dyn Error>
     let before = resident();
     let tree_above = if way == "tree" { 8 } else { u32::MAX };
     let settings = ClusterSettings { tree_above, ..ClusterSettings::default() };
-    let machine = ClusterMachine::new(settings, Box::new(SeededSecrets::new([7; 32])));
+    let machine = ClusterMachine::new(settings, SeededSecrets::new([7; 32]));
     let mut world = World {
         machine,
         nanos: 1,

@@ -119,7 +119,7 @@ pub enum Action {
     WatchRest(InstanceKey),
 
     /// Read what an instance's processes have done up to this checkpoint.
-    ReadEfforts(InstanceKey, CheckpointNumber),
+    ReadEfforts(InstanceKey),
     /// Copy an image to partners. Reports [`crate::Event::Copied`].
     CopyImage(Box<CopyImage>),
     /// Copy it no further.
@@ -217,7 +217,7 @@ pub enum Action {
     /// Do something with the copy of the coordinator's folder. Reports [`crate::Event::Replica`].
     Replica(ReplicaOrder, Vec<u8>),
     /// Complete what was ordered for that copy before anything else is done.
-    SettleReplica,
+    AwaitReplica,
 }
 
 /// How an agent ends.

@@ -41,7 +41,7 @@ impl Busy {
     }
 
     /// It is committed, or could not be made.
-    pub fn settle(&self, folder: &Path, checkpoint: CheckpointNumber) {
+    pub fn end_commit(&self, folder: &Path, checkpoint: CheckpointNumber) {
         let mut state = self.state();
         if state.taken.get(folder) == Some(&checkpoint) {
             state.taken.remove(folder);
@@ -91,10 +91,10 @@ mod tests {
             assert!(busy.removing(folder).is_none());
         }
         busy.take(folder, 3).await;
-        busy.settle(folder, 2);
+        busy.end_commit(folder, 2);
         assert!(busy.removing(folder).is_none());
         assert!(busy.removing(Path::new("/nowhere/2")).is_some());
-        busy.settle(folder, 3);
+        busy.end_commit(folder, 3);
         assert!(busy.removing(folder).is_some());
     }
 }

@@ -167,7 +167,7 @@ async fn listen_to(
     reports: &Reports,
 ) {
     while let Ok(Some(line)) = lines.next().await {
-        place.settle();
+        place.secure();
         reports.event(Event::ClientLine { client, line });
     }
 }

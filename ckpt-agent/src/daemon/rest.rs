@@ -3,7 +3,7 @@
 //! MPI_Finalize of Open MPI 4 sends a fence to the local daemon (PMIx) and then looks for its answer again and
 //! again with short sleeps in between (`OMPI_LAZY_WAIT_FOR_COMPLETION`, 100 us). A rank that computes uses a
 //! CPU, one that waits for another rank's message uses a CPU, too, one that writes a file or sleeps by itself
-//! does not wake up a thousand times a second. So a process without children *waits* if, for three seconds,
+//! does not wake up again and again. So a process without children *waits* if, for three seconds,
 //! * it wakes up at least [`WAKES`] times a second, uses less than a quarter of a CPU and less than
 //!   [`MOST_A_WAKE`] each time, and reads and writes next to nothing (a rank that stores its result does);
 //! * it has at least two TCP connections: one to its daemon and one to another rank, so that it is not in the

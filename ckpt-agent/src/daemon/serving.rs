@@ -67,13 +67,13 @@ impl Server {
                 self.busy.take(&folder, checkpoint).await;
                 let made = self.folders.make_instance(&key.job, key.instance);
                 if let Err(error) = made {
-                    self.busy.settle(&folder, checkpoint);
+                    self.busy.end_commit(&folder, checkpoint);
                     return Err(error.to_string());
                 }
                 let place = folder.clone();
                 let taken = copies::take(link, place, checkpoint, files, transfer).await;
                 if taken.is_err() {
-                    self.busy.settle(&folder, checkpoint);
+                    self.busy.end_commit(&folder, checkpoint);
                 }
                 taken
             }
@@ -87,7 +87,7 @@ impl Server {
                 let folder = self.folders.instance(&key.job, key.instance);
                 let checkpoint = record.checkpoint;
                 let marked = copies::mark(link, folder.clone(), record).await;
-                self.busy.settle(&folder, checkpoint);
+                self.busy.end_commit(&folder, checkpoint);
                 marked
             }
             other => Err(copies::unexpected(&other)),

@@ -70,7 +70,7 @@ pub fn listen(dir: &Path, reports: Reports) -> io::Result<()> {
             let Ok(peer) = getsockopt(&stream, PeerCredentials) else { continue };
             let Some(place) = places.enter(peer.uid(), false) else { continue };
             // Nobody could tell a thread that its place is another's now.
-            place.settle();
+            place.secure();
             let reports = reports.clone();
             let serve = move |_place: Place<u32>| {
                 if let Err(error) = serve(stream, &reports) {

@@ -40,8 +40,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 fn architecture() -> Check {
     if Current::EXTENDED_SETS.is_empty() {
-        let consequence =
-            "jobs cannot be checkpointed on this architecture yet; x86_64 is supported";
+        let consequence = "jobs cannot be checkpointed on this architecture; x86_64, x86, aarch64 and arm are \
+             supported";
         return Check {
             required: true,
             ..Check::missing("architecture", Current::NAME, consequence)

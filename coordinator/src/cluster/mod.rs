@@ -39,7 +39,7 @@ mod work;
 
 pub use entry::ClusterEntry;
 pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};
-pub use secrets::{Secrets, SeededSecrets};
+pub use secrets::SeededSecrets;
 pub use settings::{ClusterSettings, RollbackLimits};
 
 use crate::event::Event;
@@ -69,7 +69,7 @@ impl ClusterMachine {
     /// The machine of a new cluster. Its log is begun by the caller with
     /// [`ClusterEntry::Opened`].
     #[must_use]
-    pub fn new(settings: ClusterSettings, secrets: Box<dyn Secrets>) -> Self {
+    pub fn new(settings: ClusterSettings, secrets: SeededSecrets) -> Self {
         Self {
             shared: Shared::new(settings, secrets),
             jobs: BTreeMap::new(),
@@ -102,7 +102,7 @@ impl ClusterMachine {
     /// Where the log was written by a newer ckptd.
     pub fn recover(
         settings: ClusterSettings,
-        secrets: Box<dyn Secrets>,
+        secrets: SeededSecrets,
         now: Now,
         entries: impl IntoIterator<Item = ClusterEntry>,
         job_logs: &BTreeMap<String, u64>,

@@ -140,7 +140,7 @@ impl ClusterMachine {
             let reason = "no machine that holds its image is there".to_owned();
             self.tell_rehearsed(number, None, unknown(image, reason));
         }
-        self.settle_rehearsal(number);
+        self.end_if_all_heard(number);
     }
 
     /// Where each instance of a checkpoint is rehearsed: where it lives, if its image is there, else where it was taken, else
@@ -181,7 +181,7 @@ impl ClusterMachine {
         rehearsal.waiting.remove(&image.instance);
         rehearsal.until = now.nanos.saturating_add(PATIENCE);
         self.tell_rehearsed(number, Some(node.clone()), instance);
-        self.settle_rehearsal(number);
+        self.end_if_all_heard(number);
     }
 
     /// The connection to a node is gone: what it was to rehearse is not known.
@@ -224,7 +224,7 @@ impl ClusterMachine {
                 let instance = unknown(ImageName { instance, checkpoint }, reason.to_owned());
                 self.tell_rehearsed(number, Some(at), instance);
             }
-            self.settle_rehearsal(number);
+            self.end_if_all_heard(number);
         }
     }
 
@@ -237,7 +237,7 @@ impl ClusterMachine {
     }
 
     /// Ends it if all have been heard.
-    fn settle_rehearsal(&mut self, number: u64) {
+    fn end_if_all_heard(&mut self, number: u64) {
         let all = |rehearsal: &Rehearsal| rehearsal.waiting.is_empty();
         if !self.rehearsals.going_on.get(&number).is_some_and(all) {
             return;

@@ -1,11 +1,5 @@
 //! Where secrets come from: handed in, so that a simulation can repeat a history.
 
-/// A source of secrets.
-pub trait Secrets: std::fmt::Debug + Send {
-    /// 32 bytes that nobody else can guess.
-    fn secret(&mut self) -> [u8; 32];
-}
-
 /// Secrets that grow from a seed by BLAKE3: as good as the seed.
 #[derive(Debug, Clone)]
 pub struct SeededSecrets {
@@ -19,10 +13,9 @@ impl SeededSecrets {
     pub fn new(seed: [u8; 32]) -> Self {
         Self { seed, drawn: 0 }
     }
-}
 
-impl Secrets for SeededSecrets {
-    fn secret(&mut self) -> [u8; 32] {
+    /// 32 bytes that nobody else can guess.
+    pub fn secret(&mut self) -> [u8; 32] {
         self.drawn += 1;
         *blake3::keyed_hash(&self.seed, &self.drawn.to_le_bytes()).as_bytes()
     }

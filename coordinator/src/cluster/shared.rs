@@ -4,7 +4,7 @@ use super::decisions;
 use super::entry::ClusterEntry;
 use super::event::{ClientId, ClusterAction};
 use super::members::Members;
-use super::secrets::Secrets;
+use super::secrets::SeededSecrets;
 use super::settings::ClusterSettings;
 use command_tree::Root;
 use protocol::agent::{AgentCommand, CheckpointNumber};
@@ -40,7 +40,7 @@ pub(super) struct Shared {
     pub(super) coordinator: Followed,
     /// Where coordinators were from which this one took over.
     pub(super) lost: Vec<String>,
-    pub(super) secrets: Box<dyn Secrets>,
+    pub(super) secrets: SeededSecrets,
     pub(super) members: Members,
     pub(super) clients: BTreeMap<ClientId, Client>,
     /// Processes that count as load, by job and machine.
@@ -57,7 +57,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(settings: ClusterSettings, secrets: Box<dyn Secrets>) -> Self {
+    pub(super) fn new(settings: ClusterSettings, secrets: SeededSecrets) -> Self {
         let addresses = settings.addresses.clone();
         Self {
             coordinator: Followed { term: 1, addresses, ..Followed::default() },

@@ -118,7 +118,7 @@ async fn serve(
             },
             line = asked.next() => match line {
                 Ok(Some(line)) => {
-                    place.settle();
+                    place.secure();
                     Incoming::ClientLine { number, line }
                 }
                 Ok(None) | Err(LineError::Io(_)) => break,

@@ -271,7 +271,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let source = Source::new(state);
     let (journal, entries) = Journal::open(&source.log(), opened)?;
     let clock = Clock::new();
-    let secrets = Box::new(SeededSecrets::new(seed));
+    let secrets = SeededSecrets::new(seed);
     let mut machine =
         ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
     let sealer = Sealer::new(&credentials)?;

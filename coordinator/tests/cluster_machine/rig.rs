@@ -74,7 +74,7 @@ impl Rig {
     /// So many machines, node1 and so on, all of them connected.
     pub fn new(count: usize) -> Self {
         let settings = ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() };
-        let machine = ClusterMachine::new(settings, Box::new(SeededSecrets::new([7; 32])));
+        let machine = ClusterMachine::new(settings, SeededSecrets::new([7; 32]));
         let mut rig = Self {
             machine,
             nanos: SECOND,
@@ -270,7 +270,7 @@ impl Rig {
     pub fn restart_coordinator(&mut self) {
         let entries: Vec<ClusterEntry> = self.log.clone();
         let settings = ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() };
-        let secrets = Box::new(SeededSecrets::new([8; 32]));
+        let secrets = SeededSecrets::new([8; 32]);
         let job = self.log.iter().find_map(|entry| entry.job().map(str::to_owned));
         let lengths = job.map(|job| (job, self.output.len() as u64)).into_iter().collect();
         self.machine =

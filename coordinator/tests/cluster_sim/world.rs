@@ -293,10 +293,10 @@ impl World {
         world
     }
 
-    fn secrets(seed: u64) -> Box<SeededSecrets> {
+    fn secrets(seed: u64) -> SeededSecrets {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
-        Box::new(SeededSecrets::new(bytes))
+        SeededSecrets::new(bytes)
     }
 
     fn time(&self) -> Time {

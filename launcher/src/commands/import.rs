@@ -80,7 +80,7 @@ fn take(
     let mark = import.unpack(incoming.path(), free, watch)?;
     let committed = commit_record(mark.meta, mark.checkpoint).map_err(Refusal::Record)?;
     let folder = incoming.path().to_owned();
-    let job = incoming.settle(&context.state, &wanted, record, |id| {
+    let job = incoming.publish(&context.state, &wanted, record, |id| {
         let committed = CommitRecord { job: id.to_owned(), ..committed };
         ckpt_store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)
     })?;

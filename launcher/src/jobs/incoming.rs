@@ -53,7 +53,7 @@ impl Incoming {
     ///
     /// # Errors
     /// Where the name is not one or taken, `complete` fails, or the system refuses.
-    pub fn settle<E: From<JobError>>(
+    pub fn publish<E: From<JobError>>(
         mut self,
         state: &StateDir,
         wanted: &Wanted,
@@ -161,27 +161,27 @@ mod tests {
         )
     }
 
-    fn settle(state: &StateDir, record: JobRecord) -> Result<JobFolder, JobError> {
+    fn publish(state: &StateDir, record: JobRecord) -> Result<JobFolder, JobError> {
         let wanted = Wanted::of(None, &record);
-        Incoming::new(state)?.settle(state, &wanted, record, |_| Ok(()))
+        Incoming::new(state)?.publish(state, &wanted, record, |_| Ok(()))
     }
 
     #[test]
     fn ids_are_new_and_names_kept() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::find(Some(dir.path().to_owned())).unwrap();
-        let first = settle(&state, record("prog-7", "prog-7")).unwrap();
-        let second = settle(&state, record("prog-7", "prog-7")).unwrap();
-        let named = settle(&state, record("x-1", "fold")).unwrap();
+        let first = publish(&state, record("prog-7", "prog-7")).unwrap();
+        let second = publish(&state, record("prog-7", "prog-7")).unwrap();
+        let named = publish(&state, record("x-1", "fold")).unwrap();
         assert_eq!((first.id(), first.name()), ("prog-1", "prog-1"));
         assert_eq!(second.id(), "prog-2");
         assert_eq!((named.id(), named.name()), ("fold-1", "fold"));
-        let error = settle(&state, record("x-1", "fold")).unwrap_err();
+        let error = publish(&state, record("x-1", "fold")).unwrap_err();
         assert!(error.to_string().contains("--name"), "{error}");
         for bad in ["../x", "a/b", "", "latest"] {
-            assert!(settle(&state, record("x-1", bad)).is_err(), "{bad:?}");
+            assert!(publish(&state, record("x-1", bad)).is_err(), "{bad:?}");
         }
-        assert_eq!(settle(&state, record("../..", "../..")).unwrap().id(), "_..-1");
+        assert_eq!(publish(&state, record("../..", "../..")).unwrap().id(), "_..-1");
         assert_eq!(state.jobs(|_| {}).unwrap().len(), 4);
         assert_eq!(state.ids().unwrap().len(), 4);
     }

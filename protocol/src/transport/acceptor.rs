@@ -111,7 +111,7 @@ impl Acceptor {
                 }
             }
             Holder::Stranger { .. } => {
-                place.settle();
+                place.secure();
                 guest._place = Some(place);
             }
         }

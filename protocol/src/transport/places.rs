@@ -108,7 +108,7 @@ impl<K: PartialEq> Places<K> {
 
 impl<K> Place<K> {
     /// Its holder has said what it is here for: the place is not taken from it any more.
-    pub fn settle(&self) {
+    pub fn secure(&self) {
         if let Some(taken) = lock(&self.table).taken.get_mut(&self.number) {
             taken.settled = true;
         }
@@ -158,7 +158,7 @@ mod tests {
         let own: Vec<_> = (0..5).map(|_| places.enter(1, false).unwrap()).collect();
         assert_eq!(own.iter().map(is_lost).collect::<Vec<_>>(), [true, true, false, false, false]);
         assert!(!is_lost(&other));
-        own.iter().for_each(Place::settle);
+        own.iter().for_each(Place::secure);
         assert!(places.enter(1, false).is_none(), "settled ones stay");
         drop(own);
         assert!(places.enter(1, false).is_some());

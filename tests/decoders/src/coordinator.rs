@@ -21,8 +21,8 @@ fn now(nanos: u64) -> Now {
     Now { nanos, unix_ms: 1_700_000_000_000 + nanos / 1_000_000 }
 }
 
-fn secrets() -> Box<SeededSecrets> {
-    Box::new(SeededSecrets::new([7; 32]))
+fn secrets() -> SeededSecrets {
+    SeededSecrets::new([7; 32])
 }
 
 /// Reads a cluster's log and a job's, as files; and carries on from entries that are in no file, so that

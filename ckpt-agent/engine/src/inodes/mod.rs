@@ -88,29 +88,6 @@ pub fn add(
     id
 }
 
-/// Shared anonymous memory, known by the (device, inode) of its mappings.
-pub fn add_anonymous(context: &mut DumpContext, key: (u64, u64), content: BlobData) -> InodeId {
-    if let Some(known) = context.inode_index.get(&key) {
-        return *known;
-    }
-    let inode = CarriedInode {
-        origin: Origin::Anonymous,
-        size: content.length,
-        mode: 0o600,
-        owner: None,
-        modified_ns: None,
-        number: None,
-        read_only: false,
-        executed: false,
-        links: Vec::new(),
-        content: context.keep_blob(content),
-    };
-    let id = InodeId(context.inodes.len() as u32);
-    context.inodes.push(inode);
-    context.inode_index.insert(key, id);
-    id
-}
-
 /// What kind of inode a descriptor's or a mapping's path shows, for those that have no path to
 /// be found by: `link` is the target of /proc/PID/fd/N, of /proc/PID/map_files, or the path in
 /// /proc/PID/maps. `seals`: F_GET_SEALS of a memfd, 0 where it is not known.

@@ -245,7 +245,7 @@ impl Places {
     /// The folders as they are here: those that are not there yet stand for the one in which they are made. What is within
     /// another one is left out if `whole`; in a user namespace it is not, since folders of others above it can't be
     /// copied into an upper layer there.
-    fn settle(&mut self, whole: bool) {
+    fn resolve(&mut self, whole: bool) {
         let mut there: BTreeMap<PathBuf, bool> = BTreeMap::new();
         for (folder, needed) in std::mem::take(&mut self.folders) {
             let found = folder.ancestors().find_map(|at| std::fs::canonicalize(at).ok());
@@ -290,7 +290,7 @@ fn locked(image: &Image) -> BTreeSet<FileId> {
 /// Where that can't be done here.
 pub fn shield(image: &Image, own_files: &[OwnFile], user: Option<&UserOrder>) -> Result<()> {
     let mut places = Places::of(image, own_files);
-    places.settle(nix::unistd::geteuid().is_root());
+    places.resolve(nix::unistd::geteuid().is_root());
     let mut mounted = mounted();
     let options = Some("mode=0700,size=100%");
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
@@ -430,7 +430,7 @@ mod tests {
         places.made(&at("a/file"), false);
         places.made(&at("ab/file"), false);
         places.made(Path::new("/file"), true);
-        places.settle(true);
+        places.resolve(true);
         let base = std::fs::canonicalize(base.path()).unwrap();
         let wanted = [(base.join("a"), true), (base.join("ab"), false)];
         assert_eq!(places.folders, BTreeMap::from(wanted));

@@ -336,7 +336,7 @@ fn live_in_cluster(
     let socket = cluster.socket.clone();
     let forget = || drop(std::fs::remove_file(&socket));
     let keepsake = order.keepsake.clone();
-    match settle(&channel, order, &cluster, &listener, connections, boottime) {
+    match begin_instance(&channel, order, &cluster, &listener, connections, boottime) {
         Ok((mut begun, lease)) => answer_late(&cluster, &mut begun)
             .and_then(|late| {
                 InstanceInit::new(cluster, keepsake, begun, late, channel, listener, lease)
@@ -350,7 +350,7 @@ fn live_in_cluster(
     }
 }
 
-fn settle(
+fn begin_instance(
     channel: &Channel,
     order: Order,
     cluster: &InstanceOrder,

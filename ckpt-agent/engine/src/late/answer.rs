@@ -180,7 +180,7 @@ impl Answerer {
         }
         if let Some(claim) = self.claims.remove(&target.cookie) {
             if claim.logical == asked {
-                return Some(self.settle(claim, target, addresses, waited));
+                return Some(self.decide_claim(claim, target, addresses, waited));
             }
             self.give_up(claim, target);
         }
@@ -256,7 +256,7 @@ impl Answerer {
         Some(Verdict::Later(Later::News(CLAIM)))
     }
 
-    fn settle(
+    fn decide_claim(
         &mut self,
         claim: MovedListener,
         target: &Target,

@@ -149,24 +149,33 @@ pub fn children(pid: i32, tid: i32) -> Result<Option<Vec<i32>>> {
 
 /// The parent of a process. `None`: it has ended, or hides.
 pub fn parent(pid: i32) -> Option<i32> {
-    stat_words(pid)?.1
+    Stat::of(pid)?.parent
 }
 
 /// When a process was started, in ticks since the machine's start: with its number, no later process is taken for it.
 /// `None`: it has ended and was waited for, or hides.
 pub fn start_time(pid: i32) -> Option<u64> {
-    let text = read_text(&format!("/proc/{pid}/stat")).ok()??;
-    let (_, words) = text.rsplit_once(") ")?;
-    words.split_ascii_whitespace().nth(START_TIME)?.parse().ok()
+    Stat::of(pid)?.start_time
 }
 
-/// State and parent of a process (proc_pid_stat(5)). `None`: it has ended, or hides.
-fn stat_words(pid: i32) -> Option<(char, Option<i32>)> {
-    let text = read_text(&format!("/proc/{pid}/stat")).ok()??;
-    // The name, in parentheses, may hold anything.
-    let mut words = text.rsplit_once(") ")?.1.split_ascii_whitespace();
-    let state = words.next()?.chars().next()?;
-    Some((state, words.next().and_then(|word| word.parse().ok())))
+/// What /proc/PID/stat says of a process (proc_pid_stat(5)).
+struct Stat {
+    state: char,
+    parent: Option<i32>,
+    start_time: Option<u64>,
+}
+
+impl Stat {
+    /// `None`: it has ended, or hides.
+    fn of(pid: i32) -> Option<Self> {
+        let text = read_text(&format!("/proc/{pid}/stat")).ok()??;
+        // The name, in parentheses, may hold anything.
+        let words: Vec<&str> = text.rsplit_once(") ")?.1.split_ascii_whitespace().collect();
+        let state = words.first()?.chars().next()?;
+        let parent = words.get(1).and_then(|word| word.parse().ok());
+        let start_time = words.get(START_TIME).and_then(|word| word.parse().ok());
+        Some(Self { state, parent, start_time })
+    }
 }
 
 /// The number of a process or thread in the innermost PID namespace that it is in, from its file `status`. `None`: the
@@ -180,8 +189,8 @@ pub fn inner_number(status: &str) -> Option<i32> {
 pub fn is_ended(pid: i32) -> bool {
     let ended = |state| matches!(state, 'Z' | 'X');
     // The main thread of a process that goes on may have ended.
-    stat_words(pid).is_none_or(|(state, _)| {
-        ended(state) && thread_numbers(pid).map_or(true, |threads| threads.len() <= 1)
+    Stat::of(pid).is_none_or(|stat| {
+        ended(stat.state) && thread_numbers(pid).map_or(true, |threads| threads.len() <= 1)
     })
 }
 

@@ -188,7 +188,7 @@ impl Job {
         let mut monitor = spawn_init(theirs, order.low_heap, Stdio::inherit)?;
         let channel = Channel::new(ours);
         let begun = Self::introduce(&channel, &order, connections)
-            .and_then(|told| Self::settle(&channel, &order, told, requests));
+            .and_then(|told| Self::assemble(&channel, &order, told, requests));
         match begun {
             Ok((mut job, started)) => {
                 job.monitor = Some(monitor);
@@ -210,7 +210,7 @@ impl Job {
         }
     }
 
-    fn settle(
+    fn assemble(
         channel: &Channel,
         order: &Order,
         told: Told,

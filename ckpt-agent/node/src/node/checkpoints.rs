@@ -90,7 +90,7 @@ impl Node {
     pub(super) fn read_efforts(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
         if let Some(instance) = self.instances.get_mut(key) {
             instance.efforts = Some(checkpoint);
-            self.voice.act(Action::ReadEfforts(key.clone(), checkpoint));
+            self.voice.act(Action::ReadEfforts(key.clone()));
         }
     }
 

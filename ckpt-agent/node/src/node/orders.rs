@@ -21,7 +21,7 @@ impl Node {
             }
             ToAgent::Refused { reason } => {
                 // It may have been told to keep no copy any more, which must not end with this process.
-                self.voice.act(Action::SettleReplica);
+                self.voice.act(Action::AwaitReplica);
                 self.voice.act(Action::End(Ending::Refused(reason)));
             }
             ToAgent::Heard { sequence } => self.heard(sequence),

@@ -133,7 +133,7 @@ pub async fn pull(
     if let Some((path, _)) = expected.first_key_value() {
         return Err(format!("{path} did not come"));
     }
-    settle(folder, lacking).await
+    make_durable(folder, lacking).await
 }
 
 async fn create(folder: &Path, path: &str) -> Result<Arc<File>, String> {
@@ -143,7 +143,7 @@ async fn create(folder: &Path, path: &str) -> Result<Arc<File>, String> {
     blocking(made).await.map(Arc::new)
 }
 
-async fn settle(folder: &Path, files: Vec<ImageFile>) -> Result<(), String> {
+async fn make_durable(folder: &Path, files: Vec<ImageFile>) -> Result<(), String> {
     let folder = folder.to_owned();
     blocking(move || {
         let mut parents = std::collections::BTreeSet::new();

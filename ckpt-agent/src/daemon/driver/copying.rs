@@ -1,7 +1,7 @@
 //! Images of instances on their way to other nodes, and the marks of their commits.
 
 use ckpt_node::{Copied, CopyImage, Event};
-use protocol::agent::{CheckpointNumber, CommitRecord};
+use protocol::agent::CommitRecord;
 use protocol::cluster::{InstanceKey, NodeName};
 use tokio::task::spawn_blocking;
 
@@ -10,13 +10,13 @@ use crate::daemon::{copies, machine};
 use ckpt_engine::fault;
 
 impl Driver {
-    pub(super) fn read_efforts(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
-        let Some(init) = self.instances.get(key).map(|served| served.init) else {
-            return tracing::error!(%key, "nothing serves this instance");
-        };
-        let idle = self.parts.gauge.idle_permille(init);
-        let look = spawn_blocking(move || machine::efforts(init, idle));
-        self.with_mut(key, |served| served.efforts = Some((checkpoint, look)));
+    pub(super) fn read_efforts(&mut self, key: &InstanceKey) {
+        let gauge = self.parts.gauge.clone();
+        self.with_mut(key, |served| {
+            let init = served.init;
+            let idle = gauge.idle_permille(init);
+            served.efforts = Some(spawn_blocking(move || machine::efforts(init, idle)));
+        });
     }
 
     /// Copies an image to as many partners as are wanted, as far as it can.
@@ -37,7 +37,7 @@ impl Driver {
                 };
                 let facts = spawn_blocking(gather).await;
                 let mut facts = facts.unwrap_or_else(|error| Err(error.to_string()));
-                if let (Ok(facts), Some((_, efforts))) = (&mut facts, efforts) {
+                if let (Ok(facts), Some(efforts)) = (&mut facts, efforts) {
                     facts.efforts = efforts.await.ok();
                 }
                 let mut holders = vec![own];

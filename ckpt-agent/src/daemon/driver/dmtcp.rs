@@ -53,7 +53,7 @@ impl Driver {
                     };
                     let taken = spawn_blocking(take_in).await;
                     let taken = taken.unwrap_or_else(|error| Err(error.to_string()));
-                    busy.settle(&folder, checkpoint);
+                    busy.end_commit(&folder, checkpoint);
                     reports.event(Event::Dmtcp(image, taken));
                 });
             }

@@ -29,7 +29,7 @@ impl Driver {
             if let Err(error) = marked.await.unwrap_or_else(|error| Err(error.to_string())) {
                 tracing::warn!(%error, folder = %folder.display(), checkpoint, "no mark");
             }
-            busy.settle(&folder, checkpoint);
+            busy.end_commit(&folder, checkpoint);
         });
     }
 

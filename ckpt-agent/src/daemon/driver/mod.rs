@@ -270,7 +270,7 @@ impl Driver {
             Action::Sink(key, link) => self.sink(&key, link),
             Action::WatchRest(key) => self.watch_rest(&key),
 
-            Action::ReadEfforts(key, checkpoint) => self.read_efforts(&key, checkpoint),
+            Action::ReadEfforts(key) => self.read_efforts(&key),
             Action::CopyImage(copy) => self.copy_image(*copy),
             Action::StopCopying(key) => self.stop_copying(&key),
             Action::MarkCopies { key, record, holders } => self.mark_copies(key, *record, holders),
@@ -303,7 +303,7 @@ impl Driver {
             Action::Clock(at) => self.set_clock(at),
 
             Action::Replica(order, body) => self.parts.replica.order(order, body),
-            Action::SettleReplica => self.parts.replica.settle(),
+            Action::AwaitReplica => self.parts.replica.wait_until_done(),
         }
     }
 

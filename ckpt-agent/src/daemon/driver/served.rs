@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use ckpt_node::Record;
-use protocol::agent::CheckpointNumber;
 use protocol::cluster::agent::RelaySide;
 use protocol::cluster::image::Efforts;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -43,7 +42,7 @@ pub struct Served {
     /// Looks whether it only waits.
     pub rest: Option<Watch>,
     /// What its processes had done when it went on after a checkpoint.
-    pub efforts: Option<(CheckpointNumber, JoinHandle<Efforts>)>,
+    pub efforts: Option<JoinHandle<Efforts>>,
     /// Copies its image.
     pub copying: Option<AbortHandle>,
 }

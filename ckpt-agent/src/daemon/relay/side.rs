@@ -92,7 +92,7 @@ pub async fn carry(
     }
     let mut buffer = vec![0; if datagrams { LONGEST } else { PIECE }];
     loop {
-        side.settle();
+        side.follow_state();
         if side.is_done() {
             return side.finish(inbox);
         }
@@ -429,7 +429,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
     }
 
     /// What follows from what is known.
-    fn settle(&mut self) {
+    fn follow_state(&mut self) {
         if self.native.is_none() || !self.carried.kind.writes() {
             self.receiving.discard();
         }

@@ -70,7 +70,7 @@ impl Replica {
     }
 
     /// Waits until all orders so far are carried out.
-    pub fn settle(&self) {
+    pub fn wait_until_done(&self) {
         let (done, settled) = channel();
         if self.orders.send(Task::Settle(done)).is_ok() {
             let _ = settled.recv_timeout(SETTLE_LIMIT);

@@ -102,7 +102,7 @@ fn a_copy_is_whole_when_it_is_said_to_be_and_open_to_nobody_else() {
     let jobs = BTreeMap::from([("j-1".to_owned(), Prefix::of(2, b"he"))]);
     assert_eq!(rig.hold(), (Prefix::of(7, b"one two"), jobs));
     rig.replica.order(ReplicaOrder::Drop, Vec::new());
-    rig.replica.settle();
+    rig.replica.wait_until_done();
     assert!(!rig.dir.path().join("replica").exists());
     rig.hold();
     assert!(rig.replica.copy().is_none());

@@ -134,7 +134,7 @@ impl Live {
     }
 
     /// Forgets who was being launched and is not any more.
-    pub(in crate::cluster) fn settle_launches(&mut self) {
+    pub(in crate::cluster) fn forget_past_launches(&mut self) {
         let instances = &self.instances;
         self.launching.retain(|number| {
             let instance = instances.get(number);

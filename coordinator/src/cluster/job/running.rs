@@ -373,12 +373,12 @@ impl Job {
             found.stage = Stage::Ended;
         }
         if self.is_running() {
-            self.settle_empty(now, shared, instance);
+            self.remove_ended(now, shared, instance);
         }
     }
 
     /// Takes an instance that has ended out of the job.
-    pub(in crate::cluster) fn settle_empty(
+    pub(in crate::cluster) fn remove_ended(
         &mut self,
         now: Now,
         shared: &mut Shared,

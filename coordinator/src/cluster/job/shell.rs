@@ -278,7 +278,7 @@ impl Job {
 
     /// Gives launches up that take too long.
     pub(in crate::cluster) fn check_launches(&mut self, now: Now, shared: &mut Shared) {
-        self.live.settle_launches();
+        self.live.forget_past_launches();
         let uncalled = self.live.uncalled.len();
         self.live.uncalled.retain(|_, deadline| now.nanos < *deadline);
         if self.live.uncalled.len() < uncalled {

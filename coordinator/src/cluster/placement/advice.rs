@@ -59,7 +59,7 @@ pub fn advise(
         return Ok(None);
     }
     let (mut draft, unfit) = prepare(images, machines, wishes)?;
-    draft.settle();
+    draft.keep_at_home();
     if draft.pieces.iter().any(|piece| piece.load > 0 && piece.home.is_none()) {
         return Ok(None);
     }

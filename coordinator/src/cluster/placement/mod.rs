@@ -150,7 +150,7 @@ pub fn place(
     takers: &BTreeSet<NodeName>,
 ) -> Result<Plan, NoMachine> {
     let (mut draft, unfit) = prepare(images, machines, wishes)?;
-    draft.settle();
+    draft.keep_at_home();
     let moved = draft.distribute();
     // Where nothing is known of anybody's work nobody gets more than a unit above its share.
     if images.iter().any(|image| !image.work.is_empty()) {
@@ -286,7 +286,7 @@ impl Draft<'_> {
     }
 
     /// What was on a machine that is still there stays, up to the number that it is pinned to.
-    fn settle(&mut self) {
+    fn keep_at_home(&mut self) {
         for index in 0..self.pieces.len() {
             let piece = &self.pieces[index];
             let node = &self.images[piece.image].node;

@@ -465,7 +465,7 @@ impl Job {
             })
             .collect();
         for instance in ended {
-            self.settle_empty(now, shared, instance);
+            self.remove_ended(now, shared, instance);
         }
         if self.live.root_end.is_some() {
             self.weigh_end(now, shared);

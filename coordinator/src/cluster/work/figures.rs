@@ -58,7 +58,7 @@ impl Figure {
 }
 
 /// Makes figures that hardly differ the same, and their average 1.
-pub fn settle<K: Ord + Copy>(figures: &BTreeMap<K, f64>) -> BTreeMap<K, f64> {
+pub fn even_out<K: Ord + Copy>(figures: &BTreeMap<K, f64>) -> BTreeMap<K, f64> {
     let mut order: Vec<(K, f64)> = figures.iter().map(|(key, value)| (*key, *value)).collect();
     order.sort_by(|one, other| one.1.total_cmp(&other.1));
     let mut settled: BTreeMap<K, f64> = BTreeMap::new();
@@ -109,10 +109,10 @@ mod tests {
     #[test]
     fn figures_that_hardly_differ_are_the_same() {
         let figures = BTreeMap::from([(1, 0.45), (2, 0.55), (3, 1.0), (4, 2.0)]);
-        let settled = settle(&figures);
+        let settled = even_out(&figures);
         assert_eq!(settled[&1].to_bits(), settled[&2].to_bits());
         assert!((settled.values().sum::<f64>() - 4.0).abs() < 1e-9);
         assert!((settled[&4] / settled[&3] - 2.0).abs() < 1e-9);
-        assert!(settle(&BTreeMap::<i32, f64>::new()).is_empty());
+        assert!(even_out(&BTreeMap::<i32, f64>::new()).is_empty());
     }
 }

@@ -11,7 +11,7 @@ mod interval;
 mod simulated;
 
 use super::entry::{ImageRecord, InstanceRecord, Origin};
-use figures::{Figure, settle};
+use figures::{Figure, even_out};
 use interval::{Silence, Spell, shares};
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
@@ -124,7 +124,7 @@ impl Works {
         images: impl Iterator<Item = (InstanceId, &'a ImageRecord)>,
     ) -> BTreeMap<InstanceId, BTreeMap<i32, f64>> {
         let all = images.flat_map(|(number, image)| workers(image).map(move |pid| (number, pid)));
-        self.settled(all)
+        self.evened_out(all)
     }
 
     /// The same for all processes of some instances.
@@ -132,17 +132,17 @@ impl Works {
         &self,
         wanted: impl Fn(InstanceId) -> bool,
     ) -> BTreeMap<InstanceId, BTreeMap<i32, f64>> {
-        self.settled(self.figures.keys().copied().filter(|(instance, _)| wanted(*instance)))
+        self.evened_out(self.figures.keys().copied().filter(|(instance, _)| wanted(*instance)))
     }
 
-    fn settled(
+    fn evened_out(
         &self,
         processes: impl Iterator<Item = Process>,
     ) -> BTreeMap<InstanceId, BTreeMap<i32, f64>> {
         let known =
             processes.filter_map(|process| Some((process, self.figures.get(&process)?.value()?)));
         let mut by_instance: BTreeMap<InstanceId, BTreeMap<i32, f64>> = BTreeMap::new();
-        for ((instance, pid), work) in settle(&known.collect()) {
+        for ((instance, pid), work) in even_out(&known.collect()) {
             by_instance.entry(instance).or_default().insert(pid, work);
         }
         by_instance

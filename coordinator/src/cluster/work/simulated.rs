@@ -1,7 +1,7 @@
 //! Programs in a simulated world: what their processes are seen to do, and whether a plan by what is learned of that is any worse
 //! than one that takes all for alike.
 
-use super::figures::{Figure, settle};
+use super::figures::{Figure, even_out};
 use super::interval::{Silence, Spell, shares};
 use std::collections::BTreeMap;
 
@@ -154,7 +154,7 @@ impl Program {
             }
         }
         let known = figures.iter().filter_map(|(rank, figure)| Some((*rank, figure.value()?)));
-        settle(&known.collect())
+        even_out(&known.collect())
     }
 
     /// How long a round takes with the ranks placed anew.

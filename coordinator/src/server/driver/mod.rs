@@ -230,7 +230,7 @@ impl Driver {
     ) -> Option<Ending> {
         let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
         self.feed(ClusterEvent::Clock);
-        self.settle();
+        self.perform_all();
         loop {
             if self.ending.is_some() {
                 return self.ending;
@@ -249,11 +249,11 @@ impl Driver {
             match came {
                 Some(Ok(Some(event))) => {
                     self.take(event);
-                    self.settle();
+                    self.perform_all();
                     // All that has come is heard before anybody is found silent.
                     while let Ok(event) = incoming.try_recv() {
                         self.take(event);
-                        self.settle();
+                        self.perform_all();
                     }
                 }
                 Some(Ok(None)) => return None,
@@ -262,7 +262,7 @@ impl Driver {
             if self.machine.deadline().is_some_and(|due| due <= self.clock.now().nanos) {
                 self.feed(ClusterEvent::Clock);
             }
-            self.settle();
+            self.perform_all();
         }
     }
 
@@ -337,7 +337,7 @@ impl Driver {
     }
 
     /// Does what the machine says, until nothing is left to be done.
-    fn settle(&mut self) {
+    fn perform_all(&mut self) {
         while self.ending.is_none() {
             self.hear_of_disk();
             if let Some(event) = self.pending.pop_front() {

@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Everything arrives, and is answered, until nothing is on its way.
-    fn settle(&mut self, agents: &mut BTreeMap<NodeName, Agent>) {
+    fn deliver_all(&mut self, agents: &mut BTreeMap<NodeName, Agent>) {
         loop {
             self.with(|replication, extent, send| replication.pump(extent, send));
             if self.sent.is_empty() {
@@ -170,16 +170,16 @@ fn a_copy_becomes_whole_and_follows() {
     assert!(world.replication.has(&world.need()), "nobody is there to wait for");
     world.want(&[("a", 1)]);
     assert!(!world.replication.has(&world.need()));
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     assert!(world.replication.has(&world.need()));
     world.judge(&agents[&node("a")]);
     world.log(b"more");
     assert!(!world.replication.has(&world.need()));
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     assert!(world.replication.has(&world.need()));
     world.extent.register = 1;
     assert!(!world.replication.has(&world.need()));
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     assert!(world.replication.has(&world.need()));
     world.judge(&agents[&node("a")]);
 }
@@ -191,7 +191,7 @@ fn what_is_cut_off_counts_no_more_even_if_it_was_on_its_way() {
     world.log(b"log");
     world.output("j", b"0123456789");
     world.want(&[("a", 1)]);
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     world.output("j", b"abcdef");
     world.with(|replication, extent, send| replication.pump(extent, send));
     // Cut while the last piece is on its way.
@@ -200,12 +200,12 @@ fn what_is_cut_off_counts_no_more_even_if_it_was_on_its_way() {
     world.with(|replication, _, send| replication.cut("j", 4, send));
     world.output("j", b"NEW");
     assert!(!world.replication.has(&world.need()));
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     assert!(world.replication.has(&world.need()));
     world.judge(&agents[&node("a")]);
     world.with(|replication, _, send| replication.forget("j", send));
     world.extent.jobs.clear();
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     assert!(agents[&node("a")].jobs.is_empty());
 }
 
@@ -216,11 +216,11 @@ fn one_that_comes_back_is_sent_what_it_lacks_or_everything_if_it_has_something_e
     world.log(b"one two ");
     world.output("j", b"out");
     world.want(&[("a", 1)]);
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     world.log(b"three");
     world.output("j", b"put");
     world.want(&[("a", 2)]);
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     world.judge(&agents[&node("a")]);
     // Written by a coordinator that is no more.
     let agent = agents.get_mut(&node("a")).unwrap();
@@ -228,7 +228,7 @@ fn one_that_comes_back_is_sent_what_it_lacks_or_everything_if_it_has_something_e
     agent.jobs.insert("j".to_owned(), b"output of another epoch".to_vec());
     agent.jobs.insert("gone".to_owned(), b"x".to_vec());
     world.want(&[("a", 3)]);
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     world.judge(&agents[&node("a")]);
     assert_eq!(agents[&node("a")].jobs.len(), 1);
 }
@@ -239,13 +239,13 @@ fn nobody_waits_for_ever_for_one_that_is_slow_or_can_not() {
     let mut agents = BTreeMap::from([(node("a"), Agent::default()), (node("b"), Agent::default())]);
     world.log(b"log");
     world.want(&[("a", 1), ("b", 1)]);
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     world.log(b"more");
     let need = world.need();
     assert_eq!(world.replication.give_up(&need), [node("a"), node("b")]);
     assert!(world.replication.has(&need), "both are given up");
     // Heard again: it counts again.
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     world.log(b"and more");
     assert!(!world.replication.has(&world.need()));
     for name in ["a", "b"] {
@@ -256,6 +256,6 @@ fn nobody_waits_for_ever_for_one_that_is_slow_or_can_not() {
     world.replication.gone(&node("a"));
     world.want(&[("a", 2), ("b", 1)]);
     assert!(!world.replication.has(&world.need()));
-    world.settle(&mut agents);
+    world.deliver_all(&mut agents);
     world.judge(&agents[&node("a")]);
 }

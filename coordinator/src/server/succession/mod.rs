@@ -146,7 +146,7 @@ fn no_copy(agent: &Path) -> ServeError {
 fn members(entries: &[ClusterEntry]) -> Result<Members, ServeError> {
     let machine = ClusterMachine::recover(
         ClusterSettings::default(),
-        Box::new(SeededSecrets::new([0; 32])),
+        SeededSecrets::new([0; 32]),
         Time::default(),
         entries.iter().cloned(),
         &std::collections::BTreeMap::new(),

@@ -282,7 +282,7 @@ impl World {
             | Action::CloseClients
             | Action::TellShell(..)
             | Action::Replica(..)
-            | Action::SettleReplica => {}
+            | Action::AwaitReplica => {}
         }
     }
 

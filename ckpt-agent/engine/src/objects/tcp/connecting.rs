@@ -64,7 +64,7 @@ fn whom(probe: &Probe, listed: &[TcpEntry]) -> Result<SocketAddr> {
 }
 
 /// At the end of a dump nobody must have answered.
-pub(super) fn settle(all: &[Found<'_, TcpSocket>]) -> Result<()> {
+pub(super) fn check_unanswered(all: &[Found<'_, TcpSocket>]) -> Result<()> {
     for found in all {
         if matches!(found.object.state, TcpState::Connecting { .. })
             && i32::from(kernel_state(found.probe)?) != diag::SYN_SENT

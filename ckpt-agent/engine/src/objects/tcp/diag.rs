@@ -62,7 +62,7 @@ fn key(socket: &TcpSocket) -> Option<PairKey> {
 }
 
 /// Completes all sockets of a dump: peers, states, queued bytes.
-pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext) -> Result<()> {
+pub(super) fn complete(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext) -> Result<()> {
     let keys: Vec<Option<PairKey>> = all.iter().map(|found| key(found.object)).collect();
     let peers = pair(&keys);
     let received = quiesce::quiesce(all, &peers, context)?;
@@ -93,7 +93,7 @@ pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext
     {
         let outside = matches!(outcome, Some(Outcome::Goes(PeerEnd::Outside)));
         let bytes = match peers[index] {
-            // Not all may be there yet: `outer::settle` reads it.
+            // Not all may be there yet: `outer::read_all` reads it.
             None if context.cluster && outside => Vec::new(),
             None if context.cluster && outcome.is_some() => quiesce::peek(found.probe)?,
             _ => rest.received,

@@ -287,12 +287,12 @@ impl ObjectKind for TcpSocket {
     }
 
     fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
-        diag::settle(all, context)
+        diag::complete(all, context)
     }
 
     fn late(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
-        connecting::settle(all)?;
-        outer::settle(all, context)
+        connecting::check_unanswered(all)?;
+        outer::read_all(all, context)
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {

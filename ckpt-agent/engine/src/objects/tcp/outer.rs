@@ -65,7 +65,7 @@ pub fn outer_sockets(graph: &Graph, files: &BTreeSet<FileId>) -> Vec<OuterSocket
 }
 
 /// Reads all outer connections, when no instance sends any more.
-pub(super) fn settle(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext) -> Result<()> {
+pub(super) fn read_all(all: &mut [Found<'_, TcpSocket>], context: &mut DumpContext) -> Result<()> {
     let is_outer = |found: &Found<'_, TcpSocket>| {
         found.object.connection().is_some_and(|connection| connection.end == PeerEnd::Outside)
     };
