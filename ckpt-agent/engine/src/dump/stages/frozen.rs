@@ -1,0 +1,356 @@
+//! All threads stand still.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tracing::debug_span;
+
+use super::{DumpSettings, Quiesced};
+use crate::doing::{self, Thing};
+use crate::dump::collect::{add_unopened_queues, collect, descriptor_numbers};
+use crate::dump::ipc_lists;
+use crate::dump::process;
+use crate::dump::sleep::Sleeps;
+use crate::dump::standins;
+use crate::error::{EngineError, Refusal, Result};
+use crate::freeze::{FrozenJob, freeze};
+use crate::graph::{Pid, ProcessNode, ProcessState};
+use crate::inodes::ahead::{self, Copies, Taken};
+use crate::late::{Names, filters_of};
+use crate::objects::{DumpContext, Object};
+use crate::proc::{Mapping, descendants, inner_number, must_be_own, read_smaps, read_text};
+use crate::sys::kcmp::{Resource, share};
+use crate::sys::schedule::Ahead;
+
+/// Mappings of a process that its children do not inherit as they are: found while it still runs.
+pub(super) type NotInherited = HashMap<i32, Vec<Mapping>>;
+
+/// All threads of the job stand still.
+#[derive(Debug)]
+pub struct Frozen {
+    pub(super) job: FrozenJob,
+    pub(super) settings: DumpSettings,
+    pub(super) not_inherited: NotInherited,
+    pub(super) sleeps: Sleeps,
+    pub(super) depth: usize,
+    /// Seccomp filters that the init is under.
+    pub(super) filters: u32,
+    pub(super) names: Names,
+    /// Processes that are remote shells, as the job numbers them.
+    pub(super) remote_shells: Vec<Pid>,
+    pub(super) copies: Copies,
+    pub(super) seen: Taken,
+}
+
+/// Freezes a job, after files have been read that its image will have.
+///
+/// # Errors
+/// As [`freeze`].
+pub fn freeze_job(settings: DumpSettings) -> Result<Frozen> {
+    let copies = {
+        let _reading = debug_span!("read ahead").entered();
+        doing::begin("reading files ahead", Thing::Job);
+        Copies::make(&ahead::Order {
+            init: settings.init,
+            folders: settings.kept.all_folders().cloned().collect(),
+            files_limit: settings.kept.limit(),
+            user: settings.user.as_ref(),
+            seen: &settings.seen,
+            cluster: settings.cluster,
+            copying: &settings.copying,
+        })
+    };
+    let looking = debug_span!("look").entered();
+    let ahead = Ahead::begin();
+    let not_inherited = find_not_inherited(settings.init)?;
+    let (_, status) = process::stat_and_status(settings.init)?;
+    let depth = status.nspid.map_or(1, |all| all.len());
+    let filters = filters_of(settings.init, settings.init)?.unwrap_or(0);
+    let sleeps = Sleeps::observe(settings.init)?;
+    let shells = standins::shells(&settings.relays);
+    let (stand_ins, remote_shells) = standins::find(settings.init, &shells)?;
+    drop((ahead, looking));
+    let job = freeze(settings.init, stand_ins, settings.freeze_limit)?;
+    let (names, seen) = (Names::default(), Taken::begin());
+    Ok(Frozen {
+        job,
+        settings,
+        not_inherited,
+        sleeps,
+        depth,
+        filters,
+        names,
+        remote_shells,
+        copies,
+        seen,
+    })
+}
+
+/// MADV_DONTFORK, MADV_WIPEONFORK and locked areas of all processes, and SysV segments. Reading smaps walks all page
+/// tables, which is why it is done before the job is stopped; what changes in between is noticed afterwards.
+fn find_not_inherited(init: i32) -> Result<NotInherited> {
+    let mut found = NotInherited::new();
+    for pid in descendants(init)? {
+        doing::begin("looking at the memory of", Thing::HostProcess(pid));
+        must_be_own(pid)?;
+        let mappings = match read_smaps(pid) {
+            Ok(mappings) => mappings,
+            Err(EngineError::Gone(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        let special: Vec<Mapping> = mappings
+            .into_iter()
+            .filter(|mapping| {
+                is_not_inherited(mapping) || mapping.has(b"lo") || mapping.is_segment()
+            })
+            .collect();
+        if !special.is_empty() {
+            found.insert(pid, special);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a child gets this mapping without its content, or not at all.
+pub(in crate::dump) fn is_not_inherited(mapping: &Mapping) -> bool {
+    (mapping.has(b"wf") || mapping.has(b"dc"))
+        && !mapping.has(b"io")
+        && !mapping.has(b"pf")
+        && !mapping.is_kernel()
+}
+
+impl Frozen {
+    /// Living processes and threads.
+    pub fn counts(&self) -> (usize, usize) {
+        let threads = self.job.processes.iter().map(|process| process.threads.len()).sum();
+        (self.job.processes.len(), threads)
+    }
+
+    /// What the job calls its TCP sockets, where that is not what they are.
+    pub fn set_names(&mut self, names: Names) {
+        self.names = names;
+    }
+
+    /// Reads all kernel objects and waits until no byte is under way between two of them.
+    ///
+    /// # Errors
+    /// Refusals with process and descriptor named; the job goes on.
+    pub fn quiesce(mut self) -> Result<Quiesced> {
+        let looking = debug_span!("look").entered();
+        doing::begin("looking at processes", Thing::Job);
+        let nodes = self.nodes()?;
+        self.check_leaders(&nodes)?;
+        self.check_root(&nodes)?;
+        self.check_namespaces(&nodes)?;
+        self.check_stand_ins(&nodes)?;
+        let mut context = DumpContext {
+            session_directories: std::mem::take(&mut self.settings.session_directories),
+            files_limit: self.settings.kept.limit(),
+            external: self.settings.external,
+            shares_ipc: self.shares_ipc(),
+            stdio: std::mem::take(&mut self.settings.stdio),
+            terminal_master: self.settings.terminal_master.take(),
+            cluster: self.settings.cluster,
+            machines: std::mem::take(&mut self.settings.machines),
+            relays: std::mem::take(&mut self.settings.relays),
+            user: self.settings.user.take(),
+            names: std::mem::take(&mut self.names),
+            copying: self.settings.copying.clone(),
+            copies: std::mem::take(&mut self.copies),
+            seen: std::mem::take(&mut self.seen),
+            ..DumpContext::default()
+        };
+        for (host_pid, node) in &nodes {
+            context.pids.insert(*host_pid, node.pid);
+        }
+        self.add_threads(&mut context)?;
+        self.check_unshared(&nodes)?;
+        self.check_ipc(&nodes)?;
+        let shells = |host_pid: &i32| self.remote_shells.contains(&nodes[host_pid].pid);
+        let shells = self.job.stand_ins.iter().copied().filter(shells);
+        let living: Vec<(i32, Pid, String)> = self
+            .job
+            .processes
+            .iter()
+            .map(|process| process.host_pid)
+            .chain(shells)
+            .map(|host_pid| (host_pid, nodes[&host_pid].pid, nodes[&host_pid].comm.clone()))
+            .collect();
+        drop(looking);
+        let streams_only = &self.remote_shells;
+        let mut collected = collect(&living, streams_only, &mut context)?;
+        if !context.shares_ipc {
+            add_unopened_queues(self.settings.init, &mut collected, &mut context)?;
+        }
+        Object::finish_all(&mut collected.files, &collected.probes, &mut context)?;
+        Ok(Quiesced { frozen: self, nodes, collected, context, relay_states: Vec::new() })
+    }
+
+    /// The end of the first process is told by the init, to whom it is a zombie for a moment: an image of that moment
+    /// would have nobody to tell of it.
+    fn check_root(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        let root = self.settings.root;
+        let lives = |node: &ProcessNode| node.pid == root && node.state == ProcessState::Alive;
+        if root == 0 || nodes.values().any(lives) {
+            return Ok(());
+        }
+        let comm = nodes.values().find(|node| node.pid == root).map(|node| node.comm.clone());
+        Err(EngineError::RefusedProcess {
+            pid: root,
+            comm: comm.unwrap_or_default(),
+            refusal: Refusal::passing("has just ended", "try again"),
+        })
+    }
+
+    /// What a stand-in has not passed on yet would be lost with it.
+    fn check_stand_ins(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        for host_pid in &self.job.stand_ins {
+            let node = &nodes[host_pid];
+            standins::check_idle(*host_pid, node)?;
+            let zombie = |other: &ProcessNode| {
+                other.ppid == node.pid && matches!(other.state, ProcessState::Zombie { .. })
+            };
+            if nodes.values().any(zombie) {
+                return Err(standins::busy(node));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the job has no IPC namespace of its own: then segments are the machine's.
+    pub(super) fn shares_ipc(&self) -> bool {
+        let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/ipc")).ok();
+        of("self") == of(&self.settings.init.to_string())
+    }
+
+    /// Told by the first process, as the job has them in common.
+    fn check_ipc(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        let Some(first) = self.job.processes.first().filter(|_| !self.shares_ipc()) else {
+            return Ok(());
+        };
+        let init = self.settings.init;
+        let node = &nodes[&first.host_pid];
+        ipc_lists::refuse_listed(init, &descriptor_numbers(init)?)
+            .map_err(|error| error.of(node.pid, &node.comm))
+    }
+
+    /// SysV shared memory is looked for where the job's init is.
+    fn check_namespaces(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        let of = |host_pid: i32| std::fs::read_link(format!("/proc/{host_pid}/ns/ipc")).ok();
+        let Some(own) = of(self.settings.init) else { return Ok(()) };
+        for process in &self.job.processes {
+            if of(process.host_pid).is_some_and(|other| other != own) {
+                let node = &nodes[&process.host_pid];
+                return Err(EngineError::RefusedProcess {
+                    pid: node.pid,
+                    comm: node.comm.clone(),
+                    refusal: Refusal::new(
+                        "is in an IPC namespace of its own",
+                        "run the job without containers of its own",
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A main thread that has ended while others go on shows nothing in /proc any more.
+    fn check_leaders(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        for process in &self.job.processes {
+            if process.threads.first().is_some_and(|first| first.tid() != process.host_pid) {
+                let node = &nodes[&process.host_pid];
+                return Err(EngineError::RefusedProcess {
+                    pid: node.pid,
+                    comm: node.comm.clone(),
+                    refusal: Refusal::new(
+                        "has ended its main thread while others go on",
+                        "let the main thread wait for the others",
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every process of the job, living or dead, by its number on this machine.
+    fn nodes(&self) -> Result<BTreeMap<i32, ProcessNode>> {
+        let mut nodes = BTreeMap::new();
+        let living = self.job.processes.iter().map(|process| process.host_pid);
+        let stand_ins = self.job.stand_ins.iter().copied();
+        let all: Vec<i32> =
+            living.chain(stand_ins).chain(self.job.zombies.iter().copied()).collect();
+        let mut parents = Vec::new();
+        for host_pid in all {
+            let (stat, status) = process::stat_and_status(host_pid)?;
+            parents.push((host_pid, stat.ppid));
+            let mut node = process::node(&stat, &status, self.depth, 1)?;
+            if process::is_among_others(self.depth) {
+                // In images the init is process 1 whatever it is here.
+                for number in [&mut node.pgid, &mut node.sid] {
+                    if *number == self.settings.init {
+                        *number = 1;
+                    }
+                }
+            }
+            if self.job.stand_ins.contains(&host_pid) {
+                node.state = ProcessState::StandIn;
+            }
+            nodes.insert(host_pid, node);
+        }
+        for (child, parent) in parents {
+            let ppid = match nodes.get(&parent) {
+                Some(parent) => parent.pid,
+                None if parent == self.settings.init => 1,
+                None => {
+                    return Err(EngineError::odd(
+                        format!("parent of process {child}"),
+                        format!("process {parent}, which is not of the job"),
+                    ));
+                }
+            };
+            if let Some(node) = nodes.get_mut(&child) {
+                node.ppid = ppid;
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Thread numbers, for owners of descriptors.
+    fn add_threads(&self, context: &mut DumpContext) -> Result<()> {
+        for process in &self.job.processes {
+            for thread in process.threads.iter().skip(1) {
+                let path = format!("/proc/{}/task/{}/status", process.host_pid, thread.tid());
+                let text = read_text(&path)?.ok_or(EngineError::Gone(thread.tid()))?;
+                context.pids.insert(thread.tid(), inner_number(&text).unwrap_or(thread.tid()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes that share memory or descriptors without being threads are not taken apart.
+    fn check_unshared(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
+        let processes = &self.job.processes;
+        for (index, process) in processes.iter().enumerate() {
+            for other in &processes[..index] {
+                for (resource, name) in
+                    [(Resource::Memory, "memory"), (Resource::Descriptors, "descriptors")]
+                {
+                    if share(process.host_pid, other.host_pid, resource) == Some(true) {
+                        let node = &nodes[&process.host_pid];
+                        return Err(EngineError::RefusedProcess {
+                            pid: node.pid,
+                            comm: node.comm.clone(),
+                            refusal: Refusal::new(
+                                format!(
+                                    "shares its {name} with process {} without being its thread",
+                                    nodes[&other.host_pid].pid
+                                ),
+                                "try again once it has called exec",
+                            ),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

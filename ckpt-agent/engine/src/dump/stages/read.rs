@@ -1,0 +1,372 @@
+//! What processes tell from inside, and the processes that hold their memory from then on.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use procfs::process::Status;
+use tracing::field::Empty;
+use tracing::{debug_span, trace};
+
+use super::Quiesced;
+use super::frozen::is_not_inherited;
+use super::snapshot::ProcessDump;
+use crate::arch::{Architecture, Current};
+use crate::doing::{self, Thing};
+use crate::dump::areas::{Planned, Window, check, plan};
+use crate::dump::clocks;
+use crate::dump::collect::Collected;
+use crate::dump::pages::Pagemap;
+use crate::dump::process;
+use crate::dump::shared;
+use crate::dump::snapshot_process::SnapshotProcess;
+use crate::dump::snapshot_processes::{Reading, make_snapshot_processes};
+use crate::error::{EngineError, Refusal, Result};
+use crate::freeze::StoppedProcess;
+use crate::graph::{Clocks, Descriptor, GRAPH_VERSION, MappedFile, ProcessImage};
+use crate::inodes::segments;
+use crate::proc::{Mapping, read_maps, read_text};
+use crate::restore::Identity;
+use crate::trace::{ProcessMemory, Remote, Vdso};
+
+/// Instructions after which a thread is left in the vdso: its functions have a hundred or two, but one tries again
+/// while the kernel changes the time.
+const LONGEST_WAY: u32 = 2000;
+
+/// Pages with their addresses, and guard regions.
+type ReadEarly = (Vec<(u64, Vec<u8>)>, Vec<(u64, u64)>);
+
+/// What was read of all processes.
+pub(super) struct Read {
+    /// Each process.
+    pub(super) dumps: Vec<ProcessDump>,
+    /// Those that hold their memory.
+    pub(super) snapshot_processes: Vec<SnapshotProcess>,
+    /// The vdso of the first process.
+    pub(super) vdso: Option<Vdso>,
+    /// The job's clocks.
+    pub(super) clocks: Clocks,
+}
+
+/// What was seen of a process before any call was made in it.
+struct Seen {
+    mappings: Vec<Mapping>,
+    vdso: Vdso,
+    /// Of each thread.
+    statuses: Vec<Status>,
+}
+
+impl Quiesced {
+    /// Asks all processes from inside, copies what they share, and makes the snapshot processes.
+    pub(super) fn read_processes(
+        &mut self,
+        processes: &mut [StoppedProcess],
+        page: u64,
+    ) -> Result<Read> {
+        let mut windows = Vec::new();
+        let mut readings = Vec::with_capacity(processes.len());
+        // What is refused is refused before any process makes a call for us.
+        let mut mapped = Vec::with_capacity(processes.len());
+        for process in processes.iter() {
+            doing::begin("looking at", Thing::Process(self.nodes[&process.host_pid].pid));
+            mapped.push(self.check_process(process)?);
+        }
+        for (process, Seen { vdso, statuses, .. }) in processes.iter_mut().zip(&mapped) {
+            process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
+            leave_vdso(process, vdso)?;
+        }
+        // What is left of sleeps and timers is told as of this moment or an earlier one, and no thread reads a clock
+        // after it: an image wakes nobody early, and none of its clocks goes back.
+        let moment = Instant::now();
+        let clocks = clocks::of_process(self.frozen.settings.init)?;
+        for (index, (process, mapped)) in processes.iter_mut().zip(mapped).enumerate() {
+            readings.push(self.read_process(process, index == 0, mapped, moment, &mut windows)?);
+        }
+        let vdso = readings.first().map(|reading| reading.vdso.clone());
+        {
+            let copied = self.context.copying.done.clone();
+            let before = copied.load(Ordering::Relaxed);
+            let copying = debug_span!("shared memory", windows = windows.len(), bytes = Empty);
+            let _copying = copying.enter();
+            doing::begin("copying shared memory", Thing::Job);
+            self.read_segments(processes, &readings, &windows, page)?;
+            self.read_shared(processes, &readings, &windows, page)?;
+            copying.record("bytes", copied.load(Ordering::Relaxed).saturating_sub(before));
+        }
+        let snapshot_processes = make_snapshot_processes(processes, &readings)?;
+        let mut dumps = Vec::with_capacity(processes.len());
+        for ((process, reading), snapshot_process) in
+            processes.iter_mut().zip(readings).zip(&snapshot_processes)
+        {
+            dumps.push(self.finish_process(process, reading, snapshot_process.host_pid(), page)?);
+        }
+        Ok(Read { dumps, snapshot_processes, vdso, clocks })
+    }
+
+    /// Refuses what no image can hold, and what calls into the process could end.
+    fn check_process(&self, process: &StoppedProcess) -> Result<Seen> {
+        let host_pid = process.host_pid;
+        let node = &self.nodes[&host_pid];
+        process::check_supported(process, node.pid, &node.comm)?;
+        let statuses = process::statuses(process, node.pid, &node.comm, self.frozen.filters)?;
+        let mappings = read_maps(host_pid)?;
+        mappings
+            .iter()
+            .filter(|mapping| !mapping.is_kernel())
+            .try_for_each(check)
+            .map_err(|error| error.of(node.pid, &node.comm))?;
+        let vdso = Vdso::of(host_pid, &mappings)?;
+        Ok(Seen { mappings, vdso, statuses })
+    }
+
+    fn read_process(
+        &mut self,
+        process: &mut StoppedProcess,
+        first: bool,
+        Seen { mut mappings, vdso, statuses }: Seen,
+        moment: Instant,
+        windows: &mut Vec<Window>,
+    ) -> Result<Reading> {
+        let host_pid = process.host_pid;
+        let node = self.nodes[&host_pid].clone();
+        let threads = process.threads.len();
+        let _reading = debug_span!("process", pid = node.pid, host_pid, threads).entered();
+        doing::begin("asking", Thing::Process(node.pid));
+        let name = |error: EngineError| error.of(node.pid, &node.comm);
+        let (stat, status) = process::stat_and_status(host_pid)?;
+        let entry_point = vdso.kernel_entry()?;
+        let mut remote = process.lend(entry_point)?;
+        if self.frozen.shares_ipc() {
+            segments::refuse_attached(&mappings).map_err(name)?;
+        } else if first {
+            segments::survey(&mut remote, &mut self.context).map_err(name)?;
+        }
+        let identity = take_identity(host_pid, &mut mappings)?;
+        let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
+        let mut inside = process::ask_process(&mut remote, moment)?;
+        if statuses.first().is_some_and(process::ignores_traps) {
+            inside.ignore_traps();
+        }
+        let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch", "missing"))?;
+        let Collected { files, descriptors, .. } = &mut self.collected;
+        let mut known = process::Known {
+            depth: self.frozen.depth,
+            sleeps: &self.frozen.sleeps,
+            moment,
+            descriptors: descriptors.get(&host_pid).map_or(&[], Vec::as_slice),
+            files,
+        };
+        let first = statuses.first().ok_or(EngineError::Gone(host_pid))?;
+        let leader = process::ask_thread(&mut remote, scratch, first, &mut known)?;
+        inside.threads.push(leader);
+        drop(remote);
+        for (thread, status) in process.threads.iter_mut().zip(&statuses).skip(1) {
+            let (tid, pid) = (thread.tid(), host_pid);
+            trace!(tid, "thread");
+            doing::begin("asking", Thing::HostThread { tid, pid });
+            let mut remote = Remote::take(thread, entry_point)?.with_scratch(scratch);
+            let image = process::ask_thread(&mut remote, scratch, status, &mut known)?;
+            inside.threads.push(image);
+        }
+        if let Some(node) = self.nodes.get_mut(&host_pid) {
+            node.subreaper = inside.subreaper;
+        }
+        Ok(Reading { stat, status, planned, inside, entry_point, vdso, identity })
+    }
+
+    /// Segments that nobody has attached as a whole are attached for a moment.
+    fn read_segments(
+        &mut self,
+        processes: &mut [StoppedProcess],
+        readings: &[Reading],
+        windows: &[Window],
+        page: u64,
+    ) -> Result<()> {
+        for (inode, number, size) in shared::unseen_segments(windows, &self.context) {
+            let mut content = None;
+            for (process, reading) in processes.iter_mut().zip(readings) {
+                let host_pid = process.host_pid;
+                let mut remote = process.lend(reading.entry_point)?;
+                let read = |remote: &mut Remote<'_>, mapping| {
+                    let window = Window { inode, host_pid, mapping };
+                    shared::read_window(&window, &self.context.copying, |window| {
+                        shared::resident(remote, window, page)
+                    })
+                };
+                content = segments::read_detached(&mut remote, number, size, page, read)?;
+                if content.is_some() {
+                    break;
+                }
+            }
+            let Some(data) = content else {
+                return Err(EngineError::Refused(Refusal::new(
+                    format!("no process of the job may read its shared memory segment {number}"),
+                    "give its owner the right to read it",
+                )));
+            };
+            let blob = self.context.inodes[inode.0 as usize].content;
+            self.context.blobs[blob.0 as usize] = data;
+        }
+        Ok(())
+    }
+
+    fn read_shared(
+        &mut self,
+        processes: &mut [StoppedProcess],
+        readings: &[Reading],
+        windows: &[Window],
+        page: u64,
+    ) -> Result<()> {
+        shared::read_all(windows, &mut self.context, |window| {
+            let found = processes
+                .iter_mut()
+                .zip(readings)
+                .find(|(process, _)| process.host_pid == window.host_pid);
+            let Some((process, reading)) = found else {
+                return Err(EngineError::Gone(window.host_pid));
+            };
+            let mut remote = process.lend(reading.entry_point)?;
+            shared::resident(&mut remote, window, page)
+        })
+    }
+
+    fn finish_process(
+        &mut self,
+        process: &mut StoppedProcess,
+        reading: Reading,
+        snapshot_pid: i32,
+        page: u64,
+    ) -> Result<ProcessDump> {
+        let host_pid = process.host_pid;
+        let pid = self.nodes[&host_pid].pid;
+        let _finishing = debug_span!("finish", pid, host_pid).entered();
+        doing::begin("completing the snapshot of", Thing::Process(pid));
+        let (early, guards) = self.read_early(host_pid, snapshot_pid, &reading.planned, page)?;
+        process.take_scratch_out()?;
+        let mut threads = reading.inside.threads;
+        for (image, thread) in threads.iter_mut().zip(&process.threads) {
+            image.pending = process::pending(thread)?;
+        }
+        let pending = process::pending_of_process(&process.threads)?;
+        let link = |name: &str| {
+            let path = format!("/proc/{host_pid}/{name}");
+            std::fs::read_link(&path)
+                .map(|target| target.to_string_lossy().into_owned())
+                .map_err(|error| EngineError::system("readlink", path, error))
+        };
+        let descriptors: Vec<Descriptor> =
+            self.collected.descriptors.remove(&host_pid).unwrap_or_default();
+        let oom_path = format!("/proc/{host_pid}/oom_score_adj");
+        let oom_score_adj =
+            read_text(&oom_path)?.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let break_address = reading.inside.break_address;
+        let (executable, memory_map, auxv) = match reading.identity {
+            Some(own) => {
+                let memory_map = own.memory_map(break_address);
+                (own.executable, memory_map, own.auxv)
+            }
+            None => {
+                let path = format!("/proc/{host_pid}/auxv");
+                let auxv = std::fs::read(&path)
+                    .map_err(|error| EngineError::system("read", path, error))?;
+                let memory_map = process::memory_map(&reading.stat, break_address);
+                (link("exe")?, memory_map, crate::graph::to_hex(&auxv))
+            }
+        };
+        let (working_directory, removed_directory) =
+            process::working_directory(host_pid, link("cwd")?)?;
+        let image = ProcessImage {
+            version: GRAPH_VERSION,
+            pid: self.nodes[&host_pid].pid,
+            executable: MappedFile { path: executable, size: 0, modified_ns: 0, build_id: None },
+            working_directory,
+            removed_directory,
+            root_directory: None,
+            umask: reading.status.umask.unwrap_or(0o022),
+            nice: i32::try_from(reading.stat.nice).unwrap_or(0),
+            dumpable: reading.inside.dumpable,
+            thp_disable: reading.inside.thp_disable,
+            membarrier: reading.inside.membarrier,
+            oom_score_adj,
+            stopped_by: process.group_stop,
+            descriptors,
+            locks: self.collected.process_locks.remove(&host_pid).unwrap_or_default(),
+            actions: reading.inside.actions,
+            pending,
+            interval_timers: reading.inside.interval_timers,
+            limits: process::limits(host_pid)?,
+            memory_map,
+            auxv,
+            areas: Vec::new(),
+            pages: Vec::new(),
+            threads,
+        };
+        Ok(ProcessDump { host_pid, snapshot_pid, image, planned: reading.planned, early, guards })
+    }
+
+    /// Pages and guard regions of areas that the snapshot process has not inherited, read from the process itself. What
+    /// may be dropped is: random numbers that a library keeps there must not come twice.
+    fn read_early(
+        &self,
+        host_pid: i32,
+        snapshot_pid: i32,
+        planned: &[Planned],
+        page: u64,
+    ) -> Result<ReadEarly> {
+        let known = self.frozen.not_inherited.get(&host_pid).map_or(&[][..], Vec::as_slice);
+        let inherited = read_maps(snapshot_pid)?;
+        for area in planned {
+            let mapping = &area.mapping;
+            if mapping.is_segment() {
+                continue;
+            }
+            let covered =
+                |known: &Mapping| known.start <= mapping.start && mapping.end <= known.end;
+            let there = inherited.iter().any(|m| m.start <= mapping.start && mapping.end <= m.end);
+            if !there && !known.iter().any(covered) {
+                return Err(EngineError::odd(
+                    format!("process {host_pid}"),
+                    "its memory was being rearranged; the next checkpoint will take it",
+                ));
+            }
+        }
+        let mut pagemap = Pagemap::of(host_pid, page)?;
+        let mut memory = ProcessMemory::of(host_pid);
+        let (mut early, mut guards) = (Vec::new(), Vec::new());
+        for mapping in known.iter().filter(|mapping| is_not_inherited(mapping)) {
+            let stored = pagemap.stored(mapping.start, mapping.end)?;
+            guards.extend(stored.guards);
+            if mapping.has(b"dp") {
+                continue;
+            }
+            for (first, last) in stored.pages {
+                let mut bytes = vec![0; (last - first) as usize];
+                memory.read(first, &mut bytes)?;
+                early.push((first, bytes));
+            }
+        }
+        Ok((early, guards))
+    }
+}
+
+/// Lets threads that are in the vdso go on until they are not.
+fn leave_vdso(process: &mut StoppedProcess, vdso: &Vdso) -> Result<()> {
+    if !Current::CALLS_IN_VDSO {
+        // Under another kernel the middle of a function would not be what it is here, and under this one the time that
+        // it has read would be put together with what the job's clocks are off by after the restart.
+        for thread in &mut process.threads {
+            thread.leave(|address| vdso.has(address), LONGEST_WAY)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a restore has left in a process that could not be told what it is. The mapping is no part of the image.
+fn take_identity(host_pid: i32, mappings: &mut Vec<Mapping>) -> Result<Option<Identity>> {
+    for (at, mapping) in mappings.iter().enumerate() {
+        if let Some(identity) = Identity::read(host_pid, mapping)? {
+            mappings.remove(at);
+            return Ok(Some(identity));
+        }
+    }
+    Ok(None)
+}
