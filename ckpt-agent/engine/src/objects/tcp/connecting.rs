@@ -83,17 +83,19 @@ fn is_being_made(probe: &Probe) -> EngineError {
     )
 }
 
-/// A socket that asks again: at once where the job is on one machine, else when all of the job is there.
+/// A socket that asks again: at once where the job is on one machine, else when all of the job is there. Its port is
+/// waited for until then.
 pub(super) fn again(
     saved: &Saved<'_, TcpSocket>,
     peer: SocketAddr,
+    until: Instant,
     context: &mut RestoreContext,
 ) -> Result<OwnedFd> {
     let socket = saved.object;
     let free =
         |socket: &TcpSocket| Address { v6: socket.v6, at: None, options: socket.options.clone() };
     if context.cluster {
-        let made: OwnedFd = unconnected(&free(socket), context)?.into();
+        let made: OwnedFd = unconnected(&free(socket), until, context)?.into();
         let fd = made
             .try_clone()
             .map_err(|error| EngineError::system("duplicate", "a TCP socket", error))?;
@@ -106,7 +108,7 @@ pub(super) fn again(
         });
         return Ok(made);
     }
-    let made = unconnected(&Address { at: socket.local, ..free(socket) }, context)?;
+    let made = unconnected(&Address { at: socket.local, ..free(socket) }, until, context)?;
     let Err(error) = ask(&made, peer) else { return Ok(made.into()) };
     // Its own address was another network's, or somebody has the port.
     if let Some(local) = socket.local {
@@ -114,13 +116,17 @@ pub(super) fn again(
             "{local} can't be had ({error}): the connection to {peer} that is being made comes from another address"
         ));
     }
-    let made = unconnected(&free(socket), context)?;
+    let made = unconnected(&free(socket), until, context)?;
     ask(&made, peer).map_err(|error| EngineError::system("connect", peer.to_string(), error))?;
     Ok(made.into())
 }
 
-fn unconnected(address: &Address, context: &mut RestoreContext) -> Result<Socket> {
-    make::bound(address, Purpose::Idle, context, |socket| {
+fn unconnected(
+    address: &Address,
+    until: Instant,
+    context: &mut RestoreContext,
+) -> Result<Socket> {
+    make::bound(address, Purpose::Idle { until }, context, |socket| {
         prepare(socket, address);
         Ok(())
     })

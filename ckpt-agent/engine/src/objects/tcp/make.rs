@@ -16,7 +16,7 @@ use super::RestoreContext;
 use super::restore::prepare;
 
 /// How long a port may be in a passing connection's hands.
-const A_MOMENT: Duration = Duration::from_secs(2);
+pub(super) const A_MOMENT: Duration = Duration::from_secs(2);
 
 /// Limit for a connection within this machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -118,8 +118,11 @@ pub(super) fn warn_of_options(
 pub(super) enum Purpose {
     /// Connections of the restore itself.
     Temporary,
-    /// Bound by the job, no more.
-    Idle,
+    /// Bound by the job, no more. Its port is waited for until then; after that another one will do.
+    Idle {
+        /// One time for all such sockets of a restore.
+        until: Instant,
+    },
     /// Others of the job find it by its address.
     Listening,
 }
@@ -142,13 +145,18 @@ pub(super) fn bound(
         return Ok(socket);
     };
     let of_job = purpose != Purpose::Temporary;
+    let idle = matches!(purpose, Purpose::Idle { .. });
     // What is to listen soon would find its port taken then by those of another logical node on this machine.
-    let own =
-        context.cluster && purpose == Purpose::Idle && address.options.number("reuse_address") == 0;
-    // On one machine nobody finds a listener of the job anywhere but where it was. One that does not listen may have
-    // been connected, and its port may be kept for a minute by the connection that has ended (TIME_WAIT).
-    let here_only = of_job && purpose != Purpose::Idle && !context.cluster && !context.force;
-    let began = Instant::now();
+    let own = context.cluster && idle && address.options.number("reuse_address") == 0;
+    // A port that was free when the restart began, and is not now, is a passing connection's as a rule.
+    let waits = of_job && !context.cluster && !context.force;
+    // Nobody finds a listener of the job anywhere but where it was. One that does not listen may have been connected,
+    // and its port may be kept for a minute by the connection that has ended (TIME_WAIT).
+    let here_only = waits && !idle;
+    let until = match purpose {
+        Purpose::Idle { until } => until,
+        _ => Instant::now() + A_MOMENT,
+    };
     let mut candidates = VecDeque::from([at]);
     let mut first: Option<std::io::Error> = None;
     while let Some(candidate) = candidates.pop_front() {
@@ -162,7 +170,7 @@ pub(super) fn bound(
                 if let Some(error) = first {
                     let now = socket.local_addr().ok().and_then(|now| now.as_socket());
                     let now = now.unwrap_or(candidate);
-                    if !context.cluster && purpose != Purpose::Idle {
+                    if !context.cluster {
                         context.warn(format!(
                             "address {at} can't be had ({error}): the socket is at {now} now"
                         ));
@@ -170,15 +178,17 @@ pub(super) fn bound(
                 }
                 return Ok(socket);
             }
-            Err(error) if here_only => {
-                if error.kind() != std::io::ErrorKind::AddrInUse || began.elapsed() > A_MOMENT {
-                    return Err(taken(at, error));
-                }
-                // It was free when the restart began: a passing connection has it.
+            Err(error)
+                if waits
+                    && candidate == at
+                    && error.kind() == std::io::ErrorKind::AddrInUse
+                    && Instant::now() < until =>
+            {
                 std::thread::sleep(A_MOMENT / 40);
                 candidates.push_front(candidate);
                 continue;
             }
+            Err(error) if here_only => return Err(taken(at, error)),
             Err(error) => error,
         };
         if first.is_none() {

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -88,11 +89,54 @@ fn what_will_listen_shares_its_port_with_nobody() {
     context.cluster = true;
     let at = Some("127.0.0.1:0".parse().unwrap());
     let address = |at| Address { v6: false, at, options: SocketOptions::default() };
-    let mut idle = |at| bound(&address(at), Purpose::Idle, &mut context, |_| Ok(())).unwrap();
+    let purpose = Purpose::Idle { until: Instant::now() };
+    let mut idle = |at| bound(&address(at), purpose, &mut context, |_| Ok(())).unwrap();
     let one = idle(at);
     let own = |socket: &Socket| socket.local_addr().unwrap().as_socket().unwrap();
     let other = idle(Some(own(&one)));
     assert_ne!(own(&one), own(&other));
     one.listen(1).unwrap();
     other.listen(1).unwrap();
+}
+
+/// A socket that is bound to a port of the kernel's choice and shares it with nobody.
+fn passing() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+    let at = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, at)
+}
+
+/// A socket of a job on one machine that is bound to `at` and no more, and what is said of it.
+fn bound_again(at: SocketAddr, until: Instant) -> (Socket, Vec<String>) {
+    let graph = dump(&[]).graph();
+    let kept = Kept(Vec::new());
+    let mut context = RestoreContext::new(&graph, &kept, false, 512);
+    let address = Address { v6: false, at: Some(at), options: SocketOptions::default() };
+    let socket = bound(&address, Purpose::Idle { until }, &mut context, |_| Ok(())).unwrap();
+    (socket, context.warnings)
+}
+
+#[test]
+fn a_port_that_a_passing_connection_has_is_waited_for() {
+    let (passing, at) = passing();
+    let far = Instant::now() + Duration::from_secs(600);
+    std::thread::scope(|scope| {
+        let again = scope.spawn(|| bound_again(at, far));
+        std::thread::sleep(Duration::from_millis(100)); // Time in which it could take another one.
+        drop(passing);
+        let (socket, warnings) = again.join().unwrap();
+        assert_eq!(socket.local_addr().unwrap().as_socket(), Some(at));
+        assert!(warnings.is_empty(), "{warnings:?}");
+    });
+}
+
+#[test]
+fn a_port_that_is_lost_is_said_to_be() {
+    let (_held, at) = passing();
+    let (socket, warnings) = bound_again(at, Instant::now());
+    let now = socket.local_addr().unwrap().as_socket().unwrap();
+    assert_ne!(now, at);
+    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert!(warning.contains(&at.to_string()) && warning.contains(&now.to_string()), "{warning}");
 }

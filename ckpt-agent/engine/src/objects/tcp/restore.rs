@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::cluster::agent::MovedListener;
 use socket2::{SockAddr, SockRef, Socket};
@@ -52,11 +52,12 @@ pub(super) fn restore(all: &[Saved<'_, TcpSocket>], context: &mut RestoreContext
         }
         End::ClosedPeer(of) => closed_peers.push((of, fd)),
     })?;
-    listeners_and_idle(all, &mut made, context)?;
+    let until = Instant::now() + make::A_MOMENT;
+    listeners_and_idle(all, until, &mut made, context)?;
     waiting(all, &by_id, &mut made, context)?;
     for saved in all {
         if let TcpState::Connecting { peer } = saved.object.state {
-            made.insert(saved.id, connecting::again(saved, peer, context)?);
+            made.insert(saved.id, connecting::again(saved, peer, until, context)?);
         }
     }
     // The agents have filled what they hand over, and shut down its sending side.
@@ -227,6 +228,7 @@ fn believed(socket: &TcpSocket) -> Address {
 
 fn listeners_and_idle(
     all: &[Saved<'_, TcpSocket>],
+    until: Instant,
     made: &mut Made,
     context: &mut RestoreContext,
 ) -> Result<()> {
@@ -244,7 +246,7 @@ fn listeners_and_idle(
         if saved.object.local.is_some_and(|at| shared.contains(&at)) {
             address.options = address.options.for_shared_port();
         }
-        let purpose = if backlog.is_some() { Purpose::Listening } else { Purpose::Idle };
+        let purpose = if backlog.is_some() { Purpose::Listening } else { Purpose::Idle { until } };
         let wanted = &saved.object.options;
         let socket = make::bound(&address, purpose, context, |socket| {
             // Of a listener: what its connections will start with.
