@@ -6,6 +6,7 @@ pub mod bench;
 pub mod build;
 pub mod cluster;
 pub mod job;
+pub mod network;
 pub mod processes;
 pub mod programs;
 pub mod scenario;

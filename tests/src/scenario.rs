@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::account::Account;
 use crate::job::{Checkpoint, Failure, Job, patiently};
+use crate::network;
 use crate::programs::Program;
 use crate::unnamespaced::Numbers;
 
@@ -80,9 +81,9 @@ impl Case<'_> {
         format!("{} {} {}{}", self.program.name, mode, self.account.name(), self.numbers.name())
     }
 
-    /// Runs it below `root`, with `ckptd`.
+    /// Runs it below `root`, with `ckptd`, in a network of its own.
     pub fn run(&self, ckptd: &Path, root: &Path) -> Outcome {
-        match self.attempt(ckptd, root) {
+        match network::alone(|| self.attempt(ckptd, root)) {
             Ok(outcome) => outcome,
             Err(failure) => Outcome::Failed(failure.0),
         }
