@@ -69,6 +69,7 @@ const CASES: &[(&str, Case)] = &[
     ("stuck-step", timeline::stuck),
     ("restart-at-once", sockets::restart_at_once),
     ("port-taken", sockets::port_taken),
+    ("asking-port-taken", sockets::asking_port_taken),
     ("lost-address", sockets::lost_address),
     ("external-fail", sockets::external),
 ];

@@ -27,6 +27,31 @@ until (-e "go") {
 print "right\n" if getsockname($s) eq $address || $family == PF_UNIX;
 "#;
 
+/// Fills the queue of a listener of its own at a port, says from which port it asks then in vain, and when there is a
+/// file `go`, whether it asks from there still.
+const ASKING: &str = r#"
+use Socket; use Fcntl;
+my $to = pack_sockaddr_in($ARGV[0], INADDR_LOOPBACK);
+socket(my $s, PF_INET, SOCK_STREAM, 0) or die "socket: $!";
+bind($s, $to) or die "bind: $!";
+listen($s, 0) or die "listen: $!";
+my (@all, $in_vain);
+for (1 .. 8) {
+    socket(my $client, PF_INET, SOCK_STREAM, 0) or die "socket: $!";
+    fcntl($client, F_SETFL, O_NONBLOCK);
+    connect($client, $to);
+    push @all, $client;
+    vec(my $waits = "", fileno($client), 1) = 1;
+    last if $in_vain = !select(undef, $waits, undef, 0.1);
+}
+die "all were answered" if !$in_vain;
+my $own = getsockname($all[-1]);
+$| = 1;
+print "asks from ", (unpack_sockaddr_in($own))[0], ".\n";
+select(undef, undef, undef, 0.02) until -e "go";
+print getsockname($all[-1]) eq $own ? "from there still\n" : "from another port\n";
+"#;
+
 /// A port of 127.0.0.1 that nobody has, none of those that the kernel hands out.
 fn free_port() -> Result<u16, Failure> {
     let start = 20_000 + (std::process::id() % 8_000) as u16;
@@ -108,6 +133,42 @@ pub fn port_taken(stage: &Stage) -> Result<(), Failure> {
     drop(holder);
     forced.kill()?;
     stage.expect_gone()
+}
+
+/// A port from which a connection is asked for, and which somebody else has meanwhile: the restart waits for it a
+/// moment, and then says from where it asks.
+pub fn asking_port_taken(stage: &Stage) -> Result<(), Failure> {
+    let running = stage.run(&["perl", "-e", ASKING, &free_port()?.to_string()])?;
+    running.wait_for(".\n")?;
+    let said = running.text().0;
+    let port = said.trim_start_matches("asks from ").trim_end_matches(".\n").parse();
+    let port: u16 = port.map_err(|_| Failure(format!("no port: {said:?}")))?;
+    stage.checkpoint()?;
+    running.kill()?;
+    stage.expect_gone()?;
+
+    let holder = hold(port)?;
+    let mut waiting = stage.start(&["restart", JOB])?;
+    // Time in which it would take another one.
+    std::thread::sleep(Duration::from_millis(700));
+    drop(holder);
+    stage.until_up(&mut waiting)?;
+    let said = waiting.text().1;
+    expect(!said.contains("can't be had"), || format!("{said:?}"))?;
+    own(std::fs::write(stage.home.join("go"), ""))?;
+    let ended = waiting.finish()?.expect(0)?;
+    expect(ended.out.contains("from there still"), || format!("{ended:?}"))?;
+
+    own(std::fs::remove_file(stage.home.join("go")))?;
+    let _holder = hold(port)?;
+    let mut lost = stage.start(&["restart", JOB, "--checkpoint", "1"])?;
+    stage.until_up(&mut lost)?;
+    own(std::fs::write(stage.home.join("go"), ""))?;
+    let ended = lost.finish()?.expect(0)?;
+    let warning = format!("127.0.0.1:{port} can't be had");
+    expect(ended.out.contains("from another port") && ended.err.contains(&warning), || {
+        format!("{ended:?}")
+    })
 }
 
 /// An address that the machine has lost: the restart names it.
