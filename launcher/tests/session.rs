@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
 mod double;
+#[path = "../../tests/harness.rs"]
+mod harness;
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -180,12 +182,12 @@ fn main() -> ExitCode {
         ("an_interrupt_ends_in_order", an_interrupt_ends_in_order),
         ("intervals_and_keep", intervals_and_keep),
     ];
-    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let asked = harness::Asked::new(&std::env::args().skip(1).collect::<Vec<_>>());
+    if asked.lists(tests.iter().map(|(name, _)| *name)) {
+        return ExitCode::SUCCESS;
+    }
     let mut failed = 0;
-    for (name, test) in tests {
-        if wanted.as_ref().is_some_and(|wanted| !name.contains(wanted)) {
-            continue;
-        }
+    for (name, test) in tests.into_iter().filter(|(name, _)| asked.wants(name)) {
         let dir = tempfile::tempdir().unwrap();
         let result = std::panic::catch_unwind(|| test(dir.path()));
         println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });

@@ -1,6 +1,9 @@
 //! Grows process trees in a fresh user, PID and mount namespace and compares them with what /proc
 //! says. Run as root it repeats everything as an ordinary user.
 
+#[path = "../../tests/harness.rs"]
+mod harness;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,6 +12,7 @@ use std::process::{Command, ExitCode};
 
 use ckpt_engine::graph::{Pid, ProcessNode, ProcessState};
 use ckpt_engine::restore::tree::{Here, Hooks, grow, plan};
+use harness::Asked;
 
 const CASE: &str = "--grow";
 
@@ -45,12 +49,11 @@ fn main() -> ExitCode {
             return run_case(name);
         }
     }
-    if arguments.iter().any(|argument| argument == "--list") {
-        all_cases().for_each(|(name, _)| println!("{name}: test"));
+    let asked = Asked::new(&arguments);
+    if asked.lists(all_cases().map(|(name, _)| *name)) {
         return ExitCode::SUCCESS;
     }
-    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
-    match run_all(filter.map_or("", String::as_str)) {
+    match run_all(&asked) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
             println!("test result: FAILED. {failed} failed");
@@ -63,7 +66,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_all(filter: &str) -> Result<usize, String> {
+fn run_all(asked: &Asked) -> Result<usize, String> {
     // An ordinary user may not be able to reach the build folder.
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let open = || fs::Permissions::from_mode(0o755);
@@ -79,7 +82,7 @@ fn run_all(filter: &str) -> Result<usize, String> {
             continue;
         }
         let user = if ordinary || !root { "ordinary user" } else { "root" };
-        for (name, _) in all_cases().filter(|(name, _)| name.contains(filter)) {
+        for (name, _) in all_cases().filter(|(name, _)| asked.wants(name)) {
             let passed = spawn(&program, name, ordinary)?;
             println!("test {name} ({user}) ... {}", if passed { "ok" } else { "FAILED" });
             failed += usize::from(!passed);

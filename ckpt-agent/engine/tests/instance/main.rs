@@ -3,6 +3,8 @@
 
 mod agent_process;
 mod cases;
+#[path = "../../../tests/harness.rs"]
+mod harness;
 mod rights;
 mod world;
 
@@ -10,6 +12,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+
+use harness::Asked;
 
 /// What a case says when it has failed.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -24,14 +28,13 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [CASE, name] => return run_case(name),
         [agent_process::FLAG, folder] => return agent_process::serve(Path::new(folder)),
-        ["--list", ..] => {
-            cases::ALL.iter().for_each(|(name, _)| println!("{name}: test"));
-            return ExitCode::SUCCESS;
-        }
         _ => {}
     }
-    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
-    match run_all(filter.map_or("", String::as_str)) {
+    let asked = Asked::new(&arguments);
+    if asked.lists(cases::ALL.iter().map(|(name, _)| *name)) {
+        return ExitCode::SUCCESS;
+    }
+    match run_all(&asked) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
             println!("test result: FAILED. {failed} failed");
@@ -44,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_all(filter: &str) -> Outcome<usize> {
+fn run_all(asked: &Asked) -> Outcome<usize> {
     // An ordinary user may not be able to reach the build folder.
     let folder = tempfile::tempdir()?;
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
@@ -58,7 +61,7 @@ fn run_all(filter: &str) -> Outcome<usize> {
             continue;
         }
         let user = if ordinary || !root { "ordinary user" } else { "root" };
-        for (name, _) in cases::ALL.iter().filter(|(name, _)| name.contains(filter)) {
+        for (name, _) in cases::ALL.iter().filter(|(name, _)| asked.wants(name)) {
             let passed = spawn(&program, name, ordinary)?;
             println!("test {name} ({user}) ... {}", if passed { "ok" } else { "FAILED" });
             failed += usize::from(!passed);

@@ -2,6 +2,8 @@
 //! carriers between the relays' ends as agents would have them.
 
 mod carrier;
+#[path = "../../../tests/harness.rs"]
+mod harness;
 mod program;
 mod rig;
 
@@ -40,14 +42,12 @@ fn main() -> ExitCode {
             return program::run(kind);
         }
     }
-    if arguments.iter().any(|argument| argument == "--list") {
-        CASES.iter().for_each(|(name, _)| println!("{name}: test"));
+    let asked = harness::Asked::new(&arguments);
+    if asked.lists(CASES.iter().map(|(name, _)| *name)) {
         return ExitCode::SUCCESS;
     }
-    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
-    let filter = filter.map_or("", String::as_str);
     let mut failed = 0;
-    for (name, case) in CASES.iter().filter(|(name, _)| name.contains(filter)) {
+    for (name, case) in CASES.iter().filter(|(name, _)| asked.wants(name)) {
         match case() {
             Ok(()) => println!("test {name} ... ok"),
             Err(text) => {
