@@ -140,6 +140,7 @@ fn lease_is_renewed(world: &mut World) -> Outcome {
     if adopted.held {
         here.session.go()?;
     }
+    // Longer than the lease of before, with the agent and without it: that it counts no more is what is tested.
     std::thread::sleep(Duration::from_millis(400));
     drop(here);
     std::thread::sleep(Duration::from_millis(300));
@@ -194,6 +195,7 @@ fn end_of_input(world: &mut World) -> Outcome {
     let copied = || std::fs::read(world.file("copy")).unwrap_or_default() == b"hello";
     until("the input arrives", copied)?;
     drop(input);
+    // Nothing is to happen, which takes time to see.
     std::thread::sleep(Duration::from_millis(200));
     check(here.events.try_iter().next().is_none(), "the init let the input end by itself")?;
     here.session.close_end(OuterEnd::Stream(StdioRole::Stdin));

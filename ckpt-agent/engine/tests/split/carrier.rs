@@ -262,6 +262,7 @@ impl Carrier {
     /// Reads everything that frozen instances have written.
     pub fn drain(&self) {
         self.mode.store(DRAIN, Ordering::SeqCst);
+        // That nothing is on its way through a terminal any more shows nowhere.
         std::thread::sleep(Duration::from_millis(50));
     }
 

@@ -8,7 +8,6 @@ mod program;
 mod rig;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use rig::{Image, Instance, Outcome, Rig};
 
@@ -59,9 +58,6 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Some rounds of work between the generations.
-const WORK: Duration = Duration::from_millis(150);
-
 fn family(kind: &str) -> Outcome {
     apart(kind, 2)
 }
@@ -70,9 +66,9 @@ fn family(kind: &str) -> Outcome {
 /// more, and lets them finish.
 fn apart(kind: &str, processes: usize) -> Outcome {
     let mut rig = Rig::new()?;
-    let job = rig.launch_program(kind)?;
-    std::thread::sleep(WORK);
-    let image = rig.dump(vec![job])?.remove(0);
+    let job = vec![rig.launch_program(kind)?];
+    rig.let_work(&job)?;
+    let image = rig.dump(job)?.remove(0);
     let units = image.units()?;
     if units.len() != processes {
         return Err(format!("it cannot be taken apart: {units:?}"));
@@ -87,13 +83,13 @@ fn apart(kind: &str, processes: usize) -> Outcome {
 
 fn generations(rig: &mut Rig, image: &Image) -> Result<Vec<Instance>, String> {
     let parts = rig.split(image)?;
-    std::thread::sleep(WORK);
+    rig.let_work(&parts)?;
     let images = rig.dump(parts)?;
     let mut parts: Vec<Instance> = Vec::new();
     for image in &images {
         parts.push(rig.restore(image, None)?);
     }
-    std::thread::sleep(WORK);
+    rig.let_work(&parts)?;
     Ok(parts)
 }
 
@@ -150,9 +146,9 @@ fn pipeline() -> Outcome {
          (n=0; while read x; do [ $x = $n ] || echo $x after $n; n=$((n+1)); done; echo $n; exit 6); \
          echo status $?; exit 9";
     let mut rig = Rig::new()?;
-    let job = rig.launch(&["/bin/sh", "-c", script])?;
-    std::thread::sleep(WORK);
-    let image = rig.dump(vec![job])?.remove(0);
+    let job = vec![rig.launch(&["/bin/sh", "-c", script])?];
+    rig.let_work(&job)?;
+    let image = rig.dump(job)?.remove(0);
     let units = image.units()?;
     if units.len() < 3 {
         return Err(format!("it cannot be taken apart: {units:?}"));
@@ -171,13 +167,12 @@ fn remote_shell() -> Outcome {
     let mut rig = Rig::new()?;
     let socket = rig.listen()?;
     let job = rig.launch_program(&format!("shell:{}", socket.display()))?;
-    let job = rig.accept_shell(job)?;
-    std::thread::sleep(WORK);
-    let mut job = vec![job];
+    let mut job = vec![rig.accept_shell(job)?];
+    rig.let_work(&job)?;
     for _ in 0..2 {
         let image = rig.dump(job)?.remove(0);
         job = vec![rig.restore(&image, None)?];
-        std::thread::sleep(WORK);
+        rig.let_work(&job)?;
     }
     let (status, said) = rig.finish(job)?;
     if said.concat() != "ok\n" || status != 3 {

@@ -39,6 +39,9 @@ fn text(error: impl std::fmt::Display) -> String {
 /// How long a job may take to its end.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// How often a job's processes wait for something while some rounds of its work pass.
+const WORK: u64 = 100;
+
 /// A running instance.
 pub struct Instance {
     monitor: Child,
@@ -385,6 +388,30 @@ impl Rig {
         Ok(Some(images))
     }
 
+    /// Waits until the processes of these instances together have done some rounds of work.
+    pub fn let_work(&self, instances: &[Instance]) -> Outcome {
+        let waits = || -> Outcome<BTreeMap<Pid, u64>> {
+            let mut waits = BTreeMap::new();
+            for instance in instances {
+                for pid in ckpt_agent::engine::proc::descendants(instance.init).map_err(text)? {
+                    waits.insert(pid, waits_of(pid));
+                }
+            }
+            Ok(waits)
+        };
+        let (before, begun) = (waits()?, Instant::now());
+        while begun.elapsed() < LIMIT {
+            let since = |(pid, now): (&Pid, &u64)| {
+                now.saturating_sub(before.get(pid).copied().unwrap_or(0))
+            };
+            if waits()?.iter().map(since).sum::<u64>() >= WORK {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Err("the job does no work".into())
+    }
+
     /// Waits until a job has said this.
     pub fn await_word(&self, job: &Instance, word: &str) -> Outcome {
         let stdout = job.console.get(&StdioRole::Stdout).ok_or("no standard output")?;
@@ -446,6 +473,13 @@ impl Rig {
         self.carrier.stop();
         Ok((status, said))
     }
+}
+
+/// How often a process has waited for something; none where it has ended meanwhile.
+fn waits_of(pid: Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Memory that a process has in common with nobody, in KiB.

@@ -26,8 +26,9 @@ pub fn before_the_mark(stage: &Stage) -> Result<(), Failure> {
     until("the image is written", || stands.exists())?;
     own(fs::write(stage.home.join("go"), ""))?;
     running.wait_for("right")?;
-    // Long enough for its end to be known to the agent that stands.
-    std::thread::sleep(Duration::from_millis(500));
+    until("the shell has ended", || !stage.runs("sh"))?;
+    // The agent that stands shows nowhere that it has been told.
+    std::thread::sleep(Duration::from_millis(100));
     own(fs::remove_file(&stands))?;
     let ended = running.finish()?.expect(0)?;
     expect(ended.err.is_empty(), || format!("{ended:?}"))?;

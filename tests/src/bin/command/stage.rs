@@ -187,6 +187,28 @@ impl Stage {
         status["log"].as_str().map(PathBuf::from).ok_or_else(|| Failure(format!("{status}")))
     }
 
+    /// Whether a process of this name belongs to the case.
+    pub fn runs(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// Whether a process of this name is in the foreground of its terminal.
+    pub fn is_in_foreground(&self, name: &str) -> bool {
+        let fields = |pid: i32| -> Option<(String, String)> {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            // Behind the name in parentheses: state, parent, group, session, terminal, the group in its foreground.
+            let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+            Some((words.nth(2)?.to_owned(), words.nth(2)?.to_owned()))
+        };
+        self.find(name).and_then(fields).is_some_and(|(group, foreground)| group == foreground)
+    }
+
+    fn find(&self, name: &str) -> Option<i32> {
+        processes::marked(&self.mark).into_iter().find(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
+        })
+    }
+
     /// How many processes of the case there are.
     pub fn processes(&self) -> usize {
         processes::marked(&self.mark).len()

@@ -116,6 +116,7 @@ pub fn stubborn_job(stage: &Stage) -> Result<(), Failure> {
     running.wait_for("ready")?;
     for _ in 0..3 {
         running.signal(Signal::SIGINT)?;
+        // Two at once would be one to ckptd, which says nothing between them.
         std::thread::sleep(std::time::Duration::from_millis(300));
     }
     let started = std::time::Instant::now();

@@ -124,7 +124,7 @@ pub fn interactive_shell(stage: &Stage) -> Result<(), Failure> {
         terminal.screen.wait_for(&format!("sum is {}", 40 + generation))?;
         // Job control: a child in the foreground is interrupted, the shell is not.
         terminal.type_in("sleep 100; echo interrupted $?\n")?;
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        until("sleep is in the foreground", || stage.is_in_foreground("sleep"))?;
         terminal.type_in("\x03")?;
         terminal.type_in("echo still there\n")?;
         terminal.screen.wait_for("\nstill there")?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use ckptd_tests::account::Account;
 use ckptd_tests::job::Failure;
@@ -13,6 +14,12 @@ const CHECKPOINTS: u32 = 200;
 const SETTLED: u32 = 20;
 /// What the memory of ckptd and of the job may grow by, in KiB: less than one page a checkpoint.
 const MARGIN_KIB: u64 = 600;
+
+/// Looks at a job until it has come to rest: how many at most, the time between two, and how many in a row are to see
+/// the same.
+const LOOKS: u32 = 200;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+const AT_REST: u32 = 3;
 
 /// What is held, by ckptd and by the job together.
 #[derive(Debug)]
@@ -75,6 +82,23 @@ impl Held {
         })
     }
 
+    /// When nothing comes or goes any more that a checkpoint has left working.
+    fn at_rest(worker: &Worker) -> Result<Held, Failure> {
+        let counts = |held: &Held| (held.processes, held.descriptors, held.threads, held.files);
+        let mut last = Held::by(worker)?;
+        let mut same = 0;
+        for _ in 0..LOOKS {
+            std::thread::sleep(BETWEEN_LOOKS);
+            let now = Held::by(worker)?;
+            same = if counts(&now) == counts(&last) { same + 1 } else { 0 };
+            last = now;
+            if same == AT_REST {
+                return Ok(last);
+            }
+        }
+        Err(Failure(format!("it does not come to rest: {last:?}")))
+    }
+
     /// What the later one has more.
     fn excess(&self, later: &Held) -> Vec<String> {
         let pairs = [
@@ -99,14 +123,13 @@ pub fn many_checkpoints(bench: &Bench, account: Account) -> Result<(), Failure> 
     for number in 1..=CHECKPOINTS {
         worker.job.must_checkpoint()?;
         if number == SETTLED {
-            std::thread::sleep(std::time::Duration::from_millis(500));
-            settled = Some(Held::by(&worker)?);
+            settled = Some(Held::at_rest(&worker)?);
         }
     }
     let settled = settled.ok_or_else(|| Failure("nothing was measured".into()))?;
     let mut excess = Vec::new();
     for _ in 0..20 {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
         excess = settled.excess(&Held::by(&worker)?);
         if excess.is_empty() {
             break;

@@ -160,7 +160,7 @@ fn leave_cut(stage: &Stage) -> Result<(), Failure> {
     let mut job = start(&ckptd, &["--interval", "1"])?;
     job.wait_for_checkpoint(1, LIMIT)?;
     ckptd.tell_agent_to_end(3)?;
-    // In the checkpoint, or in the move.
+    // In the checkpoint, or in the move: any moment will do.
     std::thread::sleep(Duration::from_millis(600));
     ckptd.kill_coordinator()?;
     ckptd.start_coordinator()?;
@@ -172,6 +172,7 @@ fn leave_cut(stage: &Stage) -> Result<(), Failure> {
     ckptd.kill_node(3)?;
     let before = job.status()?.completed_rollbacks();
     let mut leave = ckptd.node(0).spawn(&["ckptd", "leave", "node2"], &[])?;
+    // In the midst of its departure, whose steps leave shows only when all is done.
     std::thread::sleep(Duration::from_millis(400));
     ckptd.kill_node(2)?;
     let status = leave.wait(LIMIT)?;

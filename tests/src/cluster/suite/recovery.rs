@@ -6,6 +6,7 @@ use super::open_mpi::{ANSWER, end, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
 use crate::cluster::ckptd::{Ckptd, Setup};
+use crate::cluster::job::ClusterJob;
 use crate::cluster::{SHARED, Spec, until};
 use crate::job::Failure;
 
@@ -87,7 +88,7 @@ fn coordinator_lost(stage: &Stage) -> Result<(), Failure> {
         Ok((job.status()?.completed_rollbacks() >= 1).then_some(()))
     });
     back.map_err(|failure| ckptd.explain(&failure))?;
-    // Those who wrote what is attached to have been told.
+    // Whether the launcher that is attached has been told of the new parts shows nowhere.
     std::thread::sleep(Duration::from_millis(200));
     end(&ckptd)?;
     let status = attached.wait(JOB_LIMIT).map_err(|failure| ckptd.explain(&failure))?;
@@ -160,6 +161,9 @@ fn ended_meanwhile(stage: &Stage) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A second and a half of the job's.
+const LINES_MEANWHILE: usize = 75;
+
 /// Numbers lines on both streams, and marks those of standard error.
 const COUNTER: &str = r#"#!/bin/sh
 echo started
@@ -173,6 +177,12 @@ done
 echo "last $n"
 "#;
 
+/// Waits until the launcher shows so many lines more.
+fn more_output(job: &mut ClusterJob<'_>) -> Result<(), Failure> {
+    let shown = job.output().lines().filter(|line| line.starts_with("out ")).count();
+    job.wait_for_output(&format!("out {}", shown + LINES_MEANWHILE), LIMIT)
+}
+
 fn output_meanwhile(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
     ckptd.cluster().share_script("counter", COUNTER)?;
@@ -182,20 +192,21 @@ fn output_meanwhile(stage: &Stage) -> Result<(), Failure> {
     job.wait_for_output("out 20", LIMIT)?;
     // Its agent, then the coordinator, then both.
     ckptd.kill_agent(1)?;
+    // What the job writes without an agent nobody sees before the next one is there.
     std::thread::sleep(Duration::from_millis(300));
     ckptd.start_agent(1)?;
     ckptd.wait_for_members(&[1, 2, 3])?;
-    std::thread::sleep(Duration::from_millis(1500));
+    more_output(&mut job)?;
     ckptd.kill_coordinator()?;
     ckptd.start_coordinator()?;
     ckptd.wait_for_members(&[1, 2, 3])?;
-    std::thread::sleep(Duration::from_millis(1500));
+    more_output(&mut job)?;
     ckptd.kill_agent(1)?;
     ckptd.kill_coordinator()?;
     ckptd.start_coordinator()?;
     ckptd.start_agent(1)?;
     ckptd.wait_for_members(&[1, 2, 3])?;
-    std::thread::sleep(Duration::from_millis(1500));
+    more_output(&mut job)?;
     end(&ckptd)?;
     let status = job.wait(JOB_LIMIT)?;
     check(status == 0, || job.explain(&Failure(format!("the job ended with {status}"))).0)?;
