@@ -322,13 +322,6 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelled_option_is_told_with_the_right_one() {
-        let arguments = ["ckptd", "run", "--intreval", "5", "sleep", "1"];
-        let text = Cli::try_parse_from(arguments).unwrap_err().to_string();
-        assert!(text.contains("'--intreval'") && text.contains("'--interval'"), "{text}");
-    }
-
-    #[test]
     fn wrong_usage_has_status_2() {
         for arguments in [
             &["ckptd"][..],

@@ -236,19 +236,3 @@ fn checkpoints(checkpoints: &[Value]) -> String {
     }
     table(&rows)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn what_is_not_known_is_a_dash() {
-        let text = nodes(&json!([{"name": "a\u{1b}", "slots": 2, "load": 0.5}]));
-        let row = text.lines().nth(1).unwrap();
-        let cells: Vec<&str> = row.split_whitespace().collect();
-        assert_eq!(cells, ["a?", "-", "2", "-", "-", "-", "0.50", "-", "-", "-"]);
-        assert_eq!(status(&json!([])), "no jobs\n");
-        assert_eq!(jobs(&json!([])).lines().count(), 1);
-    }
-}

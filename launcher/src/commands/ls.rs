@@ -13,7 +13,11 @@ use serde_json::Value;
 pub fn perform(context: &Context, list: ListArguments) -> Result<(), Failure> {
     let Some(cluster) = context.cluster()? else {
         let jobs = summaries(context, |_| true)?;
-        return if list.json { print_json(&jobs) } else { print(&of_machine(&jobs)) };
+        return if list.json {
+            print_json(&jobs)
+        } else {
+            print(&of_machine(&jobs, text::now_ms()))
+        };
     };
     let listed = clustered::jobs(&cluster)?;
     // Those that DMTCP runs are kept by the coordinator's machine, not in the cluster's log.
@@ -22,7 +26,7 @@ pub fn perform(context: &Context, list: ListArguments) -> Result<(), Failure> {
         return print_json(&one_list(listed, &dmtcp)?);
     }
     print(&listing::jobs(&listed))?;
-    if dmtcp.is_empty() { Ok(()) } else { print(&of_machine(&dmtcp)) }
+    if dmtcp.is_empty() { Ok(()) } else { print(&of_machine(&dmtcp, text::now_ms())) }
 }
 
 /// The cluster's jobs, then those of this machine: they have no nodes, instances or processes.
@@ -55,8 +59,8 @@ fn summaries(
     Ok(jobs)
 }
 
-fn of_machine(jobs: &[JobSummary]) -> String {
-    let now = text::now_ms();
+/// The table of this machine's jobs, at a time in milliseconds since 1970 UTC.
+pub(super) fn of_machine(jobs: &[JobSummary], now: u64) -> String {
     let heading = ["NAME", "STATE", "AGE", "CHECKPOINT", "ITS AGE", "COMMAND"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for job in jobs {

@@ -17,6 +17,8 @@ mod images;
 mod import;
 mod inspect;
 mod interrupts;
+#[cfg(test)]
+mod listing_tests;
 mod ls;
 mod rehearse;
 mod restart;

@@ -47,12 +47,13 @@ pub fn perform(
     if summaries.is_empty() {
         return print("no jobs\n");
     }
-    let texts: Vec<String> = summaries.iter().map(describe).collect();
+    let now = text::now_ms();
+    let texts: Vec<String> = summaries.iter().map(|job| describe(job, now)).collect();
     print(&texts.join("\n"))
 }
 
-fn describe(job: &JobSummary) -> String {
-    let now = text::now_ms();
+/// A job's lines and its table of checkpoints, at a time in milliseconds since 1970 UTC.
+pub(super) fn describe(job: &JobSummary, now: u64) -> String {
     let mut out = String::new();
     // Writing to a String never fails.
     let mut line = |label: &str, value: String| {
