@@ -1,7 +1,7 @@
 //! Grows process trees in a fresh user, PID and mount namespace and compares them with what /proc
 //! says. Run as root it repeats everything as an ordinary user.
 
-#[path = "../../tests/harness.rs"]
+#[path = "../../../tests/harness.rs"]
 mod harness;
 
 use std::collections::BTreeMap;

@@ -59,7 +59,7 @@ fn full_disk() {
     let options = Some("size=12m,mode=700");
     let mounted = mount(Some("tmpfs"), small.path(), Some("tmpfs"), MsFlags::empty(), options);
     if mounted.is_err() {
-        // Root of a container may not mount; the failing disk of store_crash covers it.
+        // Root of a container may not mount; the failing disk of crash.rs covers it.
         return;
     }
     let job = small.path().join("job");

@@ -3,7 +3,7 @@
 
 mod agent_process;
 mod cases;
-#[path = "../../../tests/harness.rs"]
+#[path = "../../../../tests/harness.rs"]
 mod harness;
 mod rights;
 mod world;

@@ -2,7 +2,7 @@
 //! carriers between the relays' ends as agents would have them.
 
 mod carrier;
-#[path = "../../../tests/harness.rs"]
+#[path = "../../../../tests/harness.rs"]
 mod harness;
 mod program;
 mod rig;

@@ -393,7 +393,7 @@ impl Rig {
         let waits = || -> Outcome<BTreeMap<Pid, u64>> {
             let mut waits = BTreeMap::new();
             for instance in instances {
-                for pid in ckpt_agent::engine::proc::descendants(instance.init).map_err(text)? {
+                for pid in ckpt_engine::proc::descendants(instance.init).map_err(text)? {
                     waits.insert(pid, waits_of(pid));
                 }
             }

@@ -121,11 +121,7 @@ pub(super) fn again(
     Ok(made.into())
 }
 
-fn unconnected(
-    address: &Address,
-    until: Instant,
-    context: &mut RestoreContext,
-) -> Result<Socket> {
+fn unconnected(address: &Address, until: Instant, context: &mut RestoreContext) -> Result<Socket> {
     make::bound(address, Purpose::Idle { until }, context, |socket| {
         prepare(socket, address);
         Ok(())
