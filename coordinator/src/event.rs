@@ -4,16 +4,8 @@ use crate::history::Entry;
 use protocol::agent::{
     AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ExitKind, InstanceId, Step,
 };
+pub use protocol::clock::Time;
 use protocol::control::Reply;
-
-/// An instant, as the caller's clocks show it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time {
-    /// Nanoseconds on a clock that never goes back.
-    pub nanos: u64,
-    /// Milliseconds since 1970 UTC, for the record only.
-    pub unix_ms: u64,
-}
 
 /// Names a caller who waits for an answer; chosen by the caller of the machine.
 pub type Ticket = u64;

@@ -2,12 +2,11 @@
 //!
 //! [`JobMachine`] is a state machine without I/O: time and events are handed in, actions come out.
 //! [`cluster::ClusterMachine`] is the same for a whole cluster. [`History`] is what the coordinator's log says of a job, [`log`] that
-//! log on disk. [`dmtcp`] decides for DMTCP's processes. [`server`] is the I/O around the cluster's machine: the process that decides for all.
+//! log on disk. [`server`] is the I/O around the cluster's machine: the process that decides for all.
 
 #![forbid(unsafe_code)]
 
 pub mod cluster;
-pub mod dmtcp;
 pub mod event;
 mod history;
 mod journal;

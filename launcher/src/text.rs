@@ -1,15 +1,9 @@
 //! How sizes, times and ends are shown.
 
-use protocol::agent::{CommitRecord, ExitKind, Step};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+pub use protocol::clock::wall_ms as now_ms;
 
-/// Milliseconds since 1970 UTC.
-#[must_use]
-pub fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
+use protocol::agent::{CommitRecord, ExitKind, Step};
+use std::time::Duration;
 
 /// A number of bytes.
 #[must_use]

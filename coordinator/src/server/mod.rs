@@ -7,7 +7,6 @@
 //! - `local`: the Unix socket for commands on this machine.
 //! - `driver`: the event loop.
 //! - `announce`: where the coordinator is, by multicast DNS.
-//! - `dmtcp_cluster`: the cluster's nodes for the port for DMTCP's programs.
 //! - `job_logs`, `clock`: jobs' output on disk; a clock that stands still when the process does.
 //!
 //! The folder:
@@ -26,7 +25,6 @@ pub mod admission;
 mod agent_listener;
 mod announce;
 mod clock;
-mod dmtcp_cluster;
 mod driver;
 mod job_logs;
 mod local;
@@ -34,21 +32,21 @@ mod replication;
 mod sealing;
 pub mod succession;
 
-pub use dmtcp_cluster::Cluster;
-
 use crate::cluster::entry::{ClusterEntry, FORMAT};
 use crate::cluster::{ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
-use crate::dmtcp::server as dmtcp;
 use crate::journal::Journal;
 use crate::log::LogError;
 use admission::{Admission, AdmissionError};
 use announce::Announcement;
+use ckpt_dmtcp::cluster::Cluster;
+use ckpt_dmtcp::server as dmtcp;
 use clock::Clock;
-use driver::{Driver, Ending, Operator};
+use driver::{Driver, Ending, Incoming, Operator};
 use job_logs::JobLogs;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::ifaddrs::getifaddrs;
+use protocol::clock::wall_ms;
 use protocol::cluster::Term;
 use protocol::cluster::replica::ReplicaNote;
 use protocol::service::Service;
@@ -61,7 +59,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use succession::Marker;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -188,13 +186,6 @@ fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
     move |source| ServeError::Io { action, source }
 }
 
-/// Milliseconds since 1970 UTC.
-fn wall_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
 /// Runs a coordinator until it is told to end (SIGTERM, SIGINT). Jobs run on without it, for as
 /// long as the leases of their nodes last.
 ///
@@ -304,9 +295,12 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         if let (true, Some(own)) = (address.ip().is_unspecified(), own) {
             address.set_ip(own.ip());
         }
-        let cluster = Cluster::new(sender.clone(), dmtcp_sender.clone(), address);
+        let calls = sender.clone();
+        // The coordinator ends: whoever waits for an answer hears that there is none.
+        let ask = move |call| drop(calls.blocking_send(Incoming::Dmtcp(call)));
+        let cluster = Cluster::new(ask, dmtcp_sender.clone(), address);
         recorder.lock().unwrap_or_else(PoisonError::into_inner).cluster(cluster);
-        driver.serve_dmtcp(dmtcp_sender);
+        driver.dmtcp.serve(dmtcp_sender);
     }
     let successor = Successor::new(&credentials, own.clone())?;
     let tasks = [

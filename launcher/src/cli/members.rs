@@ -1,8 +1,8 @@
 //! What the commands about a cluster's members take.
 
 use super::values::{listen_address, percent, time_span};
+use ckpt_dmtcp::server::Network;
 use clap::Args;
-use coordinator::dmtcp::server::Network;
 use protocol::cluster::NodeName;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! DMTCP's messages, from whoever may connect to that port, and what the coordinator makes of a conversation of them.
 
 use crate::random::Random;
-use coordinator::Time;
-use coordinator::dmtcp::machine::{Action, Command, Event, Identity, Machine, Settings};
-use coordinator::dmtcp::wire::{HEADER, ImageName, Kind, Message, WorkerState};
+use ckpt_dmtcp::machine::{Action, Command, Event, Identity, Machine, Settings};
+use ckpt_dmtcp::wire::{HEADER, ImageName, Kind, Message, WorkerState};
+use protocol::clock::Time;
 use std::net::Ipv4Addr;
 
 const SECOND: u64 = 1_000_000_000;

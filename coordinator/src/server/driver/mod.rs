@@ -3,16 +3,13 @@
 //! - `order`: in which order, and what waits until an entry is in the log and in a copy of it.
 //! - `disk`: makes the log durable.
 //! - `clients`: commands on the coordinator's own socket.
-//! - `dmtcp`: what agents do about images of DMTCP's processes.
 
 mod clients;
 mod disk;
-mod dmtcp;
 mod order;
 
 use super::agent_listener::SharedAdmission;
 use super::clock::Clock;
-use super::dmtcp_cluster::Call;
 use super::job_logs::JobLogs;
 use super::local::LineQueue;
 use super::replication::Replication;
@@ -20,8 +17,8 @@ use super::sealing::TreeSealer;
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::{ClusterAction, ClusterEvent, ClusterMachine};
 use crate::journal::Journal;
+use ckpt_dmtcp::cluster::{Call, Calls};
 use disk::Disk;
-use dmtcp::Calls;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
@@ -175,7 +172,8 @@ pub struct Driver {
     /// Members that may not have heard of this coordinator.
     absent: watch::Sender<Vec<(NodeName, SocketAddr)>>,
     ending: Option<Ending>,
-    dmtcp: Calls,
+    /// What agents do about images of DMTCP's processes.
+    pub dmtcp: Calls,
     disk: Disk,
 }
 
@@ -295,7 +293,7 @@ impl Driver {
                 }
                 if let FromAgent::Replica(report) = *message {
                     self.replica_report(&node, report);
-                } else if !self.dmtcp_says(&node, &message) {
+                } else if !self.dmtcp.says(&node, &message) {
                     self.feed(ClusterEvent::Agent { node, connection, message: *message, body });
                 }
             }
@@ -306,7 +304,13 @@ impl Driver {
             Incoming::ClientOpened { number, user, queue } => {
                 self.clients.insert(number, Client { user, queue, greeted: false });
             }
-            Incoming::Dmtcp(call) => self.dmtcp_call(call),
+            Incoming::Dmtcp(call) => {
+                let links = self.links.iter().filter(|(_, link)| link.welcome);
+                let there = links.map(|(node, link)| (node, link.is_here));
+                if let Some((node, order)) = self.dmtcp.take(call, there) {
+                    self.send(&node, &order, &[]);
+                }
+            }
             Incoming::ClientLine { number, line } => self.line(number, &line),
             Incoming::ClientClosed { number } => self.gone(number),
         }

@@ -2,8 +2,8 @@
 
 use super::engine::program;
 use ckpt_agent::doctor::{Check, Report, State};
-use coordinator::dmtcp::machine::{Checkpoint, Notice};
-use coordinator::dmtcp::server::{Options, Port, Recorder};
+use ckpt_dmtcp::machine::{Checkpoint, Notice};
+use ckpt_dmtcp::server::{Options, Port, Recorder};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};

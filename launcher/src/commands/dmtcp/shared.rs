@@ -2,9 +2,9 @@
 
 use super::records::{self, Kept, Place};
 use crate::jobs::JobFolder;
-use coordinator::dmtcp::machine::Checkpoint;
-use coordinator::dmtcp::places::{self, KeptShare};
-use coordinator::dmtcp::server::Cluster;
+use ckpt_dmtcp::cluster::Cluster;
+use ckpt_dmtcp::machine::Checkpoint;
+use ckpt_dmtcp::places::{self, KeptShare};
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::dmtcp::{DmtcpImage, JOB_PREFIX};

@@ -3,8 +3,8 @@
 use super::image::Pointer;
 use super::options::{Mode, Options};
 use crate::control::ask_beginning;
-use coordinator::dmtcp::machine::Identity;
-use coordinator::dmtcp::wire::{HEADER, ImageName, Kind, Message, WorkerState};
+use ckpt_dmtcp::machine::Identity;
+use ckpt_dmtcp::wire::{HEADER, ImageName, Kind, Message, WorkerState};
 use protocol::control::{Reply, Request};
 use protocol::database::hosts::addresses;
 use std::fs;

@@ -1,9 +1,9 @@
 //! ckptd as dmtcp_command.
 
 use super::options::{default_host, default_port};
-use coordinator::dmtcp::DEFAULT_PORT;
-use coordinator::dmtcp::machine::Command;
-use coordinator::dmtcp::wire::{CommandStatus, Kind, Message};
+use ckpt_dmtcp::DEFAULT_PORT;
+use ckpt_dmtcp::machine::Command;
+use ckpt_dmtcp::wire::{CommandStatus, Kind, Message};
 use protocol::database::hosts::addresses;
 use serde_json::json;
 use std::ffi::OsString;

@@ -1,9 +1,9 @@
 //! ckptd as dmtcp_coordinator.
 
 use super::options::{default_port, variable};
-use coordinator::dmtcp::DEFAULT_PORT;
-use coordinator::dmtcp::machine::{Checkpoint, Command as Wanted, Notice};
-use coordinator::dmtcp::server::{Network, Options, Order, Port, Recorder, Status};
+use ckpt_dmtcp::DEFAULT_PORT;
+use ckpt_dmtcp::machine::{Checkpoint, Command as Wanted, Notice};
+use ckpt_dmtcp::server::{Network, Options, Order, Port, Recorder, Status};
 use std::ffi::OsString;
 use std::fs;
 use std::io::BufRead;

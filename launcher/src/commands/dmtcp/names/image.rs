@@ -1,6 +1,6 @@
 //! What stands for an image of DMTCP's: a small file that names a job of ours and a checkpoint.
 
-use coordinator::dmtcp::machine::Identity;
+use ckpt_dmtcp::machine::Identity;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read, Write};

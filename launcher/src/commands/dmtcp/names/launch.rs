@@ -4,7 +4,7 @@ use super::bridge::{Told, Worker, connect};
 use super::options::{Options, Parsed, parse};
 use crate::cli::{FileArguments, IntervalSetting, JobOptions, RunArguments};
 use crate::commands::{Context, run};
-use coordinator::dmtcp::wire::Kind;
+use ckpt_dmtcp::wire::Kind;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Options as DMTCP takes them, and where its coordinator is.
 
-use coordinator::dmtcp::DEFAULT_PORT;
+use ckpt_dmtcp::DEFAULT_PORT;
 use std::ffi::{OsStr, OsString};
 
 /// Which coordinator is wanted.

@@ -7,7 +7,7 @@ use super::options::{Options, Parsed, parse};
 use crate::cli::RestartArguments;
 use crate::commands::{Context, restart};
 use crate::jobs::StateDir;
-use coordinator::dmtcp::wire::Kind;
+use ckpt_dmtcp::wire::Kind;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;

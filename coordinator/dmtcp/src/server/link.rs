@@ -1,8 +1,8 @@
 //! One connection. Ten thousand of them must not cost much: a header's room, and a payload's while it comes.
 
 use super::network::{Network, v4};
-use crate::dmtcp::machine::Connection;
-use crate::dmtcp::wire::{HEADER, Kind, Message};
+use crate::machine::Connection;
+use crate::wire::{HEADER, Kind, Message};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};

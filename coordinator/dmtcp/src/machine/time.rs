@@ -1,7 +1,7 @@
 //! Intervals, and who is waited for too long.
 
 use super::{Machine, Worker};
-use crate::event::Time;
+use protocol::clock::Time;
 
 const SECOND: u64 = 1_000_000_000;
 

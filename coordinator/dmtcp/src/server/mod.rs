@@ -17,17 +17,17 @@ use super::machine::{
     Action, Checkpoint, Command, Connection, Event, Identity, Machine, Notice, Settings,
 };
 use super::script;
-pub use crate::server::Cluster;
 
-use crate::event::Time;
+use crate::cluster::Cluster;
 use link::{Arrival, Link};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use protocol::clock::{Time, wall_ms};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -446,12 +446,6 @@ async fn sleep(wait: Option<Duration>) {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn wall_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Each worker takes one.

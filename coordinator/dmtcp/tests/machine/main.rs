@@ -5,9 +5,9 @@
 
 mod rig;
 
-use coordinator::dmtcp::address::{publish, published};
-use coordinator::dmtcp::machine::{Event, Notice};
-use coordinator::dmtcp::wire::{
+use ckpt_dmtcp::address::{publish, published};
+use ckpt_dmtcp::machine::{Event, Notice};
+use ckpt_dmtcp::wire::{
     Command, CommandStatus, Kind, Message, Operation, StoreResult, WorkerState,
 };
 use rig::{CHECKPOINT, GROUP, RESTART, Rig, SECOND, after_exec, new_worker, settings};
@@ -385,7 +385,7 @@ fn a_listener_everywhere_is_published_where_it_was_seen() {
 #[test]
 fn departed_peers_are_not_waited_for_and_stood_in_for() {
     let stand_in = "10.0.0.10:999".parse().unwrap();
-    let mut rig = Rig::new(coordinator::dmtcp::machine::Settings {
+    let mut rig = Rig::new(ckpt_dmtcp::machine::Settings {
         departed_after: Some(20 * SECOND),
         stand_in: Some(stand_in),
         ..settings()

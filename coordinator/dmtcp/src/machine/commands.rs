@@ -1,8 +1,8 @@
 //! What dmtcp_command, or the coordinator's own user, asks for.
 
 use super::{Action, Command, Machine};
-use crate::dmtcp::wire::{CommandStatus, Kind, MAX_PAYLOAD, Message};
-use crate::event::Time;
+use crate::wire::{CommandStatus, Kind, MAX_PAYLOAD, Message};
+use protocol::clock::Time;
 use std::fmt::Write;
 
 impl Machine {

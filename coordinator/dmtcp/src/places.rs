@@ -109,7 +109,7 @@ pub fn placement(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dmtcp::wire::{Identity, ImageName};
+    use crate::wire::{Identity, ImageName};
     use std::net::Ipv4Addr;
 
     fn node(name: &str) -> NodeName {

@@ -3,9 +3,9 @@
 use super::{
     Action, Command, Connection, Identity, MAX_OTHERS, MAX_WORKERS, Machine, Notice, Worker, label,
 };
-use crate::dmtcp::machine::round::{Part, Round};
-use crate::dmtcp::wire::{Kind, Message, WorkerState, payload_strings};
-use crate::event::Time;
+use crate::machine::round::{Part, Round};
+use crate::wire::{Kind, Message, WorkerState, payload_strings};
+use protocol::clock::Time;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -286,7 +286,7 @@ impl Machine {
         let status = self.obey(now, command, Some(&mut reply));
         reply.command_status = status;
         let blocks = command == Command::BlockingCheckpoint;
-        if blocks && status == crate::dmtcp::wire::CommandStatus::Success {
+        if blocks && status == crate::wire::CommandStatus::Success {
             self.blocked.push(connection);
             return;
         }

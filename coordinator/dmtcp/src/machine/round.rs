@@ -2,8 +2,8 @@
 
 use super::values::LISTENERS_COMPLETE;
 use super::{Action, Checkpoint, Connection, Image, Machine, Notice, Settings, Worker};
-use crate::dmtcp::wire::{ImageName, Kind, Message, WorkerState};
-use crate::event::Time;
+use crate::wire::{ImageName, Kind, Message, WorkerState};
+use protocol::clock::Time;
 use std::collections::BTreeSet;
 
 /// The barrier after which all stand still; its release tells how many they are, which their images keep.

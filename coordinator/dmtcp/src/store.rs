@@ -158,7 +158,7 @@ fn combine(operation: Operation, old: i64, new: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dmtcp::wire::Kind;
+    use crate::wire::Kind;
 
     fn message(operation: u32, key: &[u8], value: &[u8]) -> Message {
         let mut message = Message::new(Kind::StoreRequest);

@@ -5,17 +5,17 @@
 
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
-use coordinator::Time;
-use coordinator::dmtcp::address::seen_from_outside;
-use coordinator::dmtcp::machine::{Action, Event, Identity, Machine, Notice, Settings};
-use coordinator::dmtcp::wire::{Command, HEADER, Kind, Message};
+use ckpt_dmtcp::address::seen_from_outside;
+use ckpt_dmtcp::machine::{Action, Event, Identity, Machine, Notice, Settings};
+use ckpt_dmtcp::wire::{Command, HEADER, Kind, Message};
+use protocol::clock::Time;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dmtcp_recorded").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(name)
 }
 
 /// Of a connection: how many bytes and messages were delivered, and all messages, each with its end.

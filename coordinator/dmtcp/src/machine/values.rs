@@ -1,9 +1,9 @@
 //! The key-value store, and what is put right in it.
 
 use super::{Action, Connection, Machine};
-use crate::dmtcp::address::{publish, published, seen_from_outside};
-use crate::dmtcp::store::Request;
-use crate::dmtcp::wire::{Kind, Message, Operation, StoreResult};
+use crate::address::{publish, published, seen_from_outside};
+use crate::store::Request;
+use crate::wire::{Kind, Message, Operation, StoreResult};
 use std::collections::BTreeSet;
 
 /// Where the accepting side of each connection publishes its restore listener, by the connection's name.

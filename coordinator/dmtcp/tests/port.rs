@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
-use coordinator::dmtcp::address::{publish, published};
-use coordinator::dmtcp::machine::{Checkpoint, Command, Identity, Notice};
-use coordinator::dmtcp::server::{Options, Port, Recorder};
-use coordinator::dmtcp::wire::{
-    CommandStatus, HEADER, ImageName, Kind, Message, Operation, WorkerState,
-};
+use ckpt_dmtcp::address::{publish, published};
+use ckpt_dmtcp::machine::{Checkpoint, Command, Identity, Notice};
+use ckpt_dmtcp::server::{Options, Port, Recorder};
+use ckpt_dmtcp::wire::{CommandStatus, HEADER, ImageName, Kind, Message, Operation, WorkerState};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;

@@ -125,8 +125,8 @@ pub fn write(folder: &Path, checkpoint: &Checkpoint, host: &str, port: u16) -> i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dmtcp::machine::Identity;
-    use crate::dmtcp::wire::ImageName;
+    use crate::machine::Identity;
+    use crate::wire::ImageName;
     use std::net::Ipv4Addr;
     use std::process::Command;
 

@@ -7,11 +7,13 @@
 //! - [`places`]: where images are kept and restarted; no I/O.
 //! - [`script`]: the restart script.
 //! - [`server`]: the port.
+//! - [`cluster`]: the nodes of a cluster whose coordinator serves the port.
 //!
 //! A coordinator has one *computation* at a time, which is all processes that are connected to it. DMTCP knows
 //! no authentication: who may connect at all is the server's business.
 
 pub mod address;
+pub mod cluster;
 pub mod machine;
 pub mod places;
 pub mod script;

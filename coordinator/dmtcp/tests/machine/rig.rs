@@ -1,8 +1,8 @@
 //! Workers without I/O: each message that a worker of DMTCP would send is put into the machine by hand.
 
-use coordinator::Time;
-use coordinator::dmtcp::machine::{Action, Checkpoint, Event, Identity, Machine, Notice, Settings};
-use coordinator::dmtcp::wire::{Command, ImageName, Kind, Message, Operation, WorkerState};
+use ckpt_dmtcp::machine::{Action, Checkpoint, Event, Identity, Machine, Notice, Settings};
+use ckpt_dmtcp::wire::{Command, ImageName, Kind, Message, Operation, WorkerState};
+use protocol::clock::Time;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
