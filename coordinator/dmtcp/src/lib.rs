@@ -7,6 +7,8 @@
 //! - [`places`]: where images are kept and restarted; no I/O.
 //! - [`script`]: the restart script.
 //! - [`server`]: the port.
+//! - [`names`]: ckptd called by one of DMTCP's names.
+//! - [`images`]: what is kept of a job's checkpoints.
 //! - [`cluster`]: the nodes of a cluster whose coordinator serves the port.
 //!
 //! A coordinator has one *computation* at a time, which is all processes that are connected to it. DMTCP knows
@@ -14,7 +16,9 @@
 
 pub mod address;
 pub mod cluster;
+pub mod images;
 pub mod machine;
+pub mod names;
 pub mod places;
 pub mod script;
 pub mod server;

@@ -1,6 +1,6 @@
 //! Computations of DMTCP's processes that a cluster's coordinator serves: each is a job of the coordinator's machine.
 
-use super::records::{JobRecorder, folder};
+use super::records::{JobRecorder, images};
 use crate::cli::{CoordinatorArguments, EngineSetting, IntervalSetting};
 use crate::commands::Context;
 use crate::failure::Failure;
@@ -85,8 +85,8 @@ impl Computations {
                 let (job, lock) =
                     self.state.create(None, &[program.into()], Path::new("/"), settings)?;
                 let failed = |error| Failure::of(format!("keep {}", job.name()), error);
-                fs::create_dir_all(folder(&job)).map_err(failed)?;
-                fs::write(folder(&job).join(GROUP), group.to_string()).map_err(failed)?;
+                fs::create_dir_all(images(&job).folder()).map_err(failed)?;
+                fs::write(images(&job).folder().join(GROUP), group.to_string()).map_err(failed)?;
                 (job, lock)
             }
         };
@@ -157,7 +157,8 @@ impl Computations {
         let name = group.to_string();
         let is_it = |job: &JobFolder| {
             job.record().settings.engine == EngineSetting::Dmtcp
-                && fs::read_to_string(folder(job).join(GROUP)).is_ok_and(|group| group == name)
+                && fs::read_to_string(images(job).folder().join(GROUP))
+                    .is_ok_and(|group| group == name)
         };
         self.state.jobs(|_| {}).ok()?.into_iter().rev().find(is_it)
     }

@@ -72,7 +72,7 @@ pub fn restart(
     refuse_options(&arguments.options, arguments.detach)?;
     let program = program("dmtcp_restart").ok_or_else(|| Failure::of(&what, MISSING))?;
     let images =
-        records::images(job, record.checkpoint).map_err(|error| Failure::of(&what, error))?;
+        records::images(job).files(record.checkpoint).map_err(|error| Failure::of(&what, error))?;
     let settings = job.record().settings.with(&arguments.options);
     let begin = Begin { program, images, command: Vec::new(), from: Some(record.checkpoint) };
     hold(job, settings, begin, is_loud(&arguments.options), &context.resume_command(job.name()))
@@ -139,14 +139,17 @@ async fn foreground(
     let failed = |cause: &dyn std::fmt::Display| Failure::of(&what, cause);
     let (told_sender, told) = mpsc::unbounded_channel();
     let mut recorder = JobRecorder::open(job, settings.keep as usize, told_sender)?;
-    let written_in = records::written_in(job);
+    let written_in = records::images(job).written_in();
     std::fs::create_dir_all(&written_in).map_err(|error| failed(&error))?;
     let (signal_sender, signals) = mpsc::unbounded_channel();
     signals::watch(&signal_sender).map_err(|error| failed(&error))?;
     let interval = settings.interval.whole_seconds();
-    let port = Port::bind(Options { interval, ..Options::local(0, records::folder(job)) })
-        .await
-        .map_err(|error| failed(&error))?;
+    let port = Port::bind(Options {
+        interval,
+        ..Options::local(0, records::images(job).folder().to_owned())
+    })
+    .await
+    .map_err(|error| failed(&error))?;
     let address = port.address();
     recorder.begin(begin.from)?;
     let recorder: SharedRecorder = Arc::new(Mutex::new(recorder));

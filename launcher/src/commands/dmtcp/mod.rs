@@ -2,16 +2,17 @@
 //!
 //! - `doctor`: what an installed DMTCP can do here, and what it can't.
 //! - `engine`, `records`: `ckptd run --engine dmtcp`, and what is kept of its checkpoints.
-//! - `shared`: images that agents keep. `verify`: whether all are whole.
+//! - `verify`: whether all images are whole.
 //! - `computations`: what is kept of those that a cluster's coordinator serves.
-//! - `names`: ckptd called as dmtcp_launch, dmtcp_restart, dmtcp_command or dmtcp_coordinator.
+//! - `names`: jobs for ckptd called as dmtcp_launch, dmtcp_restart, dmtcp_command or dmtcp_coordinator.
+//!
+//! All else of DMTCP is in `coordinator/dmtcp`. Here is what is made of the command's own jobs, logs and options.
 
 mod computations;
 mod doctor;
 pub mod engine;
 mod names;
 mod records;
-mod shared;
 mod verify;
 
 pub use computations::port;
@@ -27,7 +28,7 @@ pub fn refuse(job: &JobFolder, what: &str) -> Result<(), Failure> {
     if job.record().settings.engine == crate::cli::EngineSetting::Dmtcp {
         let cause = format!(
             "its checkpoints are DMTCP's own images, in {}",
-            records::folder(job).display()
+            records::images(job).folder().display()
         );
         return Err(Failure::of(format!("{what} {}", job.name()), cause));
     }

@@ -32,12 +32,13 @@ pub fn verify(job: &JobFolder, only: Option<u64>, json: bool) -> Result<u8, Fail
         return Err(Failure::of(what, format!("there is no checkpoint {only}")));
     }
     for checkpoint in wanted {
-        let description = records::description(job, checkpoint)
+        let description = records::images(job)
+            .description(checkpoint)
             .map_err(|error| Failure::of(what.clone(), error))?;
         for image in description.images {
             let (holders, damage) = match &image.share {
                 Some(place) => (place.holders.iter().map(ToString::to_string).collect(), None),
-                None => (Vec::new(), records::checked(job, checkpoint, &image).err()),
+                None => (Vec::new(), records::images(job).checked(checkpoint, &image).err()),
             };
             let (image, host) = (image.path, image.host);
             verdicts.push(Verdict { checkpoint, image, host, holders, damage });
@@ -66,7 +67,7 @@ pub fn unkept(job: &JobFolder) -> Option<String> {
         return None;
     }
     let newest = jobs::load(job).ok()?.newest()?.checkpoint;
-    let images = records::description(job, newest).ok()?.images;
+    let images = records::images(job).description(newest).ok()?.images;
     let left: Vec<_> =
         images.iter().filter(|image| image.share.is_none() && image.file.is_none()).collect();
     let hosts: BTreeSet<&str> = left.iter().map(|image| image.host.as_str()).collect();

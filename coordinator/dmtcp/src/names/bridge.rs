@@ -2,9 +2,9 @@
 
 use super::image::Pointer;
 use super::options::{Mode, Options};
-use crate::control::ask_beginning;
-use ckpt_dmtcp::machine::Identity;
-use ckpt_dmtcp::wire::{HEADER, ImageName, Kind, Message, WorkerState};
+use super::{Ask, Begins};
+use crate::machine::Identity;
+use crate::wire::{HEADER, ImageName, Kind, Message, WorkerState};
 use protocol::control::{Reply, Request};
 use protocol::database::hosts::addresses;
 use std::fs;
@@ -36,13 +36,13 @@ pub fn connect(options: &Options, images: &Path) -> Result<(TcpStream, u16), Str
     let failed = |error: io::Error, port: u16| {
         format!("reach a coordinator at {}:{port}: {error}", options.host)
     };
-    if let (Some(port), Mode::Join | Mode::Any) = (options.port, options.mode) {
+    if let (Some(port), Mode::Join | Mode::Any) = (options.port(), options.mode()) {
         match addresses(&options.host, port).and_then(|all| TcpStream::connect(&all[..])) {
             Ok(stream) => return Ok((stream, port)),
-            Err(error) if options.mode == Mode::Join => return Err(failed(error, port)),
+            Err(error) if options.mode() == Mode::Join => return Err(failed(error, port)),
             Err(_) => {}
         }
-    } else if options.mode == Mode::Join {
+    } else if options.mode() == Mode::Join {
         return Err("join a coordinator: give its port with --coord-port".to_owned());
     }
     let own = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
@@ -54,7 +54,7 @@ pub fn connect(options: &Options, images: &Path) -> Result<(TcpStream, u16), Str
             options.host
         ));
     }
-    let port = start(options.port.unwrap_or(0), images)?;
+    let port = start(options.port().unwrap_or(0), images)?;
     TcpStream::connect(("127.0.0.1", port))
         .map(|stream| (stream, port))
         .map_err(|error| failed(error, port))
@@ -89,6 +89,15 @@ fn start(port: u16, images: &Path) -> Result<u16, String> {
     Err(failed(&"it does not say where it listens"))
 }
 
+/// Writes the coordinator's port where it is wanted.
+pub fn tell_port(options: &Options, port: u16) -> Result<(), String> {
+    match &options.port_file {
+        Some(file) => fs::write(file, format!("{port}\n"))
+            .map_err(|error| format!("write the port to {}: {error}", file.display())),
+        None => Ok(()),
+    }
+}
+
 /// Who the worker is.
 #[derive(Debug)]
 pub struct Worker {
@@ -103,7 +112,14 @@ pub struct Worker {
 #[derive(Debug, Default)]
 pub struct Told {
     /// To end, at once or with a checkpoint: then the exit status is 0, as that of DMTCP's processes.
-    pub to_end: AtomicBool,
+    to_end: AtomicBool,
+}
+
+impl Told {
+    /// The exit status of a job that ended with this one.
+    pub fn status(&self, status: u8) -> u8 {
+        if self.to_end.load(Ordering::Relaxed) { 0 } else { status }
+    }
 }
 
 impl Worker {
@@ -121,7 +137,7 @@ impl Worker {
             .unwrap_or_default();
         let hash = blake3::hash(host.as_bytes());
         let number = u32::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1], 0, 0]);
-        let time = crate::text::now_ms();
+        let time = protocol::clock::wall_ms();
         let pid = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
         let identity = Identity { host: number.into(), time, pid, generation: 0 };
         let group = Identity::default();
@@ -200,31 +216,27 @@ impl Worker {
         }
     }
 
-    /// Does what the coordinator says, on a thread of its own, until it or the process has gone.
-    pub fn serve(mut self, job_dir: &Path, begun: Kind, images: PathBuf, told: &Arc<Told>) {
-        let job_dir = job_dir.to_owned();
+    /// Does what the coordinator says once the job begins, on a thread of its own, until it or the process has gone.
+    pub fn begins(mut self, ask: Ask, begun: Kind, images: PathBuf, told: &Arc<Told>) -> Begins {
         let told = Arc::clone(told);
-        std::thread::spawn(move || {
-            if let Err(error) = self.converse(&job_dir, begun, &images, &told) {
-                if !told.to_end.load(Ordering::Relaxed) {
-                    eprintln!(
-                        "ckptd: warning: the coordinator has gone ({error}): the job runs on without it; 'ckptd \
-                         checkpoint' and 'ckptd stop' reach it"
-                    );
+        Box::new(move |job| {
+            let job = Job { folder: job.to_owned(), ask, images, told };
+            std::thread::spawn(move || {
+                if let Err(error) = self.converse(&job, begun) {
+                    if !job.told.to_end.load(Ordering::Relaxed) {
+                        eprintln!(
+                            "ckptd: warning: the coordinator has gone ({error}): the job runs on without it; 'ckptd \
+                             checkpoint' and 'ckptd stop' reach it"
+                        );
+                    }
                 }
-            }
-        });
+            });
+        })
     }
 
-    fn converse(
-        &mut self,
-        job_dir: &Path,
-        begun: Kind,
-        images: &Path,
-        told: &Told,
-    ) -> io::Result<()> {
+    fn converse(&mut self, job: &Job, begun: Kind) -> io::Result<()> {
         // It answers once it runs.
-        let _ = ask_beginning(job_dir, &Request::Status, None, || true);
+        let _ = job.ask(Request::Status);
         let mut message = self.message(begun, WorkerState::Running);
         if begun == Kind::AfterExec {
             message.payload = format!("{}\0", self.program).into_bytes();
@@ -233,10 +245,9 @@ impl Worker {
         loop {
             let order = receive(&mut self.stream)?;
             match order.kind {
-                Kind::DoCheckpoint => self.checkpoint(job_dir, images, told, &order)?,
+                Kind::DoCheckpoint => self.checkpoint(job, &order)?,
                 Kind::Kill => {
-                    told.to_end.store(true, Ordering::Relaxed);
-                    stop(job_dir);
+                    job.end();
                     return Ok(());
                 }
                 _ => {}
@@ -244,28 +255,21 @@ impl Worker {
         }
     }
 
-    fn checkpoint(
-        &mut self,
-        job_dir: &Path,
-        images: &Path,
-        told: &Told,
-        order: &Message,
-    ) -> io::Result<()> {
+    fn checkpoint(&mut self, job: &Job, order: &Message) -> io::Result<()> {
         self.group = order.group;
         self.barrier("DMT:SUSPEND", WorkerState::Presuspend)?;
         let counted = self.barrier("DMT:CHECKPOINT", WorkerState::Suspended)?;
         self.barrier("Socket::Ckpt_Register_Peer_Info", WorkerState::Checkpointing)?;
-        let reply = ask_beginning(job_dir, &Request::Checkpoint, None, || true)
-            .map_err(io::Error::other)?;
+        let reply = job.ask(Request::Checkpoint).map_err(io::Error::other)?;
         self.barrier("DMT:WriteCkpt", WorkerState::Checkpointed)?;
         match reply {
             Reply::Committed(record) => {
-                let dir = job_dir.parent().unwrap_or(job_dir);
+                let dir = job.folder.parent().unwrap_or(&job.folder);
                 let (number, peers) = (record.checkpoint, counted.peers);
                 let (identity, group) = (self.identity, self.group);
                 let pointer =
                     Pointer::new(dir, &record.job, number, &self.program, identity, group, peers);
-                let path = pointer.write(images)?;
+                let path = pointer.write(&job.images)?;
                 let name = ImageName {
                     host: self.host.clone(),
                     shell: String::new(),
@@ -275,8 +279,7 @@ impl Worker {
                 message.payload = name.payload();
                 self.send(&message)?;
                 if counted.exit_after {
-                    told.to_end.store(true, Ordering::Relaxed);
-                    stop(job_dir);
+                    job.end();
                     return Ok(());
                 }
             }
@@ -288,7 +291,23 @@ impl Worker {
     }
 }
 
-fn stop(job_dir: &Path) {
-    // It may have ended by itself.
-    let _ = ask_beginning(job_dir, &Request::Stop { checkpoint: false }, None, || true);
+/// The job whose worker it is.
+struct Job {
+    folder: PathBuf,
+    ask: Ask,
+    /// Where its images are named.
+    images: PathBuf,
+    told: Arc<Told>,
+}
+
+impl Job {
+    fn ask(&self, request: Request) -> Result<Reply, String> {
+        (self.ask)(&self.folder, &request)
+    }
+
+    fn end(&self) {
+        self.told.to_end.store(true, Ordering::Relaxed);
+        // It may have ended by itself.
+        let _ = self.ask(Request::Stop { checkpoint: false });
+    }
 }

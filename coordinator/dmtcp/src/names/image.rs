@@ -1,6 +1,6 @@
 //! What stands for an image of DMTCP's: a small file that names a job of ours and a checkpoint.
 
-use ckpt_dmtcp::machine::Identity;
+use crate::machine::Identity;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -86,22 +86,20 @@ impl Pointer {
         Ok(path)
     }
 
-    /// Reads one; the text fits after "failed to ...".
-    pub fn read(path: &Path) -> Result<Self, String> {
+    /// Reads one; None for an image of DMTCP's own. The text fits after "failed to ...".
+    pub fn read(path: &Path) -> Result<Option<Self>, String> {
         let failed = |why: &dyn std::fmt::Display| format!("read {}: {why}", path.display());
         let file = fs::File::open(path).map_err(|error| failed(&error))?;
         let mut bytes = Vec::new();
         file.take(MAX).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
         if bytes.first() != Some(&b'{') {
-            return Err(failed(
-                &"it is an image of DMTCP's own, and holds DMTCP's library: DMTCP's own dmtcp_restart restarts it",
-            ));
+            return Ok(None);
         }
         let pointer: Self = protocol::json::read(&bytes).map_err(|error| failed(&error))?;
         if pointer.ckptd_image > FORMAT {
             return Err(failed(&"it is of a newer ckptd"));
         }
-        Ok(pointer)
+        Ok(Some(pointer))
     }
 }
 
@@ -116,8 +114,8 @@ mod tests {
         let pointer = Pointer::new(Path::new("/d"), "job-1", 3, "a/b", identity, identity, 2);
         let path = pointer.write(folder.path()).unwrap();
         assert!(path.ends_with("ckpt_a_b_98ff-40000-77.dmtcp"), "{}", path.display());
-        assert_eq!(Pointer::read(&path).unwrap(), pointer);
+        assert_eq!(Pointer::read(&path).unwrap(), Some(pointer));
         fs::write(&path, b"\x1f\x8bDMTCP").unwrap();
-        assert!(Pointer::read(&path).unwrap_err().contains("DMTCP's own dmtcp_restart"));
+        assert_eq!(Pointer::read(&path), Ok(None));
     }
 }

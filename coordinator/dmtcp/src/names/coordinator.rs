@@ -1,9 +1,12 @@
 //! ckptd as dmtcp_coordinator.
 
-use super::options::{default_port, variable};
-use ckpt_dmtcp::DEFAULT_PORT;
-use ckpt_dmtcp::machine::{Checkpoint, Command as Wanted, Notice};
-use ckpt_dmtcp::server::{Network, Options, Order, Port, Recorder, Status};
+use super::options::{VARIABLES, VERSION, parse, refuse, with_ignored};
+use super::{Native, failed};
+use crate::DEFAULT_PORT;
+use crate::machine::{Checkpoint, Command as Wanted, Notice};
+use crate::server::{Network, Options, Order, Port, Recorder, Status};
+use clap::builder::ArgAction;
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::fs;
 use std::io::BufRead;
@@ -15,118 +18,85 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-const USAGE: &str = "\
-Usage: dmtcp_coordinator [OPTIONS] [PORT]
+/// What may be typed while it runs.
+const TYPED: &str = "\
+On standard input: l list, s status, c checkpoint, kc checkpoint and kill, i interval, k kill, q quit.";
 
-  -p, --coord-port PORT   where it listens; 0: any free one [default: $DMTCP_COORD_PORT, else 7779]
-      --port-file FILE    write its port there
-      --status-file FILE  write its host, port and pid there
-      --ckptdir DIR       where restart scripts are written [default: $DMTCP_CHECKPOINT_DIR, else here]
-  -i, --interval SECONDS  time between checkpoints, 0 for none [default: $DMTCP_CHECKPOINT_INTERVAL]
-      --exit-on-last      end with the last process
-      --kill-after-ckpt   end all processes with the first checkpoint
-      --timeout SECONDS   end after so long in any case
-      --stale-timeout SECONDS
-                          end after so long without a process [default: 8 hours]
-      --daemon            go into the background
-  -q, --quiet             without notes
-      --dmtcp-listen ADDR listen at another address than the machine's own
-      --dmtcp-allow NETWORK
-                          who may connect from outside; DMTCP has no authentication
-      --help, --version
-
-On standard input: l list, s status, c checkpoint, kc checkpoint and kill, i interval, k kill, q quit.
-
-This is ckptd under DMTCP's name. It serves DMTCP's own programs and ckptd's under their names.
-";
-
-#[derive(Debug, Default)]
+/// Serves DMTCP's own programs and ckptd's under their names
+///
+/// This is ckptd under DMTCP's name.
+#[derive(Debug, Parser)]
+#[command(name = "dmtcp_coordinator", version = VERSION, after_help = TYPED)]
+#[command(args_override_self = true)]
 struct Asked {
-    port: u16,
-    listen: Option<IpAddr>,
-    allow: Vec<Network>,
+    /// Where it listens; 0: any free one [default: $DMTCP_COORD_PORT, else 7779]
+    #[arg(short = 'p', long = "coord-port", alias = "port", value_name = "PORT")]
+    #[arg(default_value_t = DEFAULT_PORT, hide_default_value = true)]
+    given_port: u16,
+    /// Write its port there
+    #[arg(long, value_name = "FILE")]
     port_file: Option<PathBuf>,
+    /// Write its host, port and pid there
+    #[arg(long, value_name = "FILE")]
     status_file: Option<PathBuf>,
-    directory: Option<PathBuf>,
+    /// Where restart scripts are written [default: $DMTCP_CHECKPOINT_DIR, else here]
+    #[arg(short = 'd', long = "ckptdir", value_name = "DIR")]
+    #[arg(default_value = ".", hide_default_value = true)]
+    directory: PathBuf,
+    /// Time between checkpoints, 0 for none [default: $DMTCP_CHECKPOINT_INTERVAL]
+    #[arg(short, long, value_name = "SECONDS")]
+    #[arg(default_value_t = 0, hide_default_value = true)]
     interval: u32,
+    /// End with the last process
+    #[arg(long)]
     exit_on_last: bool,
+    /// End all processes with the first checkpoint
+    #[arg(long = "kill-after-ckpt")]
     kill_after: bool,
+    /// End after so long in any case
+    #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
-    stale: Option<u64>,
+    /// End after so long without a process; not at all if negative [default: 8 hours]
+    #[arg(long = "stale-timeout", value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(default_value_t = 8 * 60 * 60, hide_default_value = true)]
+    stale: i64,
+    /// Go into the background
+    #[arg(long)]
     daemon: bool,
-    quiet: bool,
+    /// Without notes
+    #[arg(short, long, action = ArgAction::Count)]
+    quiet: u8,
+    /// Listen at another address than the machine's own
+    #[arg(long = "dmtcp-listen", value_name = "ADDR")]
+    listen: Option<IpAddr>,
+    /// Who may connect from outside; DMTCP has no authentication
+    #[arg(long = "dmtcp-allow", value_name = "NETWORK")]
+    allow: Vec<Network>,
+    /// Of DMTCP's, and means nothing here
+    #[arg(long, hide = true)]
+    write_kv_data: bool,
+    /// Where it listens
+    #[arg(value_name = "PORT")]
+    bare_port: Option<u16>,
+}
+
+impl Asked {
+    fn port(&self) -> u16 {
+        self.bare_port.unwrap_or(self.given_port)
+    }
 }
 
 /// Does it; the exit status.
-pub fn perform(arguments: &[OsString]) -> u8 {
-    let asked = match parse(arguments) {
-        Ok(Some(asked)) => asked,
-        Ok(None) => {
-            print!("{USAGE}");
-            return 0;
-        }
-        Err(wrong) => {
-            eprintln!("dmtcp_coordinator: wrong usage: {wrong}");
-            return 1;
-        }
+pub fn perform(native: &dyn Native, arguments: &[OsString]) -> u8 {
+    let asked = match parse::<Asked>(with_ignored(Asked::command()), &VARIABLES[2..], arguments) {
+        Ok((asked, _)) => asked,
+        Err(error) => return refuse::<Asked>(&error, 1),
     };
-    let done = if asked.daemon { detach(arguments, &asked) } else { serve(&asked) };
+    let done = if asked.daemon { detach(arguments, &asked) } else { serve(native, &asked) };
     done.unwrap_or_else(|error| {
         eprintln!("dmtcp_coordinator: failed to {error}");
-        super::failed()
+        failed()
     })
-}
-
-fn parse(arguments: &[OsString]) -> Result<Option<Asked>, String> {
-    fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
-        text.parse().map_err(|_| format!("{what} {text:?} makes no sense"))
-    }
-    let mut asked = Asked {
-        port: default_port()?.unwrap_or(DEFAULT_PORT),
-        directory: variable(&["DMTCP_CHECKPOINT_DIR"]).map(PathBuf::from),
-        ..Asked::default()
-    };
-    if let Some(text) = variable(&["DMTCP_CHECKPOINT_INTERVAL"]) {
-        asked.interval = number(&text, "DMTCP_CHECKPOINT_INTERVAL")?;
-    }
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let word = word.to_str().ok_or_else(|| format!("{word:?} is no text"))?;
-        let mut value = || {
-            let value = words.next().and_then(|value| value.to_str());
-            value.map(str::to_owned).ok_or_else(|| format!("{word} needs a value behind it"))
-        };
-        match word {
-            "--help" | "-h" => return Ok(None),
-            "--version" => {
-                println!("dmtcp_coordinator (ckptd) {}", env!("CARGO_PKG_VERSION"));
-                std::process::exit(0);
-            }
-            "-p" | "--port" | "--coord-port" => asked.port = number(&value()?, word)?,
-            "-i" | "--interval" => asked.interval = number(&value()?, word)?,
-            "--port-file" => asked.port_file = Some(value()?.into()),
-            "--status-file" => asked.status_file = Some(value()?.into()),
-            "--ckptdir" | "-d" => asked.directory = Some(value()?.into()),
-            "--dmtcp-listen" => asked.listen = Some(number(&value()?, word)?),
-            "--dmtcp-allow" => asked.allow.push(number(&value()?, word)?),
-            "--exit-on-last" => asked.exit_on_last = true,
-            "--kill-after-ckpt" => asked.kill_after = true,
-            "--timeout" => asked.timeout = Some(number(&value()?, word)?),
-            "--stale-timeout" => asked.stale = u64::try_from(number::<i64>(&value()?, word)?).ok(),
-            "--daemon" => asked.daemon = true,
-            "-q" | "--quiet" | "-qq" => asked.quiet = true,
-            "--tmpdir" | "-t" | "--coord-logfile" => drop(value()?),
-            "--write-kv-data" => {}
-            _ if word.starts_with("-p") => asked.port = number(&word[2..], "-p")?,
-            _ if word.starts_with("-i") => asked.interval = number(&word[2..], "-i")?,
-            _ if !word.starts_with('-') => asked.port = number(word, "the port")?,
-            _ => return Err(format!("there is no option {word}; --help lists them")),
-        }
-    }
-    if asked.stale.is_none() && !arguments.iter().any(|word| word == "--stale-timeout") {
-        asked.stale = Some(8 * 60 * 60);
-    }
-    Ok(Some(asked))
 }
 
 /// Goes on in the background, and returns when that one listens.
@@ -156,7 +126,7 @@ fn detach(arguments: &[OsString], asked: &Asked) -> Result<u8, String> {
         if let Ok(Some(status)) = child.try_wait() {
             return Err(format!(
                 "listen at port {}: the coordinator ended with {status}; another one may have the port",
-                asked.port
+                asked.port()
             ));
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -175,9 +145,9 @@ impl Recorder for Unrecorded {
     fn notice(&mut self, _: &Notice) {}
 }
 
-fn serve(asked: &Asked) -> Result<u8, String> {
-    if !asked.quiet {
-        crate::commands::tell_what_happens();
+fn serve(native: &dyn Native, asked: &Asked) -> Result<u8, String> {
+    if asked.quiet == 0 {
+        native.tell_what_happens();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -189,18 +159,17 @@ fn serve(asked: &Asked) -> Result<u8, String> {
 }
 
 async fn coordinate(asked: &Asked) -> Result<u8, String> {
-    let directory = asked.directory.clone().unwrap_or_else(|| ".".into());
-    let directory = std::path::absolute(&directory)
-        .map_err(|error| format!("find {}: {error}", directory.display()))?;
+    let directory = std::path::absolute(&asked.directory)
+        .map_err(|error| format!("find {}: {error}", asked.directory.display()))?;
     let mut options = Options {
         allow: asked.allow.clone(),
         interval: asked.interval,
         exit_on_last: asked.exit_on_last,
         kill_after: asked.kill_after,
-        ..Options::local(asked.port, directory)
+        ..Options::local(asked.port(), directory)
     };
     if let Some(ip) = asked.listen {
-        options.listen = SocketAddr::new(ip, asked.port);
+        options.listen = SocketAddr::new(ip, asked.port());
     }
     let port = Port::bind(options).await.map_err(|error| error.to_string())?;
     let address = port.address();
@@ -216,7 +185,7 @@ async fn coordinate(asked: &Asked) -> Result<u8, String> {
         format!("Host: {}\nPort: {}\nPID: {pid}\n", address.ip(), address.port()),
     )?;
     write(&asked.port_file, format!("{}\n", address.port()))?;
-    if !asked.quiet {
+    if asked.quiet == 0 {
         println!("dmtcp_coordinator (ckptd) listens at {address}; ? and return for help");
     }
     let (orders, receiver) = mpsc::channel(16);
@@ -267,7 +236,7 @@ async fn timeouts(asked: &Asked, orders: mpsc::Sender<Order>) {
             Some(status) if status.peers > 0 => 0,
             _ => alone + 1,
         };
-        if asked.stale.is_some_and(|limit| limit > 0 && alone > limit) {
+        if asked.stale > 0 && alone > asked.stale {
             return;
         }
     }
@@ -302,7 +271,7 @@ async fn commands(mut typed: mpsc::Receiver<String>, orders: mpsc::Sender<Order>
             "k" => Wanted::Kill,
             "q" => Wanted::Quit,
             _ => {
-                eprint!("{USAGE}");
+                eprint!("{}", Asked::command().render_help());
                 continue;
             }
         };

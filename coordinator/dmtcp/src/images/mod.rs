@@ -1,0 +1,277 @@
+//! What is kept of a job's checkpoints: the images of this machine, hashed, and where agents keep those of others.
+//!
+//! ```text
+//! JOB/dmtcp/images/           where DMTCP writes; it replaces images at each checkpoint
+//! JOB/dmtcp/N/                a committed checkpoint's images, and
+//! JOB/dmtcp/N/images.json     what they are, and where agents keep those of other machines
+//! ```
+//!
+//! - `shared`: agents take images in, partners get copies, and what is lost is restarted from these.
+
+mod shared;
+
+use crate::cluster::Cluster;
+use crate::machine::{Checkpoint, Image};
+use protocol::cluster::NodeName;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Version of images.json.
+const FORMAT: u32 = 1;
+
+/// The largest images.json that is read, in bytes.
+const MAX_DESCRIPTION: u64 = 64 * 1024 * 1024;
+
+/// What a checkpoint has.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Description {
+    format: u32,
+    /// The computation, as DMTCP names it.
+    pub group: String,
+    /// Its images.
+    pub images: Vec<Kept>,
+}
+
+/// An image.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Kept {
+    /// The host, as its process knows it.
+    pub host: String,
+    /// The file as DMTCP wrote it.
+    pub path: String,
+    /// The process's program.
+    pub program: String,
+    /// Its name in the checkpoint's folder; None: it is on its own machine only.
+    pub file: Option<String>,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its BLAKE3 hash.
+    pub blake3: Option<String>,
+    /// Where agents keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Place>,
+}
+
+/// What agents keep of one machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The machine's number in the job.
+    pub instance: u32,
+    /// Its node at the checkpoint.
+    pub node: NodeName,
+    /// Nodes that hold its images.
+    pub holders: Vec<NodeName>,
+}
+
+/// What is kept of one checkpoint, in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Amount {
+    /// Bytes of its images.
+    pub bytes: u64,
+    /// Machines that have each image, at least.
+    pub copies: u32,
+    /// Whether some image is on fewer than it should be.
+    pub degraded: bool,
+}
+
+/// The images of a job.
+#[derive(Debug, Clone)]
+pub struct Images {
+    folder: PathBuf,
+    job: String,
+}
+
+impl Images {
+    /// Those of the job with that folder and id.
+    #[must_use]
+    pub fn of(job: &Path, id: &str) -> Self {
+        Self { folder: job.join("dmtcp"), job: id.to_owned() }
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where DMTCP writes.
+    #[must_use]
+    pub fn written_in(&self) -> PathBuf {
+        self.folder.join("images")
+    }
+
+    /// Keeps those of a checkpoint; with a cluster, by its agents.
+    ///
+    /// # Errors
+    /// Where images can't be kept: then the checkpoint must not count.
+    pub fn keep(
+        &self,
+        number: u64,
+        checkpoint: &Checkpoint,
+        cluster: Option<&Cluster>,
+    ) -> io::Result<Amount> {
+        let taken = match cluster {
+            Some(cluster) => self.take_in(cluster, number, checkpoint).map_err(io::Error::other)?,
+            None => BTreeMap::new(),
+        };
+        let bytes = self.write(number, checkpoint, &taken)?;
+        let holders = |index| taken.get(&index).and_then(|kept: &Kept| kept.share.as_ref());
+        let copies = (0..checkpoint.images.len())
+            .map(|index| holders(index).map_or(1, |place| place.holders.len()))
+            .min()
+            .unwrap_or(1);
+        let degraded = cluster.is_some() && copies < shared::COPIES;
+        Ok(Amount { bytes, copies: u32::try_from(copies).unwrap_or(u32::MAX), degraded })
+    }
+
+    /// Removes `old` checkpoints, and has agents keep no others than these. What can't be removed is removed with the job.
+    pub fn collect(&self, old: &[u64], kept: &[u64], cluster: Option<&Cluster>) {
+        for number in old {
+            let _ = fs::remove_dir_all(self.folder.join(number.to_string()));
+        }
+        if let Some(cluster) = cluster {
+            self.collect_shared(cluster, kept);
+        }
+    }
+
+    /// Makes a checkpoint's folder whole or not at all; the bytes of its images.
+    fn write(
+        &self,
+        number: u64,
+        checkpoint: &Checkpoint,
+        taken: &BTreeMap<usize, Kept>,
+    ) -> io::Result<u64> {
+        let own = nix::unistd::gethostname()?.to_string_lossy().into_owned();
+        let new = self.folder.join(format!(".{number}.new"));
+        let _ = fs::remove_dir_all(&new);
+        fs::create_dir_all(&new)?;
+        let mut images = Vec::new();
+        for (index, image) in checkpoint.images.iter().enumerate() {
+            images.push(match taken.get(&index) {
+                Some(kept) => kept.clone(),
+                None => keep_image(&new, index, image, &own)?,
+            });
+        }
+        let bytes = images.iter().map(|image| image.bytes).sum();
+        let description =
+            Description { format: FORMAT, group: checkpoint.group.to_string(), images };
+        let path = new.join("images.json");
+        fs::write(&path, serde_json::to_vec_pretty(&description)?)?;
+        File::open(&path)?.sync_all()?;
+        File::open(&new)?.sync_all()?;
+        fs::rename(&new, self.folder.join(number.to_string()))?;
+        File::open(&self.folder)?.sync_all()?;
+        Ok(bytes)
+    }
+
+    /// The images of a committed checkpoint, each checked against its hash.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn files(&self, number: u64) -> Result<Vec<PathBuf>, String> {
+        let mut images = Vec::new();
+        for image in self.description(number)?.images {
+            if let Some(place) = &image.share {
+                return Err(format!(
+                    "the image {} of {} is kept by the agents of {}: the cluster's coordinator restarts the job when a node is \
+                     lost; to do it by hand, execute dmtcp_restart_script.sh",
+                    image.path,
+                    place.node,
+                    place.holders.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
+                ));
+            }
+            images.push(self.checked(number, &image)?);
+        }
+        Ok(images)
+    }
+
+    /// The numbers of the checkpoints that are kept.
+    fn numbers(&self) -> Vec<u64> {
+        let listing = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        listing.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// What a committed checkpoint has.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn description(&self, number: u64) -> Result<Description, String> {
+        let place = self.folder.join(number.to_string());
+        let path = place.join("images.json");
+        let failed = |error: io::Error| format!("read {}: {error}", path.display());
+        if fs::metadata(&path).map_err(failed)?.len() > MAX_DESCRIPTION {
+            return Err(format!("read {}: it exceeds {MAX_DESCRIPTION} bytes", path.display()));
+        }
+        let description: Description = protocol::json::read(&fs::read(&path).map_err(failed)?)
+            .map_err(|error| format!("read {}: {error}", path.display()))?;
+        if description.format > FORMAT {
+            return Err(format!("read {}: it is of a newer ckptd", path.display()));
+        }
+        Ok(description)
+    }
+
+    /// An image that is kept on this machine, checked against its hash.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn checked(&self, number: u64, image: &Kept) -> Result<PathBuf, String> {
+        let place = self.folder.join(number.to_string());
+        let Some(file) = &image.file else {
+            return Err(format!(
+                "the image {} is on {} only, where no agent of ckptd runs: start dmtcp_restart there and here by hand, \
+                 with DMTCP's own coordinator or 'ckptd coordinator --dmtcp-port'",
+                image.path, image.host
+            ));
+        };
+        // A name, never a path.
+        let found = place.join(Path::new(file).file_name().unwrap_or_default());
+        let opened =
+            File::open(&found).map_err(|error| format!("open {}: {error}", found.display()))?;
+        let hash = hash(opened).map_err(|error| format!("read {}: {error}", found.display()))?;
+        if image.blake3.as_deref() != Some(hash.as_str()) {
+            return Err(format!("the image {} is damaged: its hash is another", found.display()));
+        }
+        Ok(found)
+    }
+}
+
+fn keep_image(new: &Path, index: usize, image: &Image, own: &str) -> io::Result<Kept> {
+    let path = Path::new(&image.name.path);
+    let mut kept = Kept {
+        host: image.name.host.clone(),
+        path: image.name.path.clone(),
+        program: image.program.clone(),
+        file: None,
+        bytes: 0,
+        blake3: None,
+        share: None,
+    };
+    if image.name.host != own {
+        return Ok(kept);
+    }
+    let base = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let file = match base {
+        Some(base) if !new.join(&base).exists() => base,
+        _ => format!("{index}.dmtcp"),
+    };
+    let place = new.join(&file);
+    // DMTCP replaces images by new files, so that a second name keeps this one.
+    if fs::hard_link(path, &place).is_err() {
+        fs::copy(path, &place)?;
+    }
+    let opened = File::open(&place)?;
+    opened.sync_all()?;
+    kept.bytes = opened.metadata()?.len();
+    kept.blake3 = Some(hash(opened)?);
+    kept.file = Some(file);
+    Ok(kept)
+}
+
+fn hash(file: File) -> io::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(file)?;
+    Ok(hasher.finalize().to_hex().to_string())
+}

@@ -1,0 +1,176 @@
+//! Images of a cluster's machines: their agents take them in, partners get copies, and what is lost is restarted from these.
+
+use super::{Images, Kept, Place};
+use crate::cluster::Cluster;
+use crate::machine::Checkpoint;
+use crate::places::{self, KeptShare};
+use protocol::agent::InstanceId;
+use protocol::cluster::NodeName;
+use protocol::cluster::dmtcp::{DmtcpImage, JOB_PREFIX};
+use std::collections::BTreeMap;
+
+/// Machines on which each image is to be, its own included.
+pub const COPIES: usize = 2;
+
+impl Images {
+    fn job_id(&self) -> String {
+        format!("{JOB_PREFIX}{}", self.job)
+    }
+
+    fn image(&self, instance: u32, checkpoint: u64) -> DmtcpImage {
+        DmtcpImage { job: self.job_id(), instance: InstanceId(instance), checkpoint }
+    }
+
+    /// Has agents take the images of their machines in, and others copy them: what is kept, by its place in the checkpoint.
+    ///
+    /// # Errors
+    /// Why a machine that has an agent could not keep its images: then the checkpoint must not count. A lacking copy is only said.
+    pub(super) fn take_in(
+        &self,
+        cluster: &Cluster,
+        number: u64,
+        checkpoint: &Checkpoint,
+    ) -> Result<BTreeMap<usize, Kept>, String> {
+        let shares = places::shares(&checkpoint.images, &cluster.members());
+        let mut numbers = self.instances();
+        let mut awaited = Vec::new();
+        for share in shares.kept {
+            let next = numbers.values().max().map_or(1, |highest| highest.saturating_add(1));
+            let instance = *numbers.entry(share.node.clone()).or_insert(next);
+            let name = |index: &usize| checkpoint.images[*index].name.path.clone();
+            let files = share.images.iter().map(name).collect();
+            let image = self.image(instance, number);
+            awaited.push((cluster.take_in(&share.node, &image, files), image, share));
+        }
+        let mut taken = Vec::new();
+        for (answer, image, share) in awaited {
+            let files = answer.wait().map_err(|reason| format!("{}: {reason}", share.node))?;
+            if files.len() != share.images.len() {
+                return Err(format!("{} did not take in all images", share.node));
+            }
+            taken.push((image, share, files));
+        }
+        let mut kept = BTreeMap::new();
+        let copies: Vec<_> = taken
+            .iter()
+            .map(|(image, share, _)| {
+                let partner = share.partners.first()?;
+                Some((cluster.copy(partner, image, vec![share.node.clone()]), partner.clone()))
+            })
+            .collect();
+        for ((image, share, files), copy) in taken.into_iter().zip(copies) {
+            let mut holders = vec![share.node.clone()];
+            if let Some((answer, partner)) = copy {
+                match answer.wait() {
+                    Ok(_) => holders.push(partner),
+                    Err(reason) => {
+                        tracing::warn!(
+                            "no copy of the images of {} on {partner}: {reason}",
+                            share.node
+                        )
+                    }
+                }
+            }
+            // Others, where the first could not.
+            for partner in share.partners.iter().skip(1) {
+                if holders.len() >= COPIES {
+                    break;
+                }
+                if cluster.copy(partner, &image, vec![share.node.clone()]).wait().is_ok() {
+                    holders.push(partner.clone());
+                }
+            }
+            let place = Place { instance: image.instance.0, node: share.node.clone(), holders };
+            for (index, file) in share.images.into_iter().zip(files) {
+                let image = &checkpoint.images[index];
+                kept.insert(
+                    index,
+                    Kept {
+                        host: image.name.host.clone(),
+                        path: file.path,
+                        program: image.program.clone(),
+                        file: None,
+                        bytes: file.bytes,
+                        blake3: Some(file.blake3),
+                        share: Some(place.clone()),
+                    },
+                );
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The numbers that machines have in the job: they stay.
+    fn instances(&self) -> BTreeMap<NodeName, u32> {
+        let mut numbers = BTreeMap::new();
+        for checkpoint in self.numbers() {
+            let Ok(description) = self.description(checkpoint) else { continue };
+            let places = description.images.into_iter().filter_map(|image| image.share);
+            numbers.extend(places.map(|place| (place.node, place.instance)));
+        }
+        numbers
+    }
+
+    /// Where the images of a checkpoint are, of each machine once.
+    ///
+    /// # Errors
+    /// An image that no agent keeps.
+    pub fn places(&self, number: u64) -> Result<Vec<KeptShare>, String> {
+        let mut shares: BTreeMap<u32, KeptShare> = BTreeMap::new();
+        for image in self.description(number)?.images {
+            let Some(Place { instance, node, holders }) = image.share else {
+                return Err(format!(
+                    "no agent of ckptd keeps the image {} of {} at checkpoint {number}",
+                    image.path, image.host
+                ));
+            };
+            shares.insert(instance, KeptShare { instance, node, holders });
+        }
+        Ok(shares.into_values().collect())
+    }
+
+    /// Has agents restart a checkpoint: those of its machines that are there, and others in the stead of those that are not.
+    ///
+    /// # Errors
+    /// One line.
+    pub fn restart(&self, cluster: &Cluster, number: u64) -> Result<(), String> {
+        let shares = self.places(number)?;
+        let there: Vec<NodeName> =
+            cluster.members().into_iter().map(|member| member.name).collect();
+        let placed = places::placement(&shares, &there)
+            .map_err(|node| format!("the images of {node} are on no machine that is there"))?;
+        let mut awaited = Vec::new();
+        for (instance, node) in placed {
+            let Some(share) = shares.iter().find(|share| share.instance == instance) else {
+                continue;
+            };
+            if node != share.node {
+                tracing::info!("{node} restarts the processes of {}", share.node);
+            }
+            let image = self.image(instance, number);
+            awaited.push((cluster.restart(&node, &image, share.holders.clone()), node));
+        }
+        for (answer, node) in awaited {
+            answer.wait().map_err(|reason| format!("{node}: {reason}"))?;
+        }
+        Ok(())
+    }
+
+    /// Has agents remove all but these checkpoints of the job.
+    pub(super) fn collect_shared(&self, cluster: &Cluster, kept: &[u64]) {
+        let mut instances: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for number in kept {
+            for share in self.places(*number).unwrap_or_default() {
+                instances.entry(share.instance).or_default().push(*number);
+            }
+        }
+        if instances.is_empty() {
+            return;
+        }
+        let kept: Vec<(u32, Vec<u64>)> = instances.into_iter().collect();
+        // Who is not there hears it after a later checkpoint.
+        for member in cluster.members() {
+            cluster.keep(&member.name, self.job_id(), &kept);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! DMTCP's command names, with jobs of ckptd's own engine.
+
+use super::engine;
+use crate::agent::StartAgent;
+use crate::cli::{FileArguments, IntervalSetting, JobOptions, RestartArguments, RunArguments};
+use crate::commands::{Context, restart, run, tell_what_happens};
+use crate::control::ask_beginning;
+use crate::failure::Failure;
+use crate::jobs::StateDir;
+use ckpt_dmtcp::names::{Ask, Begins, Native, Pointer};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Does what the name says that ckptd was called by; `start_agent` again where it is none of DMTCP's.
+pub fn called(start_agent: StartAgent) -> Result<u8, StartAgent> {
+    ckpt_dmtcp::names::called(&Jobs { start_agent }).ok_or(start_agent)
+}
+
+struct Jobs {
+    start_agent: StartAgent,
+}
+
+impl Jobs {
+    fn context(&self, asked_dir: Option<PathBuf>) -> Result<Context, String> {
+        let state = StateDir::find(asked_dir.clone()).map_err(|error| error.to_string())?;
+        Ok(Context { state, asked_dir, start_agent: self.start_agent })
+    }
+}
+
+/// Options of a job whose checkpoints the coordinator orders.
+fn job_options() -> JobOptions {
+    JobOptions {
+        interval: Some(IntervalSetting::Seconds(0.0)),
+        quiet: true,
+        ..JobOptions::default()
+    }
+}
+
+fn reason(failure: Failure) -> String {
+    failure.to_string().trim_start_matches("failed to ").to_owned()
+}
+
+impl Native for Jobs {
+    fn ask(&self) -> Ask {
+        |job, request| ask_beginning(job, request, None, || true).map_err(|error| error.to_string())
+    }
+
+    fn run(&self, command: Vec<OsString>, begins: Begins) -> Result<u8, String> {
+        let arguments = RunArguments {
+            name: None,
+            detach: false,
+            cpu_baseline: None,
+            files: FileArguments::default(),
+            options: job_options(),
+            command,
+        };
+        let context = self.context(None)?;
+        run::perform_alone(&context, arguments, |job| begins(job.path())).map_err(reason)
+    }
+
+    fn restart(&self, image: &Pointer, begins: Begins) -> Result<u8, String> {
+        let context = self.context(Some(image.dir.clone()))?;
+        let job = context.state.find_job(&image.job).map_err(|error| error.to_string())?;
+        begins(job.path());
+        let arguments = RestartArguments {
+            job: job.id().to_owned(),
+            checkpoint: Some(image.checkpoint),
+            force: false,
+            detach: false,
+            options: job_options(),
+        };
+        restart::perform_alone(&context, &arguments).map_err(reason)
+    }
+
+    fn program(&self, name: &str) -> Option<PathBuf> {
+        engine::program(name)
+    }
+
+    fn tell_what_happens(&self) {
+        tell_what_happens();
+    }
+}
