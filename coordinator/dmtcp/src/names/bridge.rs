@@ -1,6 +1,6 @@
 //! A job of ours as a worker of DMTCP's coordinator.
 
-use super::image::Pointer;
+use super::image::{FORMAT, Pointer};
 use super::options::{Mode, Options};
 use super::{Ask, Begins};
 use crate::machine::Identity;
@@ -264,11 +264,18 @@ impl Worker {
         self.barrier("DMT:WriteCkpt", WorkerState::Checkpointed)?;
         match reply {
             Reply::Committed(record) => {
-                let dir = job.folder.parent().unwrap_or(&job.folder);
-                let (number, peers) = (record.checkpoint, counted.peers);
-                let (identity, group) = (self.identity, self.group);
-                let pointer =
-                    Pointer::new(dir, &record.job, number, &self.program, identity, group, peers);
+                let Identity { host, time, pid, .. } = self.identity;
+                let group = self.group;
+                let pointer = Pointer {
+                    ckptd_image: FORMAT,
+                    dir: job.folder.parent().unwrap_or(&job.folder).to_owned(),
+                    job: record.job,
+                    checkpoint: record.checkpoint,
+                    program: self.program.clone(),
+                    identity: (host, time, pid),
+                    group: (group.host, group.time, group.pid, group.generation),
+                    peers: counted.peers,
+                };
                 let path = pointer.write(&job.images)?;
                 let name = ImageName {
                     host: self.host.clone(),

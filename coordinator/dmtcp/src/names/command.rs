@@ -61,18 +61,21 @@ impl Asked {
     }
 }
 
-fn command(word: &str) -> Result<Command, String> {
-    Ok(match word {
-        "s" | "status" => Command::Status,
-        "l" | "t" | "list" => Command::List,
-        "c" | "checkpoint" => Command::Checkpoint,
-        "bc" | "bcheckpoint" => Command::BlockingCheckpoint,
-        "kc" | "ck" | "K" | "Kc" | "kcheckpoint" => Command::CheckpointAndKill,
-        "k" | "kill" => Command::Kill,
-        "q" | "quit" => Command::Quit,
-        "i" | "interval" => Command::Interval,
-        _ => return Err("there is no such command".to_owned()),
-    })
+/// Commands, their names in JSON, and the words for them.
+const NAMES: [(Command, &str, &[&str]); 8] = [
+    (Command::Status, "DMT_STATUS", &["s", "status"]),
+    (Command::List, "DMT_LIST", &["l", "t", "list"]),
+    (Command::Checkpoint, "DMT_CHECKPOINT", &["c", "checkpoint"]),
+    (Command::BlockingCheckpoint, "DMT_BLOCKING_CKPT", &["bc", "bcheckpoint"]),
+    (Command::CheckpointAndKill, "DMT_KILL_AFTER_CKPT", &["kc", "ck", "K", "Kc", "kcheckpoint"]),
+    (Command::Interval, "DMT_UPDATE_CKPT_INTERVAL", &["i", "interval"]),
+    (Command::Kill, "DMT_KILL", &["k", "kill"]),
+    (Command::Quit, "DMT_QUIT", &["q", "quit"]),
+];
+
+fn command(word: &str) -> Result<Command, &'static str> {
+    let named = NAMES.iter().find(|(_, _, words)| words.contains(&word));
+    named.map(|(command, ..)| *command).ok_or("there is no such command")
 }
 
 /// Commands as words without hyphens, since `-bc` is one, not two options; an interval behind its letter as one of its own.
@@ -191,18 +194,8 @@ fn list(reply: &Message) -> String {
 }
 
 fn as_json(asked: &Asked, status: CommandStatus, reply: &Message) -> String {
-    let command = match asked.command {
-        Command::Invalid => "DMT_INVALID_COORDINATOR_COMMAND",
-        Command::Status => "DMT_STATUS",
-        Command::List => "DMT_LIST",
-        Command::Checkpoint => "DMT_CHECKPOINT",
-        Command::BlockingCheckpoint => "DMT_BLOCKING_CKPT",
-        Command::CheckpointAndKill => "DMT_KILL_AFTER_CKPT",
-        Command::Interval => "DMT_UPDATE_CKPT_INTERVAL",
-        Command::Kill => "DMT_KILL",
-        Command::Quit => "DMT_QUIT",
-        Command::Help => "DMT_HELP",
-    };
+    let named = NAMES.iter().find(|(command, ..)| *command == asked.command);
+    let command = named.map(|(_, name, _)| *name);
     let told = match status {
         CommandStatus::Success => "DMT_COORD_SUCCESS",
         CommandStatus::InvalidCommand => "DMT_COORD_INVALID_COMMAND",
@@ -235,48 +228,4 @@ fn as_json(asked: &Asked, status: CommandStatus, reply: &Message) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(line: &str) -> Option<Asked> {
-        let given: Vec<_> = line.split_whitespace().map(OsString::from).collect();
-        parse::<Asked>(Asked::command(), &[], &words(&given)).ok().map(|(asked, _)| asked)
-    }
-
-    #[test]
-    fn commands_are_dmtcp_s() {
-        for (line, command) in [
-            ("-s", Command::Status),
-            ("status -p 1", Command::Status),
-            ("-p 1 --list", Command::List),
-            ("t", Command::List),
-            ("-bc", Command::BlockingCheckpoint),
-            ("bcheckpoint", Command::BlockingCheckpoint),
-            ("--kcheckpoint", Command::CheckpointAndKill),
-            ("-Kc", Command::CheckpointAndKill),
-            ("-c", Command::Checkpoint),
-            ("-k", Command::Kill),
-            ("--quit", Command::Quit),
-        ] {
-            assert_eq!(parsed(line).map(|asked| asked.command), Some(command), "{line}");
-        }
-        for line in ["-i 7", "i7", "--interval 7", "-i7", "interval 7"] {
-            let asked = parsed(line).unwrap();
-            assert_eq!((asked.command, asked.interval), (Command::Interval, Some(7)), "{line}");
-        }
-    }
-
-    #[test]
-    fn the_coordinator_may_be_named_as_a_command() {
-        let asked = parsed("-h s -p7000 l --json").unwrap();
-        assert_eq!((asked.host.as_str(), asked.port(), asked.json), ("s", 7000, true));
-        assert_eq!((asked.command, parsed("s").unwrap().port()), (Command::List, DEFAULT_PORT));
-    }
-
-    #[test]
-    fn nonsense_is_no_command() {
-        for line in ["", "fly", "--fly", "-p x s", "-p", "i -3", "-h", "s l"] {
-            assert!(parsed(line).is_none(), "{line}");
-        }
-    }
-}
+mod tests;

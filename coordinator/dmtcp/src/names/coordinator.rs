@@ -3,8 +3,8 @@
 use super::options::{VARIABLES, VERSION, parse, refuse, with_ignored};
 use super::{Native, failed};
 use crate::DEFAULT_PORT;
-use crate::machine::{Checkpoint, Command as Wanted, Notice};
-use crate::server::{Network, Options, Order, Port, Recorder, Status};
+use crate::machine::Command as Wanted;
+use crate::server::{Network, Options, Order, Port, Status};
 use clap::builder::ArgAction;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
@@ -134,17 +134,6 @@ fn detach(arguments: &[OsString], asked: &Asked) -> Result<u8, String> {
     Err(failed(&"it does not begin"))
 }
 
-/// Checkpoints are the workers' and their users' business.
-struct Unrecorded;
-
-impl Recorder for Unrecorded {
-    fn commit(&mut self, _: &Checkpoint) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn notice(&mut self, _: &Notice) {}
-}
-
 fn serve(native: &dyn Native, asked: &Asked) -> Result<u8, String> {
     if asked.quiet == 0 {
         native.tell_what_happens();
@@ -189,8 +178,7 @@ async fn coordinate(asked: &Asked) -> Result<u8, String> {
         println!("dmtcp_coordinator (ckptd) listens at {address}; ? and return for help");
     }
     let (orders, receiver) = mpsc::channel(16);
-    let recorder: Arc<Mutex<dyn Recorder>> = Arc::new(Mutex::new(Unrecorded));
-    let served = tokio::spawn(port.serve(recorder, receiver));
+    let served = tokio::spawn(port.serve(Arc::new(Mutex::new(())), receiver));
     let (lines, typed) = mpsc::channel(16);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Version of the file.
-const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 
 /// The largest file that is read, in bytes.
 const MAX: u64 = 64 * 1024;
@@ -35,29 +35,6 @@ pub struct Pointer {
 }
 
 impl Pointer {
-    /// The file for that checkpoint.
-    #[allow(clippy::too_many_arguments)] // What it is made of.
-    pub fn new(
-        dir: &Path,
-        job: &str,
-        checkpoint: u64,
-        program: &str,
-        identity: Identity,
-        group: Identity,
-        peers: u32,
-    ) -> Self {
-        Self {
-            ckptd_image: FORMAT,
-            dir: dir.to_owned(),
-            job: job.to_owned(),
-            checkpoint,
-            program: program.to_owned(),
-            identity: (identity.host, identity.time, identity.pid),
-            group: (group.host, group.time, group.pid, group.generation),
-            peers,
-        }
-    }
-
     /// The process.
     pub fn identity(&self) -> Identity {
         let (host, time, pid) = self.identity;
@@ -110,8 +87,16 @@ mod tests {
     #[test]
     fn a_file_comes_back_and_an_image_of_dmtcp_is_told_apart() {
         let folder = tempfile::tempdir().unwrap();
-        let identity = Identity { host: 0x98ff, time: 0x77, pid: 40_000, generation: 0 };
-        let pointer = Pointer::new(Path::new("/d"), "job-1", 3, "a/b", identity, identity, 2);
+        let pointer = Pointer {
+            ckptd_image: FORMAT,
+            dir: "/d".into(),
+            job: "job-1".into(),
+            checkpoint: 3,
+            program: "a/b".into(),
+            identity: (0x98ff, 0x77, 40_000),
+            group: (0x98ff, 0x77, 40_000, 0),
+            peers: 2,
+        };
         let path = pointer.write(folder.path()).unwrap();
         assert!(path.ends_with("ckpt_a_b_98ff-40000-77.dmtcp"), "{}", path.display());
         assert_eq!(Pointer::read(&path).unwrap(), Some(pointer));

@@ -2,8 +2,7 @@
 
 use super::engine::program;
 use ckpt_agent::doctor::{Check, Report, State};
-use ckpt_dmtcp::machine::{Checkpoint, Notice};
-use ckpt_dmtcp::server::{Options, Port, Recorder};
+use ckpt_dmtcp::server::{Options, Port};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -53,19 +52,11 @@ const KNOWN: [(&str, &str, &str); 6] = [
 /// Looks at everything.
 pub fn examine() -> Report {
     let mut checks = vec![installed("dmtcp_launch"), installed("dmtcp_restart"), understood()];
-    let mpi = std::env::var_os("HWLOC_COMPONENTS");
-    checks.push(Check {
-        name: "Open MPI",
-        state: State::Ok,
-        required: false,
-        found: match mpi {
-            Some(value) => {
-                format!("HWLOC_COMPONENTS is {}, and is left so", value.to_string_lossy())
-            }
-            None => "HWLOC_COMPONENTS=-linux:io is set for jobs, without which it fails".to_owned(),
-        },
-        consequence: None,
-    });
+    let mpi = match std::env::var_os("HWLOC_COMPONENTS") {
+        Some(value) => format!("HWLOC_COMPONENTS is {}, and is left so", value.to_string_lossy()),
+        None => "HWLOC_COMPONENTS=-linux:io is set for jobs, without which it fails".to_owned(),
+    };
+    checks.push(Check { required: false, ..there("Open MPI", mpi) });
     checks.extend(KNOWN.map(|(name, found, consequence)| Check {
         name,
         state: State::Limited,
@@ -77,23 +68,19 @@ pub fn examine() -> Report {
     Report { able, checks }
 }
 
+fn there(name: &'static str, found: String) -> Check {
+    Check { name, state: State::Ok, required: true, found, consequence: None }
+}
+
 fn missing(name: &'static str, found: String, consequence: &str) -> Check {
-    Check {
-        name,
-        state: State::Missing,
-        required: true,
-        found,
-        consequence: Some(consequence.to_owned()),
-    }
+    let consequence = Some(consequence.to_owned());
+    Check { state: State::Missing, consequence, ..there(name, found) }
 }
 
 fn installed(name: &'static str) -> Check {
     match program(name) {
         None => missing(name, "not in PATH".to_owned(), super::engine::MISSING),
-        Some(path) => {
-            let found = path.display().to_string();
-            Check { name, state: State::Ok, required: true, found, consequence: None }
-        }
+        Some(path) => there(name, path.display().to_string()),
     }
 }
 
@@ -117,13 +104,7 @@ fn understood() -> Check {
             asked
         });
     match asked {
-        Ok(()) => Check {
-            name,
-            state: State::Ok,
-            required: true,
-            found: "its dmtcp_command and ckptd understand each other".to_owned(),
-            consequence: None,
-        },
+        Ok(()) => there(name, "its dmtcp_command and ckptd understand each other".to_owned()),
         Err(why) => missing(
             name,
             format!("its dmtcp_command and ckptd do not understand each other: {why}"),
@@ -132,22 +113,12 @@ fn understood() -> Check {
     }
 }
 
-struct Nobody;
-
-impl Recorder for Nobody {
-    fn commit(&mut self, _: &Checkpoint) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn notice(&mut self, _: &Notice) {}
-}
-
 async fn ask(command: &Path) -> Result<(), String> {
     let options = Options::local(0, std::env::temp_dir());
     let port = Port::bind(options).await.map_err(|error| error.to_string())?;
     let number = port.address().port().to_string();
     let (_orders, receiver) = mpsc::channel(1);
-    tokio::spawn(port.serve(Arc::new(Mutex::new(Nobody)), receiver));
+    tokio::spawn(port.serve(Arc::new(Mutex::new(())), receiver));
     let child = Command::new(command)
         .args(["--coord-host", "127.0.0.1", "--coord-port", &number, "--status"])
         .stdin(Stdio::null())
