@@ -4,7 +4,7 @@
 //! of them is framed as one JSON value a line ([`frame`]) under a limit. The rooms:
 //!
 //! - [`agent`]: what a coordinator tells an agent to do with a job, and what the agent reports.
-//! - [`clock`]: instants.
+//! - [`clock`]: instants, and the clock on the wall.
 //! - [`json`]: how JSON is read.
 //! - [`launch`]: how an agent starts or restores a job, and the streams that it hands back.
 //! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
