@@ -286,8 +286,6 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         Driver::new(machine, journal, logs, register, operator, clock, replication, absent)
             .map_err(io_error("start the thread of the log"))?;
     let mut driver = driver.sealing(TreeSealer::new(sealer));
-    // That there is none is known when it is built, then, and what would serve it is not in the executable.
-    let dmtcp = dmtcp.filter(|_| cfg!(feature = "dmtcp"));
     let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);
     if let Some((port, recorder)) = &dmtcp {
         let mut address = port.address();
@@ -312,7 +310,12 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         true => Some(Announcement::begin(address, &authority)?),
         false => None,
     };
-    let dmtcp = dmtcp.map(|(port, recorder)| tokio::spawn(port.serve(recorder, dmtcp_orders)));
+    // Without the feature, what would serve it is not in the executable: a condition that is known when it is compiled.
+    let dmtcp = if cfg!(feature = "dmtcp") {
+        dmtcp.map(|(port, recorder)| tokio::spawn(port.serve(recorder, dmtcp_orders)))
+    } else {
+        None
+    };
     let mut service = Service::ready(&format!("listening at {}", addresses.join(", ")));
     ready(&Ready {
         address,

@@ -30,6 +30,11 @@ impl Driver {
         let image = match &order {
             DmtcpOrder::TakeIn { image, .. } | DmtcpOrder::Restart { image, .. } => image.clone(),
         };
+        // As for phones, which there is no DMTCP for: the rest is not in the executable then.
+        if !cfg!(feature = "dmtcp") {
+            let failed = Err("this ckptd is built without DMTCP".to_owned());
+            return self.events.push_back(Event::Dmtcp(image, failed));
+        }
         let folders = self.parts.folders.clone();
         let folder = match folders.make_instance(&image.job, image.instance) {
             Ok(folder) => folder,
