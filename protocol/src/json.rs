@@ -4,11 +4,14 @@
 //! deserializer: one that asks for objects only is stricter, and makes the executables smaller by a fortieth.
 
 use std::fmt::{self, Formatter};
+use std::io::Write;
 
-use serde::Deserialize;
 use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess,
+    VariantAccess, Visitor,
 };
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The value that a text is, to its end.
 ///
@@ -19,6 +22,32 @@ pub fn read<'de, T: Deserialize<'de>>(text: &'de [u8]) -> serde_json::Result<T> 
     let value = T::deserialize(Strict(&mut reader))?;
     reader.end()?;
     Ok(value)
+}
+
+/// Writes a value. All that is written by this one shares its code, wherever it goes.
+///
+/// # Errors
+/// Where it can't be written, or is no JSON.
+pub fn write(to: &mut dyn Write, value: &impl Serialize) -> serde_json::Result<()> {
+    serde_json::to_writer(to, value)
+}
+
+/// What a value is in JSON. It goes by its text: writers to and readers from [`Value`] are as much code again for every type.
+///
+/// # Errors
+/// Where it is no JSON.
+pub fn to_value(value: &impl Serialize) -> serde_json::Result<Value> {
+    let mut text = Vec::new();
+    write(&mut text, value)?;
+    read(&text)
+}
+
+/// The value of a type that JSON is, likewise.
+///
+/// # Errors
+/// Where it is none of that type.
+pub fn of_value<T: DeserializeOwned>(value: &Value) -> serde_json::Result<T> {
+    read(&serde_json::to_vec(value)?)
 }
 
 /// Passes everything on, wrapped likewise, and asks for an object where a structure is to be.

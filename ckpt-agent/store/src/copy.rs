@@ -141,7 +141,7 @@ pub fn commit_copy(job_dir: &Path, number: u64, meta: &impl Serialize) -> Result
     let (mut mark, _) = look(&layout, number).map_err(|damage| json(damage.to_string()))?;
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     mark.time_ms = since_1970.as_millis() as u64;
-    mark.meta = serde_json::to_value(meta).map_err(|error| json(error.to_string()))?;
+    mark.meta = protocol::json::to_value(meta).map_err(|error| json(error.to_string()))?;
     let text = mark.encode().map_err(|error| json(error.to_string()))?;
     write_mark(&layout, number, &text)
 }
@@ -154,7 +154,7 @@ pub fn tell_anew(job_dir: &Path, number: u64, meta: &impl Serialize) -> Result<(
     let layout = Layout::new(job_dir);
     let json = |reason: String| StoreError::Json { name: MARK.to_owned(), reason };
     let mut mark = read_mark(&layout, number).map_err(|damage| json(damage.to_string()))?;
-    mark.meta = serde_json::to_value(meta).map_err(|error| json(error.to_string()))?;
+    mark.meta = protocol::json::to_value(meta).map_err(|error| json(error.to_string()))?;
     let text = mark.encode().map_err(|error| json(error.to_string()))?;
     write_mark(&layout, number, &text)
 }

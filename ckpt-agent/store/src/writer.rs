@@ -248,7 +248,7 @@ impl SealedCheckpoint {
             files,
             packs,
             totals,
-            meta: serde_json::to_value(meta).map_err(json)?,
+            meta: protocol::json::to_value(meta).map_err(json)?,
         };
         let text = mark.encode().map_err(json)?;
         draft.write(MARK_DRAFT, &text)?;
@@ -264,7 +264,7 @@ fn stored(chunks: &HashMap<ChunkHash, ChunkRef>) -> u64 {
 
 fn to_json(name: &str, value: &impl Serialize, limit: usize) -> Result<Vec<u8>, StoreError> {
     let mut text = Limited { bytes: Vec::new(), limit, passed: false };
-    match serde_json::to_writer(&mut text, value) {
+    match protocol::json::write(&mut text, value) {
         Ok(()) => Ok(text.bytes),
         Err(_) if text.passed => Err(StoreError::IndexSize { name: name.to_owned(), limit }),
         Err(error) => Err(StoreError::Json { name: name.to_owned(), reason: error.to_string() }),

@@ -119,7 +119,7 @@ pub fn jobs(value: &Value) -> String {
 #[must_use]
 pub fn state(job: &Value) -> String {
     let status = job.get("end").and_then(|end| end.get("status"));
-    let end = status.and_then(|status| serde_json::from_value(status.clone()).ok());
+    let end = status.and_then(|status| protocol::json::of_value(status).ok());
     match (word(job, "state"), end) {
         (state, Some(protocol::agent::ExitKind::Exited(status))) if state == "ended" => {
             format!("ended ({status})")
@@ -171,7 +171,7 @@ fn job(value: &Value) -> String {
         },
     );
     let rehearsed = live.get("rehearsal").cloned().unwrap_or(Value::Null);
-    if let Ok(rehearsed) = serde_json::from_value(rehearsed) {
+    if let Ok(rehearsed) = protocol::json::of_value(&rehearsed) {
         line("rehearsal", rehearsal(&rehearsed));
     }
     let is_move = |record: &&Value| {

@@ -105,7 +105,7 @@ pub fn restart(
         return Err(Failure::of(&what, cause));
     }
     let settings = if is_changed(&arguments.options) {
-        let settings = serde_json::from_value(status["settings"].clone())
+        let settings = protocol::json::of_value(&status["settings"])
             .map_err(|error| Failure::of(&what, format!("read its settings: {error}")))?;
         Some(changed(settings, &arguments.options)?)
     } else {

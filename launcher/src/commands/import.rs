@@ -89,7 +89,7 @@ fn take(
 
 /// The record of the commit, as it is for the one copy here.
 fn commit_record(meta: serde_json::Value, checkpoint: u64) -> Result<CommitRecord, String> {
-    let record: CommitRecord = serde_json::from_value(meta)
+    let record: CommitRecord = protocol::json::of_value(&meta)
         .map_err(|error| format!("the record of its commit is not one: {error}"))?;
     if record.format > CommitRecord::FORMAT {
         return Err(format!(

@@ -17,7 +17,7 @@ fn records(job: &JobFolder) -> Result<Vec<CommitRecord>, JobError> {
     let mut records = Vec::new();
     for checkpoint in ckpt_store::list(job.path())? {
         if let CheckpointState::Committed(mark) = checkpoint.state {
-            if let Ok(record) = serde_json::from_value::<CommitRecord>(mark.meta) {
+            if let Ok(record) = protocol::json::of_value::<CommitRecord>(&mark.meta) {
                 if record.checkpoint == checkpoint.number && record.job == job.id() {
                     records.push(record);
                 }

@@ -155,7 +155,7 @@ impl JobRecord {
             Some(format) if format > FORMAT.into() => Err(format!(
                 "it has format {format}, this ckptd reads up to {FORMAT}: use a newer one"
             )),
-            _ => serde_json::from_value(value).map_err(|error| error.to_string()),
+            _ => protocol::json::of_value(&value).map_err(|error| error.to_string()),
         }
     }
 

@@ -48,7 +48,7 @@ pub async fn receive_any(
 
 /// Says that a message has no place here.
 pub fn unexpected(message: &PeerMessage) -> String {
-    let text = serde_json::to_value(message).unwrap_or_default();
+    let text = protocol::json::to_value(message).unwrap_or_default();
     format!("unexpected message {}", text["peer"])
 }
 

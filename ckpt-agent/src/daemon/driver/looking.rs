@@ -54,7 +54,7 @@ fn read(folder: &Path, image: ImageName, look: Look, left: &mut u64) -> Finding 
         Look::Inspect => match Content::read_bounded(folder, number, LONGEST_INDEX.min(*left)) {
             Ok(content) => {
                 *left = left.saturating_sub(content.index_length());
-                match serde_json::to_value(content) {
+                match protocol::json::to_value(&content) {
                     Ok(value) => Finding::Content { value },
                     Err(error) => Finding::Unread { reason: error.to_string() },
                 }

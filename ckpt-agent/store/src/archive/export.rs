@@ -96,7 +96,7 @@ impl Export {
             format: ARCHIVE_VERSION,
             checkpoint: self.checkpoint.mark().checkpoint,
             log: self.log.as_ref().map(|(_, log)| *log),
-            job: serde_json::to_value(job).map_err(json)?,
+            job: protocol::json::to_value(job).map_err(json)?,
         };
         let about = serde_json::to_vec_pretty(&about).map_err(json)?;
         tar.append(&members::about(), about.len() as u64, about.as_slice())?;

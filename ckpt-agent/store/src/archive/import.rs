@@ -66,7 +66,7 @@ impl<R: Read> Import<R> {
             Some(found) if found > ARCHIVE_VERSION => return Err(ArchiveError::Newer { found }),
             _ => {}
         }
-        let about = serde_json::from_value(value).map_err(bad)?;
+        let about = protocol::json::of_value(&value).map_err(bad)?;
         Ok(Self { archive, about, padding: length.next_multiple_of(BLOCK) - length })
     }
 

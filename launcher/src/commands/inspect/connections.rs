@@ -13,7 +13,7 @@ pub fn describe(content: &Content) -> String {
     let mut out = String::new();
     let mut shown = BTreeSet::new();
     for (index, file) in graph.files.iter().enumerate() {
-        let Some(peer) = peer(&serde_json::to_value(&file.object).unwrap_or_default()) else {
+        let Some(peer) = peer(&protocol::json::to_value(&file.object).unwrap_or_default()) else {
             continue;
         };
         if !shown.insert((index.min(peer), index.max(peer))) {

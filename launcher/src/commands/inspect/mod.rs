@@ -18,6 +18,7 @@ use ckpt_engine::graph::{Clocks, Graph, Pid, ProcessImage};
 use ckpt_store::CommitMark;
 use protocol::agent::CommitRecord;
 use protocol::cluster::look::{Finding, Look};
+use protocol::json;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -58,7 +59,7 @@ impl Content {
     /// Of what the agent has found.
     fn told(finding: Finding, what: &str) -> Result<Option<Self>, Failure> {
         match finding {
-            Finding::Content { value } => serde_json::from_value::<look::Content>(value)
+            Finding::Content { value } => json::of_value::<look::Content>(&value)
                 .map(|content| Some(content.into()))
                 .map_err(|error| Failure::of(what, error)),
             Finding::Unread { reason } | Finding::Damaged { reason } => {
@@ -69,11 +70,14 @@ impl Content {
     }
 
     fn json(&self, what: &str) -> Result<serde_json::Value, Failure> {
-        let mark = serde_json::to_value(&self.mark).map_err(|error| Failure::of(what, error))?;
+        let mark = json::to_value(&self.mark).map_err(|error| Failure::of(what, error))?;
+        let graph = json::to_value(&self.graph).map_err(|error| Failure::of(what, error))?;
+        let processes = self.images.values().collect::<Vec<_>>();
+        let processes = json::to_value(&processes).map_err(|error| Failure::of(what, error))?;
         Ok(json!({
             "mark": mark,
-            "graph": self.graph,
-            "processes": self.images.values().collect::<Vec<_>>(),
+            "graph": graph,
+            "processes": processes,
         }))
     }
 }
@@ -208,7 +212,7 @@ fn describe(of: &Of<'_>, content: &Content, arguments: &InspectArguments) -> Str
         line("instance", instance.to_string());
     }
     line("command", of.command.to_owned());
-    if let Ok(record) = serde_json::from_value::<CommitRecord>(mark.meta.clone()) {
+    if let Ok(record) = json::of_value::<CommitRecord>(&mark.meta) {
         let now = text::now_ms();
         line(
             "taken",

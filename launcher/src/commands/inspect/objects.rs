@@ -1,19 +1,20 @@
 //! Open files in a few words.
 
 use ckpt_engine::graph::{Graph, OpenFile};
+use protocol::json::{of_value, to_value};
 use serde_json::Value;
 
-/// Kind and identity of an open file: what each room keeps under its own names.
+/// Kind and identity of an open file: what each kind keeps under its own names.
 pub fn describe(graph: &Graph, file: &OpenFile) -> String {
     let kind = file.object.kind();
-    let value = serde_json::to_value(&file.object).unwrap_or_default();
+    let value = to_value(&file.object).unwrap_or_default();
     let mut words = vec![kind.to_owned()];
     let text = |key: &str| leaf(&value, key).and_then(Value::as_str).map(str::to_owned);
     let number = |key: &str| leaf(&value, key).and_then(Value::as_u64);
     words.extend(text("variety"));
     words.extend(text("state").or_else(|| text("link")).or_else(|| text("side")));
     if let Some(inode) = number("inode").and_then(|index| graph.inodes.get(index as usize)) {
-        let origin = serde_json::to_value(&inode.origin).unwrap_or_default();
+        let origin = to_value(&inode.origin).unwrap_or_default();
         let of = |key: &str| origin.get(key).and_then(Value::as_str).map(str::to_owned);
         words.push(of("path").or_else(|| of("name")).unwrap_or_default());
         words.push(format!("({})", of("origin").unwrap_or_default()));
@@ -54,7 +55,7 @@ pub fn leaf<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
 
 /// A Unix socket's name; an abstract one is written with @.
 fn name(bytes: &Value) -> String {
-    let bytes: Vec<u8> = serde_json::from_value(bytes.clone()).unwrap_or_default();
+    let bytes: Vec<u8> = of_value(bytes).unwrap_or_default();
     match bytes.split_first() {
         Some((0, rest)) => format!("@{}", String::from_utf8_lossy(rest)),
         _ => String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned(),
