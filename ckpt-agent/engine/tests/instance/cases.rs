@@ -11,7 +11,8 @@ use super::Outcome;
 use super::agent_process::AgentProcess;
 use super::rights;
 use super::world::{
-    COUNTER, Here, World, boottime, exists, held_by, order, restore_order, script_in, traced, until,
+    COUNTER, Here, World, boottime, exists, held_by, is_alone, order, restore_order, script_in,
+    traced, until,
 };
 
 type Case = (&'static str, fn(&mut World) -> Outcome);
@@ -252,7 +253,7 @@ fn daemonising(world: &mut World) -> Outcome {
 fn end_without_an_agent(world: &mut World) -> Outcome {
     let (agent, init) = begun(world, "launch 60000 sleep 100 & sleep 0.3; exit 7")?;
     agent.kill()?;
-    until("everything has ended", || traced(init).is_empty())?;
+    until("the init has seen the end of everything", || is_alone(init))?;
     let here = Here::start(world)?;
     let adopted = here.session.adopt(&world.socket(), None)?;
     check(adopted.ended == Some(ExitKind::Exited(7)), "another end")?;
@@ -299,7 +300,7 @@ fn killed_with_injected_registers(world: &mut World) -> Outcome {
     }
     let before = world.count();
     agent.kill()?;
-    until("everything has ended", || traced(init).is_empty())?;
+    until("the init has seen the end of everything", || is_alone(init))?;
     check(world.count() == before, "it ran on")?;
     let here = Here::start(world)?;
     let adopted = here.session.adopt(&world.socket(), None)?;
