@@ -66,9 +66,35 @@ pub fn all() -> Vec<Case> {
     .collect()
 }
 
-/// Whether a test leaves the machine idle most of the time, so that it may run beside another one.
+/// Those of files whose other tests measure, or keep all cores busy by ranks that compute until they are told to end.
+const LIGHT: &[&str] = &[
+    "careless-end",
+    "late-connections",
+    "late-unanswered",
+    "leave-copies",
+    "listener-port-taken",
+    "no-rewire-listener",
+    "output-meanwhile",
+    "shell-to-lost",
+    "shells-end",
+    "shells-of-others",
+    "shells-spread",
+    "tokens",
+    "users",
+];
+
+/// Whether a test may run beside another one: it waits for events most of the time, and measures no speed.
 pub fn light(name: &str) -> bool {
-    rows::CASES.iter().chain(tree::CASES).chain(phones::CASES).any(|case| case.name == name)
+    let files = [
+        rows::CASES,
+        tree::CASES,
+        phones::CASES,
+        commands::CASES,
+        images::CASES,
+        discovery::CASES,
+        dmtcp::CASES,
+    ];
+    LIGHT.contains(&name) || files.into_iter().flatten().any(|case| case.name == name)
 }
 
 impl Case {
