@@ -14,6 +14,7 @@ use nix::unistd::mkfifo;
 
 use super::super::error::{EngineError, Result};
 use super::super::graph::{BlobId, EntryKind, FolderEntry, WholeFolder};
+use super::super::inodes::ahead::keeps_true_times;
 use super::super::inodes::make_parents;
 use super::super::objects::RestoreContext;
 use super::super::sys::stat::{changed_ns_of, modified_ns_of, time};
@@ -191,6 +192,7 @@ fn make_file(
         found.len() == size
             && modified_ns_of(found) == entry.modified_ns
             && changed_ns_of(found) == changed_ns
+            && has_true_times(path)
     };
     if there.as_ref().is_some_and(untouched) {
         return Ok(());
@@ -222,6 +224,13 @@ fn make_file(
     let time = time(entry.modified_ns);
     nix::sys::stat::futimens(&file, &time, &time)
         .map_err(|errno| failed("futimens", path)(errno.into()))
+}
+
+/// Whether the file's times tell that its content is what it was.
+fn has_true_times(path: &Path) -> bool {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let file = File::options().read(true).custom_flags(flags).open(path);
+    file.is_ok_and(|file| keeps_true_times(file.as_fd()))
 }
 
 /// Second names, sockets that nobody has, and rights and times of folders: the last act.

@@ -184,7 +184,8 @@ pub fn content_of(
     content::read(fd, size(stat), &context.copying)
 }
 
-fn keeps_true_times(fd: BorrowedFd<'_>) -> bool {
+/// Whether every change of this file's content moves its change time. On tmpfs a write through a mapping does not.
+pub fn keeps_true_times(fd: BorrowedFd<'_>) -> bool {
     // The type is a signed word on some machines.
     let kind = fstatfs(fd).map(|found| found.filesystem_type().0 as u64 & 0xffff_ffff);
     kind.is_ok_and(|kind| TRUE_TIMES.contains(&kind))
