@@ -246,7 +246,7 @@ pub fn held_by(init: i32) -> bool {
 
 /// Whether nothing is below an init any more, not even what has ended and was not waited for.
 pub fn is_alone(init: i32) -> bool {
-    ckpt_agent::engine::proc::descendants(init).is_ok_and(|all| all.is_empty())
+    ckpt_engine::proc::descendants(init).is_ok_and(|all| all.is_empty())
 }
 
 /// Living processes below an init, with what each is traced by, by their machine's numbers.
