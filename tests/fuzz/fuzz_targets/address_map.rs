@@ -4,7 +4,7 @@
 use decoders::target;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    if let Some(target) = target("address_book") {
+    if let Some(target) = target("address_map") {
         (target.read)(bytes);
     }
 });
