@@ -18,9 +18,10 @@ const VARIABLE: &str = "CKPTD_LOG";
 /// counts for the cluster's daemons only.
 const COMMON_VARIABLE: &str = "RUST_LOG";
 /// What a timeline shows: all of ckptd, nothing of its libraries.
-const OF_CKPTD: [&str; 8] = [
+const OF_CKPTD: [&str; 9] = [
     "ckptd",
     "ckpt_agent",
+    "ckpt_dmtcp",
     "ckpt_engine",
     "ckpt_node",
     "ckpt_store",
