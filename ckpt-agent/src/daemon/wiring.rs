@@ -51,14 +51,14 @@ pub async fn connect(
     checkpoint: CheckpointNumber,
     connections: Vec<Rewire>,
     deadline: Instant,
-) -> Result<Vec<(u32, OwnedFd)>, String> {
+) -> Result<Vec<(FileId, OwnedFd)>, String> {
     if connections.is_empty() {
         return Ok(Vec::new());
     }
     let folder = folder.to_owned();
     let planned = tokio::task::spawn_blocking(move || plan(&folder, checkpoint, connections));
     let plan = planned.await.unwrap_or_else(|error| Err(error.to_string()))?;
-    let (files, orders): (Vec<u32>, Vec<WireOrder>) = plan.into_iter().unzip();
+    let (files, orders): (Vec<FileId>, Vec<WireOrder>) = plan.into_iter().unzip();
     let sockets = port.connect(orders, deadline).await.map_err(|error| error.to_string())?;
     Ok(files.into_iter().zip(sockets.into_iter().map(OwnedFd::from)).collect())
 }
@@ -67,7 +67,7 @@ fn plan(
     folder: &Path,
     checkpoint: CheckpointNumber,
     connections: Vec<Rewire>,
-) -> Result<Vec<(u32, WireOrder)>, String> {
+) -> Result<Vec<(FileId, WireOrder)>, String> {
     let image = Checkpoint::open(folder, checkpoint).map_err(|damage| damage.to_string())?;
     let graph: Graph = image.read_json("graph.json").map_err(|damage| damage.to_string())?;
     let reader = image.reader().map_err(|damage| damage.to_string())?;
@@ -80,7 +80,7 @@ fn plan(
             .ok_or_else(|| format!("file {} is no connection to elsewhere", wanted.file))?;
         let secret = Secret::from_hex(&wanted.secret)
             .ok_or_else(|| "a connection's secret is malformed".to_owned())?;
-        plan.push((wanted.file, order(&graph, &reader, &socket, secret, &wanted)?));
+        plan.push((file, order(&graph, &reader, &socket, secret, &wanted)?));
     }
     Ok(plan)
 }
@@ -150,7 +150,7 @@ fn make_alone(image: &Checkpoint, graph: &Graph, files: &[u32]) -> Result<Absent
         let order = AbsentOrder { v6, queue, shut_write, peer_shut };
         let (native, far) = without_peer(&order)
             .map_err(|error| format!("make a connection whose peer has departed: {error}"))?;
-        made.natives.push((*number, native));
+        made.natives.push((FileId(*number), native));
         made.fars.push((*number, far));
     }
     Ok(made)
@@ -160,7 +160,7 @@ fn make_alone(image: &Checkpoint, graph: &Graph, files: &[u32]) -> Result<Absent
 #[derive(Debug, Default)]
 pub struct Absent {
     /// The job's ends.
-    pub natives: Vec<(u32, OwnedFd)>,
+    pub natives: Vec<(FileId, OwnedFd)>,
     /// The others.
     pub fars: Vec<(u32, OwnedFd)>,
 }

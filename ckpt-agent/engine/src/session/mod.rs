@@ -103,7 +103,7 @@ type Request = Box<dyn FnOnce(&mut Tracer) + Send>;
 struct Requests(Sender<Request>);
 
 impl Requests {
-    /// Whether the thread will see it: it has ended, else, and reported the job's end before.
+    /// Whether the thread takes it. One that has ended has reported the job's end before.
     fn send(&self, request: impl FnOnce(&mut Tracer) + Send + 'static) -> bool {
         self.0.send(Box::new(request)).is_ok()
     }

@@ -244,6 +244,7 @@ impl Tracer {
         }
     }
 
+    /// Performs a command; the answer is an event.
     pub fn command(&mut self, command: AgentCommand) {
         match command {
             AgentCommand::Freeze { checkpoint } => {
@@ -550,6 +551,7 @@ impl Tracer {
         }
     }
 
+    /// The init has ended, or has told the end of a job that is alone.
     pub fn ended(&mut self, status: Option<ExitKind>) {
         // What is written needs no process any more: the log may have it already, and it is to have its mark then.
         self.flight = match self.flight.take() {
@@ -613,6 +615,7 @@ impl Tracer {
         }
     }
 
+    /// More relays of which this process holds ends.
     pub fn hold_relays(&mut self, ends: &[(OuterEnd, OwnedFd)]) {
         let held = self.job.as_mut().map_or(Ok(()), |job| job.hold_relays(ends));
         if let Err(error) = held {
@@ -655,6 +658,7 @@ impl Tracer {
         }
     }
 
+    /// Lets an instance run; answered when its init says so.
     pub fn go(&mut self, answer: Answer<()>) {
         if self.job.as_mut().and_then(Job::instance).is_none() {
             let _ = answer.send(Err(SessionError::OutOfOrder("is not running")));
@@ -685,6 +689,7 @@ impl Tracer {
         Ok(count)
     }
 
+    /// Lets go what [`Tracer::hold`] stopped.
     pub fn release(&mut self) -> Result<(), EngineError> {
         self.job.as_ref().ok_or_else(no_job)?;
         self.held = None;

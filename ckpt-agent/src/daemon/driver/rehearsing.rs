@@ -14,7 +14,6 @@ use super::Driver;
 use crate::daemon::copies;
 use crate::daemon::user::User;
 use crate::daemon::wiring;
-use ckpt_engine::graph::FileId;
 use ckpt_engine::job_init;
 use ckpt_engine::session::{InstanceRehearsal, Rehearsed, SessionError, rehearse_instance};
 use ckpt_store::CheckpointState;
@@ -108,13 +107,12 @@ impl Piece {
         let (folder, checkpoint) = (self.folder, self.checkpoint);
         self.instance.own_files = copies::misplaced(&folder, checkpoint).map_err(Lacking::Fails)?;
         let alone = wiring::stand_ins(&folder, checkpoint).map_err(Lacking::Fails)?;
-        let natives = alone.natives.into_iter();
         let rehearsed = rehearse_instance(InstanceRehearsal {
             instance: self.instance,
             image_dir: folder,
             checkpoint,
             external: self.external,
-            connections: natives.map(|(file, socket)| (FileId(file), socket)).collect(),
+            connections: alone.natives,
             limit: LIMIT,
         });
         // Until then nobody hears of an end.

@@ -19,7 +19,6 @@ use crate::daemon::report::Report;
 use crate::daemon::user::User;
 use crate::daemon::wiring;
 use ckpt_engine::fault;
-use ckpt_engine::graph::FileId;
 use ckpt_engine::{InstanceOrder, PartOrder, RestoreOrder};
 use protocol::launch::RestoreSpec;
 
@@ -129,14 +128,14 @@ impl Driver {
                 setup.user = user.as_ref().map(User::order);
                 copies::must_be(&image, order.checkpoint, &order.digest).await?;
                 let deadline = Instant::now() + WIRE_LIMIT;
-                let mut made =
+                let mut connections =
                     wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;
                 fault::point("rewired");
                 let (folder, checkpoint) = (image.clone(), order.checkpoint);
                 let alone =
                     spawn_blocking(move || wiring::without_peers(&folder, checkpoint, &skipped));
                 let alone = alone.await.unwrap_or_else(|error| Err(error.to_string()))?;
-                made.extend(alone.natives);
+                connections.extend(alone.natives);
                 // The same on every machine that gets a part of this image in this epoch.
                 let origin =
                     format!("{}/{}@{}.{}", of.job, order.image.0, order.checkpoint, of.epoch);
@@ -146,12 +145,11 @@ impl Driver {
                     external: setup.external,
                     window: order.window,
                 };
-                let connections = made.into_iter().map(|(file, socket)| (FileId(file), socket));
                 let fars = alone.fars.into_iter();
                 let restore = RestoreOrder {
                     image_dir: Some(image),
                     spec,
-                    connections: connections.collect(),
+                    connections,
                     absent: fars.map(|(file, far)| (absent_end(&origin, file), far)).collect(),
                     part: Some(PartOrder {
                         assignment: order.assignment,

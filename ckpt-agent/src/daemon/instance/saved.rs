@@ -28,12 +28,14 @@ pub struct Saved {
 }
 
 impl Saved {
+    /// Of an image kept in that folder; `None`: it can't be read.
     pub fn open(folder: &Path, checkpoint: u64) -> Option<Self> {
         let image = Checkpoint::open(folder, checkpoint).ok()?;
         let graph = image.read_json("graph.json").ok()?;
         Some(Self { graph, image })
     }
 
+    /// What is saved of that end.
     pub fn find(&self, end: &NativeEnd) -> Option<&SavedState> {
         self.graph.relays.iter().find(|saved| saved.end.id == end.id && saved.end.side == end.side)
     }
@@ -47,6 +49,9 @@ impl Saved {
     }
 
     /// Relays over which output of the job came to its console.
+    ///
+    /// # Errors
+    /// The image is damaged.
     pub fn sinks(&self) -> Result<Vec<(RelaySide, RelayState)>, InstanceError> {
         let ends = self.graph.relays.iter().map(|saved| &saved.end);
         ends.filter(|end| end.kind == RelayKind::Output)
@@ -57,6 +62,10 @@ impl Saved {
             .collect()
     }
 
+    /// What was on its way to that end; nothing, where the image does not know it.
+    ///
+    /// # Errors
+    /// The image is damaged.
     pub fn state(&self, end: &NativeEnd) -> Result<RelayState, InstanceError> {
         let Some(saved) = self.find(end) else {
             return Ok(RelayState::default());
