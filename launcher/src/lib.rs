@@ -6,17 +6,17 @@
 //! - `commands`: one file a command.
 //! - `jobs`: the folders in which jobs are kept.
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
-//! - `cluster`: the same commands where the machine belongs to a cluster.
-//! - `control`: the Unix socket by which other commands reach it.
+//! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
+//! - `cluster`: the commands where the machine belongs to a cluster.
 //! - `timeline`: what `--trace` writes.
 
 #![forbid(unsafe_code)]
 
 pub mod agent;
 pub mod cli;
+mod client;
 mod cluster;
 mod commands;
-mod control;
 mod failure;
 pub mod jobs;
 mod session;

@@ -1,48 +1,10 @@
-//! What a command says to the process that runs a job, over the Unix socket in the job's folder.
-//!
-//! A connection carries one [`Greeting`] and one [`Reply`], each a line ([`crate::frame`]).
+//! What a job is doing, and what becomes of a request about it.
 
 use crate::agent::{CheckpointNumber, CommitRecord, ExitKind, Step};
 use serde::{Deserialize, Serialize};
 
-/// Version of this conversation.
-pub const VERSION: u32 = 1;
-
-/// The first and only line of a client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Greeting {
-    /// [`VERSION`] of the client.
-    pub version: u32,
-    /// What it wants.
-    pub request: Request,
-}
-
-impl Greeting {
-    /// A greeting of this build's version.
-    #[must_use]
-    pub fn new(request: Request) -> Greeting {
-        Greeting { version: VERSION, request }
-    }
-}
-
-/// What a client wants of a running job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Request {
-    /// Take a checkpoint now. Answered by [`Reply::Committed`] or [`Reply::Failed`].
-    Checkpoint,
-    /// End the job. Answered by [`Reply::Ended`] or [`Reply::Failed`] once it has ended.
-    Stop {
-        /// Take a last checkpoint first; if that fails, the job runs on.
-        checkpoint: bool,
-    },
-    /// What the job is doing. Answered by [`Reply::Status`].
-    Status,
-}
-
-/// The answer to a [`Request`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// What became of a request for a checkpoint or a job's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// The checkpoint asked for is committed.
     Committed(CommitRecord),
@@ -53,8 +15,6 @@ pub enum Reply {
         /// Its newest committed checkpoint.
         checkpoint: Option<CheckpointNumber>,
     },
-    /// What the job is doing.
-    Status(LiveStatus),
     /// It could not be done; one line, in lower case, that fits after "failed to ...".
     Failed(String),
 }

@@ -4,12 +4,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-/// The longest request, in bytes, its newline not counted.
-pub const MAX_REQUEST: usize = 64 * 1024;
-
-/// The longest reply, in bytes, its newline not counted.
-pub const MAX_REPLY: usize = 4 * 1024 * 1024;
-
 /// Why a value could not be framed or read.
 #[derive(Debug, Error)]
 pub enum FrameError {
@@ -52,7 +46,7 @@ pub fn decode<T: DeserializeOwned>(line: &str, limit: usize) -> Result<T, FrameE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Greeting, Request};
+    use crate::cluster::client::{Ask, MAX_ASK};
 
     #[test]
     fn a_line_over_the_limit_is_refused_on_both_sides() {
@@ -66,10 +60,10 @@ mod tests {
 
     #[test]
     fn a_request_survives_the_way() {
-        let greeting = Greeting::new(Request::Stop { checkpoint: true });
-        let line = encode(&greeting, MAX_REQUEST).unwrap();
+        let ask = Ask::Stop { job: "fold".into(), checkpoint: true };
+        let line = encode(&ask, MAX_ASK).unwrap();
         assert!(!line.contains('\n'));
-        assert_eq!(decode::<Greeting>(&line, MAX_REQUEST).unwrap(), greeting);
-        assert!(decode::<Greeting>("{\"version\":1}", MAX_REQUEST).is_err());
+        assert_eq!(decode::<Ask>(&line, MAX_ASK).unwrap(), ask);
+        assert!(decode::<Ask>("{\"ask\":1}", MAX_ASK).is_err());
     }
 }

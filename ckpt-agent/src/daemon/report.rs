@@ -9,10 +9,10 @@ use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::succession::{Followed, ToSuccessor};
 use protocol::cluster::tree::TreeMessage;
 use protocol::cluster::{InstanceKey, NodeName};
+use protocol::transport::AnswerQueue;
 use tokio::sync::mpsc::{Sender, UnboundedSender};
 use tokio::sync::oneshot;
 
-use super::clients::Answers;
 use super::instance::{Instance, Started};
 use super::link::Message;
 use super::shells::Caller;
@@ -60,7 +60,7 @@ pub enum Report {
         /// Its user.
         user: JobUser,
         /// Where answers go.
-        answers: Answers,
+        answers: AnswerQueue,
     },
     /// A local command has gone.
     ClientClosed(u64),

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
-use protocol::transport::{Place, PlaceLimits, Places};
+use protocol::transport::{Place, PlaceLimits, Places, bind};
 
-use super::clients::bind;
 use super::report::{Report, Reports};
 use super::shell_call::{SOCKET, ShellReply, ShellRequest};
 use ckpt_engine::job_init::Channel;

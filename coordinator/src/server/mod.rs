@@ -50,7 +50,9 @@ use protocol::clock::wall_ms;
 use protocol::cluster::Term;
 use protocol::cluster::replica::ReplicaNote;
 use protocol::service::Service;
-use protocol::transport::{Acceptor, Role, Sealer, Successor, TransportError, random};
+use protocol::transport::{
+    Acceptor, Audience, CommandSocket, Role, Sealer, Successor, TransportError, random,
+};
 use replication::{Replication, Source};
 use sealing::TreeSealer;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -274,8 +276,9 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let (absent, absentees) = watch::channel(machine.absent());
 
     let socket = state.join(SOCKET);
-    let local =
-        local::bind(&socket).map_err(io_error(format!("listen at {}", socket.display())))?;
+    // The lock of the folder is held: one that is there is a dead one's.
+    let local = CommandSocket::bind(&socket, Audience::Everybody)
+        .map_err(io_error(format!("listen at {}", socket.display())))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(io_error("watch for signals"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("watch for signals"))?;
 

@@ -191,7 +191,9 @@ Examples:
         #[arg(required = true)]
         jobs: Vec<String>,
     },
-    /// Show a job that runs on the cluster: output, input and exit status, as if run here.
+    /// Show a job that runs: output, input and exit status, as if run here.
+    ///
+    /// A job without a cluster that has no terminal reads its input only where it was started.
     #[command(after_long_help = "\
 What the job wrote before is in its log. A hangup (SIGHUP) leaves the job running; Ctrl-C goes
 to it; Ctrl-Z suspends only this command.")]

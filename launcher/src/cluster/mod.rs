@@ -1,23 +1,17 @@
 //! Commands on a cluster: how it is found, and what is said to it.
 //!
 //! - [`Cluster`]: a way to it, through the socket of this machine's agent or coordinator.
-//! - `link`: one conversation.
-//! - `foreground`: a job's output, input and exit status.
 //! - `mpi`: what Open MPI's mpirun is told.
 //! - `listing`: listings for people.
 
-mod foreground;
-mod input;
-mod link;
 pub mod listing;
 pub mod mpi;
 
-pub use foreground::{Foreground, InputFrom, run};
-
+use crate::client::foreground::Host;
+use crate::client::link::{Link, LinkError, ShortPath};
 use crate::failure::Failure;
 use crate::jobs::StateDir;
 use coordinator::server::SOCKET as COORDINATOR_SOCKET;
-use link::{Link, LinkError};
 use protocol::cluster::client::{Answer, Ask, NO_COORDINATOR};
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -31,10 +25,10 @@ const AGENT_SOCKET: &str = "agent.sock";
 const SYSTEM_SOCKET: &str = "/run/ckptd/agent.sock";
 
 /// How long a lost cluster is looked for.
-const LOST_LIMIT: Duration = Duration::from_secs(120);
+pub const LOST_LIMIT: Duration = Duration::from_secs(120);
 
 /// How often.
-const LOST_RETRY: Duration = Duration::from_millis(500);
+pub const LOST_RETRY: Duration = Duration::from_millis(500);
 
 /// Where a coordinator on this machine keeps its things, unless told otherwise.
 #[must_use]
@@ -84,7 +78,7 @@ impl Cluster {
     fn first_of(candidates: Vec<PathBuf>) -> Result<Option<Self>, Failure> {
         let mut dead = None;
         for socket in candidates {
-            match UnixStream::connect(link::ShortPath::of(&socket).as_ref()) {
+            match UnixStream::connect(ShortPath::of(&socket).as_ref()) {
                 Ok(_) => return Ok(Some(Self { socket })),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
@@ -102,6 +96,11 @@ impl Cluster {
             format!("{}: {error}", socket.display())
         };
         Err(Failure::of("talk to the cluster", cause))
+    }
+
+    /// The cluster as what runs a job in the foreground.
+    pub fn host(&self) -> Host {
+        Host::Cluster(self.socket.clone())
     }
 
     /// The folder of who listens here: an agent keeps the images of jobs in it. The socket for all users of a machine
@@ -225,7 +224,7 @@ pub fn unexpected(what: &str, answer: &Answer) -> Failure {
 }
 
 /// The cluster's words say what failed; an agent that is alone knows only why.
-fn refusal(what: &str, reason: String, status: u8) -> Failure {
+pub fn refusal(what: &str, reason: String, status: u8) -> Failure {
     if reason == NO_COORDINATOR {
         Failure::of(what, reason)
     } else if status == 2 {

@@ -1,9 +1,10 @@
 //! `ckptd checkpoint`.
 
 use super::{Context, clustered, print};
-use crate::control::ask_beginning;
+use crate::client::launcher::ask_beginning;
+use crate::cluster::unexpected;
 use crate::failure::Failure;
-use protocol::control::{Reply, Request};
+use protocol::cluster::client::{Answer, Ask};
 
 pub fn perform(context: &Context, job: &str) -> Result<(), Failure> {
     if let Some(cluster) = context.cluster_of(job)? {
@@ -13,11 +14,12 @@ pub fn perform(context: &Context, job: &str) -> Result<(), Failure> {
     let what = format!("checkpoint {}", job.name());
     // As long as it takes: writing is bounded by its progress, not by a time.
     let begins = || job.is_running().unwrap_or(false);
-    let reply = ask_beginning(job.path(), &Request::Checkpoint, None, begins)
-        .map_err(|error| Failure::of(&what, error))?;
-    match reply {
-        Reply::Committed(record) => print(&format!("{}\n", record.checkpoint)),
-        Reply::Failed(reason) => Err(Failure::Failed(reason)),
-        other => Err(Failure::of(what, format!("unexpected answer {other:?}"))),
+    let ask = Ask::Checkpoint { job: job.id().to_owned() };
+    let answer =
+        ask_beginning(job.path(), &ask, None, begins).map_err(|error| Failure::of(&what, error))?;
+    match answer {
+        Answer::Committed { record } => print(&format!("{}\n", record.checkpoint)),
+        Answer::Failed { reason, .. } => Err(Failure::Failed(reason)),
+        other => Err(unexpected(&what, &other)),
     }
 }

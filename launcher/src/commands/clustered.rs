@@ -5,7 +5,8 @@ use crate::cli::{
     DaemonsSetting, IntervalSetting, JobOptions, ListArguments, Placement as PlacementOption,
     RestartArguments, RunArguments,
 };
-use crate::cluster::{self, Cluster, Foreground, InputFrom, listing, unexpected};
+use crate::client::foreground::{self, Foreground, InputFrom};
+use crate::cluster::{self, Cluster, listing, unexpected};
 use crate::failure::Failure;
 use crate::session;
 use protocol::cluster::NodeName;
@@ -44,7 +45,7 @@ pub fn run(
     let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     launch.kept = kept;
     let request = RunRequest { name: arguments.name, launch, settings, detach: arguments.detach };
-    foreground(context, cluster, what, Ask::Run(Box::new(request)), input, &arguments.options)
+    in_foreground(context, cluster, what, Ask::Run(Box::new(request)), input, &arguments.options)
 }
 
 fn launch(
@@ -120,17 +121,24 @@ pub fn restart(
         detach: arguments.detach,
     };
     let input = if arguments.detach { InputFrom::Nowhere } else { InputFrom::User };
-    foreground(context, cluster, what, Ask::Restart(Box::new(request)), input, &arguments.options)
+    in_foreground(
+        context,
+        cluster,
+        what,
+        Ask::Restart(Box::new(request)),
+        input,
+        &arguments.options,
+    )
 }
 
 /// `ckptd attach`.
 pub fn attach(context: &Context, cluster: &Cluster, job: &str) -> Result<u8, Failure> {
     let ask = Ask::Attach { job: job.to_owned(), window: session::window(), shown: None };
     let quiet = JobOptions::default();
-    foreground(context, cluster, format!("attach {job}"), ask, InputFrom::Terminal, &quiet)
+    in_foreground(context, cluster, format!("attach {job}"), ask, InputFrom::Terminal, &quiet)
 }
 
-fn foreground(
+fn in_foreground(
     context: &Context,
     cluster: &Cluster,
     what: String,
@@ -139,7 +147,8 @@ fn foreground(
     options: &JobOptions,
 ) -> Result<u8, Failure> {
     let dir = context.asked_dir.clone();
-    cluster::run(cluster, Foreground { what, ask, input, loud: is_loud(options), dir })
+    let host = cluster.host();
+    foreground::run(Foreground { host, what, ask, input, loud: is_loud(options), dir })
 }
 
 fn is_changed(options: &JobOptions) -> bool {

@@ -1,6 +1,7 @@
 //! One file a command.
 
 mod agent;
+mod attach;
 mod checkpoint;
 mod clustered;
 mod completions;
@@ -151,10 +152,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Verify { job, rehearse: false, list } => {
             return verify::perform(&context, &job, list);
         }
-        Command::Attach { job } => {
-            let cluster = context.need_cluster(&format!("attach {job}"))?;
-            return clustered::attach(&context, &cluster, &job);
-        }
+        Command::Attach { job } => return attach::perform(&context, &job),
         Command::Rsh { node, command } => return rsh::perform(&context, &node, &command),
         Command::Coordinator(arguments) => coordinator::perform(&context, arguments)?,
         Command::Token(arguments) => token::perform(&context, arguments)?,

@@ -1,12 +1,13 @@
 //! What `ls` and `status` show of a job. The keys of the JSON form stay as they are.
 
 use crate::cli::EngineSetting;
-use crate::control::{AskError, ask};
+use crate::client::launcher::{AskError, ask};
 use crate::jobs::{self, JobError, JobFolder};
 use crate::text;
 use coordinator::{CommittedState, End};
 use protocol::agent::{CommitRecord, ExitKind};
-use protocol::control::{LiveStatus, Rehearsal, RehearsalOutcome, Reply, Request};
+use protocol::cluster::client::{Answer, Ask};
+use protocol::control::{LiveStatus, Rehearsal, RehearsalOutcome};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -68,16 +69,28 @@ pub struct Abandoned {
     pub reason: String,
 }
 
+/// What the process that runs a job tells; None: nothing that this ckptd understands.
+fn live(job: &JobFolder) -> Result<Option<LiveStatus>, AskError> {
+    let status = Ask::Status { job: Some(job.id().to_owned()) };
+    Ok(match ask(job.path(), &status, Some(LIVE_LIMIT))? {
+        Answer::Listing { value } => protocol::json::of_value(&value).ok(),
+        _ => None,
+    })
+}
+
 impl JobSummary {
     /// How a job is now.
     pub fn of(job: &JobFolder) -> Result<Self, JobError> {
         let running = job.is_running()?;
         let history = jobs::load(job)?;
-        let reply = running.then(|| ask(job.path(), Request::Status, Some(LIVE_LIMIT)));
-        let (live, stopped) = match reply {
-            Some(Ok(Reply::Status(live))) => (Some(live.clone()), live.suspended),
+        let (live, stopped) = match running.then(|| live(job)) {
+            Some(Ok(live)) => {
+                let suspended = live.as_ref().is_some_and(|live| live.suspended);
+                (live, suspended)
+            }
             Some(Err(AskError::Stopped)) => (None, true),
-            _ => (None, false),
+            // It has just ended, or begins.
+            Some(Err(_)) | None => (None, false),
         };
         let end = history.end().copied().filter(|_| !running);
         let state = match &end {

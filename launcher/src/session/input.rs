@@ -2,18 +2,12 @@
 
 use super::sink::write_all;
 use super::terminal::{self, Key, Keys};
+use super::typing;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
-use nix::unistd::read;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
-
-/// How often a process in the background looks whether it is in the foreground by now.
-const BACKGROUND_RETRY: Duration = Duration::from_millis(200);
-
-/// How often the foreground is looked at while nothing is typed, in milliseconds.
-const IDLE_MS: u16 = 1000;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// Where input goes.
 #[derive(Debug)]
@@ -46,62 +40,63 @@ pub fn start(
 ) -> io::Result<()> {
     std::thread::Builder::new()
         .name("input".to_owned())
-        .spawn(move || carry(&user, target, &report))
+        .spawn(move || {
+            carry(&user, &target, &report);
+            // The job sees the end of its input when the pipe is closed.
+            drop(target);
+        })
         .map(drop)
 }
 
-fn carry(user: &OwnedFd, target: Target, report: &impl Fn(Typed)) {
-    let from_terminal = terminal::is_terminal(user);
+/// Types into the job's terminal what others send, on a thread of its own: a terminal takes no more than its job reads.
+#[derive(Debug)]
+pub struct Typist(SyncSender<Vec<u8>>);
+
+/// Pieces of input that may wait for the job to read.
+const MOST_PIECES: usize = 64;
+
+/// Bytes of a piece.
+const LONGEST_PIECE: usize = 64 * 1024;
+
+impl Typist {
+    /// At the master side of the job's terminal.
+    ///
+    /// # Errors
+    /// Where there are no threads left.
+    pub fn start(master: OwnedFd, report: impl Fn(Typed) + Send + 'static) -> io::Result<Self> {
+        let (sender, pieces) = sync_channel::<Vec<u8>>(MOST_PIECES);
+        std::thread::Builder::new().name("typist".to_owned()).spawn(move || {
+            let mut signalled = false;
+            while let Ok(piece) = pieces.recv() {
+                if type_in(&master, &piece, &mut signalled, &report).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self(sender))
+    }
+
+    /// Types. False: the job has read nothing for long, and this is lost.
+    pub fn type_in(&self, piece: Vec<u8>) -> bool {
+        piece.len() <= LONGEST_PIECE && self.0.try_send(piece).is_ok()
+    }
+}
+
+fn carry(user: &OwnedFd, target: &Target, report: &impl Fn(Typed)) {
     let mut signalled = false;
-    let mut buffer = vec![0; 16 * 1024];
-    loop {
-        // Reading a terminal from the background would stop this process (SIGTTIN).
-        if from_terminal && !terminal::is_foreground(user) {
-            std::thread::sleep(BACKGROUND_RETRY);
-            continue;
-        }
-        if !is_ready(user, &target) {
-            continue;
-        }
-        let length = match read(user, &mut buffer) {
-            // End of input: the pipe is closed with `target`.
-            Ok(0) => return,
-            Ok(length) => length,
-            Err(Errno::EINTR | Errno::EAGAIN) => continue,
-            Err(_) => return,
-        };
-        let bytes = &buffer[..length];
-        let written = match &target {
+    typing::follow(user, |bytes| {
+        let written = match target {
             Target::Pipe(pipe) => write_all(pipe.as_fd(), bytes),
             Target::Terminal(master) if terminal::is_raw() => {
                 type_in(master, bytes, &mut signalled, report)
             }
             Target::Terminal(master) => write_all(master.as_fd(), bytes),
         };
-        if written.is_err() {
-            return;
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
         }
-    }
-}
-
-/// Waits for input; false where there is none yet. A job that has closed its standard input ends
-/// the wait too: the next write tells.
-fn is_ready(user: &OwnedFd, target: &Target) -> bool {
-    let mut streams = vec![PollFd::new(user.as_fd(), PollFlags::POLLIN)];
-    if let Target::Pipe(pipe) = target {
-        streams.push(PollFd::new(pipe.as_fd(), PollFlags::empty()));
-    }
-    match poll(&mut streams, IDLE_MS) {
-        Ok(ready) if ready > 0 => {
-            let user_ready = streams[0].any().unwrap_or(false);
-            if !user_ready {
-                // Only the job's end: nothing is to be read for it, and nothing is lost.
-                std::thread::sleep(BACKGROUND_RETRY);
-            }
-            user_ready
-        }
-        _ => false,
-    }
+    });
 }
 
 /// Hands bytes to the job's terminal, and reports the keys that mean something to it.

@@ -1,5 +1,7 @@
 //! A job that runs in the foreground, with its embedded coordinator and agent.
 
+mod attached;
+pub mod callers;
 mod input;
 mod joblog;
 pub mod mpi;
@@ -11,6 +13,7 @@ pub mod sink;
 pub mod streams;
 pub mod terminal;
 mod terminal_guard;
+pub mod typing;
 
 pub use runner::{Begin, Session, run};
 pub use streams::{launch_streams, window};

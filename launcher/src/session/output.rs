@@ -6,6 +6,7 @@
 //! reader's pace as it would without ckptd. While a checkpoint drains the streams, that bound is
 //! lifted; what comes then is bounded by what pipes and terminals hold.
 
+use super::callers::Caller;
 use super::joblog::JobLog;
 use super::sink::Sink;
 use super::terminal;
@@ -14,6 +15,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::unistd::read;
+use protocol::cluster::agent::Stream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -40,6 +42,8 @@ enum Order {
     Drain { checkpoint: u64 },
     Mark(String),
     Say(String),
+    Attach { caller: Caller },
+    Detach,
     Finish { mark: Option<String> },
 }
 
@@ -62,6 +66,22 @@ pub enum Report {
     },
     /// The log can't be written; the job's output still reaches the user.
     LogFailed(String),
+    /// From here on, output is reported for that caller.
+    Attached {
+        /// The caller.
+        caller: Caller,
+        /// The log's length in bytes.
+        log_length: u64,
+    },
+    /// What the job has written, while somebody is attached.
+    Written {
+        /// Which stream.
+        stream: Stream,
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// The log's length behind them.
+        log_length: u64,
+    },
 }
 
 /// The user's streams.
@@ -110,6 +130,8 @@ struct Carrier<R> {
     at_line_start: bool,
     log: JobLog,
     log_failed: bool,
+    /// Callers for whom output is reported.
+    attached: usize,
     report: R,
     buffer: Vec<u8>,
 }
@@ -160,6 +182,7 @@ impl Output {
             at_line_start: true,
             log,
             log_failed: false,
+            attached: 0,
             report,
             buffer: vec![0; 64 * 1024],
         };
@@ -191,6 +214,16 @@ impl Output {
         self.order(Order::Say(text));
     }
 
+    /// Begins to report what the job writes, for one more caller.
+    pub fn attach(&self, caller: Caller) {
+        self.order(Order::Attach { caller });
+    }
+
+    /// A caller less wants it.
+    pub fn detach(&self) {
+        self.order(Order::Detach);
+    }
+
     /// Carries what is left in the streams, puts a last mark into the log, and ends; blocks until
     /// the user's readers have all.
     pub fn finish(self, mark: Option<String>) {
@@ -212,6 +245,12 @@ impl<R: Fn(Report)> Carrier<R> {
                         self.note_log(written);
                     }
                     Ok(Order::Say(text)) => self.say(&text),
+                    Ok(Order::Attach { caller }) => {
+                        self.attached += 1;
+                        let log_length = self.log.length();
+                        (self.report)(Report::Attached { caller, log_length });
+                    }
+                    Ok(Order::Detach) => self.attached = self.attached.saturating_sub(1),
                     Ok(Order::Finish { mark }) => return self.end(mark),
                     Err(TryRecvError::Disconnected) => return self.end(None),
                     Err(TryRecvError::Empty) => break,
@@ -287,6 +326,11 @@ impl<R: Fn(Report)> Carrier<R> {
             self.at_line_start = bytes.last() == Some(&b'\n');
         }
         self.sinks[sink].put(bytes.to_vec());
+        if self.attached > 0 {
+            let stream = if sink == 1 { Stream::Error } else { Stream::Output };
+            let (bytes, log_length) = (bytes.to_vec(), self.log.length());
+            (self.report)(Report::Written { stream, bytes, log_length });
+        }
         self.note_log(written);
     }
 

@@ -8,6 +8,7 @@ use super::rehearsal::RehearsedInstance;
 use super::settings::JobSettings;
 use super::{Epoch, NodeName};
 use crate::agent::{CheckpointNumber, CommitRecord, ExitKind};
+use crate::control::Reply;
 use crate::launch::{LaunchSpec, WindowSize};
 use serde::{Deserialize, Serialize};
 
@@ -248,4 +249,14 @@ pub enum Answer {
         /// Exit status: 2 or 125.
         status: u8,
     },
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        match reply {
+            Reply::Committed(record) => Self::Committed { record },
+            Reply::Ended { status, checkpoint } => Self::Ended { status, checkpoint },
+            Reply::Failed(reason) => Self::Failed { reason, status: 125 },
+        }
+    }
 }

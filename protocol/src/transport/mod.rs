@@ -23,6 +23,7 @@
 
 mod acceptor;
 mod authority;
+mod command_socket;
 mod credentials;
 mod crypto;
 mod discovery;
@@ -41,6 +42,7 @@ mod verify;
 
 pub use acceptor::{Acceptor, Guest};
 pub use authority::{Authority, CertifiedNode};
+pub use command_socket::{AnswerQueue, Audience, ClientEvent, CommandSocket, bind};
 pub use credentials::Credentials;
 pub use crypto::random;
 pub use discovery::{DISCOVERY_AUTHORITY, DISCOVERY_SERVICE};

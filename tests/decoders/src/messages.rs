@@ -11,7 +11,7 @@ use protocol::cluster::client::{Answer, Ask, MAX_ANSWER, MAX_ASK, RestartRequest
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::succession::{FromSuccessor, ToSuccessor};
 use protocol::control;
-use protocol::frame::{MAX_REPLY, MAX_REQUEST, decode, encode};
+use protocol::frame::{decode, encode};
 use protocol::launch::{LaunchSpec, RestoreSpec};
 use protocol::transport::{self, Greeting, MAX_BODY, MAX_HEADER, Reply, Taken, Token};
 use serde::Serialize;
@@ -66,8 +66,7 @@ pub fn lines(bytes: &[u8]) {
     for line in text.lines() {
         said::<Ask>(line, MAX_ASK);
         said::<Answer>(line, MAX_ANSWER);
-        said::<control::Greeting>(line, MAX_REQUEST);
-        said::<control::Reply>(line, MAX_REPLY);
+        said::<control::LiveStatus>(line, MAX_ANSWER);
         said::<LaunchSpec>(line, MAX_ASK);
         said::<RestoreSpec>(line, MAX_ASK);
     }
@@ -98,8 +97,7 @@ fn answers(random: &mut Random) -> Vec<serde_json::Value> {
 pub fn line_seeds(random: &mut Random) -> Vec<Vec<u8>> {
     let mut values = asks(random);
     values.extend(answers(random));
-    values.extend(samples::<control::Greeting>(random));
-    values.extend(samples::<control::Reply>(random));
+    values.extend(samples::<control::LiveStatus>(random));
     values.extend(samples::<LaunchSpec>(random));
     values.extend(samples::<RestoreSpec>(random));
     values.iter().map(|value| format!("{value}\n").into_bytes()).collect()

@@ -5,7 +5,7 @@ use super::options::{Mode, Options};
 use super::{Ask, Begins};
 use crate::machine::Identity;
 use crate::wire::{HEADER, ImageName, Kind, Message, WorkerState};
-use protocol::control::{Reply, Request};
+use protocol::cluster::client::{Answer, Ask as Question};
 use protocol::database::hosts::addresses;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -236,7 +236,7 @@ impl Worker {
 
     fn converse(&mut self, job: &Job, begun: Kind) -> io::Result<()> {
         // It answers once it runs.
-        let _ = job.ask(Request::Status);
+        let _ = job.ask(|job| Question::Status { job: Some(job) });
         let mut message = self.message(begun, WorkerState::Running);
         if begun == Kind::AfterExec {
             message.payload = format!("{}\0", self.program).into_bytes();
@@ -260,10 +260,10 @@ impl Worker {
         self.barrier("DMT:SUSPEND", WorkerState::Presuspend)?;
         let counted = self.barrier("DMT:CHECKPOINT", WorkerState::Suspended)?;
         self.barrier("Socket::Ckpt_Register_Peer_Info", WorkerState::Checkpointing)?;
-        let reply = job.ask(Request::Checkpoint).map_err(io::Error::other)?;
+        let reply = job.ask(|job| Question::Checkpoint { job }).map_err(io::Error::other)?;
         self.barrier("DMT:WriteCkpt", WorkerState::Checkpointed)?;
         match reply {
-            Reply::Committed(record) => {
+            Answer::Committed { record } => {
                 let Identity { host, time, pid, .. } = self.identity;
                 let group = self.group;
                 let pointer = Pointer {
@@ -290,7 +290,7 @@ impl Worker {
                     return Ok(());
                 }
             }
-            Reply::Failed(reason) => eprintln!("ckptd: failed to {reason}"),
+            Answer::Failed { reason, .. } => eprintln!("ckptd: failed to {reason}"),
             other => eprintln!("ckptd: failed to take a checkpoint: unexpected answer {other:?}"),
         }
         let message = self.message(Kind::Resuming, WorkerState::Running);
@@ -308,13 +308,15 @@ struct Job {
 }
 
 impl Job {
-    fn ask(&self, request: Request) -> Result<Reply, String> {
-        (self.ask)(&self.folder, &request)
+    fn ask(&self, question: impl FnOnce(String) -> Question) -> Result<Answer, String> {
+        // A job's folder has the job's id for its name.
+        let id = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        (self.ask)(&self.folder, &question(id.into_owned()))
     }
 
     fn end(&self) {
         self.told.to_end.store(true, Ordering::Relaxed);
         // It may have ended by itself.
-        let _ = self.ask(Request::Stop { checkpoint: false });
+        let _ = self.ask(|job| Question::Stop { job, checkpoint: false });
     }
 }

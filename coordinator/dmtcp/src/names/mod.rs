@@ -19,7 +19,7 @@ mod restart;
 
 pub use image::Pointer;
 
-use protocol::control::{Reply, Request};
+use protocol::cluster::client::{Answer, Ask as Question};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ const EXIT_DMTCP: u8 = 99;
 pub type Begins = Box<dyn FnOnce(&Path)>;
 
 /// Asks who runs the job with that folder, which may just be beginning.
-pub type Ask = fn(&Path, &Request) -> Result<Reply, String>;
+pub type Ask = fn(&Path, &Question) -> Result<Answer, String>;
 
 /// What the names need of ckptd. Texts of errors fit after "failed to ...".
 pub trait Native {

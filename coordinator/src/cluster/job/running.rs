@@ -16,7 +16,6 @@ use crate::settings::{Interval, SECOND, Settings};
 use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
-use protocol::cluster::client::Answer;
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::settings::{self, JobSettings};
 use protocol::control::Reply;
@@ -429,13 +428,7 @@ impl Job {
     }
 
     fn reply(&mut self, shared: &mut Shared, ticket: Ticket, reply: Reply) {
-        let answer = match reply {
-            Reply::Committed(record) => Answer::Committed { record },
-            Reply::Ended { status, checkpoint } => Answer::Ended { status, checkpoint },
-            Reply::Failed(reason) => Answer::Failed { reason, status: 125 },
-            Reply::Status(_) => return,
-        };
-        self.answer_ticket(shared, ticket, answer);
+        self.answer_ticket(shared, ticket, reply.into());
     }
 
     fn notified(&mut self, _now: Now, shared: &mut Shared, notice: Notice) {

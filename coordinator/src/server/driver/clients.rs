@@ -75,7 +75,7 @@ impl Driver {
 
     pub(super) fn answer(&mut self, id: &ClientId, answer: &Answer) {
         let Some(client) = self.clients.get(&id.number) else { return };
-        if !client.queue.put(line_of(answer)) {
+        if !client.answers.answer(answer) {
             self.gone(id.number);
         }
     }

@@ -11,7 +11,6 @@ mod order;
 use super::agent_listener::SharedAdmission;
 use super::clock::Clock;
 use super::job_logs::JobLogs;
-use super::local::LineQueue;
 use super::replication::Replication;
 use super::sealing::TreeSealer;
 use crate::cluster::entry::ClusterEntry;
@@ -23,7 +22,7 @@ use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
 use protocol::service::Service;
-use protocol::transport::{Fingerprint, Outbox, OutboxError};
+use protocol::transport::{AnswerQueue, Fingerprint, Outbox, OutboxError};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -86,7 +85,7 @@ pub enum Incoming {
         /// Its user.
         user: JobUser,
         /// The way to it.
-        queue: LineQueue,
+        answers: AnswerQueue,
     },
     /// The port for DMTCP's programs wants something of agents.
     Dmtcp(Call),
@@ -118,7 +117,7 @@ struct Link {
 #[derive(Debug)]
 struct Client {
     user: JobUser,
-    queue: LineQueue,
+    answers: AnswerQueue,
     /// Whether it has said hello.
     greeted: bool,
 }
@@ -301,8 +300,8 @@ impl Driver {
             Incoming::Superseded(Followed { term, addresses, .. }) => {
                 self.end_for(term, addresses.join(", "));
             }
-            Incoming::ClientOpened { number, user, queue } => {
-                self.clients.insert(number, Client { user, queue, greeted: false });
+            Incoming::ClientOpened { number, user, answers } => {
+                self.clients.insert(number, Client { user, answers, greeted: false });
             }
             Incoming::Dmtcp(call) => {
                 let links = self.links.iter().filter(|(_, link)| link.welcome);

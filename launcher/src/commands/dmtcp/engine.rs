@@ -3,9 +3,9 @@
 use super::records::{self, JobRecorder, Told};
 use crate::cli::{EngineSetting, RestartArguments, RunArguments};
 use crate::commands::{Context, is_loud};
-use crate::control::{Asked, Server};
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
+use crate::session::callers::{Called, Caller, Callers, Server};
 use crate::session::{mpi, signals};
 use crate::text;
 use ckpt_dmtcp::machine::Command as Wanted;
@@ -13,7 +13,9 @@ use ckpt_dmtcp::server::{Options, Order, Port, Recorder, Status};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::agent::{CommitRecord, ExitKind};
-use protocol::control::{LiveStatus, Reply, Request};
+use protocol::cluster::client::{Answer, Ask};
+use protocol::control::LiveStatus;
+use protocol::transport::ClientEvent;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -156,8 +158,13 @@ async fn foreground(
     let (orders, order_receiver) = mpsc::channel(16);
     let shared: Arc<Mutex<dyn Recorder>> = recorder.clone();
     let port_task = tokio::spawn(port.serve(shared, order_receiver));
-    let (asked_sender, asked) = mpsc::channel(64);
-    let server = Server::start(job.path(), asked_sender);
+    let (server, calls) = match Server::start(job.path()) {
+        Ok((server, calls)) => (Some(server), calls),
+        Err(error) => {
+            eprintln!("ckptd: warning: other commands can't reach this job: {error}");
+            (None, mpsc::channel(1).1)
+        }
+    };
     let mut command = Command::new(&begin.program);
     command
         .args(["--join-coordinator", "--coord-host", "127.0.0.1", "--coord-port"])
@@ -180,7 +187,8 @@ async fn foreground(
     let mut holder = Holder {
         orders,
         told,
-        asked,
+        calls,
+        callers: Callers::new(job.id(), job.name()),
         signals,
         waiting: Vec::new(),
         stopping: Vec::new(),
@@ -202,13 +210,12 @@ async fn foreground(
     if let Err(error) = lock(&recorder).end(Some(status), holder.asked_to_end) {
         eprintln!("ckptd: warning: failed to write to the job's log: {error}");
     }
-    for reply in holder.stopping.drain(..) {
-        let _ = reply.send(Reply::Ended { status, checkpoint: newest });
+    for caller in std::mem::take(&mut holder.stopping) {
+        holder.callers.answer_last(caller, &Answer::Ended { status, checkpoint: newest });
     }
-    for reply in holder.waiting.drain(..) {
-        let _ = reply.send(Reply::Failed("take a checkpoint: the job has ended".to_owned()));
-    }
-    if let Ok(server) = server {
+    holder.refuse_waiting("take a checkpoint: the job has ended");
+    drop(holder);
+    if let Some(server) = server {
         server.close().await;
     }
     if status != ExitKind::Exited(0) && newest.is_some() {
@@ -228,12 +235,13 @@ fn exit_kind(status: ExitStatus) -> ExitKind {
 struct Holder {
     orders: mpsc::Sender<Order>,
     told: mpsc::UnboundedReceiver<Told>,
-    asked: mpsc::Receiver<Asked>,
+    calls: mpsc::Receiver<ClientEvent>,
+    callers: Callers,
     signals: mpsc::UnboundedReceiver<i32>,
     /// Who waits for a checkpoint.
-    waiting: Vec<oneshot::Sender<Reply>>,
+    waiting: Vec<Caller>,
     /// Who waits for the end.
-    stopping: Vec<oneshot::Sender<Reply>>,
+    stopping: Vec<Caller>,
     asked_to_end: bool,
     /// Whether the job is to end with the checkpoint under way.
     stop_after: bool,
@@ -256,9 +264,11 @@ impl Holder {
                         harder = Some(self.kill().await);
                     }
                 }
-                Some(asked) = self.asked.recv() => {
-                    if self.request(asked).await {
-                        harder = Some(self.kill().await);
+                Some(call) = self.calls.recv() => {
+                    if let Some(Called::Asks(caller, ask)) = self.callers.take(call) {
+                        if self.request(caller, ask).await {
+                            harder = Some(self.kill().await);
+                        }
                     }
                 }
                 Some(signal) = self.signals.recv() => {
@@ -308,8 +318,9 @@ impl Holder {
                 if self.loud {
                     eprintln!("ckptd: {}", text::committed(&record));
                 }
-                for reply in self.waiting.drain(..) {
-                    let _ = reply.send(Reply::Committed(record.clone()));
+                for caller in std::mem::take(&mut self.waiting) {
+                    let record = record.clone();
+                    self.callers.answer_last(caller, &Answer::Committed { record });
                 }
                 return std::mem::take(&mut self.stop_after);
             }
@@ -319,12 +330,10 @@ impl Holder {
                     self.last_failure = Some(reason.clone());
                 }
                 let text = format!("take a checkpoint: {reason}");
-                for reply in self.waiting.drain(..) {
-                    let _ = reply.send(Reply::Failed(text.clone()));
-                }
+                self.refuse_waiting(&text);
                 if std::mem::take(&mut self.stop_after) {
-                    for reply in self.stopping.drain(..) {
-                        let _ = reply.send(Reply::Failed(text.clone()));
+                    for caller in std::mem::take(&mut self.stopping) {
+                        self.callers.refuse(caller, text.clone());
                     }
                 }
             }
@@ -335,16 +344,23 @@ impl Holder {
         false
     }
 
+    /// Nobody who waits for a checkpoint gets one.
+    fn refuse_waiting(&mut self, reason: &str) {
+        for caller in std::mem::take(&mut self.waiting) {
+            self.callers.refuse(caller, reason.to_owned());
+        }
+    }
+
     /// Takes a request; whether the job is to be ended now.
-    async fn request(&mut self, asked: Asked) -> bool {
+    async fn request(&mut self, caller: Caller, ask: Ask) -> bool {
         let refused =
             "take a checkpoint: another one is being taken, or a process is just being started";
-        match asked.request {
-            Request::Status => {
+        match ask {
+            Ask::Status { .. } => {
                 let (sender, status) = oneshot::channel();
                 let _ = self.orders.send(Order::Status(sender)).await;
                 let status: Option<Status> = status.await.ok();
-                let _ = asked.reply.send(Reply::Status(LiveStatus {
+                let live = LiveStatus {
                     launcher_pid: std::process::id(),
                     processes: status.as_ref().and_then(|status| u32::try_from(status.peers).ok()),
                     interval_s: self.interval.into(),
@@ -355,28 +371,40 @@ impl Holder {
                     ending: self.asked_to_end,
                     suspended: false,
                     rehearsal: None,
-                }));
+                };
+                // It has no keys that are not strings and no foreign types: it always has a form.
+                let value = serde_json::to_value(live).unwrap_or_default();
+                self.callers.answer_last(caller, &Answer::Listing { value });
                 false
             }
-            Request::Checkpoint => {
+            Ask::Checkpoint { .. } => {
                 if self.begin_checkpoint().await {
-                    self.waiting.push(asked.reply);
+                    self.waiting.push(caller);
                 } else {
-                    let _ = asked.reply.send(Reply::Failed(refused.to_owned()));
+                    self.callers.refuse(caller, refused.to_owned());
                 }
                 false
             }
-            Request::Stop { checkpoint: false } => {
-                self.stopping.push(asked.reply);
+            Ask::Stop { checkpoint: false, .. } => {
+                self.stopping.push(caller);
                 true
             }
-            Request::Stop { checkpoint: true } => {
+            Ask::Stop { checkpoint: true, .. } => {
                 if self.begin_checkpoint().await {
                     self.stop_after = true;
-                    self.stopping.push(asked.reply);
+                    self.stopping.push(caller);
                 } else {
-                    let _ = asked.reply.send(Reply::Failed(refused.to_owned()));
+                    self.callers.refuse(caller, refused.to_owned());
                 }
+                false
+            }
+            Ask::Attach { .. } => {
+                let reason = "attach to it: DMTCP runs the job, and its output is not held";
+                self.callers.refuse(caller, reason.to_owned());
+                false
+            }
+            _ => {
+                self.callers.refuse_without_cluster(caller);
                 false
             }
         }

@@ -3,8 +3,8 @@
 use super::engine;
 use crate::agent::StartAgent;
 use crate::cli::{FileArguments, IntervalSetting, JobOptions, RestartArguments, RunArguments};
+use crate::client::launcher::ask_beginning;
 use crate::commands::{Context, restart, run, tell_what_happens};
-use crate::control::ask_beginning;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
 use ckpt_dmtcp::names::{Ask, Begins, Native, Pointer};

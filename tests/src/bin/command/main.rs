@@ -2,6 +2,7 @@
 //! refusals.
 
 mod archives;
+mod attached;
 mod ends;
 mod files;
 mod listings;
@@ -64,6 +65,11 @@ const CASES: &[(&str, Case)] = &[
     ("top", terminals::top),
     ("suspended", terminals::suspended),
     ("terminal-then-pipe", terminals::terminal_then_pipe),
+    ("attached-output", attached::output),
+    ("attached-early-reader", attached::early_reader),
+    ("attached-terminals", attached::terminals),
+    ("attached-without-a-terminal", attached::without_a_terminal),
+    ("attached-to-a-stopped-job", attached::stopped),
     ("trace", timeline::of_a_job),
     ("trace-refused", timeline::refused),
     ("stuck-step", timeline::stuck),

@@ -13,13 +13,13 @@ use nix::sys::termios::{Termios, tcgetattr};
 use super::stage::{Heard, JOB, Stage, expect, fail, own, until};
 
 /// A terminal with one ckptd on it.
-struct Terminal {
-    keyboard: File,
-    screen: Heard,
+pub struct Terminal {
+    pub keyboard: File,
+    pub screen: Heard,
     /// Kept open, so that the settings can be read when ckptd has ended.
     line: OwnedFd,
     before: Termios,
-    child: Child,
+    pub child: Child,
 }
 
 fn nix<T>(result: nix::Result<T>) -> Result<T, Failure> {
@@ -28,7 +28,7 @@ fn nix<T>(result: nix::Result<T>) -> Result<T, Failure> {
 
 impl Terminal {
     /// Starts ckptd as the leader of a new session on a new terminal of 33 rows and 77 columns.
-    fn start(stage: &Stage, arguments: &[&str]) -> Result<Terminal, Failure> {
+    pub fn start(stage: &Stage, arguments: &[&str]) -> Result<Terminal, Failure> {
         let size = Winsize { ws_row: 33, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = nix(openpty(Some(&size), None))?;
         if stage.account == Account::User && running_as_root() {
@@ -47,12 +47,12 @@ impl Terminal {
         Ok(Terminal { keyboard, screen, line: pair.slave, before, child })
     }
 
-    fn up(&self, stage: &Stage) -> Result<(), Failure> {
+    pub fn up(&self, stage: &Stage) -> Result<(), Failure> {
         until("the job answers", || stage.is_up())
             .map_err(|f| Failure(format!("{f}; on the screen: {:?}", self.screen.text())))
     }
 
-    fn type_in(&mut self, text: &str) -> Result<(), Failure> {
+    pub fn type_in(&mut self, text: &str) -> Result<(), Failure> {
         own(self.keyboard.write_all(text.as_bytes()))
     }
 
@@ -71,17 +71,22 @@ impl Terminal {
         status.ok_or_else(|| Failure("no status".into()))
     }
 
-    fn expect_status(&mut self, code: i32) -> Result<(), Failure> {
+    pub fn expect_status(&mut self, code: i32) -> Result<(), Failure> {
         let status = self.end()?;
         expect(status.code() == Some(code), || {
             format!("{status} and not {code}; on the screen: {:?}", self.screen.text())
         })
     }
 
+    /// Whether ckptd has made it raw.
+    pub fn is_raw(&self) -> bool {
+        tcgetattr(self.line.as_fd()).is_ok_and(|now| now != self.before)
+    }
+
     /// The settings come back all the same.
-    fn kill(mut self) -> Result<(), Failure> {
+    pub fn kill(mut self) -> Result<(), Failure> {
         let settings = || tcgetattr(self.line.as_fd());
-        until("the terminal is raw", || settings().is_ok_and(|now| now != self.before))?;
+        until("the terminal is raw", || self.is_raw())?;
         own(self.child.kill())?;
         own(self.child.wait())?;
         until("the terminal is put back", || settings().is_ok_and(|now| now == self.before))
@@ -90,7 +95,7 @@ impl Terminal {
 
 const RUN: &[&str] = &["run", "--interval", "0", "--name", JOB, "--"];
 
-fn run<'a>(words: &[&'a str]) -> Vec<&'a str> {
+pub fn run<'a>(words: &[&'a str]) -> Vec<&'a str> {
     RUN.iter().copied().chain(words.iter().copied()).collect()
 }
 
@@ -181,7 +186,7 @@ pub fn terminal_then_pipe(stage: &Stage) -> Result<(), Failure> {
 }
 
 /// Whether a process is stopped.
-fn is_stopped(pid: u32) -> bool {
+pub fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T"))
 }

@@ -1,5 +1,8 @@
-//! One conversation with a cluster, over a local Unix socket.
+//! One conversation with whoever serves jobs: a cluster, or a job's own launcher, over a local Unix socket.
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::Pid;
 use protocol::cluster::VERSION;
 use protocol::cluster::client::{Answer, Ask, MAX_ANSWER, MAX_ASK};
 use protocol::frame::{self, FrameError};
@@ -9,12 +12,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use thiserror::Error;
 
 /// The longest path that fits into the address of a socket with its final NUL (unix(7)).
 const LONGEST: usize = 107;
 
-/// Why a conversation failed.
+/// Why a conversation failed; in the words for a cluster. Those for a job's launcher are
+/// [`super::launcher::AskError`]'s.
 #[derive(Debug, Error)]
 pub enum LinkError {
     /// The connection failed.
@@ -85,7 +90,7 @@ impl LinkSender {
 #[derive(Debug)]
 pub struct Link {
     sender: LinkSender,
-    lines: BufReader<UnixStream>,
+    answers: Answers,
 }
 
 impl Link {
@@ -103,7 +108,14 @@ impl Link {
                 other => other?,
             }
         }
-        Ok(Self { sender, lines: BufReader::new(stream) })
+        let answers = Answers { lines: BufReader::new(stream), line: Vec::new() };
+        Ok(Self { sender, answers })
+    }
+
+    /// The process at the other side (SO_PEERCRED, unix(7)); none where it can't be seen from here.
+    pub fn peer(&self) -> Option<Pid> {
+        let peer = getsockopt(&self.sender.0, PeerCredentials).ok()?.pid();
+        (peer > 0).then(|| Pid::from_raw(peer))
     }
 
     /// The next answer; waits as long as it takes.
@@ -111,29 +123,69 @@ impl Link {
     /// # Errors
     /// Where none comes.
     pub fn next(&mut self) -> Result<Answer, LinkError> {
-        next(&mut self.lines)
+        self.answers.next()
+    }
+
+    /// The next answer; None: it has not come within that time, and can be waited for again.
+    ///
+    /// # Errors
+    /// Where none comes.
+    pub fn next_within(&mut self, limit: Duration) -> Result<Option<Answer>, LinkError> {
+        self.sender.0.set_read_timeout(Some(limit))?;
+        match self.answers.next() {
+            Ok(answer) => Ok(Some(answer)),
+            Err(LinkError::Io(error)) if is_timeout(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The two halves.
-    pub fn split(self) -> (LinkSender, impl FnMut() -> Result<Answer, LinkError> + Send) {
-        let mut lines = self.lines;
-        (self.sender, move || next(&mut lines))
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn split(self) -> Result<(LinkSender, Answers), LinkError> {
+        self.sender.0.set_read_timeout(None)?;
+        Ok((self.sender, self.answers))
     }
 }
 
-fn next(lines: &mut BufReader<UnixStream>) -> Result<Answer, LinkError> {
-    let mut line = String::new();
-    // One byte more than the limit, so that a longer line is seen as such; and the newline.
-    let read = lines.take(MAX_ANSWER as u64 + 2).read_line(&mut line);
-    match read {
-        Ok(0) => Err(LinkError::Gone),
-        Ok(_) => match line.strip_suffix('\n') {
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Answers {
+    lines: BufReader<UnixStream>,
+    /// What has come of the next line.
+    line: Vec<u8>,
+}
+
+impl Answers {
+    /// The next answer.
+    ///
+    /// # Errors
+    /// Where none comes. What has come of it before a time limit is kept.
+    pub fn next(&mut self) -> Result<Answer, LinkError> {
+        // One byte more than the limit, so that a longer line is seen as such; and the newline.
+        let limit = (MAX_ANSWER + 2).saturating_sub(self.line.len());
+        match (&mut self.lines).take(limit as u64).read_until(b'\n', &mut self.line) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                return Err(LinkError::Gone);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let line = std::mem::take(&mut self.line);
+        let line = String::from_utf8_lossy(&line);
+        match line.strip_suffix('\n') {
             Some(line) => Ok(frame::decode(line, MAX_ANSWER)?),
             // Cut off in the middle, or too long.
             None if line.len() <= MAX_ANSWER => Err(LinkError::Gone),
             None => Ok(frame::decode(&line, MAX_ANSWER)?),
-        },
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(LinkError::Gone),
-        Err(error) => Err(error.into()),
+        }
     }
 }

@@ -1,7 +1,8 @@
-//! A job on a cluster, in the foreground: its output, input and exit status.
+//! A job that another process runs, in the foreground: its output, input and exit status.
 
+use super::launcher::AskError;
 use super::link::{Link, LinkError, LinkSender};
-use super::{Cluster, LOST_LIMIT, LOST_RETRY, refusal, unexpected};
+use crate::cluster::{LOST_LIMIT, LOST_RETRY, refusal, unexpected};
 use crate::commands::{print, resume_command};
 use crate::failure::Failure;
 use crate::session::signals;
@@ -16,7 +17,7 @@ use nix::sys::signal::{Signal, raise};
 use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::Stream;
 use protocol::cluster::client::{Answer, Ask, LogPlace};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -35,9 +36,27 @@ pub enum InputFrom {
     Nowhere,
 }
 
+/// Who runs the job, by its socket.
+#[derive(Debug, Clone)]
+pub enum Host {
+    /// A cluster: without a command the job runs on, and a lost connection may come again.
+    Cluster(PathBuf),
+    /// The launcher of a job without one: with it, the job is gone.
+    Launcher(PathBuf),
+}
+
+impl Host {
+    fn socket(&self) -> &Path {
+        let (Self::Cluster(socket) | Self::Launcher(socket)) = self;
+        socket
+    }
+}
+
 /// What is wanted.
 #[derive(Debug)]
 pub struct Foreground {
+    /// Of whom.
+    pub host: Host,
     /// For errors: what is being done.
     pub what: String,
     /// The request.
@@ -54,12 +73,12 @@ pub struct Foreground {
 ///
 /// # Errors
 /// Where it could not be started, or the cluster was lost.
-pub fn run(cluster: &Cluster, foreground: Foreground) -> Result<u8, Failure> {
+pub fn run(foreground: Foreground) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::of("start the event loop", error))?;
-    let status = runtime.block_on(async { Screen::start(cluster, foreground)?.drive().await });
+    let status = runtime.block_on(async { Screen::start(foreground)?.drive().await });
     // Threads that wait for a reader or a typist end with the process.
     runtime.shutdown_background();
     status
@@ -86,8 +105,7 @@ enum Next {
     Done(u8),
 }
 
-struct Screen<'a> {
-    cluster: &'a Cluster,
+struct Screen {
     want: Foreground,
     sender: LinkSender,
     answers: mpsc::Receiver<Result<Answer, LinkError>>,
@@ -107,13 +125,13 @@ struct Screen<'a> {
     pipe_told: bool,
 }
 
-impl<'a> Screen<'a> {
-    fn start(cluster: &'a Cluster, want: Foreground) -> Result<Self, Failure> {
+impl Screen {
+    fn start(want: Foreground) -> Result<Self, Failure> {
         let what = want.what.clone();
         let failed = |error: &dyn std::fmt::Display| Failure::of(&what, error);
         let (signal_sender, signals) = mpsc::unbounded_channel();
         signals::watch(&signal_sender).map_err(|error| failed(&error))?;
-        let (sender, answers) = connect(cluster, &want.ask).map_err(|error| failed(&error))?;
+        let (sender, answers) = connect(&want.host, &want.ask).map_err(|error| failed(&error))?;
         let (typed_sender, typed) = mpsc::channel(4);
         let user = user_output().map_err(|error| failed(&error))?;
         let own_is_terminal = terminal::is_terminal(&user.stderr);
@@ -130,7 +148,6 @@ impl<'a> Screen<'a> {
         // Of a new job, all is wanted.
         let shown = matches!(want.ask, Ask::Run(_)).then(LogPlace::default);
         Ok(Self {
-            cluster,
             want,
             sender,
             answers,
@@ -151,6 +168,9 @@ impl<'a> Screen<'a> {
 
     async fn drive(mut self) -> Result<u8, Failure> {
         loop {
+            if let Next::Done(status) = self.watch_reader() {
+                return Ok(status);
+            }
             let room = self.sinks.iter().all(|sink| sink.waiting() < MAX_WAITING);
             let next = tokio::select! {
                 // Signals first: what comes with a hangup must not reach the job as an end of input.
@@ -159,10 +179,11 @@ impl<'a> Screen<'a> {
                 Some(typed) = self.typed.recv() => self.on_typed(typed),
                 answer = self.answers.recv(), if room => match answer {
                     Some(Ok(answer)) => self.on_answer(answer).await?,
-                    Some(Err(error)) => self.look_for_it(&error).await?,
-                    None => self.look_for_it(&LinkError::Gone).await?,
+                    Some(Err(error)) => self.look_for_it(error).await?,
+                    None => self.look_for_it(LinkError::Gone).await?,
                 },
-                () = tokio::time::sleep(Duration::from_millis(100)) => self.watch_reader(),
+                // The reader may have gone while nothing else happens.
+                () = tokio::time::sleep(Duration::from_millis(100)) => Next::Go,
             };
             if let Next::Done(status) = next {
                 return Ok(status);
@@ -258,8 +279,12 @@ impl<'a> Screen<'a> {
         self.sinks[sink].put(format!("{start}ckptd: {text}{end}").into_bytes());
     }
 
-    /// A job whose output nobody reads any more is told so, as a pipe would tell it.
+    /// A job whose output nobody reads any more is told so, as a pipe would tell it; one to which this command has only
+    /// been attached is not.
     fn watch_reader(&mut self) -> Next {
+        if matches!(self.want.ask, Ask::Attach { .. }) && self.sinks[0].is_broken() {
+            return Next::Done(128 + 13);
+        }
         let terminal = self.job.as_ref().is_some_and(|job| job.terminal);
         if !terminal && !self.pipe_told && self.sinks[0].is_broken() {
             self.pipe_told = true;
@@ -325,7 +350,11 @@ impl<'a> Screen<'a> {
     }
 
     /// Connects again, as after an agent that was started again, and goes on with the same job.
-    async fn look_for_it(&mut self, lost: &LinkError) -> Result<Next, Failure> {
+    async fn look_for_it(&mut self, lost: LinkError) -> Result<Next, Failure> {
+        if let Host::Launcher(_) = self.want.host {
+            terminal::leave_raw();
+            return Err(Failure::of(&self.want.what, AskError::from(lost)));
+        }
         let Some(job) = self.accepted.clone() else {
             let cause = format!("{lost}; whether it was begun is not known: see 'ckptd ls'");
             return Err(Failure::of(&self.want.what, cause));
@@ -343,7 +372,7 @@ impl<'a> Screen<'a> {
             }
             let window = terminal_stream().and_then(terminal::size);
             let ask = Ask::Attach { job: job.clone(), window, shown: self.shown };
-            let Ok((sender, mut answers)) = connect(self.cluster, &ask) else { continue };
+            let Ok((sender, mut answers)) = connect(&self.want.host, &ask) else { continue };
             // An agent may be there before its coordinator.
             match answers.recv().await {
                 Some(Ok(Answer::Failed { .. }) | Err(_)) | None => {}
@@ -394,7 +423,7 @@ impl<'a> Screen<'a> {
     }
 }
 
-impl Drop for Screen<'_> {
+impl Drop for Screen {
     fn drop(&mut self) {
         let _ = &self.raw;
         terminal::leave_raw();
@@ -411,14 +440,14 @@ fn is_detached(ask: &Ask) -> bool {
 
 /// Opens a conversation, whose answers a thread reads.
 fn connect(
-    cluster: &Cluster,
+    host: &Host,
     ask: &Ask,
 ) -> Result<(LinkSender, mpsc::Receiver<Result<Answer, LinkError>>), LinkError> {
-    let (sender, mut next) = Link::open(&cluster.socket, ask)?.split();
+    let (sender, mut lines) = Link::open(host.socket(), ask)?.split()?;
     let (answers, receiver) = mpsc::channel(64);
     std::thread::Builder::new().name("answers".to_owned()).spawn(move || {
         loop {
-            let answer = next();
+            let answer = lines.next();
             let last = answer.is_err();
             if answers.blocking_send(answer).is_err() || last {
                 return;

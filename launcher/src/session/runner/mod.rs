@@ -1,30 +1,39 @@
 //! The event loop around the coordinator's state machine: it does what that says.
+//!
+//! - `requests`: what other commands want.
+//! - `telling`: what the user, those attached and the log are told.
+//! - `standing`: a job that its user has stopped.
+//! - `ending`: the end.
 
-use super::input::{self, Target, Typed};
+mod ending;
+mod requests;
+mod standing;
+mod telling;
+
+use standing::Standing;
+
+use super::attached::Attached;
+use super::callers::{Callers, Server};
+use super::input::{self, Target, Typed, Typist};
 use super::joblog::{JobLog, put_back};
 use super::output::{JobOutput, Output, Report};
 use super::rehearsals::{Finished, Rehearsals};
 use super::terminal::{self, RawGuard};
 use super::{signals, streams};
 use crate::agent::{AgentHandle, StartAgent};
-use crate::control::{Asked, Server};
 use crate::failure::Failure;
 use crate::jobs::{self, JobFolder, JobSettings};
 use crate::text;
 use coordinator::log::LogFile;
-use coordinator::{Action, Entry, Event, JobMachine, Notice, Outcome, Ticket, Time};
-use nix::sys::signal::{Signal, raise};
+use coordinator::{Action, Entry, Event, JobMachine, Outcome, Time};
 use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, InstanceId};
-use protocol::control::{LiveStatus, RehearsalOutcome, Reply, Request};
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
-use std::collections::{HashMap, VecDeque};
+use protocol::transport::ClientEvent;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot};
-
-/// Requests that may wait to be looked at.
-const MAX_ASKED: usize = 64;
+use tokio::sync::mpsc;
 
 /// How a session begins.
 #[derive(Debug)]
@@ -86,8 +95,11 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     .map_err(|error| failed(&error))?;
 
     // Before the job can tell anybody that it runs. What is asked early waits.
-    let (asked_sender, asked) = mpsc::channel(MAX_ASKED);
-    let server = Server::start(session.job.path(), asked_sender);
+    let (server, calls) = match Server::start(session.job.path()) {
+        Ok((server, calls)) => (Ok(server), calls),
+        // Nobody calls.
+        Err(error) => (Err(error), mpsc::channel(1).1),
+    };
 
     let begun = tokio::task::spawn_blocking({
         let agent = agent.clone();
@@ -165,11 +177,8 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     for signal in early {
         runner.agent.command(AgentCommand::Forward { signal });
     }
-    let outcome = runner.drive(first, agent_events, asked, &mut signals).await;
-    if let Ok(server) = server {
-        server.close().await;
-    }
-    runner.end(outcome, &mut signals).await
+    let outcome = runner.drive(first, agent_events, calls, &mut signals).await;
+    runner.end(outcome, &mut signals, server.ok()).await
 }
 
 fn is_deadly(signal: i32) -> bool {
@@ -177,23 +186,6 @@ fn is_deadly(signal: i32) -> bool {
         signal,
         nix::libc::SIGINT | nix::libc::SIGTERM | nix::libc::SIGHUP | nix::libc::SIGQUIT
     )
-}
-
-/// How long a launcher that was let go on looks whether that was for a request, which is there before.
-const WOKEN: Duration = Duration::from_millis(100);
-
-/// How long what was said last may take on its way before this process is stopped.
-const LAST_WORDS: Duration = Duration::from_millis(50);
-
-/// Whether the user has stopped the job, and why this process runs then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// It is not stopped.
-    Runs,
-    /// It is not known yet why.
-    Woken(Instant),
-    /// For requests: once they are answered, this process stops again.
-    Serves,
 }
 
 struct Runner<'a> {
@@ -204,14 +196,19 @@ struct Runner<'a> {
     output: Output,
     reports: mpsc::UnboundedReceiver<Report>,
     typed: mpsc::UnboundedReceiver<Typed>,
-    /// The user's and the job's terminal, where both exist.
-    terminals: Option<(OwnedFd, OwnedFd)>,
+    typed_sender: mpsc::UnboundedSender<Typed>,
+    /// Who types what attached callers do; from the first time on.
+    typist: Option<Typist>,
+    /// The job's terminal.
+    terminal: Option<OwnedFd>,
+    /// The user's, where the job has one, too.
+    user_terminal: Option<OwnedFd>,
     raw: RawGuard,
     began: Instant,
     rehearsals: Rehearsals,
     rehearsed: mpsc::UnboundedReceiver<Finished>,
-    tickets: HashMap<Ticket, oneshot::Sender<Reply>>,
-    next_ticket: Ticket,
+    callers: Callers,
+    attached: Attached,
     interrupted: bool,
     standing: Standing,
     /// A SIGCONT that is known already is still to be reported.
@@ -229,23 +226,23 @@ impl<'a> Runner<'a> {
     ) -> std::io::Result<Self> {
         let stdin = std::io::stdin();
         let (typed_sender, typed) = mpsc::unbounded_channel();
-        let mut terminals = None;
         let raw = RawGuard::new();
-        let user_terminal = terminal::is_terminal(&stdin);
-        if let (Some(job), Some(user)) = (&console.terminal, streams::terminal_stream()) {
-            terminals = Some((user, job.try_clone()?));
-            if user_terminal && console.stdin.is_none() {
-                terminal::enter_raw(&stdin);
-            }
+        let from_terminal = terminal::is_terminal(&stdin);
+        let terminal = console.terminal.as_ref().map(OwnedFd::try_clone).transpose()?;
+        let user_terminal = terminal.as_ref().and_then(|_| streams::terminal_stream());
+        if user_terminal.is_some() && from_terminal && console.stdin.is_none() {
+            terminal::enter_raw(&stdin);
         }
-        let target = match (console.stdin, &console.terminal) {
+        let target = match (console.stdin, &terminal) {
             (Some(pipe), _) => Some(Target::Pipe(pipe)),
-            (None, Some(job)) if user_terminal => Some(Target::Terminal(job.try_clone()?)),
+            (None, Some(job)) if from_terminal => Some(Target::Terminal(job.try_clone()?)),
             _ => None,
         };
         if let Some(target) = target {
+            let sender = typed_sender.clone();
             let report = move |typed| {
-                let _ = typed_sender.send(typed);
+                // A session that is over listens to no keys.
+                let _ = sender.send(typed);
             };
             input::start(stdin.as_fd().try_clone_to_owned()?, target, report)?;
         }
@@ -262,6 +259,7 @@ impl<'a> Runner<'a> {
             log,
             move |report| drop(report_sender.send(report)),
         )?;
+        let (id, name) = (session.job.id(), session.job.name());
         Ok(Self {
             session,
             machine,
@@ -270,13 +268,16 @@ impl<'a> Runner<'a> {
             output,
             reports,
             typed,
-            terminals,
+            typed_sender,
+            typist: None,
+            callers: Callers::new(id, name),
+            attached: Attached::new(id, name, terminal.is_some()),
+            terminal,
+            user_terminal,
             raw,
             began: Instant::now(),
             rehearsals,
             rehearsed,
-            tickets: HashMap::new(),
-            next_ticket: 0,
             interrupted: false,
             standing: Standing::Runs,
             continued: false,
@@ -290,39 +291,11 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn warn(&self, text: &str) {
-        self.output.say(format!("warning: {text}"));
-        self.output.mark(format!("warning: {text}"));
-    }
-
-    fn greet(&mut self, tail: Option<super::joblog::Tail>, warning: Option<String>) {
-        if let Some(warning) = warning {
-            self.warn(&warning);
-        }
-        if let Begin::Restore(spec, record) = &self.session.begin {
-            let age = text::age(record.taken_at_ms, text::now_ms());
-            if self.session.loud {
-                self.output.say(format!(
-                    "job {} goes on from checkpoint {}, {age} old",
-                    self.session.job.name(),
-                    spec.checkpoint
-                ));
-            }
-        }
-        if let Some(tail) = tail {
-            self.output.say(format!(
-                "the log is put back to its length at the checkpoint; the last {} are kept in {}",
-                text::size(tail.bytes),
-                tail.path.display()
-            ));
-        }
-    }
-
     async fn drive(
         &mut self,
         mut first: Option<AgentEvent>,
         mut agent_events: mpsc::UnboundedReceiver<AgentEvent>,
-        mut asked: mpsc::Receiver<Asked>,
+        mut calls: mpsc::Receiver<ClientEvent>,
         signals: &mut mpsc::UnboundedReceiver<i32>,
     ) -> Outcome {
         let restored_from = match &self.session.begin {
@@ -363,7 +336,7 @@ impl<'a> Runner<'a> {
                 Some(report) = self.reports.recv() => self.reported(report),
                 Some(finished) = self.rehearsed.recv() => self.on_rehearsed(&finished),
                 Some(typed) = self.typed.recv() => self.on_key(typed).await,
-                Some(asked) = asked.recv() => self.on_request(asked),
+                Some(call) = calls.recv() => self.on_call(call),
                 Some(signal) = signals.recv() => self.on_signal(signal).await,
                 () = sleep(wait) => Some(Event::Clock),
             };
@@ -380,12 +353,7 @@ impl<'a> Runner<'a> {
                     Action::Tell { command, .. } => self.agent.command(command),
                     Action::DrainConsole { checkpoint } => self.output.drain(checkpoint),
                     Action::Append(entry) => events.extend(self.append(&entry)),
-                    Action::Reply { ticket, reply } => {
-                        if let Some(sender) = self.tickets.remove(&ticket) {
-                            // Whoever asked may have gone.
-                            let _ = sender.send(reply);
-                        }
-                    }
+                    Action::Reply { ticket, reply } => self.callers.reply(ticket, reply),
                     Action::Notify(notice) => self.notify(&notice),
                     // On one machine there is nowhere else to go on.
                     Action::Parked { .. } => {}
@@ -414,86 +382,6 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn notify(&mut self, notice: &Notice) {
-        match notice {
-            Notice::Committed { record, steps } => {
-                let line = text::committed(record);
-                if self.session.loud {
-                    self.output.say(line.clone());
-                }
-                self.output.mark(format!("{line}; {}", text::steps(steps)));
-                if let Some(line) = self.rehearsals.committed(record.checkpoint) {
-                    self.output.mark(line);
-                }
-            }
-            // Once; `ckptd status` tells it of the newest one.
-            Notice::Abandoned { again: true, .. } => {}
-            Notice::Abandoned { checkpoint, step, reason, steps, again: false } => {
-                let line = format!("checkpoint {checkpoint} abandoned: {step}: {reason}");
-                self.output.say(line.clone());
-                self.output.mark(format!("{line}; {}", text::steps(steps)));
-            }
-            Notice::Warning(text) => self.warn(text),
-            Notice::Ending { signal } => {
-                let name = Signal::try_from(*signal).map_or("a signal", Signal::as_str);
-                if self.session.loud {
-                    self.output.say(format!("sent {name} to the job"));
-                }
-                self.output.mark(format!("sent {name}"));
-            }
-        }
-    }
-
-    fn reported(&self, report: Report) -> Option<Event> {
-        match report {
-            Report::Drained { checkpoint, log_length } => {
-                Some(Event::ConsoleDrained { checkpoint, log_length })
-            }
-            Report::DrainFailed { checkpoint, reason } => {
-                Some(Event::DrainFailed { checkpoint, reason })
-            }
-            Report::LogFailed(text) => {
-                self.output.say(format!("warning: {text}"));
-                None
-            }
-        }
-    }
-
-    fn on_rehearsed(&mut self, finished: &Finished) -> Option<Event> {
-        let Finished { checkpoint, outcome, warnings } = finished;
-        let is_gone = self.machine.history().record(*checkpoint).is_none();
-        if is_gone && !matches!(outcome, RehearsalOutcome::Restorable { .. }) {
-            // It has made room for newer ones.
-            self.rehearsals.forget();
-            self.output
-                .mark(format!("checkpoint {checkpoint} was removed before it was rehearsed"));
-            return None;
-        }
-        let is_news = self.rehearsals.note(finished);
-        let (line, to_say) = match outcome {
-            RehearsalOutcome::Restorable { processes, took_ms } => {
-                (text::restorable(*checkpoint, *processes, *took_ms), self.session.loud)
-            }
-            RehearsalOutcome::Failed(reason) => {
-                let line = format!(
-                    "warning: checkpoint {checkpoint} is committed, but a restart from it would fail: {reason}"
-                );
-                (line, is_news)
-            }
-            RehearsalOutcome::Unknown(reason) => {
-                (format!("warning: checkpoint {checkpoint} is not rehearsed: {reason}"), is_news)
-            }
-        };
-        if to_say {
-            self.output.say(line.clone());
-        }
-        self.output.mark(line);
-        for warning in warnings {
-            self.output.mark(format!("a restart would warn: {warning}"));
-        }
-        None
-    }
-
     async fn on_key(&mut self, typed: Typed) -> Option<Event> {
         match typed {
             Typed::Signal(signal) => {
@@ -511,46 +399,10 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn on_request(&mut self, asked: Asked) -> Option<Event> {
-        let ticket = self.next_ticket;
-        let event = match asked.request {
-            Request::Status => {
-                let _ = asked.reply.send(Reply::Status(self.status()));
-                return None;
-            }
-            Request::Checkpoint => Event::Request { ticket },
-            Request::Stop { checkpoint } => Event::Stop { ticket, checkpoint },
-        };
-        if self.standing != Standing::Runs {
-            self.standing = Standing::Serves;
-        }
-        self.next_ticket += 1;
-        self.tickets.insert(ticket, asked.reply);
-        Some(event)
-    }
-
-    fn status(&self) -> LiveStatus {
-        let now = self.now();
-        LiveStatus {
-            launcher_pid: std::process::id(),
-            processes: self.machine.processes(),
-            interval_s: self.machine.interval_s(),
-            next_checkpoint_ms: self.machine.due_in_ms(now),
-            in_flight: self.machine.in_flight(now),
-            ending: self.machine.is_ending(),
-            suspended: self.standing != Standing::Runs,
-            rehearsal: self.rehearsals.newest().cloned(),
-        }
-    }
-
     async fn on_signal(&mut self, signal: i32) -> Option<Event> {
         match signal {
             nix::libc::SIGWINCH => {
-                if let Some((user, job)) = &self.terminals {
-                    if let Some(size) = terminal::size(user) {
-                        terminal::set_size(job, size);
-                    }
-                }
+                self.follow_terminal();
                 None
             }
             nix::libc::SIGTSTP => {
@@ -572,102 +424,6 @@ impl<'a> Runner<'a> {
                 None
             }
             _ => None,
-        }
-    }
-
-    /// Stops the job and then this process, as the terminal's suspend key does without ckptd.
-    async fn suspend(&mut self) {
-        self.agent.command(AgentCommand::Signal { signal: nix::libc::SIGSTOP });
-        self.machine.note_suspended(true);
-        self.stop_here().await;
-    }
-
-    /// Stops this process until it is let go on.
-    async fn stop_here(&mut self) {
-        // The agent is stopped with this process: let it do this first.
-        tokio::time::sleep(LAST_WORDS).await;
-        terminal::leave_raw();
-        if raise(Signal::SIGSTOP).is_err() {
-            return self.go_on();
-        }
-        self.continued = true;
-        self.standing = Standing::Woken(Instant::now() + WOKEN);
-    }
-
-    /// Of a job that the user has stopped: lets it go on when the user does or it is to end, and stops again once
-    /// those who have woken this process have their answers.
-    async fn stand(&mut self) {
-        match self.standing {
-            Standing::Runs => {}
-            _ if self.machine.is_ending() => self.go_on(),
-            Standing::Woken(until) if Instant::now() >= until => self.go_on(),
-            Standing::Serves if self.tickets.is_empty() && !self.is_busy() => {
-                self.stop_here().await;
-            }
-            _ => {}
-        }
-    }
-
-    fn is_busy(&self) -> bool {
-        self.machine.in_flight(self.now()).is_some()
-    }
-
-    fn go_on(&mut self) {
-        self.standing = Standing::Runs;
-        self.machine.note_suspended(false);
-        if let Some((user, job)) = &self.terminals {
-            if terminal::is_terminal(std::io::stdin()) {
-                terminal::enter_raw(std::io::stdin());
-            }
-            if let Some(size) = terminal::size(user) {
-                terminal::set_size(job, size);
-            }
-        }
-        self.agent.command(AgentCommand::Signal { signal: nix::libc::SIGCONT });
-    }
-
-    /// Brings the last output to the user, puts the terminal back, and says how to go on.
-    async fn end(
-        self,
-        outcome: Outcome,
-        signals: &mut mpsc::UnboundedReceiver<i32>,
-    ) -> Result<u8, Failure> {
-        let name = self.session.job.name().to_owned();
-        let newest = self.machine.history().newest().map(|record| record.checkpoint);
-        let mark = match &outcome {
-            Outcome::Ended { status, .. } => Some(text::end(Some(*status))),
-            Outcome::Lost { .. } => None,
-        };
-        let finished = tokio::task::spawn_blocking(move || self.output.finish(mark));
-        tokio::pin!(finished);
-        loop {
-            tokio::select! {
-                _ = &mut finished => break,
-                // Nobody reads the rest, and somebody has lost patience.
-                Some(signal) = signals.recv() => if is_deadly(signal) { break },
-            }
-        }
-        drop(self.raw);
-        let resume = &self.session.resume;
-        match outcome {
-            Outcome::Lost { reason } => Err(Failure::of(format!("keep {name}"), reason)),
-            Outcome::Ended { status, asked } => {
-                let word = if self.interrupted { "interrupted" } else { "stopped" };
-                match newest {
-                    Some(_) if asked => {
-                        eprintln!("ckptd: job {name} {word}; resume with: {resume}");
-                    }
-                    None if asked => {
-                        eprintln!("ckptd: job {name} {word}; it has no committed checkpoint");
-                    }
-                    Some(number) if status.shell_status() != 0 && self.session.loud => eprintln!(
-                        "ckptd: job {name} {}; to go on from checkpoint {number}: {resume}",
-                        text::end(Some(status))
-                    ),
-                    _ => {}
-                }
-                Ok(status.shell_status())
-            }
         }
     }
 }

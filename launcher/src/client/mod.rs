@@ -1,0 +1,12 @@
+//! The user's end of a job: the same conversation with a cluster, at an agent's or the coordinator's socket, and with
+//! the launcher of a job without a cluster, at the socket in the job's folder.
+//!
+//! - [`link`]: one conversation.
+//! - [`launcher`]: one question to a job's launcher.
+//! - [`foreground`]: a job's output, input and exit status.
+//! - `input`: what the user types for it.
+
+pub mod foreground;
+mod input;
+pub mod launcher;
+pub mod link;

@@ -1,0 +1,69 @@
+//! The end of a session.
+
+use super::{Runner, is_deadly};
+use crate::failure::Failure;
+use crate::session::callers::Server;
+use crate::session::output::Report;
+use crate::text;
+use coordinator::Outcome;
+use tokio::sync::mpsc;
+
+impl Runner<'_> {
+    /// Brings the last output to the user, puts the terminal back, and says how to go on.
+    pub(super) async fn end(
+        mut self,
+        outcome: Outcome,
+        signals: &mut mpsc::UnboundedReceiver<i32>,
+        server: Option<Server>,
+    ) -> Result<u8, Failure> {
+        let name = self.session.job.name().to_owned();
+        let newest = self.machine.history().newest().map(|record| record.checkpoint);
+        let mark = match &outcome {
+            Outcome::Ended { status, .. } => Some(text::end(Some(*status))),
+            Outcome::Lost { .. } => None,
+        };
+        let finished = tokio::task::spawn_blocking(move || self.output.finish(mark));
+        tokio::pin!(finished);
+        loop {
+            tokio::select! {
+                _ = &mut finished => break,
+                // Nobody reads the rest, and somebody has lost patience.
+                Some(signal) = signals.recv() => if is_deadly(signal) { break },
+            }
+        }
+        while let Ok(report) = self.reports.try_recv() {
+            if let Report::Written { stream, bytes, log_length } = report {
+                self.attached.output(&mut self.callers, stream, &bytes, log_length);
+            }
+        }
+        if let Outcome::Ended { status, .. } = outcome {
+            self.attached.end(&mut self.callers, status, newest);
+        }
+        drop(self.callers);
+        if let Some(server) = server {
+            server.close().await;
+        }
+        drop(self.raw);
+        let resume = &self.session.resume;
+        match outcome {
+            Outcome::Lost { reason } => Err(Failure::of(format!("keep {name}"), reason)),
+            Outcome::Ended { status, asked } => {
+                let word = if self.interrupted { "interrupted" } else { "stopped" };
+                match newest {
+                    Some(_) if asked => {
+                        eprintln!("ckptd: job {name} {word}; resume with: {resume}");
+                    }
+                    None if asked => {
+                        eprintln!("ckptd: job {name} {word}; it has no committed checkpoint");
+                    }
+                    Some(number) if status.shell_status() != 0 && self.session.loud => eprintln!(
+                        "ckptd: job {name} {}; to go on from checkpoint {number}: {resume}",
+                        text::end(Some(status))
+                    ),
+                    _ => {}
+                }
+                Ok(status.shell_status())
+            }
+        }
+    }
+}
