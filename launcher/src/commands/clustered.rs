@@ -6,11 +6,11 @@ use crate::cli::{
     RestartArguments, RunArguments,
 };
 use crate::client::foreground::{self, Foreground, InputFrom};
-use crate::cluster::{self, Cluster, listing, unexpected};
+use crate::cluster::{self, Cluster, listing};
 use crate::failure::Failure;
 use crate::session;
 use protocol::cluster::NodeName;
-use protocol::cluster::client::{Answer, Ask, RestartRequest, RunRequest};
+use protocol::cluster::client::{Ask, RestartRequest, RunRequest};
 use protocol::cluster::settings::{Daemons, Interval, JobSettings, Placement};
 use protocol::launch::{External, LaunchSpec, StreamKind};
 use std::ffi::OsString;
@@ -207,36 +207,6 @@ fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, F
             options.place.iter().cloned().collect()
         },
     })
-}
-
-/// `ckptd checkpoint`.
-pub fn checkpoint(cluster: &Cluster, job: &str) -> Result<(), Failure> {
-    let what = format!("checkpoint {job}");
-    match cluster.ask(&what, &Ask::Checkpoint { job: job.to_owned() })? {
-        Answer::Committed { record } => print(&format!("{}\n", record.checkpoint)),
-        other => Err(unexpected(&what, &other)),
-    }
-}
-
-/// `ckptd stop`.
-pub fn stop(
-    context: &Context,
-    cluster: &Cluster,
-    job: &str,
-    checkpoint: bool,
-) -> Result<(), Failure> {
-    let what = format!("stop {job}");
-    match cluster.ask(&what, &Ask::Stop { job: job.to_owned(), checkpoint })? {
-        Answer::Ended { checkpoint: Some(_), .. } => {
-            eprintln!("ckptd: job {job} stopped; resume with: {}", context.resume_command(job));
-            Ok(())
-        }
-        Answer::Ended { checkpoint: None, .. } => {
-            eprintln!("ckptd: job {job} stopped; it has no committed checkpoint");
-            Ok(())
-        }
-        other => Err(unexpected(&what, &other)),
-    }
 }
 
 /// The cluster's jobs, for `ckptd ls`.
