@@ -88,6 +88,7 @@ impl ClusterMachine {
             Ask::Run(request) => self.run(now, client, user, *request),
             Ask::Restart(request) => self.restart(now, client, user, *request),
             Ask::Attach { job, window, shown } => self.attach(client, user, &job, window, shown),
+            Ask::Log { job, from } => self.log(client, user, &job, from),
             Ask::Input { bytes } => {
                 if let Some(job) = of_connection.and_then(|job| self.jobs.get_mut(&job)) {
                     job.typed(&mut self.shared, client, &bytes);
@@ -333,6 +334,13 @@ impl ClusterMachine {
         if let Some(window) = window {
             job.resize(&mut self.shared, client, window);
         }
+    }
+
+    fn log(&mut self, client: &ClientId, user: &JobUser, wanted: &str, from: LogPlace) {
+        let Some(id) = self.wanted(client, user, wanted) else { return };
+        let Some(job) = self.jobs.get(&id) else { return };
+        let answer = job.send_log(&mut self.shared, client, from);
+        self.shared.answer_last(client, answer);
     }
 
     fn checkpoint(&mut self, now: Now, client: &ClientId, user: &JobUser, wanted: &str) {

@@ -191,6 +191,17 @@ Examples:
         #[arg(required = true)]
         jobs: Vec<String>,
     },
+    /// Print what a job has written, while it runs or after its end.
+    ///
+    /// Its output and errors stand in the order in which they came, with lines of ckptd's own in brackets. A restart
+    /// puts the log back to its length at the checkpoint.
+    Logs {
+        /// The job.
+        job: String,
+        /// Go on with what it writes, until it ends.
+        #[arg(short, long)]
+        follow: bool,
+    },
     /// Show a job that runs: output, input and exit status, as if run here.
     ///
     /// A job without a cluster that has no terminal reads its input only where it was started.

@@ -20,6 +20,7 @@ mod inspect;
 mod interrupts;
 #[cfg(test)]
 mod listing_tests;
+mod logs;
 mod ls;
 mod rehearse;
 mod restart;
@@ -152,6 +153,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Verify { job, rehearse: false, list } => {
             return verify::perform(&context, &job, list);
         }
+        Command::Logs { job, follow } => logs::perform(&context, &job, follow)?,
         Command::Attach { job } => return attach::perform(&context, &job),
         Command::Rsh { node, command } => return rsh::perform(&context, &node, &command),
         Command::Coordinator(arguments) => coordinator::perform(&context, arguments)?,

@@ -88,6 +88,14 @@ pub enum Ask {
         #[serde(default)]
         shown: Option<LogPlace>,
     },
+    /// What the job has written, from a place on; as much as fits into one reply. Answers: [`Answer::Output`]...,
+    /// [`Answer::Log`].
+    Log {
+        /// The job.
+        job: String,
+        /// The place; the default one: from its beginning.
+        from: LogPlace,
+    },
     /// Input for the job of this connection, base64; empty: its end.
     Input {
         /// The bytes.
@@ -195,6 +203,17 @@ pub enum Answer {
         /// Where they end in its log.
         #[serde(default)]
         at: LogPlace,
+    },
+    /// A part of a log has been sent.
+    Log {
+        /// Bytes of the log before that part: fewer than were asked for if the log was cut back since.
+        start: u64,
+        /// Behind that part.
+        next: LogPlace,
+        /// The log's length in bytes.
+        length: u64,
+        /// Whether the job is over, so that nothing more is to come.
+        over: bool,
     },
     /// A line for the user, to standard error.
     Say {

@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 const MOST_AGAIN: u64 = 8 << 20;
 /// Bytes of one piece.
 const LONGEST_PIECE: u64 = 256 << 10;
+/// Bytes of a log that are sent for one request.
+const MOST_OF_LOG: u64 = 4 * LONGEST_PIECE;
 /// Stretches of one stream that are remembered.
 const MOST_STRETCHES: usize = 4096;
 
@@ -107,6 +109,31 @@ impl Job {
             let (client, job) = (client.clone(), self.ledger.id.clone());
             shared.act(ClusterAction::Replay { client, job, pieces });
         }
+    }
+
+    /// Sends a client a part of the log from a place on, marks and all; what was sent is the last answer.
+    pub(in crate::cluster) fn send_log(
+        &self,
+        shared: &mut Shared,
+        client: &ClientId,
+        from: LogPlace,
+    ) -> Answer {
+        let (epoch, length) = (self.log_epoch(), self.console.length);
+        let start = self.ledger.still_shown(from, epoch).min(length);
+        let end = length.min(start.saturating_add(MOST_OF_LOG));
+        let place = |length| LogPlace { epoch, length, written: 0 };
+        let mut pieces = Vec::new();
+        let mut at = start;
+        while at < end {
+            let to = end.min(at.saturating_add(LONGEST_PIECE));
+            pieces.push(LogPiece { start: at, end: place(to), stream: Stream::Output });
+            at = to;
+        }
+        if !pieces.is_empty() {
+            let (client, job) = (client.clone(), self.ledger.id.clone());
+            shared.act(ClusterAction::Replay { client, job, pieces });
+        }
+        Answer::Log { start, next: place(end), length, over: self.is_over() }
     }
 
     /// What is output between two places.

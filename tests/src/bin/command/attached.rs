@@ -43,6 +43,32 @@ pub fn output(stage: &Stage) -> Result<(), Failure> {
     stage.expect_gone()
 }
 
+/// A log can be read while the job runs, followed to its end, and read after that; over three generations.
+pub fn logs(stage: &Stage) -> Result<(), Failure> {
+    let mut running = stage.run(&["sh", "-c", TICKS])?;
+    for _ in 1..=3 {
+        let followed = stage.start(&["logs", "--follow", JOB])?;
+        followed.wait_for("tick ")?;
+        stage.checkpoint()?;
+        let now = stage.output(&["logs", JOB], "")?.expect(0)?;
+        expect(now.out.contains("tick 1\n") && now.out.contains("err 1\n"), || format!("{now:?}"))?;
+        running.kill()?;
+        followed.finish()?.expect(0)?;
+        running = stage.restart(&[])?;
+    }
+    let followed = stage.start(&["logs", "-f", JOB])?;
+    followed.wait_for("tick ")?;
+    own(std::fs::write(stage.home.join("end"), ""))?;
+    running.finish()?.expect(6)?;
+    let followed = followed.finish()?.expect(0)?;
+    let late = stage.output(&["logs", JOB], "")?.expect(0)?;
+    let log = own(std::fs::read_to_string(stage.log()?))?;
+    expect(late.out == log && followed.out == log && log.contains("\nover\n"), || {
+        format!("{log:?}, {late:?}, {followed:?}")
+    })?;
+    stage.expect_gone()
+}
+
 /// A reader of an attached command that goes away ends that command, and not the job.
 pub fn early_reader(stage: &Stage) -> Result<(), Failure> {
     let running = stage.run(&["sh", "-c", TICKS])?;

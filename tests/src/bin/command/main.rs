@@ -66,6 +66,7 @@ const CASES: &[(&str, Case)] = &[
     ("suspended", terminals::suspended),
     ("terminal-then-pipe", terminals::terminal_then_pipe),
     ("attached-output", attached::output),
+    ("logs", attached::logs),
     ("attached-early-reader", attached::early_reader),
     ("attached-terminals", attached::terminals),
     ("attached-without-a-terminal", attached::without_a_terminal),

@@ -11,7 +11,7 @@ use crate::job::Failure;
 
 pub(super) const CASES: &[Case] = &[Case {
     name: "commands",
-    about: "signals reach a job through its launcher, before and after a loss, and through attach; verify, inspect \
+    about: "signals reach a job through its launcher, before and after a loss, and through attach; logs, verify, inspect \
             and top tell of it what is true",
     run: commands,
 }];
@@ -60,6 +60,8 @@ fn commands(stage: &Stage) -> Result<(), Failure> {
     job.wait_for_output("got USR1", LIMIT)?;
     job.checkpoint()?;
     verify_and_inspect(&ckptd)?;
+    let mut followed = ckptd.node(2).spawn(&["ckptd", "logs", "-f", "told"], &[])?;
+    followed.wait_for_output("got USR1", LIMIT)?;
     ckptd.kill_node(1)?;
     job.wait_for_rollback(1, LIMIT)?;
     job.launcher().signal(Signal::SIGUSR2)?;
@@ -71,6 +73,12 @@ fn commands(stage: &Stage) -> Result<(), Failure> {
     let top = ckptd.ckptd(2, &["top"])?;
     let moved = top.stdout.lines().find(|line| line.contains("moved: lost (node1)"));
     check(moved.is_some_and(|line| line.contains(" s ago")), || format!("{top:?}"))?;
+    followed.wait_for_output("got ALRM", LIMIT)?;
     end(&ckptd)?;
-    job.must_end_with("all done", JOB_LIMIT)
+    job.must_end_with("all done", JOB_LIMIT)?;
+    followed.wait_for_output("all done", LIMIT)?;
+    let log = ckptd.ckptd(2, &["logs", "told"])?.stdout;
+    let at = |word: &str| log.find(word);
+    let words = ["started", "got USR1", "got USR2", "got ALRM", "all done"].map(at);
+    check(words.is_sorted() && words[0].is_some(), || format!("{words:?} in {log}"))
 }
