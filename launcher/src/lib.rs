@@ -8,6 +8,8 @@
 //! - `session`: a job that runs in the foreground, with its embedded coordinator and agent.
 //! - `client`: what commands say to the process that runs a job, a cluster's or its launcher.
 //! - `cluster`: the commands where the machine belongs to a cluster.
+//! - `out`: what commands print.
+//! - `tables`, `text`: text for people.
 //! - `timeline`: what `--trace` writes.
 
 #![forbid(unsafe_code)]
@@ -19,7 +21,9 @@ mod cluster;
 mod commands;
 mod failure;
 pub mod jobs;
+mod out;
 mod session;
+mod tables;
 mod text;
 mod timeline;
 

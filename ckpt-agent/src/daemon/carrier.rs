@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::channel;
 
 use super::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal, WAITING};
-use super::peers::Validity;
+use super::whereabouts::Validity;
 
 /// Makes connections as the member that an identity names.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use protocol::cluster::peer::PeerMessage;
 use tokio::sync::mpsc::channel;
 use tokio::sync::mpsc::{Receiver, Sender};
 
-use super::peers::Validity;
+use super::whereabouts::Validity;
 
 /// Messages that may wait in a channel. A peer's pieces are at most [`PIECE`] long, so that this bounds
 /// memory, too.

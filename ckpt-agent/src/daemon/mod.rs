@@ -18,6 +18,7 @@ mod dmtcp;
 mod driver;
 mod folders;
 mod instance;
+mod line_queue;
 mod link;
 mod machine;
 mod native;
@@ -34,6 +35,7 @@ mod start;
 mod succession;
 mod tree;
 mod user;
+mod whereabouts;
 mod wiring;
 
 use std::net::IpAddr;

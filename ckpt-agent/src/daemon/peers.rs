@@ -1,7 +1,7 @@
 //! Other agents: where they are, and connections to them.
 
-use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use protocol::cluster::agent::Peer;
@@ -10,43 +10,13 @@ use protocol::cluster::{NodeName, VERSION};
 use tokio::sync::watch;
 
 use super::link::{Dialer, PeerLink};
+use super::whereabouts::{Validity, Whereabouts};
 
 /// All members, as the coordinator has named them last.
 #[derive(Clone)]
 pub struct Peers {
     dialer: Dialer,
     known: Arc<watch::Sender<Whereabouts>>,
-}
-
-/// Where everybody is.
-#[derive(Debug, Default)]
-struct Whereabouts {
-    peers: HashMap<NodeName, SocketAddr>,
-    /// How often this machine's own address has changed.
-    own_moves: u64,
-}
-
-/// A connection between two addresses, for as long as both are those of their machines.
-#[derive(Debug)]
-pub struct Validity {
-    known: watch::Receiver<Whereabouts>,
-    node: NodeName,
-    address: SocketAddr,
-    own_moves: u64,
-}
-
-impl Validity {
-    /// Until one of them is not: nothing comes over the connection any more, and nobody says so.
-    pub async fn over(mut self) {
-        let Self { known, node, address, own_moves } = &mut self;
-        let moved = |now: &Whereabouts| {
-            now.own_moves != *own_moves || now.peers.get(node).is_some_and(|at| at != address)
-        };
-        if known.wait_for(moved).await.is_err() {
-            // Nobody learns of any more changes.
-            std::future::pending().await
-        }
-    }
 }
 
 impl Peers {
@@ -106,6 +76,7 @@ impl Peers {
 mod tests {
     use super::*;
     use crate::daemon::link::{CoordinatorLink, Dial, Link, Promise, Refusal};
+    use std::net::SocketAddr;
     use std::sync::Mutex;
     use tokio::time::{Duration, timeout};
 

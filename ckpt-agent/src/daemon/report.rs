@@ -14,9 +14,9 @@ use tokio::sync::mpsc::{Sender, UnboundedSender};
 use tokio::sync::oneshot;
 
 use super::instance::{Instance, Started};
+use super::line_queue::Queue;
 use super::link::Message;
-use super::shells::Caller;
-use super::tree::Queue;
+use super::shell_call::Caller;
 
 /// Something that a task reports: an event of the node, or one that is made of it.
 pub enum Report {

@@ -3,8 +3,11 @@
 //! then goes over the link, as between stand-ins.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use ckpt_engine::job_init::Channel;
 use serde::{Deserialize, Serialize};
 
 /// Name of the socket in the agent's folder.
@@ -39,4 +42,38 @@ pub enum ShellReply {
     Started,
     /// It could not be started; one line.
     Failed(String),
+}
+
+/// A caller that waits.
+#[derive(Debug)]
+pub struct Caller {
+    /// Its process, as this machine numbers it.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// What it wants.
+    pub request: ShellRequest,
+    /// The agent's end of its link.
+    pub link: OwnedFd,
+    /// Its standard input, output and error.
+    pub streams: [OwnedFd; 3],
+    /// The way back.
+    pub reply: ReplyTo,
+}
+
+/// The way back to a caller.
+#[derive(Debug)]
+pub struct ReplyTo(UnixStream);
+
+impl ReplyTo {
+    /// To who called over that connection.
+    pub fn new(stream: UnixStream) -> Self {
+        Self(stream)
+    }
+
+    /// Answers; the caller listens to its link then, or ends.
+    pub fn answer(self, reply: &ShellReply) {
+        // A few bytes into an empty socket; and a caller that has gone needs no answer.
+        let _ = Channel::new(self.0).send(reply, &[]);
+    }
 }

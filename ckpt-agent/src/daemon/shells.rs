@@ -11,7 +11,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use protocol::transport::{Place, PlaceLimits, Places, bind};
 
 use super::report::{Report, Reports};
-use super::shell_call::{SOCKET, ShellReply, ShellRequest};
+use super::shell_call::{Caller, ReplyTo, SOCKET, ShellRequest};
 use ckpt_engine::job_init::Channel;
 use ckpt_engine::proc::parent;
 
@@ -21,35 +21,6 @@ const CALLS: PlaceLimits = PlaceLimits { all: 1024, each: 512, kept: 0 };
 const MOST_ANCESTORS: u32 = 10_000;
 /// How long a caller may take to say what it wants.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
-
-/// A caller that waits.
-#[derive(Debug)]
-pub struct Caller {
-    /// Its process, as this machine numbers it.
-    pub pid: i32,
-    /// Its user.
-    pub uid: u32,
-    /// What it wants.
-    pub request: ShellRequest,
-    /// The agent's end of its link.
-    pub link: OwnedFd,
-    /// Its standard input, output and error.
-    pub streams: [OwnedFd; 3],
-    /// The way back.
-    pub reply: ReplyTo,
-}
-
-/// The way back to a caller.
-#[derive(Debug)]
-pub struct ReplyTo(UnixStream);
-
-impl ReplyTo {
-    /// Answers; the caller listens to its link then, or ends.
-    pub fn answer(self, reply: &ShellReply) {
-        // A few bytes into an empty socket; and a caller that has gone needs no answer.
-        let _ = Channel::new(self.0).send(reply, &[]);
-    }
-}
 
 /// Listens for callers. Everybody may connect; who is not inside of an instance, or is another user than its own, is refused by
 /// the node.
@@ -96,7 +67,7 @@ fn serve(stream: UnixStream, reports: &Reports) -> io::Result<()> {
         .try_into()
         .map_err(|_| io::Error::other("a link and three streams were to come"))?;
     let streams = [stdin, stdout, stderr];
-    let caller = Caller { pid, uid, request, link, streams, reply: ReplyTo(stream) };
+    let caller = Caller { pid, uid, request, link, streams, reply: ReplyTo::new(stream) };
     reports.tell(Report::Shell(Box::new(caller)));
     Ok(())
 }

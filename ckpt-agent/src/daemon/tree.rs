@@ -10,90 +10,20 @@
 //! processes as well. Launch, restore, kill, write, commit and abandon are taken from the coordinator's own
 //! connection alone.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use command_tree::Line;
 use protocol::cluster::NodeName;
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::tree::TreeMessage;
 use protocol::transport::Trust;
-use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender};
 
+use super::line_queue::{Queue, Waiting};
 use super::link::{Message, PeerLink};
 use super::peers::Peers;
 use super::report::{Report, Reports};
-
-/// Messages that may wait for a line; one that takes none of so many is as good as gone.
-const MOST_WAITING: usize = 1024;
-
-/// What waits to be sent over a line. The line is closed by dropping it.
-#[derive(Debug)]
-pub struct Queue(Arc<Waiting>);
-
-#[derive(Debug, Default)]
-struct Waiting {
-    state: Mutex<State>,
-    changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    messages: VecDeque<TreeMessage>,
-    closed: bool,
-}
-
-impl Waiting {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is complete before the lock is given back.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// None: nothing more comes.
-    async fn next(&self) -> Option<TreeMessage> {
-        loop {
-            {
-                let mut state = self.state();
-                if state.closed {
-                    return None;
-                }
-                if let Some(message) = state.messages.pop_front() {
-                    return Some(message);
-                }
-            }
-            self.changed.notified().await;
-        }
-    }
-
-    fn close(&self) {
-        self.state().closed = true;
-        self.changed.notify_one();
-    }
-}
-
-impl Queue {
-    /// Has a message sent behind those that wait.
-    pub fn push(&self, message: TreeMessage) {
-        let mut state = self.0.state();
-        state.messages.push_back(message);
-        state.closed |= state.messages.len() > MOST_WAITING;
-        drop(state);
-        self.0.changed.notify_one();
-    }
-
-    /// Drops what waits.
-    pub fn clear(&self) {
-        self.0.state().messages.clear();
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
 
 /// Where lines come in, and from where they are made.
 #[derive(Clone)]
@@ -113,7 +43,7 @@ impl Lines {
     fn line(&self) -> (u64, Queue, Arc<Waiting>) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let waiting = Arc::<Waiting>::default();
-        (number, Queue(waiting.clone()), waiting)
+        (number, Queue::of(waiting.clone()), waiting)
     }
 
     /// Makes a line; what is sent meanwhile waits.

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::port::Awaited;
+use super::expected::Awaited;
 use super::secret::{self, LENGTH};
 use super::{RewireError, Role, WireOrder, exchange, family};
 

@@ -16,6 +16,7 @@
 
 mod absent;
 mod exchange;
+mod expected;
 mod family;
 mod join;
 mod port;

@@ -2,9 +2,10 @@
 
 use super::launcher::AskError;
 use super::link::{Link, LinkError, LinkSender};
-use crate::cluster::{LOST_LIMIT, LOST_RETRY, refusal, unexpected};
-use crate::commands::{print, resume_command};
+use super::refusal::{refusal, unexpected};
+use super::{LOST_LIMIT, LOST_RETRY};
 use crate::failure::Failure;
+use crate::out::{print, resume_command};
 use crate::session::signals;
 use crate::session::sink::Sink;
 use crate::session::streams::{terminal_stream, user_output};

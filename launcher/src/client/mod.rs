@@ -4,9 +4,19 @@
 //! - [`link`]: one conversation.
 //! - [`launcher`]: one question to a job's launcher.
 //! - [`foreground`]: a job's output, input and exit status.
+//! - [`refusal`]: answers by which nothing was done.
 //! - `input`: what the user types for it.
 
 pub mod foreground;
 mod input;
 pub mod launcher;
 pub mod link;
+pub mod refusal;
+
+use std::time::Duration;
+
+/// How long a lost cluster is looked for.
+pub const LOST_LIMIT: Duration = Duration::from_secs(120);
+
+/// How often.
+pub const LOST_RETRY: Duration = Duration::from_millis(500);

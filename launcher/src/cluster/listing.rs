@@ -1,7 +1,7 @@
 //! Listings of a cluster for people, from their JSON forms. What a newer coordinator adds is left
 //! out, what an older one lacks is shown as a dash.
 
-use crate::commands::summary::{printable, rehearsal, table};
+use crate::tables::{printable, rehearsal, table};
 use crate::text;
 use serde_json::Value;
 use std::fmt::Write;

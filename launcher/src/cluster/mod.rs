@@ -9,6 +9,8 @@ pub mod mpi;
 
 use crate::client::foreground::Host;
 use crate::client::link::{Link, LinkError, ShortPath};
+use crate::client::refusal::{refusal, unexpected};
+use crate::client::{LOST_LIMIT, LOST_RETRY};
 use crate::failure::Failure;
 use crate::jobs::StateDir;
 use coordinator::server::SOCKET as COORDINATOR_SOCKET;
@@ -16,19 +18,13 @@ use protocol::cluster::client::{Answer, Ask, NO_COORDINATOR};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Name of an agent's socket in its folder.
 const AGENT_SOCKET: &str = "agent.sock";
 
 /// The socket of an agent that serves all users of a machine.
 const SYSTEM_SOCKET: &str = "/run/ckptd/agent.sock";
-
-/// How long a lost cluster is looked for.
-pub const LOST_LIMIT: Duration = Duration::from_secs(120);
-
-/// How often.
-pub const LOST_RETRY: Duration = Duration::from_millis(500);
 
 /// Where a coordinator on this machine keeps its things, unless told otherwise.
 #[must_use]
@@ -218,35 +214,10 @@ impl Cluster {
     }
 }
 
-/// An answer that does not fit.
-pub fn unexpected(what: &str, answer: &Answer) -> Failure {
-    Failure::of(what, format!("unexpected answer {answer:?}"))
-}
-
-/// The cluster's words say what failed; an agent that is alone knows only why.
-pub fn refusal(what: &str, reason: String, status: u8) -> Failure {
-    if reason == NO_COORDINATOR {
-        Failure::of(what, reason)
-    } else if status == 2 {
-        Failure::Usage(format!("failed to {reason}"))
-    } else {
-        Failure::Failed(reason)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
-
-    #[test]
-    fn refusals_say_what_failed() {
-        let text =
-            |reason: &str, status| refusal("list the jobs", reason.into(), status).to_string();
-        let alone = format!("failed to list the jobs: {NO_COORDINATOR}");
-        assert_eq!(text(NO_COORDINATOR, 125), alone);
-        assert_eq!(text("find job x: there is none", 2), "failed to find job x: there is none");
-    }
 
     #[test]
     fn a_dead_agent_is_told_of_unless_somebody_else_answers() {

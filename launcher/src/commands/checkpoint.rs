@@ -1,7 +1,7 @@
 //! `ckptd checkpoint`.
 
 use super::{Context, print};
-use crate::cluster::unexpected;
+use crate::client::refusal::unexpected;
 use crate::failure::Failure;
 use protocol::cluster::client::{Answer, Ask};
 

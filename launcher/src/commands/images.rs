@@ -1,8 +1,9 @@
 //! The images of a cluster's job, and which of them can be read on this machine.
 
 use super::Context;
+use crate::client::refusal::unexpected;
+use crate::cluster::Cluster;
 use crate::cluster::listing::{self, list, number, word};
-use crate::cluster::{Cluster, unexpected};
 use crate::failure::Failure;
 use protocol::agent::InstanceId;
 use protocol::cluster::client::{Answer, Ask};
@@ -135,7 +136,7 @@ pub fn holders<'a>(images: impl Iterator<Item = &'a Image>) -> String {
 
 fn texts(value: &Value, key: &str) -> Vec<String> {
     let texts = list(value, key).iter().filter_map(Value::as_str);
-    texts.map(super::summary::printable).collect()
+    texts.map(crate::tables::printable).collect()
 }
 
 fn place(folders: &[PathBuf], job: &str, instance: u64, checkpoint: u64) -> Place {

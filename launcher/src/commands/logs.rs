@@ -2,7 +2,8 @@
 
 use super::Context;
 use super::target::Target;
-use crate::cluster::{Cluster, unexpected};
+use crate::client::refusal::unexpected;
+use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::JobFolder;
 use crate::text;

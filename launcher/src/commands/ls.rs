@@ -1,11 +1,12 @@
 //! `ckptd ls`.
 
-use super::summary::{JobSummary, printable, table};
+use super::summary::JobSummary;
 use super::{Context, clustered, dmtcp, print, print_json};
 use crate::cli::{EngineSetting, ListArguments};
 use crate::cluster::listing;
 use crate::failure::Failure;
 use crate::jobs::JobFolder;
+use crate::tables::{printable, table};
 use crate::text;
 use serde::Serialize;
 use serde_json::Value;

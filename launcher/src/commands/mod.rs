@@ -43,9 +43,9 @@ use crate::cli::{Cli, Command, JobOptions};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::StateDir;
-use serde::Serialize;
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use crate::out::{print, print_json, resume_command};
+use std::io::IsTerminal;
+use std::path::PathBuf;
 use telling::tell_what_happens;
 
 /// What every command needs.
@@ -88,14 +88,6 @@ impl Context {
     }
 }
 
-/// The command by which a job is restarted.
-pub fn resume_command(dir: Option<&Path>, name: &str) -> String {
-    match dir {
-        Some(dir) => format!("ckptd restart {name} --dir {}", dir.display()),
-        None => format!("ckptd restart {name}"),
-    }
-}
-
 /// Refuses options that mean something on a cluster only, where there is none.
 fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Failure> {
     let given = [
@@ -116,20 +108,6 @@ fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Fail
 /// Whether a session tells of each checkpoint.
 fn is_loud(options: &JobOptions) -> bool {
     options.verbose || (std::io::stderr().is_terminal() && !options.quiet)
-}
-
-/// Prints text, or says that it could not.
-pub fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
-}
-
-/// Prints a value as JSON.
-fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text =
-        serde_json::to_string_pretty(value).map_err(|error| Failure::of("write JSON", error))?;
-    print(&(text + "\n"))
 }
 
 /// Does what the command line says; the exit status.

@@ -1,12 +1,13 @@
 //! `ckptd verify --rehearse`.
 
-use super::summary::printable;
 use super::{Context, print, print_json, target};
 use crate::EXIT_FAILED;
 use crate::cli::{EngineSetting, ListArguments};
-use crate::cluster::{Cluster, unexpected};
+use crate::client::refusal::unexpected;
+use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs;
+use crate::tables::printable;
 use crate::text;
 use protocol::cluster::NodeName;
 use protocol::cluster::client::{Answer, Ask};

@@ -1,9 +1,10 @@
 //! `ckptd status`.
 
-use super::summary::{JobSummary, printable, rehearsal, table};
+use super::summary::JobSummary;
 use super::{Context, clustered, print, print_json};
 use crate::cli::ListArguments;
 use crate::failure::Failure;
+use crate::tables::{printable, rehearsal, table};
 use crate::text;
 use coordinator::CommittedState;
 use std::fmt::Write;

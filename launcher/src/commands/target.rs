@@ -33,8 +33,7 @@ impl Target {
         };
         let begins = || job.is_running().unwrap_or(false);
         // As long as it takes: writing is bounded by its progress, not by a time.
-        let answer =
-            launcher::ask_beginning(job.path(), &ask(job.id().to_owned()), None, begins);
+        let answer = launcher::ask_beginning(job.path(), &ask(job.id().to_owned()), None, begins);
         match answer.map_err(|error| Failure::of(what, error))? {
             Answer::Failed { reason, .. } => Err(Failure::Failed(reason)),
             answer => Ok(answer),

@@ -2,7 +2,8 @@
 
 use super::{Context, print};
 use crate::cli::TokenArguments;
-use crate::cluster::{Cluster, coordinator_folder, unexpected};
+use crate::client::refusal::unexpected;
+use crate::cluster::{Cluster, coordinator_folder};
 use crate::failure::Failure;
 use protocol::cluster::client::{Answer, Ask};
 

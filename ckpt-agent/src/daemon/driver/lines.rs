@@ -6,7 +6,7 @@ use protocol::cluster::NodeName;
 use protocol::cluster::tree::TreeMessage;
 
 use super::Driver;
-use crate::daemon::tree::Queue;
+use crate::daemon::line_queue::Queue;
 
 impl Driver {
     pub(super) fn line_accepted(&mut self, node: NodeName, number: u64, queue: Queue) -> Event {

@@ -8,7 +8,7 @@ use protocol::cluster::agent::RelaySide;
 use protocol::cluster::image::Efforts;
 use tokio::task::{AbortHandle, JoinHandle};
 
-use super::shell_calls::ShellEnd;
+use super::shell_end::ShellEnd;
 use crate::daemon::absent::Absent;
 use crate::daemon::console::ConsoleHandle;
 use crate::daemon::instance::{Instance, Started};

@@ -13,10 +13,11 @@ use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::{External, Kept, LaunchSpec, StreamKind};
 
 use super::Driver;
+use super::shell_end::ShellEnd;
 use crate::daemon::instance::{RelayEnd, RelayEndKind, RemoteShell};
 use crate::daemon::native::Native;
-use crate::daemon::shell_call::{ShellReply, ShellRequest};
-use crate::daemon::shells::{Caller, is_inside};
+use crate::daemon::shell_call::{Caller, ShellReply, ShellRequest};
+use crate::daemon::shells::is_inside;
 use ckpt_engine::proc::start_time;
 use ckpt_engine::split::standin::{MESSAGE, Message};
 
@@ -165,27 +166,7 @@ impl Driver {
                 }
             }
         });
-        Ok(ShellEnd { link })
-    }
-}
-
-/// The way to the remote shell that started an instance.
-#[derive(Debug)]
-pub struct ShellEnd {
-    link: Arc<Native>,
-}
-
-impl ShellEnd {
-    /// Tells it how the first process ended; nothing follows.
-    pub fn ended(self, kind: ExitKind) {
-        // As wait(2) encodes it.
-        let status = match kind {
-            ExitKind::Exited(status) => i32::from(status) << 8,
-            ExitKind::Signalled(signal) => signal & 0x7f,
-        };
-        // The first message on this link: there is room, unless nobody listens any more.
-        let _ = self.link.try_write(&Message::Ended { status }.encode());
-        self.link.end_writing();
+        Ok(ShellEnd::new(link))
     }
 }
 

@@ -34,6 +34,14 @@ pub struct Times {
     pub waited: u64,
 }
 
+impl Times {
+    /// Of a /proc/PID/schedstat: "RAN WAITED SLICES", ns (Documentation/scheduler/sched-stats.rst).
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split_ascii_whitespace().map(str::parse);
+        Some(Self { ran: numbers.next()?.ok()?, waited: numbers.next()?.ok()? })
+    }
+}
+
 /// Every thread of the jobs by process and thread number.
 pub type Threads = BTreeMap<(i32, i32), Times>;
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use protocol::cluster::image::{Effort, Efforts};
 
-use super::gauge::parse;
+use super::achieved::Times;
 use crate::daemon::clock::boot_time;
 use ckpt_engine::proc::{descendants, inner_number, read_text, thread_numbers};
 
@@ -71,7 +71,7 @@ fn waited(pid: i32) -> u64 {
     for thread in thread_numbers(pid).unwrap_or_default() {
         let path = format!("/proc/{pid}/task/{thread}/schedstat");
         let Ok(Some(text)) = read_text(&path) else { continue };
-        sum = sum.saturating_add(parse(&text).map_or(0, |times| times.waited));
+        sum = sum.saturating_add(Times::parse(&text).map_or(0, |times| times.waited));
     }
     sum / 1_000_000
 }

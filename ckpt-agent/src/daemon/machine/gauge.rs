@@ -225,19 +225,13 @@ fn threads(inits: &[i32]) -> Threads {
                 }
                 let path = format!("/proc/{pid}/task/{thread}/schedstat");
                 let Ok(Some(text)) = read_text(&path) else { continue };
-                if let Some(times) = parse(&text) {
+                if let Some(times) = Times::parse(&text) {
                     found.insert((pid, thread), times);
                 }
             }
         }
     }
     found
-}
-
-/// "RAN WAITED SLICES", ns.
-pub(super) fn parse(text: &str) -> Option<Times> {
-    let mut numbers = text.split_ascii_whitespace().map(str::parse);
-    Some(Times { ran: numbers.next()?.ok()?, waited: numbers.next()?.ok()? })
 }
 
 #[cfg(test)]
@@ -266,8 +260,8 @@ mod tests {
 
     #[test]
     fn times_of_this_process_are_found() {
-        assert_eq!(parse("12 34 5\n"), Some(Times { ran: 12, waited: 34 }));
-        assert_eq!(parse(""), None);
+        assert_eq!(Times::parse("12 34 5\n"), Some(Times { ran: 12, waited: 34 }));
+        assert_eq!(Times::parse(""), None);
         let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
         let found = threads(&[std::process::id() as i32]);
         let _ = child.kill();

@@ -20,8 +20,9 @@ use ckpt_node::{RelayEvent, RelayOrder, RelayState};
 use crate::daemon::folders::Folders;
 use crate::daemon::instance::RelayEndKind;
 use crate::daemon::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal};
-use crate::daemon::peers::{Peers, Validity};
+use crate::daemon::peers::Peers;
 use crate::daemon::serving::Server;
+use crate::daemon::whereabouts::Validity;
 
 const LIMIT: Duration = Duration::from_secs(10);
 

@@ -1,7 +1,7 @@
 //! Connections within the job as pairs, and those that lead out of it.
 
-use super::super::summary::printable;
 use super::{Content, objects};
+use crate::tables::printable;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -6,12 +6,12 @@ mod process;
 mod tree;
 
 use super::images::{ClusterJob, Image, Place};
-use super::summary::printable;
 use super::{Context, print, print_json, target};
 use crate::cli::InspectArguments;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs;
+use crate::tables::printable;
 use crate::text;
 use ckpt_agent::look;
 use ckpt_engine::graph::{Clocks, Graph, Pid, ProcessImage};

@@ -1,7 +1,7 @@
 //! One process: its threads, mappings and descriptors.
 
-use super::super::summary::{printable, table};
 use super::{Content, objects};
+use crate::tables::{printable, table};
 use crate::text;
 use ckpt_engine::arch::{Architecture, Current};
 use ckpt_engine::graph::{Area, Backing, Graph, ProcessImage, Protection, ThreadImage, from_hex};

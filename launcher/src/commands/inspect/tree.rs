@@ -1,7 +1,7 @@
 //! The process tree as a table.
 
-use super::super::summary::{printable, table};
 use super::Content;
+use crate::tables::{printable, table};
 use crate::text;
 use ckpt_engine::graph::{Pid, ProcessImage, ProcessNode, ProcessState};
 
