@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod daemon;
 pub mod doctor;
+pub mod driver;
 pub mod look;
 pub mod rewire;

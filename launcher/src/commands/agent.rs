@@ -3,7 +3,7 @@
 use super::Context;
 use crate::cli::AgentArguments;
 use crate::failure::Failure;
-use ckpt_agent::daemon::{DaemonOptions, run};
+use ckpt_agent::driver::{AgentOptions, run};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         }
     }
     let token = token(arguments.join, arguments.join_file.as_deref())?;
-    let options = DaemonOptions {
+    let options = AgentOptions {
         join: token,
         name: arguments.name,
         slots: arguments.slots,

@@ -5,6 +5,6 @@ use crate::failure::Failure;
 use std::ffi::OsString;
 
 pub fn perform(context: &Context, node: &str, command: &[OsString]) -> Result<u8, Failure> {
-    ckpt_agent::daemon::rsh(context.state.path(), node, command)
+    ckpt_agent::driver::rsh(context.state.path(), node, command)
         .map_err(|error| Failure::of(format!("run a command on {node}"), error))
 }

@@ -1,0 +1,139 @@
+//! What the coordinator wants done with images of DMTCP's processes.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Stdio;
+
+use ckpt_node::Event;
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::JobUser;
+use protocol::cluster::dmtcp::DmtcpOrder;
+use tokio::process::Command;
+use tokio::task::spawn_blocking;
+
+use super::Driver;
+use crate::driver::copies::{self, Wanted};
+use crate::driver::dmtcp::{self, PutOut};
+use crate::driver::user::User;
+
+/// DMTCP's program that restarts images.
+const RESTART: &str = "dmtcp_restart";
+
+/// Where what it says goes, in the job's folder.
+const LOG: &str = "dmtcp_restart.log";
+
+impl Driver {
+    pub(super) fn dmtcp(&mut self, order: DmtcpOrder) {
+        let image = match &order {
+            DmtcpOrder::TakeIn { image, .. } | DmtcpOrder::Restart { image, .. } => image.clone(),
+        };
+        // As for phones, which there is no DMTCP for: the rest is not in the executable then.
+        if !cfg!(feature = "dmtcp") {
+            let failed = Err("this ckptd is built without DMTCP".to_owned());
+            return self.events.push_back(Event::Dmtcp(image, failed));
+        }
+        let folders = self.parts.folders.clone();
+        let folder = match folders.make_instance(&image.job, image.instance) {
+            Ok(folder) => folder,
+            Err(error) => {
+                let failed = Err(error.to_string());
+                return self.events.push_back(Event::Dmtcp(image, failed));
+            }
+        };
+        let (reports, busy) = (self.parts.reports.clone(), self.parts.busy.clone());
+        let checkpoint = image.checkpoint;
+        match order {
+            DmtcpOrder::TakeIn { files, .. } => {
+                tokio::spawn(async move {
+                    busy.take(&folder, checkpoint).await;
+                    let (job, instance) = (image.job.clone(), image.instance);
+                    let take_in = move || {
+                        // Whoever was removing something there may have removed the folder.
+                        let made = folders.make_instance(&job, instance);
+                        let place = made.map_err(|error| error.to_string())?;
+                        dmtcp::take_in(&place, checkpoint, &files)
+                    };
+                    let taken = spawn_blocking(take_in).await;
+                    let taken = taken.unwrap_or_else(|error| Err(error.to_string()));
+                    busy.end_commit(&folder, checkpoint);
+                    reports.event(Event::Dmtcp(image, taken));
+                });
+            }
+            DmtcpOrder::Restart { holders, host, port, .. } => {
+                let (peers, own) = (self.parts.peers.clone(), self.parts.name.clone());
+                let users = self.users();
+                let log = folders.job(&image.job).join(LOG);
+                tokio::spawn(async move {
+                    let restarted = async {
+                        let lock = busy.fetching(&folder);
+                        let _alone = lock.lock().await;
+                        if !copies::is_here(&folder, checkpoint).await {
+                            let others: Vec<NodeName> =
+                                holders.into_iter().filter(|node| *node != own).collect();
+                            let wanted = Wanted {
+                                job: &image.job,
+                                instance: image.instance,
+                                checkpoint,
+                                digest: "",
+                                folder: &folder,
+                                without: &BTreeSet::new(),
+                            };
+                            copies::fetch(&peers, &others, wanted)
+                                .await
+                                .map_err(|lacking| lacking.reason)?;
+                        }
+                        let out =
+                            spawn_blocking(move || dmtcp::put_out(&folder, checkpoint, users));
+                        let out = out.await.unwrap_or_else(|error| Err(error.to_string()))?;
+                        for group in out {
+                            start(&group, host, port, &log)
+                                .map_err(|error| format!("execute {RESTART} on {own}: {error}"))?;
+                        }
+                        Ok::<_, String>(Vec::new())
+                    };
+                    let result = restarted.await;
+                    reports.event(Event::Dmtcp(image, result));
+                });
+            }
+        }
+    }
+
+    /// Who an owner of images is on this machine.
+    fn users(&self) -> impl Fn(&JobUser) -> Result<Option<User>, String> + Send + 'static {
+        let (name, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
+        move |wanted| super::launching::user_on(&name, allow_root, wanted)
+    }
+}
+
+/// Starts `dmtcp_restart`. Its processes are DMTCP's from then on: they outlive this agent.
+fn start(group: &PutOut, host: IpAddr, port: u16, log: &Path) -> io::Result<()> {
+    let said = File::options().append(true).create(true).open(log)?;
+    let mut command = Command::new(RESTART);
+    command
+        .args(["--join-coordinator", "--coord-host", &host.to_string()])
+        .args(["--coord-port", &port.to_string()])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(said.try_clone()?)
+        .stderr(said)
+        .process_group(0);
+    if let Some(folder) = &group.folder {
+        command.arg("--ckptdir").arg(folder);
+    }
+    if let Some(user) = &group.user {
+        command.uid(user.uid).gid(user.gid);
+        command.env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
+    }
+    let mut child = command.args(&group.images).spawn()?;
+    tokio::spawn(async move {
+        match child.wait().await {
+            Ok(status) if status.success() => {}
+            Ok(status) => tracing::warn!("{RESTART} ended with {status}"),
+            Err(error) => tracing::warn!("{RESTART}: {error}"),
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Instances that are launched, and the users of jobs on this machine.
+
+use ckpt_node::{Event, Lacking, Launch, Record, shell_link};
+use nix::unistd::Uid;
+use protocol::cluster::NodeName;
+use protocol::cluster::addresses::AddressMap;
+use protocol::cluster::agent::{InstanceSettings, JobUser};
+use protocol::database::users::Account;
+use protocol::launch::LaunchSpec;
+use tokio::task::spawn_blocking;
+
+use super::Driver;
+use super::served::SOCKET;
+use crate::driver::report::Report;
+use crate::driver::shell_call::{self, SOCKET as SHELL_SOCKET};
+use crate::driver::user::User;
+use ckpt_engine::InstanceOrder;
+use ckpt_engine::late::Watch;
+
+impl Driver {
+    pub(super) fn launch(&mut self, launch: Launch) {
+        let Launch { mut order, lease_until } = launch;
+        let key = order.key.clone();
+        let instance = match self.serve(&Record::of_launch(&order)) {
+            Ok(instance) => instance,
+            Err(reason) => {
+                return self.events.push_back(Event::Made(key, Err(Lacking::from(reason))));
+            }
+        };
+        let socket = self.parts.folders.dir().join(SHELL_SOCKET);
+        set(&mut order.launch, shell_call::VARIABLE, socket.into_os_string());
+        let is_shell = order.shell.is_some();
+        if is_shell {
+            // The job's first process has it from the command that runs the job.
+            if let Some(baseline) = order.settings.cpu_baseline {
+                baseline.hold(&mut order.launch.environment);
+            }
+        }
+        let whose = self.whose(&order.user);
+        let mut setup = InstanceOrder {
+            identity: key.clone(),
+            host_name: order.logical_node.to_string(),
+            hosts: order.hosts,
+            socket: self.parts.folders.instance(&key.job, key.instance).join(SOCKET),
+            lease_until_ns: lease_until,
+            hold: false,
+            root_instance: order.is_root,
+            external: order.settings.external,
+            user: None,
+            shell: is_shell.then(|| shell_link(&key)),
+            watch: self.watch(&order.settings, order.addresses),
+            crowded: false,
+        };
+        let (reports, mut launch) = (self.parts.reports.clone(), order.launch);
+        spawn_blocking(move || {
+            let result = whose.look_up().and_then(|user| {
+                reports.event(Event::RunBy(key.clone(), own_or(user.as_ref())));
+                if is_shell {
+                    at_home(&mut launch, user.as_ref());
+                }
+                setup.user = user.as_ref().map(User::order);
+                instance.launch(launch, setup).map_err(|error| error.to_string())
+            });
+            reports.tell(Report::Started(key, result.map_err(Lacking::from)));
+        });
+    }
+
+    /// What an init is told of late connections.
+    pub(super) fn watch(
+        &self,
+        settings: &InstanceSettings,
+        addresses: AddressMap,
+    ) -> Option<Watch> {
+        let machine = self.parts.name.clone();
+        settings.rewire_connect.then_some(Watch { machine, addresses })
+    }
+
+    /// Whose processes an instance's are, to be looked up where that may take its time.
+    pub(super) fn whose(&self, wanted: &JobUser) -> Whose {
+        let (node, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
+        Whose { node, allow_root, wanted: wanted.clone() }
+    }
+}
+
+/// A job's user on this node. A directory service may take ten seconds to say who that is, so it is never asked on
+/// the event loop: heartbeats would stay away for longer than the lease.
+#[derive(Debug, Clone)]
+pub(super) struct Whose {
+    node: NodeName,
+    allow_root: bool,
+    wanted: JobUser,
+}
+
+impl Whose {
+    /// The user of the same name; None: this agent's own, if it is not root. Blocks.
+    ///
+    /// # Errors
+    /// One line.
+    pub(super) fn look_up(&self) -> Result<Option<User>, String> {
+        user_on(&self.node, self.allow_root, &self.wanted)
+    }
+}
+
+/// As sshd sets it: the variables of the user, and a folder that is there.
+fn at_home(launch: &mut LaunchSpec, user: Option<&User>) {
+    let own = Account::of_uid(Uid::effective().as_raw());
+    let own = own.map(|own| (own.name, own.home, own.shell));
+    let of = user.map(|user| (user.name.clone(), user.home.clone(), user.shell.clone()));
+    let Some((name, home, shell)) = of.or(own) else { return };
+    set(launch, "USER", name.clone().into());
+    set(launch, "LOGNAME", name.into());
+    set(launch, "HOME", home.clone().into_os_string());
+    set(launch, "SHELL", shell.into_os_string());
+    if !launch.working_directory.is_dir() {
+        launch.working_directory = if home.is_dir() { home } else { "/".into() };
+    }
+}
+
+/// Sets a variable.
+fn set(launch: &mut LaunchSpec, name: &str, value: std::ffi::OsString) {
+    launch.environment.retain(|(known, _)| known != name);
+    launch.environment.push((name.into(), value));
+}
+
+/// The number of the user of an instance's processes: this process's own, where there is none.
+pub(super) fn own_or(user: Option<&User>) -> u32 {
+    user.map_or_else(|| Uid::effective().as_raw(), |user| user.uid)
+}
+
+/// Who that user is on a node; None: this process's own.
+///
+/// # Errors
+/// One line.
+pub(super) fn user_on(
+    node: &NodeName,
+    allow_root: bool,
+    wanted: &JobUser,
+) -> Result<Option<User>, String> {
+    if !Uid::effective().is_root() {
+        return Ok(None);
+    }
+    let known = Account::of_name(&wanted.name);
+    let known = match known {
+        Some(known) => known,
+        None => Account::of_uid(wanted.uid)
+            .filter(|_| wanted.name == wanted.uid.to_string())
+            .ok_or_else(|| format!("there is no user {:?} on {node}", wanted.name))?,
+    };
+    if known.uid == 0 {
+        let refused = || format!("{node} runs no jobs as root; start its agent with --allow-root");
+        return if allow_root { Ok(None) } else { Err(refused()) };
+    }
+    let groups =
+        known.groups().map_err(|error| format!("find the groups of {}: {error}", known.name))?;
+    Ok(Some(User {
+        name: known.name,
+        uid: known.uid,
+        gid: known.gid,
+        groups,
+        home: known.home,
+        shell: known.shell,
+    }))
+}

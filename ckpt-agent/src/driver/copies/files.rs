@@ -1,0 +1,228 @@
+//! The files of an image, and which names are believed.
+
+use std::collections::HashSet;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use protocol::agent::CheckpointNumber;
+use protocol::cluster::peer::ImageFile;
+use tokio::task::spawn_blocking;
+
+use super::own_files;
+use crate::driver::folders::Folders;
+use ckpt_store::PackId;
+
+/// The most files of an image.
+const MOST_FILES: usize = 100_000;
+/// The commit mark's name.
+const MARK: &str = "COMMITTED";
+
+/// All files of an image; of a committed one with its mark, which comes last.
+pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<ImageFile>, String> {
+    let folder = folder.to_owned();
+    blocking(move || {
+        let mark = ckpt_store::survey(&folder, checkpoint).map_err(|damage| damage.to_string())?;
+        let packs = mark
+            .packs
+            .iter()
+            .map(|pack| ImageFile { path: format!("packs/{}.tar", pack.id), length: pack.length });
+        let index = mark.files.iter().map(|file| ImageFile {
+            path: format!("checkpoints/{checkpoint}/{}", file.name),
+            length: file.length,
+        });
+        // They get their names in this order on the other side: the mark comes last.
+        let own = own_files::list(&folder, checkpoint)?;
+        let own = own.into_iter().map(|(path, length)| ImageFile { path, length });
+        let mut files: Vec<ImageFile> = own.chain(packs).chain(index).collect();
+        let path = format!("checkpoints/{checkpoint}/{MARK}");
+        if let Ok(found) = std::fs::metadata(folder.join(&path)) {
+            files.push(ImageFile { path, length: found.len() });
+        }
+        Ok(files)
+    })
+    .await
+}
+
+async fn blocking<T: Send + 'static>(
+    what: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    spawn_blocking(what).await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// Whether all names are those of an image's files, and none twice.
+pub fn check(
+    files: &[ImageFile],
+    checkpoint: CheckpointNumber,
+    committed: bool,
+) -> Result<(), String> {
+    if files.len() > MOST_FILES {
+        return Err("the image has too many files".to_owned());
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for file in files {
+        let known = is_pack(&file.path)
+            || own_files::is_content(&file.path)
+            || file.path == format!("checkpoints/{checkpoint}/{}", own_files::LIST)
+            || is_index(&file.path, checkpoint)
+            || committed && file.path == format!("checkpoints/{checkpoint}/{MARK}");
+        if !known || !seen.insert(&file.path) {
+            return Err(format!("{:?} is no file of an image", file.path));
+        }
+    }
+    Ok(())
+}
+
+fn is_pack(path: &str) -> bool {
+    pack_id(path).is_some()
+}
+
+fn pack_id(path: &str) -> Option<PackId> {
+    let name = path.strip_prefix("packs/")?.strip_suffix(".tar")?;
+    PackId::parse(name)
+}
+
+fn is_index(path: &str, checkpoint: CheckpointNumber) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    path.strip_prefix(&format!("checkpoints/{checkpoint}/")).is_some_and(|name| {
+        name.len() <= 100
+            && name.ends_with(".json")
+            && !name.starts_with('.')
+            && !name.contains("..")
+            && name.bytes().all(plain)
+    })
+}
+
+/// Makes the folders, and tells which files are not there. Index files are always wanted: they are small,
+/// and an older attempt at the same checkpoint may have left others.
+pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile>, String> {
+    let (folder, files) = (folder.to_owned(), files.to_vec());
+    blocking(move || {
+        let failed = |error: std::io::Error| format!("make room for a copy: {error}");
+        let make = |path: &Path| {
+            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)
+        };
+        make(&folder.join("packs"))?;
+        for parent in files.iter().filter_map(|file| Path::new(&file.path).parent()) {
+            make(&folder.join(parent))?;
+        }
+        remove_others(&folder, &files);
+        let is_here = |file: &ImageFile| {
+            if own_files::is_content(&file.path) {
+                return own_files::is_here(&folder, &file.path, file.length);
+            }
+            is_pack(&file.path)
+                && std::fs::symlink_metadata(folder.join(&file.path))
+                    .is_ok_and(|found| found.is_file() && found.len() == file.length)
+        };
+        Ok(files.into_iter().filter(|file| !is_here(file)).collect())
+    })
+    .await
+}
+
+/// An older attempt at the same checkpoint may have left index files that would be taken for this one's.
+fn remove_others(folder: &Path, files: &[ImageFile]) {
+    let names: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let parents: HashSet<&Path> = files
+        .iter()
+        .filter(|file| file.path.ends_with(".json"))
+        .filter_map(|file| Path::new(&file.path).parent())
+        .collect();
+    for parent in parents {
+        let Ok(listing) = std::fs::read_dir(folder.join(parent)) else { continue };
+        if folder.join(parent).join(MARK).exists() {
+            continue;
+        }
+        for entry in listing.flatten() {
+            let name = parent.join(entry.file_name());
+            let other =
+                name.to_str().is_some_and(|name| name.ends_with(".json") && !names.contains(name));
+            if other {
+                // What can't be removed is found when the copy is checked.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// Which bytes of a copy are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thoroughness {
+    /// All of them.
+    Everything,
+    /// Those that came now: what a committed checkpoint refers to was checked when it came.
+    WhatCame,
+}
+
+/// Checks a copy; of the job's own files, which are named by their content, those that came now.
+pub async fn verify(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    fresh: Vec<String>,
+    thoroughness: Thoroughness,
+) -> Result<(), String> {
+    let folder = folder.to_owned();
+    blocking(move || {
+        let trusted = match thoroughness {
+            Thoroughness::Everything => HashSet::new(),
+            Thoroughness::WhatCame => {
+                let came: HashSet<PackId> = fresh.iter().filter_map(|path| pack_id(path)).collect();
+                let packs = ckpt_store::packs(&folder).map_err(|error| error.to_string())?;
+                packs.into_iter().filter(|pack| !came.contains(pack)).collect()
+            }
+        };
+        ckpt_store::verify_copy(&folder, checkpoint, &trusted)
+            .map(drop)
+            .map_err(|damage| damage.to_string())
+            .and_then(|()| own_files::verify(&folder, checkpoint, fresh.into_iter()))
+            .map_err(|damage| format!("the copy is not whole: {damage}"))
+    })
+    .await
+}
+
+/// A job of which nothing is left here needs no folder.
+pub fn forget_files(folders: &Folders, job: &str) {
+    if folders.instances(job).is_empty() {
+        let _ = std::fs::remove_dir(folders.job(job).join("instances"));
+        // Fails where there is something else in it, as it should.
+        let _ = std::fs::remove_dir(folders.job(job));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_images_are_believed() {
+        let file = |path: &str| vec![ImageFile { path: path.to_owned(), length: 1 }];
+        let content = format!("files/{}", "0a".repeat(32));
+        let known =
+            ["packs/0123456789ab.tar", "checkpoints/3/graph.json", "checkpoints/3/FILES", &content];
+        for good in known {
+            assert!(check(&file(good), 3, false).is_ok(), "{good}");
+        }
+        let bad = [
+            "packs/../x.tar",
+            "packs/a/b.tar",
+            "/packs/a.tar",
+            "packs/.tar",
+            "files/../x",
+            "files/0a",
+            "checkpoints/4/FILES",
+            "checkpoints/4/graph.json",
+            "checkpoints/3/../graph.json",
+            "checkpoints/3/.json",
+            "checkpoints/3/COMMITTED",
+            "checkpoints/3/a..json",
+            "instance.json",
+            "",
+        ];
+        for bad in bad {
+            assert!(check(&file(bad), 3, false).is_err(), "{bad}");
+        }
+        assert!(check(&file("checkpoints/3/COMMITTED"), 3, true).is_ok());
+        let twice = [file("packs/00000000000a.tar"), file("packs/00000000000a.tar")].concat();
+        assert!(check(&twice, 3, true).is_err());
+    }
+}

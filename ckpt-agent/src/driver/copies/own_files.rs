@@ -1,0 +1,511 @@
+//! Files that an image only names, and that may be on this machine alone: they travel beside it.
+//!
+//! ```text
+//! INSTANCE/files/HASH             contents, by BLAKE3
+//! INSTANCE/checkpoints/N/FILES    which belong to the image: a line with the hash of the rest, and JSON
+//! ```
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{Mode, fchmod, futimens};
+use nix::unistd::{Gid, Uid, fchown, linkat, setfsgid, setfsuid};
+use protocol::agent::CheckpointNumber;
+use serde::{Deserialize, Serialize};
+
+use crate::driver::user::User;
+use ckpt_engine::job_init::OwnFile as Misplaced;
+use ckpt_engine::sys::stat::modified_ns_of;
+
+/// Name of the list in a checkpoint's folder.
+pub const LIST: &str = "FILES";
+/// Folder of the contents in an instance's.
+pub const FOLDER: &str = "files";
+/// The largest file that travels, bytes.
+const LARGEST: u64 = 256 * 1024 * 1024;
+/// The longest list that is read, bytes.
+pub const LONGEST_LIST: u64 = 16 * 1024 * 1024;
+/// Version of the list.
+const FORMAT: u32 = 1;
+/// Bytes that are copied at a time.
+const PIECE: usize = 1024 * 1024;
+
+/// A file that an image names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Named {
+    /// Its path.
+    pub path: String,
+    /// Size at the checkpoint, bytes.
+    pub size: u64,
+    /// When it was last modified, ns since 1970.
+    pub modified_ns: i64,
+    /// Whether the job has it open for writing: what is behind its size came after the checkpoint.
+    pub written: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct OwnFile {
+    path: String,
+    hash: String,
+    size: u64,
+    modified_ns: i64,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    device: u64,
+    inode: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct List {
+    format: u32,
+    files: Vec<OwnFile>,
+}
+
+/// Whether a path is that of a content.
+pub fn is_content(path: &str) -> bool {
+    let name = path.strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('/'));
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    name.is_some_and(|name| name.len() == 64 && name.bytes().all(hex))
+}
+
+/// Puts the files of an image beside it, as the job's user. What can't travel comes back, a line each.
+///
+/// # Errors
+/// One line, where the disk takes no more.
+pub fn stash(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    named: &BTreeSet<Named>,
+    user: Option<&User>,
+) -> Result<Vec<String>, String> {
+    let before = newest_list(folder, checkpoint);
+    prune(folder);
+    let store = folder.join(FOLDER);
+    make_folder(&store).map_err(|error| format!("create {}: {error}", store.display()))?;
+    let (mut files, mut left) = (Vec::<OwnFile>::new(), Vec::new());
+    for file in named {
+        if files.iter().any(|known| known.path == file.path) {
+            continue;
+        }
+        match keep_one(&store, file, &before, user) {
+            Ok(kept) => files.push(kept),
+            Err(reason) => left.push(format!("{} is not in the image: {reason}", file.path)),
+        }
+    }
+    let write = || -> io::Result<()> {
+        File::open(&store)?.sync_all()?;
+        let json = serde_json::to_vec(&List { format: FORMAT, files })?;
+        let hash = blake3::hash(&json).to_hex();
+        let folder = folder.join("checkpoints").join(checkpoint.to_string());
+        let draft = folder.join(".FILES.draft");
+        let mut file =
+            File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        file.write_all(&[hash.as_bytes(), b"\n", &json].concat())?;
+        file.sync_all()?;
+        fs::rename(&draft, folder.join(LIST))?;
+        File::open(folder)?.sync_all()
+    };
+    write().map_err(|error| format!("write the list of the job's files: {error}"))?;
+    Ok(left)
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn keep_one(
+    store: &Path,
+    named: &Named,
+    before: &[OwnFile],
+    user: Option<&User>,
+) -> Result<OwnFile, String> {
+    let known = before.iter().find(|known| known.path == named.path);
+    let same = |known: &&OwnFile| {
+        known.size == named.size
+            && known.modified_ns == named.modified_ns
+            && store.join(&known.hash).exists()
+    };
+    let path = named.path.clone();
+    let opened = as_user(user, move || {
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        File::options().read(true).custom_flags(flags.bits()).open(path)
+    });
+    let file = match opened {
+        Ok(file) => file,
+        // It was here at a checkpoint before, and the job has it still.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return known.filter(same).cloned().ok_or_else(|| error.to_string());
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    let found = file.metadata().map_err(|error| error.to_string())?;
+    let modified_ns = modified_ns_of(&found);
+    let is_it = match named.written {
+        true => found.len() >= named.size,
+        false => found.len() == named.size && modified_ns == named.modified_ns,
+    };
+    if !found.is_file() || !is_it {
+        return Err("it has changed since the checkpoint".to_owned());
+    }
+    if named.size > LARGEST {
+        return Err(format!("it has more than {} MiB", LARGEST >> 20));
+    }
+    let own_program = fs::metadata("/proc/self/exe");
+    if own_program.is_ok_and(|own| own.dev() == found.dev() && own.ino() == found.ino()) {
+        return Err("it is ckptd itself, which every node has".to_owned());
+    }
+    let unchanged =
+        |known: &&OwnFile| same(known) && (known.device, known.inode) == (found.dev(), found.ino());
+    let hash = match known.filter(unchanged).filter(|_| modified_ns == named.modified_ns) {
+        Some(known) => known.hash.clone(),
+        None => take_in(store, file, named.size).map_err(|error| error.to_string())?,
+    };
+    Ok(OwnFile {
+        path: named.path.clone(),
+        hash,
+        size: named.size,
+        modified_ns: named.modified_ns,
+        mode: found.mode() & 0o7777,
+        uid: found.uid(),
+        gid: found.gid(),
+        device: found.dev(),
+        inode: found.ino(),
+    })
+}
+
+/// Copies so many bytes into the store; their hash.
+fn take_in(store: &Path, file: File, size: u64) -> io::Result<String> {
+    let draft = store.join(".draft");
+    let to = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    let (hash, length) = copy(file.take(size), &to)?;
+    if length != size {
+        return Err(io::Error::other("it became shorter"));
+    }
+    let place = store.join(&hash);
+    if place.exists() || from_sibling(store, &hash) {
+        fs::remove_file(&draft)?;
+    } else {
+        to.sync_all()?;
+        fs::rename(&draft, place)?;
+    }
+    Ok(hash)
+}
+
+/// Copies everything; its hash and length.
+fn copy(mut from: impl Read, mut to: &File) -> io::Result<(String, u64)> {
+    let (mut hasher, mut length) = (blake3::Hasher::new(), 0);
+    let mut buffer = vec![0; PIECE];
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return Ok((hasher.finalize().to_hex().to_string(), length)),
+            read => {
+                hasher.update(&buffer[..read]);
+                to.write_all(&buffer[..read])?;
+                length += read as u64;
+            }
+        }
+    }
+}
+
+/// Another instance of the job may have the same content: a link costs nothing. Whether it has.
+fn from_sibling(store: &Path, hash: &str) -> bool {
+    let Some(instances) = store.parent().and_then(Path::parent) else { return false };
+    let Ok(listing) = fs::read_dir(instances) else { return false };
+    let places = listing.flatten().map(|entry| entry.path().join(FOLDER).join(hash));
+    let mut others = places.filter(|place| place.is_file());
+    others.any(|place| fs::hard_link(place, store.join(hash)).is_ok())
+}
+
+/// Whether a content is here, or was in another instance of the job.
+pub fn is_here(folder: &Path, path: &str, length: u64) -> bool {
+    let place = folder.join(path);
+    let has = |place: &Path| {
+        fs::symlink_metadata(place).is_ok_and(|found| found.is_file() && found.len() == length)
+    };
+    let Some(hash) = place.file_name().and_then(|name| name.to_str()) else { return false };
+    has(&place) || (from_sibling(&folder.join(FOLDER), hash) && has(&place))
+}
+
+/// The list of an image and the contents that it needs, with lengths; none of an image without a list.
+///
+/// # Errors
+/// One line.
+pub fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<(String, u64)>, String> {
+    let Some(files) = read_list(folder, checkpoint)? else { return Ok(Vec::new()) };
+    let path = format!("checkpoints/{checkpoint}/{LIST}");
+    let length = fs::metadata(folder.join(&path)).map_err(|error| error.to_string())?.len();
+    let contents: BTreeSet<(String, u64)> =
+        files.into_iter().map(|file| (format!("{FOLDER}/{}", file.hash), file.size)).collect();
+    Ok(contents.into_iter().chain([(path, length)]).collect())
+}
+
+/// Checks that contents are what their names say, and that the list is whole and all it names is here.
+///
+/// # Errors
+/// One line.
+pub fn verify(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    fresh: impl Iterator<Item = String>,
+) -> Result<(), String> {
+    for path in fresh.filter(|path| is_content(path)) {
+        let mut hasher = blake3::Hasher::new();
+        let read = File::open(folder.join(&path)).and_then(|file| {
+            hasher.update_reader(file)?;
+            Ok(())
+        });
+        read.map_err(|error| format!("read {path}: {error}"))?;
+        if !path.ends_with(hasher.finalize().to_hex().as_str()) {
+            let _ = fs::remove_file(folder.join(&path));
+            return Err(format!("{path} has another content"));
+        }
+    }
+    for (path, length) in list(folder, checkpoint)? {
+        if !fs::metadata(folder.join(&path)).is_ok_and(|found| found.len() == length) {
+            return Err(format!("{path} is missing"));
+        }
+    }
+    Ok(())
+}
+
+fn read_list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Option<Vec<OwnFile>>, String> {
+    let path = folder.join("checkpoints").join(checkpoint.to_string()).join(LIST);
+    let damaged = || format!("{} is damaged", path.display());
+    let mut text = Vec::new();
+    match File::open(&path) {
+        Ok(file) => file
+            .take(LONGEST_LIST + 1)
+            .read_to_end(&mut text)
+            .map_err(|error| format!("read {}: {error}", path.display()))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("read {}: {error}", path.display())),
+    };
+    let (hash, json) = text.split_at_checked(65).ok_or_else(damaged)?;
+    if hash != [blake3::hash(json).to_hex().as_bytes(), b"\n"].concat() {
+        return Err(damaged());
+    }
+    let list: List = protocol::json::read(json).map_err(|_| damaged())?;
+    let sound = |file: &OwnFile| {
+        file.path.starts_with('/') && is_content(&format!("{FOLDER}/{}", file.hash))
+    };
+    (list.format == FORMAT && list.files.iter().all(sound))
+        .then_some(Some(list.files))
+        .ok_or_else(damaged)
+}
+
+/// The checkpoints of which there is anything in an instance's folder.
+pub fn checkpoints(folder: &Path) -> Vec<CheckpointNumber> {
+    let listing = fs::read_dir(folder.join("checkpoints")).into_iter().flatten().flatten();
+    listing.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn newest_list(folder: &Path, checkpoint: CheckpointNumber) -> Vec<OwnFile> {
+    let mut before = checkpoints(folder);
+    before.retain(|number| *number < checkpoint);
+    before.sort_unstable();
+    let lists = before.iter().rev().filter_map(|number| read_list(folder, *number).ok().flatten());
+    lists.into_iter().next().unwrap_or_default()
+}
+
+/// Removes the contents that no image here needs. Nothing may be written there meanwhile.
+pub fn prune(folder: &Path) {
+    let mut needed = BTreeSet::new();
+    for number in checkpoints(folder) {
+        match read_list(folder, number) {
+            Ok(files) => needed.extend(files.into_iter().flatten().map(|file| file.hash)),
+            Err(reason) => return tracing::warn!("the job's files are not collected: {reason}"),
+        }
+    }
+    for entry in fs::read_dir(folder.join(FOLDER)).into_iter().flatten().flatten() {
+        if !entry.file_name().to_str().is_some_and(|name| needed.contains(name)) {
+            // What stays is removed with the instance.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Files that [`place`] would put in place.
+///
+/// # Errors
+/// One line.
+pub fn misplaced(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Misplaced>, String> {
+    let mut files = read_list(folder, checkpoint)?.unwrap_or_default();
+    files.retain(|file| fs::symlink_metadata(&file.path).is_err());
+    let found = files.into_iter().map(|file| Misplaced {
+        path: file.path.into(),
+        size: file.size,
+        modified_ns: file.modified_ns,
+        mode: file.mode,
+    });
+    Ok(found.collect())
+}
+
+/// Puts files where the image expects them and nothing is, as the job's user. What does not work is only
+/// told: a restore that misses a file says so itself.
+pub fn place(folder: &Path, checkpoint: CheckpointNumber, user: Option<&User>) {
+    let files = match read_list(folder, checkpoint) {
+        Ok(files) => files.unwrap_or_default(),
+        Err(reason) => return tracing::warn!("the job's files are not put in place: {reason}"),
+    };
+    for file in files {
+        if fs::symlink_metadata(&file.path).is_ok() {
+            continue;
+        }
+        let path = file.path.clone();
+        let done = File::open(folder.join(FOLDER).join(&file.hash))
+            .and_then(|content| as_user(user, move || put(content, &file)));
+        match done {
+            Ok(()) => tracing::info!("{path} was put in place for the job"),
+            Err(error) => tracing::warn!("failed to put {path} in place for the job: {error}"),
+        }
+    }
+}
+
+fn put(content: File, file: &OwnFile) -> io::Result<()> {
+    let path = PathBuf::from(&file.path);
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    fs::create_dir_all(parent)?;
+    let parent = File::open(parent)?;
+    // It has no name until all of it is there.
+    let flags = OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    let made = nix::fcntl::openat(&parent, ".", flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    let made = File::from(made);
+    let (hash, _) = copy(content, &made)?;
+    if hash != file.hash {
+        return Err(io::Error::other("its copy is damaged"));
+    }
+    if Uid::effective().is_root() {
+        // For anybody else but root its owner is whoever makes it; so is that.
+        let _ = fchown(&made, Some(Uid::from_raw(file.uid)), Some(Gid::from_raw(file.gid)));
+    }
+    // Without the bits that would lend its owner's rights.
+    fchmod(&made, Mode::from_bits_truncate((file.mode & 0o1777) as libc::mode_t))?;
+    let time = ckpt_engine::sys::stat::time(file.modified_ns);
+    futimens(&made, &time, &time)?;
+    made.sync_all()?;
+    let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&made));
+    match linkat(nix::fcntl::AT_FDCWD, own.as_str(), &parent, name, AtFlags::AT_SYMLINK_FOLLOW) {
+        // Another part of the job was faster.
+        Err(nix::errno::Errno::EEXIST) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Does something with the rights of that user to files (setfsuid(2)), in a thread of its own: the kernel
+/// keeps them for each thread.
+///
+/// # Errors
+/// What it returns, and where the kernel does not let this process be that user.
+pub fn as_user<T: Send>(
+    user: Option<&User>,
+    what: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let Some(user) = user else { return what() };
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            setfsgid(gid);
+            setfsuid(uid);
+            // Neither says whether it was done; asked again, they tell.
+            if setfsuid(uid) != uid || setfsgid(gid) != gid {
+                return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+            }
+            what()
+        });
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread failed")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(path: &Path, written: bool) -> Named {
+        let found = fs::metadata(path).unwrap();
+        let modified_ns = found.mtime() * 1_000_000_000 + found.mtime_nsec();
+        Named { path: path.display().to_string(), size: found.len(), modified_ns, written }
+    }
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for number in [1, 2] {
+            fs::create_dir_all(folder.path().join(format!("checkpoints/{number}"))).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn what_was_lost_is_put_back_and_nothing_is_overwritten() {
+        let (folder, disk) = (folder(), tempfile::tempdir().unwrap());
+        let (program, log) = (disk.path().join("a/program"), disk.path().join("log"));
+        fs::create_dir(disk.path().join("a")).unwrap();
+        fs::write(&program, b"code").unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o750)).unwrap();
+        fs::write(&log, b"before").unwrap();
+        let all: BTreeSet<Named> = [named(&program, false), named(&log, true)].into();
+        fs::write(&log, b"before and after").unwrap();
+        assert_eq!(stash(folder.path(), 1, &all, None).unwrap(), Vec::<String>::new());
+        // Gone from the disk, but known.
+        fs::remove_dir_all(disk.path().join("a")).unwrap();
+        assert_eq!(stash(folder.path(), 2, &all, None).unwrap(), Vec::<String>::new());
+        fs::write(&log, b"another").unwrap();
+        place(folder.path(), 2, None);
+        assert_eq!(fs::read(&program).unwrap(), b"code");
+        assert_eq!(fs::metadata(&program).unwrap().mode() & 0o7777, 0o750);
+        assert!(all.contains(&named(&program, false)), "time and size are those of before");
+        assert_eq!(fs::read(&log).unwrap(), b"another");
+        fs::remove_file(&log).unwrap();
+        place(folder.path(), 2, None);
+        assert_eq!(fs::read(&log).unwrap(), b"before");
+    }
+
+    #[test]
+    fn what_changed_or_is_too_large_is_told() {
+        let (folder, disk) = (folder(), tempfile::tempdir().unwrap());
+        let (changed, large) = (disk.path().join("changed"), disk.path().join("large"));
+        fs::write(&changed, b"one").unwrap();
+        File::create(&large).unwrap().set_len(LARGEST + 1).unwrap();
+        let gone = Named { path: "/nowhere/x".to_owned(), ..named(&changed, false) };
+        let all: BTreeSet<Named> = [named(&changed, false), named(&large, false), gone].into();
+        fs::write(&changed, b"three").unwrap();
+        let left = stash(folder.path(), 1, &all, None).unwrap();
+        assert_eq!(left.len(), 3, "{left:?}");
+        assert!(left[0].starts_with("/nowhere/x is not in the image: "), "{left:?}");
+    }
+
+    #[test]
+    fn contents_go_with_the_last_image_that_needs_them_and_damage_is_seen() {
+        let (folder, disk) = (folder(), tempfile::tempdir().unwrap());
+        let path = disk.path().join("data");
+        fs::write(&path, b"data").unwrap();
+        stash(folder.path(), 1, &[named(&path, false)].into(), None).unwrap();
+        let (content, length) = list(folder.path(), 1).unwrap().remove(0);
+        assert!(is_content(&content) && length == 4);
+        verify(folder.path(), 1, [content.clone()].into_iter()).unwrap();
+        prune(folder.path());
+        assert!(is_here(folder.path(), &content, 4));
+        fs::write(folder.path().join(&content), b"dada").unwrap();
+        assert!(verify(folder.path(), 1, [content.clone()].into_iter()).is_err());
+        assert!(list(folder.path(), 2).unwrap().is_empty());
+        fs::remove_file(folder.path().join("checkpoints/1/FILES")).unwrap();
+        fs::write(folder.path().join(&content), b"data").unwrap();
+        prune(folder.path());
+        assert!(!is_here(folder.path(), &content, 4));
+    }
+
+    #[test]
+    fn only_hashes_are_contents() {
+        assert!(is_content(&format!("files/{}", "0a".repeat(32))));
+        for bad in ["files/", "files/../x", "packs/0a.tar", "files/0A"] {
+            assert!(!is_content(bad), "{bad}");
+        }
+        assert!(!is_content(&format!("files/{}", "0A".repeat(32))));
+    }
+}

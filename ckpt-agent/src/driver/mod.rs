@@ -1,0 +1,97 @@
+//! The agent of a cluster: one process on every node, with one connection to the coordinator and
+//! connections to other agents on demand.
+//!
+//! One task, [`actions::Driver`], takes reports one by one. [`ckpt_node::Node`], which does nothing itself, decides what to
+//! do about them. Everything that waits (the connection to the coordinator, consoles, relays, copies of images, local
+//! clients) is a task of its own that talks to it through channels.
+
+mod absent;
+mod actions;
+mod busy;
+mod carrier;
+mod clients;
+mod clock;
+mod console;
+mod coordinator;
+mod copies;
+mod discover;
+mod dmtcp;
+mod folders;
+mod host;
+mod instance;
+mod line_queue;
+mod link;
+mod native;
+mod peers;
+mod relay;
+mod replica;
+mod report;
+mod rest;
+mod rsh;
+mod serving;
+mod shell_call;
+mod shells;
+mod start;
+mod succession;
+mod tree;
+mod user;
+mod whereabouts;
+mod wiring;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use protocol::cluster::NodeName;
+
+pub use rsh::rsh;
+pub use start::run;
+
+/// How an agent is started.
+#[derive(Debug, Clone)]
+pub struct AgentOptions {
+    /// The join token; None: the node has joined before, and its identity is in `dir`.
+    pub join: Option<String>,
+    /// The node's name; None: as it joined before, else the machine's host name.
+    pub name: Option<NodeName>,
+    /// Processes of jobs that it takes; None: as many as it has cores.
+    pub slots: Option<u32>,
+    /// Relative speed of one core; None: measured.
+    pub speed: Option<f64>,
+    /// Whether jobs may run as root here.
+    pub allow_root: bool,
+    /// Where jobs, images and the identity are kept.
+    pub dir: PathBuf,
+    /// Address on which other agents reach it; None: that of its connection to the coordinator.
+    pub listen: Option<IpAddr>,
+    /// Percent of the battery below which the node announces its departure, unless it is being charged; None: never.
+    pub leave_below: Option<u8>,
+    /// Whether the coordinator is looked for by multicast DNS where none of its addresses answers.
+    pub discover: bool,
+}
+
+/// Why an agent ended, or `ckptd rsh` could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The kernel refused something.
+    #[error("{what}: {error}")]
+    System {
+        /// What was to be done, naming the thing.
+        what: String,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// The coordinator does not take this node.
+    #[error("join the cluster: {0}")]
+    Refused(String),
+    /// What was asked for can't be.
+    #[error("{0}")]
+    Unfit(String),
+}
+
+impl AgentError {
+    /// For `map_err`: what was to be done.
+    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |error| Self::System { what, error }
+    }
+}

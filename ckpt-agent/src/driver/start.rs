@@ -1,0 +1,299 @@
+//! The beginning and the end of an agent.
+
+use std::fs::{DirBuilder, File, Permissions};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ckpt_node::{BatteryGuard, Ending, Event};
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::Uid;
+use protocol::cluster::NodeName;
+use protocol::service::Service;
+use protocol::transport::{Arrival, Identity, Members, PeerListener, Token};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::watch;
+
+use super::actions::{Driver, Parts};
+use super::busy::Busy;
+use super::carrier::{Carrier, carry};
+use super::folders::Folders;
+use super::peers::Peers;
+use super::relay::Hub;
+use super::replica::Replica;
+use super::report::{Report, Reports};
+use super::serving::Server;
+use super::tree::Lines;
+use super::{AgentError, AgentOptions, clients, coordinator, discover, host, shells, succession};
+use crate::rewire::WirePort;
+use ckpt_engine::job_init::World;
+use ckpt_engine::probe;
+use ckpt_engine::sys::sock_diag::tcp_sockets;
+use ckpt_engine::sys::trial::Call;
+
+/// Where the identity is kept in the agent's folder.
+const IDENTITY: &str = "identity";
+/// Where the copy of the coordinator's folder is kept.
+const REPLICA: &str = "replica";
+/// The lock that keeps a second agent out.
+const LOCK: &str = "agent.lock";
+/// How long the event loop sleeps if nothing happens.
+const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+/// How long what was said last may take to be sent.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// Runs an agent until it is told to end, or the coordinator does not want it. Instances live on.
+///
+/// # Errors
+/// [`AgentError`].
+pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
+    make_dir(&options.dir)?;
+    let _alone = lock(&options.dir)?;
+    // While there is one thread.
+    let takes_jobs = match World::chosen() {
+        World::Own => probe::inside_namespaces().made,
+        World::Machine => checkpoints_without_namespaces(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(AgentError::system("start the event loop"))?;
+    let result = runtime.block_on(serve(options, takes_jobs));
+    // Threads that still copy or wait must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// Whether processes of jobs can be looked into, and their connections be seen, by what may be no more than an app of
+/// Android.
+fn checkpoints_without_namespaces() -> Result<(), String> {
+    probe::trace_child()?;
+    probe::descriptor()?;
+    Call::CloseRange.must_not_be_forbidden().map_err(|error| error.to_string())?;
+    tcp_sockets().map(drop).map_err(|error| error.to_string())
+}
+
+/// Images are open to this user alone, in folders of their own. Where jobs run as other users, these must
+/// be able to reach the agent's sockets.
+fn make_dir(dir: &Path) -> Result<(), AgentError> {
+    let mode = if Uid::effective().is_root() { 0o711 } else { 0o700 };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(dir)
+        .map_err(AgentError::system(format!("create {}", dir.display())))
+}
+
+fn lock(dir: &Path) -> Result<Flock<File>, AgentError> {
+    let path = dir.join(LOCK);
+    let failed = |path: &Path| format!("lock {}", path.display());
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(AgentError::system(failed(&path)))?;
+    // Whoever could open one of before could keep this agent from starting.
+    file.set_permissions(Permissions::from_mode(0o600))
+        .map_err(AgentError::system(failed(&path)))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        nix::errno::Errno::EWOULDBLOCK => AgentError::Unfit(format!(
+            "start: another agent runs in {}; give each its own --dir",
+            dir.display()
+        )),
+        other => AgentError::system(failed(&path))(other.into()),
+    })
+}
+
+async fn identity(options: &AgentOptions) -> Result<Identity, AgentError> {
+    let folder = options.dir.join(IDENTITY);
+    let unfit = |error: &dyn std::fmt::Display| AgentError::Unfit(format!("join: {error}"));
+    let known = Identity::load(&folder).map_err(|error| unfit(&error))?;
+    let Some(token) = &options.join else {
+        let mut known = known.ok_or_else(|| {
+            AgentError::Unfit(
+                "join: this machine is no member yet; give --join-file FILE".to_owned(),
+            )
+        })?;
+        if options.discover {
+            let addresses = discover::addresses(&known.addresses(), &known.cluster()).await;
+            known.look_at(&folder, addresses).map_err(|error| unfit(&error))?;
+        }
+        return Ok(known);
+    };
+    let mut token: Token = token.parse().map_err(|error| unfit(&error))?;
+    if options.discover {
+        token.addresses = discover::addresses(&token.addresses, &token.authority).await;
+    }
+    let name = match (&options.name, known.as_ref()) {
+        (Some(name), _) => name.clone(),
+        (None, Some(known)) => known.name().clone(),
+        (None, None) => host_name()?,
+    };
+    Identity::open(&folder, &token, &name).await.map_err(|error| unfit(&error))
+}
+
+/// The first label of the machine's host name.
+fn host_name() -> Result<NodeName, AgentError> {
+    let full = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().to_lowercase();
+    let label = full.split('.').next().unwrap_or_default();
+    label.parse().map_err(|error| AgentError::Unfit(format!("join: {error}; give --name NAME")))
+}
+
+async fn listen(
+    identity: &Identity,
+    host: Option<IpAddr>,
+    members: &Members,
+) -> Result<(PeerListener, WirePort), AgentError> {
+    let unfit = |error: &dyn std::fmt::Display| AgentError::Unfit(error.to_string());
+    // Without IPv6 in the kernel, IPv4 it is.
+    let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    let hosts = host.map_or_else(|| any.to_vec(), |host| vec![host]);
+    let mut failure = None;
+    for host in hosts {
+        let address = SocketAddr::new(host, 0);
+        match PeerListener::bind(identity, address, members.clone()).await {
+            Ok(peers) => {
+                let wire = WirePort::bind(address).await.map_err(|error| unfit(&error))?;
+                return Ok((peers, wire));
+            }
+            Err(error) => failure = Some(unfit(&error)),
+        }
+    }
+    Err(failure.unwrap_or_else(|| AgentError::Unfit("listen: no address".to_owned())))
+}
+
+/// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not.
+async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result<(), AgentError> {
+    let (sender, mut inbox) = unbounded_channel();
+    let reports = Reports::new(sender);
+    on_signal(SignalKind::terminate(), &reports, || Event::Terminate)?;
+    on_signal(SignalKind::interrupt(), &reports, || Event::Terminate)?;
+    on_signal(SignalKind::user_defined1(), &reports, || Event::HandOver)?;
+    let identity = Arc::new(identity(options).await?);
+    let name = identity.name().clone();
+    let lines = Lines::new(identity.trust(), reports.clone());
+    let members = Members::default();
+    let (mut listener, wire) = listen(&identity, options.listen, &members).await?;
+    let dialer = Arc::new(Carrier::new(identity.clone()));
+    let told = reports.clone();
+    let report = move |report| told.event(Event::Replica(report));
+    let replica = Replica::start(&options.dir.join(REPLICA), report)
+        .map_err(AgentError::system("start a thread"))?;
+    let peers = Peers::new(dialer.clone());
+    let hub = Hub::new(name.clone(), peers.clone());
+    let folders = Folders::new(options.dir.clone());
+    let busy = Busy::default();
+    let nominal = host::Nominal::measure(options.speed);
+    let mut profile = host::profile(options, &nominal, listener.address());
+    profile.wire = wire.address();
+    if let Err(reason) = takes_jobs {
+        tracing::warn!(
+            "no job can run on this machine: {reason}; it keeps copies of images; see ckptd doctor"
+        );
+        profile.slots = 0;
+    } else if World::chosen() == World::Machine {
+        tracing::info!("jobs run without namespaces on this machine; see ckptd doctor");
+    }
+    let sockets = |error: io::Error| AgentError::System {
+        what: format!("listen in {}", options.dir.display()),
+        error,
+    };
+    clients::listen(&options.dir, reports.clone()).map_err(sockets)?;
+    shells::listen(&options.dir, reports.clone()).map_err(sockets)?;
+    let (give_up, given_up) = watch::channel(0);
+    let gauge = host::Gauge::start(nominal).map_err(AgentError::system("start a thread"))?;
+    let battery = host::Battery::of_machine();
+    if options.leave_below.is_some() && battery.charge().is_none() {
+        tracing::warn!("no battery can be read here: --leave-below has no effect");
+    }
+    let parts = Parts {
+        name: name.clone(),
+        battery,
+        folders: folders.clone(),
+        profile,
+        gauge,
+        host: options.listen,
+        peers,
+        identity,
+        replica: replica.clone(),
+        members,
+        hub: hub.clone(),
+        wire: Arc::new(wire),
+        busy: busy.clone(),
+        lines: lines.clone(),
+        reports: reports.clone(),
+        give_up,
+    };
+    let (mut driver, beats) = Driver::new(parts, BatteryGuard::new(options.leave_below));
+    driver.look_for_survivors();
+    tokio::spawn(beat(beats, reports.clone()));
+    tokio::spawn(coordinator::keep(dialer, reports.clone(), given_up));
+    let server = Server { hub, folders, tree: Some(lines), busy };
+    tokio::spawn(async move {
+        while let Some(arrival) = listener.accept().await {
+            match arrival {
+                Arrival::Peer(from, connection) => {
+                    let server = server.clone();
+                    tokio::spawn(async move { server.serve(from, carry(connection)).await });
+                }
+                Arrival::Successor(connection) => {
+                    let folder = replica.folder().to_owned();
+                    tokio::spawn(succession::serve(connection, reports.clone(), folder));
+                }
+            }
+        }
+    });
+    tracing::info!(%name, dir = %options.dir.display(), "agent");
+    let mut service = Service::ready(&format!("a member by the name of {name}"));
+    let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP);
+    loop {
+        service.alive();
+        let report = match tokio::time::timeout(longest_sleep, inbox.recv()).await {
+            Ok(Some(report)) => report,
+            Ok(None) => break,
+            Err(_) => continue,
+        };
+        if matches!(report, Report::Node(Event::Terminate)) {
+            service.status("leaving the cluster");
+        }
+        match driver.handle(report) {
+            None => {}
+            Some(Ending::InOrder) => break,
+            Some(Ending::Refused(reason)) => return Err(AgentError::Refused(reason)),
+        }
+    }
+    service.stopping("ending");
+    tokio::time::sleep(LAST_WORDS).await;
+    Ok(())
+}
+
+fn on_signal(kind: SignalKind, reports: &Reports, event: fn() -> Event) -> Result<(), AgentError> {
+    let mut stream = signal(kind).map_err(AgentError::system("catch a signal"))?;
+    let reports = reports.clone();
+    tokio::spawn(async move {
+        while stream.recv().await.is_some() {
+            reports.event(event());
+        }
+    });
+    Ok(())
+}
+
+async fn beat(mut beats: watch::Receiver<Duration>, reports: Reports) {
+    loop {
+        let wait = *beats.borrow_and_update();
+        tokio::select! {
+            () = tokio::time::sleep(wait) => reports.tell(Report::Tick),
+            changed = beats.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
