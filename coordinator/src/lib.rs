@@ -6,17 +6,17 @@
 
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 pub mod cluster;
 pub mod event;
 mod history;
 mod journal;
 pub mod log;
-mod machine;
 pub mod server;
 mod settings;
 
+pub use checkpoint::JobMachine;
 pub use event::{Action, Event, Notice, Outcome, StepTimes, Ticket, Time};
 pub use history::{CommittedState, End, Entry, History};
 pub use journal::Journal;
-pub use machine::JobMachine;
 pub use settings::{Chosen, Departures, Interval, Limits, Settings};

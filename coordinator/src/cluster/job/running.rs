@@ -2,6 +2,7 @@
 
 use super::instances::Stage;
 use super::{Job, State};
+use crate::checkpoint::JobMachine;
 use crate::cluster::decisions;
 use crate::cluster::entry::{Cause, ClusterEntry, ImageRecord};
 use crate::cluster::event::Now;
@@ -11,7 +12,6 @@ use crate::cluster::text;
 use crate::cluster::tree::TreeUse;
 use crate::event::{Action, Event, Notice, Ticket};
 use crate::history::Entry;
-use crate::machine::JobMachine;
 use crate::settings::{Interval, SECOND, Settings};
 use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, InstanceId};
 use protocol::cluster::NodeName;

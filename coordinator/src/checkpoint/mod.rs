@@ -4,11 +4,11 @@
 //! [`phase`], [`failing`] gives up those that can't be had, [`ending`] brings the job to its end, [`instances`] is for
 //! jobs on a cluster, whose agents come and go, and this file deals out the events.
 
-mod checkpoint;
 mod ending;
 mod failing;
 mod instances;
 mod phase;
+mod steps;
 
 use crate::event::{Action, Event, Notice, Outcome, Ticket, Time};
 use crate::history::{Entry, History};
