@@ -24,6 +24,7 @@ impl JobMachine {
         passing: bool,
         out: &mut Vec<Action>,
     ) {
+        // Without a checkpoint nothing of one fails.
         let Phase::Taking(taking) = &self.phase else { return };
         if taking.number != checkpoint {
             return;
@@ -53,7 +54,7 @@ impl JobMachine {
 
     /// A step failed: the checkpoint is given up, unless the log has it already.
     pub(super) fn fail(&mut self, now: Time, step: Step, reason: String, out: &mut Vec<Action>) {
-        let Phase::Taking(taking) = &self.phase else { return };
+        let Some(taking) = self.phase.taking("give up a checkpoint") else { return };
         let checkpoint = taking.number;
         let steps = taking.step_times(now);
         if taking.recorded {
@@ -88,7 +89,7 @@ impl JobMachine {
     /// A step failed for a reason that passes: the whole checkpoint is taken once more, soon, for
     /// the same callers.
     fn try_again(&mut self, now: Time, reason: String, out: &mut Vec<Action>) {
-        let Phase::Taking(taking) = &self.phase else { return };
+        let Some(taking) = self.phase.taking("take a checkpoint again") else { return };
         let (checkpoint, agents) = (taking.number, taking.agents.clone());
         self.attempts += 1;
         let pause = FIRST_PAUSE.saturating_mul(u64::from(self.attempts));
@@ -168,6 +169,7 @@ impl JobMachine {
         reason: &str,
         out: &mut Vec<Action>,
     ) {
+        // Without a checkpoint nothing of one fails.
         let Phase::Taking(taking) = &self.phase else { return };
         let step = taking.step;
         let stands = step < Step::Write || (taking.parks && !taking.recorded);

@@ -21,6 +21,21 @@ pub(super) enum Phase {
     Abandoning(Abandoning),
 }
 
+impl Phase {
+    /// The checkpoint that is being taken, for a step that is done only while there is one. Without one, the fault is
+    /// our own: it is told, and the step left out.
+    pub(super) fn taking(&mut self, step: &'static str) -> Option<&mut Taking> {
+        match self {
+            Self::Taking(taking) => Some(taking),
+            Self::Idle | Self::Abandoning(_) => {
+                tracing::error!("a fault of ckptd's own: asked to {step} without a checkpoint");
+                debug_assert!(false, "asked to {step} without a checkpoint");
+                None
+            }
+        }
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taking {
     pub(super) number: CheckpointNumber,

@@ -113,6 +113,7 @@ impl JobMachine {
         sum: &TreeSum,
         out: &mut Vec<Action>,
     ) {
+        // A late word about a checkpoint that is over.
         let Phase::Taking(taking) = &mut self.phase else { return };
         if taking.number != checkpoint || taking.step != step || taking.awaited.is_empty() {
             return;
@@ -130,7 +131,7 @@ impl JobMachine {
     }
 
     pub(super) fn next_step(&mut self, now: Time, out: &mut Vec<Action>) {
-        let Phase::Taking(taking) = &mut self.phase else { return };
+        let Some(taking) = self.phase.taking("order a step") else { return };
         let checkpoint = taking.number;
         let (step, command) = match taking.step {
             Step::Freeze => {
@@ -154,7 +155,7 @@ impl JobMachine {
 
     /// Every agent has written its part: hands the record to the log.
     fn record(&mut self, now: Time, out: &mut Vec<Action>) {
-        let Phase::Taking(taking) = &mut self.phase else { return };
+        let Some(taking) = self.phase.taking("write down a checkpoint") else { return };
         let copies = |agent| taking.copies.get(agent).copied().unwrap_or(1);
         let copies = taking.agents.iter().map(copies).min().unwrap_or(1);
         let record = CommitRecord {
@@ -185,6 +186,7 @@ impl JobMachine {
         checkpoint: CheckpointNumber,
         out: &mut Vec<Action>,
     ) {
+        // A late word about a checkpoint that is over.
         let Phase::Taking(taking) = &mut self.phase else { return };
         if taking.number != checkpoint || taking.recorded {
             return;

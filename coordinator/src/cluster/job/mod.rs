@@ -45,6 +45,36 @@ pub(super) enum State {
     Over,
 }
 
+impl State {
+    /// The epoch that is being made, for a step that is taken only while there is one. Without one, the fault is our
+    /// own: it is told, and the step left out.
+    pub(super) fn making(&mut self, step: &'static str) -> Option<&mut Making> {
+        match self {
+            Self::Making(making) => Some(making),
+            Self::Running(_) | Self::Over => {
+                told_as_fault(step);
+                None
+            }
+        }
+    }
+
+    /// As [`State::making`], to be looked at.
+    pub(super) fn made(&self, step: &'static str) -> Option<&Making> {
+        match self {
+            Self::Making(making) => Some(making),
+            Self::Running(_) | Self::Over => {
+                told_as_fault(step);
+                None
+            }
+        }
+    }
+}
+
+fn told_as_fault(step: &'static str) {
+    tracing::error!("a fault of ckptd's own: asked to {step} while no epoch is being made");
+    debug_assert!(false, "asked to {step} while no epoch is being made");
+}
+
 /// One job.
 #[derive(Debug)]
 pub(super) struct Job {

@@ -260,6 +260,7 @@ impl Job {
         reason: &str,
     ) {
         let first_run = self.ledger.epoch == 1;
+        // A late word about an epoch that was given up.
         let State::Making(making) = &mut self.state else { return };
         making.failed_makes += 1;
         let next = NextTry::after(making.failed_makes, node, &self.ledger.settings().place);
@@ -361,7 +362,7 @@ impl Job {
     /// Stops until something changes: a machine comes, or one is declared gone.
     pub(super) fn wait_for(&mut self, now: Now, shared: &mut Shared, reason: String) {
         let limit = shared.settings.rollback.machines;
-        let State::Making(making) = &mut self.state else { return };
+        let Some(making) = self.state.making("wait for machines") else { return };
         if matches!(making.stage, Stage::Waiting { .. }) {
             making.stage = Stage::Waiting { reason };
             return;
@@ -374,6 +375,7 @@ impl Job {
 
     /// The time of a step has passed.
     pub(in crate::cluster) fn check_making(&mut self, now: Now, shared: &mut Shared) {
+        // Only an epoch that is being made has times to be kept.
         let State::Making(making) = &mut self.state else { return };
         if making.deadline.is_none_or(|deadline| now.nanos < deadline) {
             return;
@@ -425,7 +427,7 @@ impl Job {
 
     /// All instances run.
     pub(super) fn complete(&mut self, now: Now, shared: &mut Shared) {
-        let State::Making(making) = &mut self.state else { return };
+        let Some(making) = self.state.making("end the making of an epoch") else { return };
         making.record.running_ms = Some(now.unix_ms);
         let record = std::mem::take(&mut making.record);
         let cause = self.ledger.cause.clone();

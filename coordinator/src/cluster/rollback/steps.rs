@@ -26,7 +26,7 @@ use std::net::IpAddr;
 impl Job {
     /// Nothing older is left: decides who goes where, or waits.
     pub(super) fn plan(&mut self, now: Now, shared: &mut Shared) {
-        let State::Making(making) = &mut self.state else { return };
+        let Some(making) = self.state.making("plan an epoch") else { return };
         making.record.planned_ms = Some(now.unix_ms);
         if shared.members.usable().next().is_none() {
             let reason = "no machine of the cluster can take processes".to_owned();
@@ -146,7 +146,7 @@ impl Job {
             self.give_up(now, shared, &reason);
             return;
         };
-        let State::Making(making) = &self.state else { return };
+        let Some(making) = self.state.made("place an epoch") else { return };
         let damaged = making.damaged.clone();
         let mut departing = self.departing(shared, checkpoint, &images);
         let mut sources = BTreeMap::new();
@@ -207,7 +207,7 @@ impl Job {
                 *busy.entry(node.clone()).or_default() += count;
             }
         }
-        let State::Making(making) = &self.state else { return };
+        let Some(making) = self.state.made("find places") else { return };
         let machines = plan::machines(&shared.members, &busy, &making.avoid);
         let takers = self.ledger.cause.takers().into_iter().collect();
         let parts = loop {
@@ -267,7 +267,7 @@ impl Job {
             }),
             Daemons::Restore => Departing::default(),
         };
-        let State::Making(making) = &self.state else { return departing };
+        let Some(making) = self.state.made("leave daemons out") else { return departing };
         for (instance, image) in images {
             let sound = making.damaged.sound(checkpoint, *instance, image);
             let lost = sound.iter().all(|holder| shared.members.is_gone(holder));
@@ -285,7 +285,7 @@ impl Job {
         departing: &Departing,
     ) {
         let daemons = departing.daemons(images);
-        let State::Making(making) = &mut self.state else { return };
+        let Some(making) = self.state.making("tell of daemons that are left out") else { return };
         if !daemons.is_empty() {
             let told = std::mem::replace(&mut making.told_departed, daemons.clone());
             if told != daemons {
@@ -304,7 +304,7 @@ impl Job {
         checkpoint: CheckpointNumber,
         images: &BTreeMap<InstanceId, ImageRecord>,
     ) {
-        let State::Making(making) = &self.state else { return };
+        let Some(making) = self.state.made("order images") else { return };
         let hosts = hosts::content(&self.ledger, &shared.members);
         for (instance, found) in &self.live.instances {
             let record = &found.record;
@@ -355,7 +355,7 @@ impl Job {
             return;
         };
         self.say(shared, &format!("warning: {what}; going back to checkpoint {older}"));
-        let State::Making(making) = &self.state else { return };
+        let Some(making) = self.state.made("go further back") else { return };
         let begin = Beginning {
             cause: Cause::Again { reason: what.to_owned() },
             checkpoint: Some(older),
@@ -378,6 +378,7 @@ impl Job {
         instance: InstanceId,
         sockets: Vec<OuterSocket>,
     ) {
+        // What comes late, from an epoch that was given up, changes nothing.
         let State::Making(making) = &mut self.state else { return };
         let Stage::Preparing { awaited } = &mut making.stage else { return };
         if !awaited.remove(&instance) {
@@ -406,7 +407,7 @@ impl Job {
 
     /// All images are there: orders how connections are made, and the restore.
     fn restore(&mut self, now: Now, shared: &mut Shared) {
-        let State::Making(making) = &mut self.state else { return };
+        let Some(making) = self.state.making("restore an epoch") else { return };
         making.record.images_ms = Some(now.unix_ms);
         let images = self.ledger.checkpoint.and_then(|number| self.ledger.images.get(&number));
         let mut ends = Vec::new();
@@ -500,6 +501,7 @@ impl Job {
         listeners: Vec<MovedListener>,
         warnings: Vec<String>,
     ) {
+        // What comes late, from an epoch that was given up, changes nothing.
         let State::Making(making) = &mut self.state else { return };
         let Stage::Restoring { awaited } = &mut making.stage else { return };
         if !awaited.remove(&instance) {
@@ -519,7 +521,7 @@ impl Job {
 
     /// Everything is complete: tells where relays lead to, and lets everything run.
     fn let_go(&mut self, now: Now, shared: &mut Shared) {
-        let State::Making(making) = &mut self.state else { return };
+        let Some(making) = self.state.making("let an epoch go") else { return };
         making.record.restored_ms = Some(now.unix_ms);
         making.record.rewired_ms = Some(now.unix_ms);
         let pairs = pairing::relays(&making.sides);
@@ -584,6 +586,7 @@ impl Job {
 
     /// An instance runs.
     pub(in crate::cluster) fn runs(&mut self, now: Now, shared: &mut Shared, instance: InstanceId) {
+        // What comes late, from an epoch that was given up, changes nothing.
         let State::Making(making) = &mut self.state else { return };
         let Stage::Starting { awaited } = &mut making.stage else { return };
         if awaited.remove(&instance) && awaited.is_empty() {
