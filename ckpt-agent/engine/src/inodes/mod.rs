@@ -2,6 +2,7 @@
 //! mappings share them, and made again before anything that refers to them.
 
 pub mod ahead;
+mod comparison;
 pub(super) mod content;
 pub mod copying;
 mod restore;

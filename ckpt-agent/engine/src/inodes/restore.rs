@@ -1,5 +1,6 @@
 //! Makes the inodes of an image again, in the job's init.
 
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -16,6 +17,8 @@ use super::super::sys::file_user::FileUser;
 use super::super::sys::memfd;
 use super::super::sys::memory_map;
 use super::super::sys::stat::{identity, is_same_file, modified_ns, time};
+use super::ahead::keeps_true_times;
+use super::comparison::Comparison;
 use super::{ANONYMOUS_NAME, segments};
 
 /// include/uapi/linux/memfd.h, since Linux 6.3.
@@ -255,7 +258,7 @@ fn named(path: &str, inode: &CarriedInode, context: &RestoreContext) -> Result<O
         // A new file in its place would look changed to other jobs that run the same program.
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         if let Ok(there) = open(path, flags, Mode::empty()) {
-            if is_unchanged(there.as_fd(), inode) {
+            if is_unchanged(there.as_fd(), inode) && has_content(&there, inode, context)? {
                 return Ok(there);
             }
         }
@@ -298,6 +301,22 @@ fn itself(path: &str, inode: &CarriedInode) -> Option<OwnedFd> {
         .ok()?;
     nix::sys::stat::fstat(&fd).ok().filter(is_it)?;
     Some(fd)
+}
+
+/// Whether a file has the recorded content. Where each change moves a file's times, [`is_unchanged`] has told.
+fn has_content(file: &OwnedFd, inode: &CarriedInode, context: &RestoreContext) -> Result<bool> {
+    if keeps_true_times(file.as_fd()) {
+        return Ok(true);
+    }
+    let copy = file
+        .try_clone()
+        .map_err(|error| EngineError::system("copy a descriptor", name(inode), error))?;
+    let mut comparison = Comparison::of(File::from(copy));
+    context.for_each_span(inode.content, |offset, bytes| {
+        comparison.span(offset, bytes);
+        Ok(())
+    })?;
+    Ok(comparison.ends(inode.size))
 }
 
 /// Whether a file has the size and time of the recorded one.
