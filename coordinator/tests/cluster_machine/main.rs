@@ -335,3 +335,35 @@ fn daemons_that_stay_away_are_told_of_once() {
     rig.wait(4000);
     assert_eq!((rig.rollbacks().len(), told(&rig)), (3, 1));
 }
+
+/// What whoever runs the job was told at last.
+fn failure(rig: &Rig) -> Option<String> {
+    rig.answers.iter().find_map(|answer| match answer {
+        Answer::Failed { reason, .. } => Some(reason.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_job_that_is_rolled_back_too_often_is_given_up_and_says_so() {
+    let mut rig = Rig::with_job(2, JobSettings { max_restarts: 2, ..Rig::on_demand() });
+    rig.checkpoint();
+    let breaks = |rig: &mut Rig| {
+        let (key, reason) = (rig.instance(2), "its relays are gone".to_owned());
+        rig.says(2, FromAgent::RelaysLost { key, reason });
+    };
+    for rollbacks in 1..=2 {
+        breaks(&mut rig);
+        assert_eq!((rig.rollbacks().len(), failure(&rig)), (rollbacks, None));
+    }
+    // A commit counts from anew.
+    rig.checkpoint();
+    for _ in 0..2 {
+        breaks(&mut rig);
+    }
+    assert_eq!(rig.rollbacks().len(), 4);
+    breaks(&mut rig);
+    assert_eq!(rig.rollbacks().len(), 4);
+    let reason = failure(&rig).unwrap();
+    assert!(reason.contains("it was rolled back 2 times without a new commit"), "{reason}");
+}
