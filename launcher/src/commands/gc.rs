@@ -1,5 +1,6 @@
 //! `ckptd gc`.
 
+use super::target::Target;
 use super::{Context, print, print_json};
 use crate::cli::ListArguments;
 use crate::failure::Failure;
@@ -22,7 +23,15 @@ pub fn perform(
     list: ListArguments,
 ) -> Result<(), Failure> {
     let jobs = match wanted {
-        Some(wanted) => vec![context.state.find_job(wanted)?],
+        Some(wanted) => match context.target(wanted)? {
+            Target::Own(job) => vec![job],
+            Target::Cluster(_) => {
+                return Err(Failure::of(
+                    format!("make room in {wanted}"),
+                    "it is no job of this machine; a cluster makes its own room at each commit",
+                ));
+            }
+        },
         None => context.state.jobs(|error| eprintln!("ckptd: warning: failed to {error}"))?,
     };
     if wanted.is_none() {
