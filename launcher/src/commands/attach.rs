@@ -1,5 +1,6 @@
 //! `ckptd attach`.
 
+use super::target::Target;
 use super::{Context, clustered, resume_command};
 use crate::client::foreground::{self, Foreground, Host, InputFrom};
 use crate::client::launcher::{AskError, ask_beginning, socket};
@@ -15,10 +16,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The job's exit status.
 pub fn perform(context: &Context, wanted: &str) -> Result<u8, Failure> {
     let what = format!("attach {wanted}");
-    if let Some(cluster) = context.cluster_of(wanted)? {
-        return clustered::attach(context, &cluster, wanted);
-    }
-    let job = context.state.find_job(wanted)?;
+    let job = match context.target(wanted)? {
+        Target::Cluster(cluster) => return clustered::attach(context, &cluster, wanted),
+        Target::Own(job) => job,
+    };
     let name = job.name();
     if !job.is_running()? {
         // As one who was away when it ended: the status, and where to read the rest.

@@ -1,5 +1,6 @@
 //! `ckptd verify --rehearse`.
 
+use super::target::Target;
 use super::{Context, print, print_json, target};
 use crate::EXIT_FAILED;
 use crate::cli::{EngineSetting, ListArguments};
@@ -36,10 +37,10 @@ struct Verdict {
 /// Exit status 0 where a restart would succeed.
 pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u8, Failure> {
     let (name, only) = target::split(wanted)?;
-    if let Some(cluster) = context.cluster_of(name)? {
-        return of_cluster(&cluster, name, only, list);
-    }
-    let job = context.state.find_job(name)?;
+    let job = match context.target(name)? {
+        Target::Cluster(cluster) => return of_cluster(&cluster, name, only, list),
+        Target::Own(job) => job,
+    };
     let name = job.name();
     let what = format!("rehearse the restart of {name}");
     if job.record().settings.engine == EngineSetting::Dmtcp {

@@ -1,6 +1,7 @@
 //! `ckptd verify`.
 
 use super::images::{ClusterJob, Image, Place, holders};
+use super::target::Target;
 use super::{Context, dmtcp, print, print_json, target};
 use crate::EXIT_FAILED;
 use crate::cli::{EngineSetting, ListArguments};
@@ -36,10 +37,10 @@ struct Verdict {
 /// Exit status 0 where every committed checkpoint is whole.
 pub fn perform(context: &Context, wanted: &str, list: ListArguments) -> Result<u8, Failure> {
     let (name, only) = target::split(wanted)?;
-    if let Some(cluster) = context.cluster_of(name)? {
-        return of_cluster(context, &cluster, name, only, list);
-    }
-    let job = context.state.find_job(name)?;
+    let job = match context.target(name)? {
+        Target::Cluster(cluster) => return of_cluster(context, &cluster, name, only, list),
+        Target::Own(job) => job,
+    };
     if job.record().settings.engine == EngineSetting::Dmtcp {
         return dmtcp::verify(&job, only, list.json);
     }

@@ -6,6 +6,7 @@ mod process;
 mod tree;
 
 use super::images::{ClusterJob, Image, Place};
+use super::target::Target;
 use super::{Context, print, print_json, target};
 use crate::cli::InspectArguments;
 use crate::cluster::Cluster;
@@ -84,10 +85,10 @@ impl Content {
 
 pub fn perform(context: &Context, arguments: &InspectArguments) -> Result<(), Failure> {
     let (name, only) = target::split(&arguments.job)?;
-    if let Some(cluster) = context.cluster_of(name)? {
-        return of_cluster(context, &cluster, name, only, arguments);
-    }
-    let job = context.state.find_job(name)?;
+    let job = match context.target(name)? {
+        Target::Cluster(cluster) => return of_cluster(context, &cluster, name, only, arguments),
+        Target::Own(job) => job,
+    };
     let what = format!("inspect {}", job.name());
     let number = match only {
         Some(number) => number,
