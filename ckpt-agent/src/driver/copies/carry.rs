@@ -113,11 +113,12 @@ pub async fn pull(
             PeerMessage::Sent { .. } => break,
             other => return Err(unexpected(&other)),
         };
+        // Before anything is made of a name that somebody else has chosen.
+        let length = *expected.get(&path).ok_or_else(|| format!("{path} was not wanted"))?;
         let (at, file) = match current.take() {
             Some((known, at, file)) if known == path => (at, file),
             _ => (0, create(folder, &path).await?),
         };
-        let length = *expected.get(&path).ok_or_else(|| format!("{path} was not wanted"))?;
         let end = offset + body.len() as u64;
         if offset != at || end > length || body.is_empty() {
             return Err(format!("a piece of {path} is out of place"));
@@ -163,4 +164,35 @@ async fn make_durable(folder: &Path, files: Vec<ImageFile>) -> Result<(), String
         parents.into_iter().try_for_each(|parent| File::open(parent)?.sync_all())
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc::channel;
+
+    /// Pulls one file while the other side sends a piece of that path.
+    async fn pulled(folder: &Path, path: &str) -> Result<(), String> {
+        let (to, _sent) = channel(8);
+        let (sender, from) = channel(8);
+        let mut link = PeerLink { to, from };
+        let piece = PeerMessage::Piece { transfer: 1, path: path.to_owned(), offset: 0 };
+        sender.send((piece, b"abc".to_vec())).await.unwrap();
+        sender.send((PeerMessage::Sent { transfer: 1 }, Vec::new())).await.unwrap();
+        pull(&mut link, folder, vec![ImageFile { path: "packs/1.tar".into(), length: 3 }]).await
+    }
+
+    #[tokio::test]
+    async fn nothing_is_made_of_a_name_that_was_not_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("image");
+        for part in ["packs", "checkpoints"] {
+            std::fs::create_dir_all(folder.join(part)).unwrap();
+        }
+        let refused = pulled(&folder, "../outside").await;
+        assert_eq!(refused.unwrap_err(), "../outside was not wanted");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        pulled(&folder, "packs/1.tar").await.unwrap();
+        assert_eq!(std::fs::read(folder.join("packs/1.tar")).unwrap(), b"abc");
+    }
 }
