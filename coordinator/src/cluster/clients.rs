@@ -347,7 +347,7 @@ impl ClusterMachine {
         let Some(id) = self.wanted(client, user, wanted) else { return };
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.is_running() {
-            let ticket = job.ticket(client.clone());
+            let ticket = job.tickets.issue(client.clone());
             job.feed(now, &mut self.shared, Event::Request { ticket });
         } else {
             let how = if job.is_over() { "it does not run" } else { "it is not complete yet" };
@@ -368,7 +368,7 @@ impl ClusterMachine {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         match &job.state {
             State::Running(_) => {
-                let ticket = job.ticket(client.clone());
+                let ticket = job.tickets.issue(client.clone());
                 job.feed(now, &mut self.shared, Event::Stop { ticket, checkpoint });
                 job.release_end(now, &mut self.shared);
             }
@@ -377,7 +377,7 @@ impl ClusterMachine {
                 self.refuse(client, reason);
             }
             State::Making(_) => {
-                job.ticket(client.clone());
+                job.tickets.issue(client.clone());
                 job.kill_all(now, &mut self.shared);
             }
             State::Over => {

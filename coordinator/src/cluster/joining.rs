@@ -7,7 +7,7 @@
 use super::entry::{Cause, Expected};
 use super::event::Now;
 use super::job::{Job, State};
-use super::placement::{self, Advice, Machine, NoMachine, Outlook};
+use super::placement::{self, Advice, Machine, NoMachine, Outlook, Paces};
 use super::rollback::plan;
 use super::shared::Shared;
 use crate::event::Event;
@@ -27,7 +27,7 @@ const FIRST_RATE: f64 = 400e6;
 
 /// Machines that are faster or slower than when the job was placed.
 #[derive(Debug, Default)]
-pub(super) struct Altered {
+struct Altered {
     /// Since when.
     since: BTreeMap<NodeName, u64>,
     /// Before that time nobody looks whether a move pays.
@@ -37,10 +37,6 @@ pub(super) struct Altered {
 }
 
 impl Altered {
-    pub(super) fn has(&self, node: &NodeName) -> bool {
-        self.since.contains_key(node)
-    }
-
     /// Whether it is time to look if a move pays: this machine has been another one for a while.
     fn is_steady(&mut self, node: &NodeName, changed: bool, now: u64) -> bool {
         if !changed {
@@ -60,10 +56,44 @@ impl Altered {
 
 /// What was found about a move, for listings.
 #[derive(Debug)]
-pub(super) struct Verdict {
+struct Verdict {
     /// It is about machines that have become slower or faster, not about newcomers.
-    pub(super) is_of_speeds: bool,
-    pub(super) text: String,
+    is_of_speeds: bool,
+    text: String,
+}
+
+/// What is known of a move of a job that runs, to newcomers or for machines' speeds.
+#[derive(Debug, Default)]
+pub(super) struct Migration {
+    /// Why the job is to be moved at its next checkpoint.
+    cause: Option<Cause>,
+    verdict: Option<Verdict>,
+    /// How fast machines were when the job was last placed.
+    paces: Paces,
+    altered: Altered,
+}
+
+impl Migration {
+    /// Why the job is to be moved at its next checkpoint, if it is.
+    pub(super) fn cause(&self) -> Option<&Cause> {
+        self.cause.as_ref()
+    }
+
+    /// The job is placed anew: an earlier decision is void.
+    pub(super) fn withdraw(&mut self) {
+        self.cause = None;
+    }
+
+    /// Whether a machine is faster or slower than when the job was placed.
+    pub(super) fn is_altered(&self, node: &NodeName) -> bool {
+        self.altered.since.contains_key(node)
+    }
+
+    /// What was found about newcomers, or else about machines' speeds.
+    pub(super) fn verdict(&self, is_of_speeds: bool) -> Option<&str> {
+        let verdict = self.verdict.as_ref().filter(|found| found.is_of_speeds == is_of_speeds);
+        verdict.map(|verdict| verdict.text.as_str())
+    }
 }
 
 /// For what a job might be moved.
@@ -76,22 +106,24 @@ struct Occasion {
 impl Job {
     /// The job is placed as it is by how fast machines are now.
     pub(super) fn note_paces(&mut self, shared: &Shared) {
-        self.paces.note(&self.machines(shared));
-        self.altered = Altered::default();
+        self.migration.paces.note(&self.machines(shared));
+        self.migration.altered = Altered::default();
     }
 
     /// A machine has told how fast it is now.
     pub(super) fn note_pace(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
         let Some(member) = shared.members.get(node) else { return };
         let rate = plan::machine(node, member, 0).rate();
-        let changed = self.paces.has_changed(node, rate);
+        let changed = self.migration.paces.has_changed(node, rate);
         let State::Running(running) = &self.state else { return };
-        if !self.altered.is_steady(node, changed, now.nanos) || !running.machine.may_hurry() {
+        if !self.migration.altered.is_steady(node, changed, now.nanos)
+            || !running.machine.may_hurry()
+        {
             return;
         }
-        self.altered.look_later(now.nanos);
+        self.migration.altered.look_later(now.nanos);
         self.evaluate_migration(now, shared);
-        if self.joins.is_some() {
+        if self.migration.cause.is_some() {
             if let State::Running(running) = &mut self.state {
                 running.machine.hurry(now);
             }
@@ -101,8 +133,8 @@ impl Job {
 
     /// A checkpoint is about to be taken: is it to be the beginning of a move?
     pub(super) fn evaluate_migration(&mut self, now: Now, shared: &Shared) {
-        self.joins = None;
-        self.verdict = None;
+        self.migration.cause = None;
+        self.migration.verdict = None;
         let machines = self.machines(shared);
         let newcomers: BTreeSet<NodeName> = machines
             .iter()
@@ -110,16 +142,17 @@ impl Job {
             .filter(|node| !self.ledger.familiar.contains(*node))
             .cloned()
             .collect();
-        let mut changed = self.paces.changed(&machines);
+        let mut changed = self.migration.paces.changed(&machines);
         changed.retain(|node, _| !newcomers.contains(node));
         let occasion = Occasion { newcomers, changed };
         if !occasion.newcomers.is_empty() || !occasion.changed.is_empty() {
             if let Some((advice, outlook)) = self.advice(now, &machines, &occasion) {
-                self.verdict = Some(occasion.verdict(&advice, &outlook));
-                self.joins = advice.pays.then(|| occasion.cause(&advice, &outlook)).flatten();
+                self.migration.verdict = Some(occasion.verdict(&advice, &outlook));
+                self.migration.cause =
+                    advice.pays.then(|| occasion.cause(&advice, &outlook)).flatten();
             }
         }
-        let moves = self.joins.is_some();
+        let moves = self.migration.cause.is_some();
         let departures = self.departures(now);
         if let State::Running(running) = &mut self.state {
             running.machine.note_departures(departures);
@@ -278,8 +311,8 @@ mod tests {
         let node = NodeName::try_from("node1".to_owned()).unwrap();
         let mut altered = Altered::default();
         assert!(!altered.is_steady(&node, true, 5 * SECOND));
-        assert!(!altered.is_steady(&node, false, 6 * SECOND) && !altered.has(&node));
-        assert!(!altered.is_steady(&node, true, 7 * SECOND) && altered.has(&node));
+        assert!(!altered.is_steady(&node, false, 6 * SECOND) && !altered.since.contains_key(&node));
+        assert!(!altered.is_steady(&node, true, 7 * SECOND) && altered.since.contains_key(&node));
         assert!(altered.is_steady(&node, true, 9 * SECOND));
         altered.look_later(9 * SECOND);
         assert!(!altered.is_steady(&node, true, 18 * SECOND));

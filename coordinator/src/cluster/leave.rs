@@ -323,7 +323,7 @@ impl Job {
         let mut leavers =
             self.nodes().into_iter().filter(|node| is_leaving(members, node)).collect::<Vec<_>>();
         if leavers.is_empty() {
-            return self.joins.clone();
+            return self.migration.cause().cloned();
         }
         let node = leavers.remove(0);
         Some(Cause::Leave { node, with: leavers })

@@ -198,7 +198,7 @@ impl ClusterMachine {
         self.shared.send(node, ToAgent::Heard { sequence });
         for job in self.jobs.values_mut() {
             job.heard(now, &mut self.shared, node);
-            if !as_before || job.altered.has(node) {
+            if !as_before || job.migration.is_altered(node) {
                 job.note_pace(now, &mut self.shared, node);
             }
         }

@@ -158,7 +158,7 @@ impl Job {
         for attached in std::mem::take(&mut self.attached) {
             shared.answer_last(&attached.client, Answer::Ended { status, checkpoint });
         }
-        self.fail_tickets(shared, "reach the job: it has ended");
+        self.tickets.fail_all(shared, "reach the job: it has ended");
     }
 
     /// The job can't go on by itself.
@@ -181,7 +181,7 @@ impl Job {
         for attached in std::mem::take(&mut self.attached) {
             shared.fail(&attached.client, line.clone());
         }
-        self.fail_tickets(shared, &line);
+        self.tickets.fail_all(shared, &line);
     }
 
     /// Ends a job that nobody wants any more, whatever is being done with it.
@@ -190,9 +190,7 @@ impl Job {
         let entry = Entry::Ended { at_ms: now.unix_ms, status: Some(status), asked: true };
         self.record(shared, ClusterEntry::Job { job: self.ledger.id.clone(), entry });
         let checkpoint = self.ledger.history.newest().map(|record| record.checkpoint);
-        for client in std::mem::take(&mut self.tickets).into_values() {
-            shared.answer_last(&client, Answer::Ended { status, checkpoint });
-        }
+        self.tickets.answer_all(shared, &Answer::Ended { status, checkpoint });
         self.over(now, shared, status);
     }
 

@@ -12,16 +12,15 @@ mod replay;
 pub(super) mod resting;
 pub(super) mod running;
 pub(super) mod shell;
+pub(super) mod tickets;
 
 use super::decisions;
-use super::entry::{Cause, ClusterEntry, InstanceRecord};
+use super::entry::{ClusterEntry, InstanceRecord};
 use super::event::ClientId;
-use super::joining::{Altered, Verdict};
-use super::placement::Paces;
+use super::joining::Migration;
 use super::rehearsals::Rehearsed;
 use super::rollback::Making;
 use super::shared::Shared;
-use crate::event::Ticket;
 use console::{Attached, Console};
 use instances::Live;
 use ledger::Ledger;
@@ -32,7 +31,8 @@ use protocol::cluster::settings::Daemons;
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::StreamKind;
 use running::Running;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use tickets::Tickets;
 
 /// What is being done with a job.
 #[derive(Debug)]
@@ -86,23 +86,14 @@ pub(super) struct Job {
     pub(super) attached: Vec<Attached>,
     /// Machines on which instances of older epochs may still be.
     pub(super) nodes_with_stale_instances: BTreeSet<NodeName>,
-    /// Why it is to be moved at its next checkpoint, to newcomers or for machines' speeds.
-    pub(super) joins: Option<Cause>,
-    /// What was found about that, for listings.
-    pub(super) verdict: Option<Verdict>,
-    /// How fast machines were when it was last placed.
-    pub(super) paces: Paces,
-    /// Machines that are faster or slower than they were then.
-    pub(super) altered: Altered,
+    pub(super) migration: Migration,
     /// When it may be parked once more, after an attempt that may have failed.
     pub(super) park_again: Option<u64>,
     /// Why it could not be made without nodes that are about to go.
     pub(super) stuck: Option<String>,
     /// Rehearsals of its restart that nobody asked for but its settings.
     pub(super) rehearsed: Rehearsed,
-    /// Callers who wait for something.
-    pub(super) tickets: BTreeMap<Ticket, ClientId>,
-    next_ticket: Ticket,
+    pub(super) tickets: Tickets,
 }
 
 impl Job {
@@ -114,15 +105,11 @@ impl Job {
             console: Console::at(0, 0),
             attached: Vec::new(),
             nodes_with_stale_instances: BTreeSet::new(),
-            joins: None,
-            verdict: None,
-            paces: Paces::default(),
-            altered: Altered::default(),
+            migration: Migration::default(),
             park_again: None,
             stuck: None,
             rehearsed: Rehearsed::default(),
-            tickets: BTreeMap::new(),
-            next_ticket: 1,
+            tickets: Tickets::default(),
         }
     }
 
@@ -170,27 +157,6 @@ impl Job {
         }
     }
 
-    /// Somebody waits for an answer.
-    pub(super) fn ticket(&mut self, client: ClientId) -> Ticket {
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
-        self.tickets.insert(ticket, client);
-        ticket
-    }
-
-    pub(super) fn answer_ticket(&mut self, shared: &mut Shared, ticket: Ticket, answer: Answer) {
-        if let Some(client) = self.tickets.remove(&ticket) {
-            shared.answer_last(&client, answer);
-        }
-    }
-
-    /// Everybody who waits is told that it can't be had.
-    pub(super) fn fail_tickets(&mut self, shared: &mut Shared, reason: &str) {
-        for client in std::mem::take(&mut self.tickets).into_values() {
-            shared.fail(&client, reason);
-        }
-    }
-
     /// Tells those who asked for the job that it runs.
     pub(super) fn announce_start(&mut self, shared: &mut Shared) {
         let answer = Answer::Started {
@@ -218,7 +184,7 @@ impl Job {
     /// A client is gone; the job runs on.
     pub(super) fn client_gone(&mut self, client: &ClientId) {
         self.detach(client);
-        self.tickets.retain(|_, waiting| waiting != client);
+        self.tickets.client_gone(client);
     }
 
     /// This epoch's instances with their records.

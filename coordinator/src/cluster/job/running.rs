@@ -428,7 +428,7 @@ impl Job {
     }
 
     fn reply(&mut self, shared: &mut Shared, ticket: Ticket, reply: Reply) {
-        self.answer_ticket(shared, ticket, reply.into());
+        self.tickets.answer(shared, ticket, reply.into());
     }
 
     fn notified(&mut self, _now: Now, shared: &mut Shared, notice: Notice) {

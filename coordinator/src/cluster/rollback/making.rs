@@ -165,7 +165,8 @@ impl Job {
         self.live = Live::default();
         shared.occupied.remove(&self.ledger.id);
         let what = if moves { "moved: try again" } else { "rolled back" };
-        self.fail_tickets(shared, &format!("finish what was asked for: the job is being {what}"));
+        self.tickets
+            .fail_all(shared, &format!("finish what was asked for: the job is being {what}"));
         self.state = State::Making(Box::new(Making {
             stage: Stage::Killing {
                 awaited: self.nodes_with_stale_instances.clone(),
@@ -206,7 +207,7 @@ impl Job {
         let failures = self.ledger.failures;
         let mut begin = Beginning { failures, ..Beginning::of(now, cause, checkpoint) };
         begin.record.lost_at_ms = since;
-        self.joins = None;
+        self.migration.withdraw();
         self.take_back_input(checkpoint);
         self.begin_epoch(now, shared, begin);
     }
