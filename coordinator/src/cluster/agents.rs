@@ -132,7 +132,7 @@ impl ClusterMachine {
                 job.drained(now, shared, checkpoint, offset);
             }
             FromAgent::InputLeft { checkpoint, ended, .. } => {
-                job.input_left(checkpoint, body, ended);
+                job.console.input_left(checkpoint, body, ended);
             }
             // What had to go over them has gone over them.
             FromAgent::RelaysLost { .. } if job.has_succeeded() => {}

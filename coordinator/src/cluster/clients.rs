@@ -234,8 +234,8 @@ impl ClusterMachine {
         ledger.familiar = self.shared.members.present();
         self.shared.append(entry);
         let mut job = Job::new(ledger);
-        job.console.window = window;
-        job.attached.push(Attached { client: client.clone(), started: false, detach, shown: None });
+        job.console.set_window(window);
+        job.console.attach(Attached::until_start(client.clone(), detach));
         if let Some(known) = self.shared.clients.get_mut(client) {
             known.job = Some(id.clone());
         }
@@ -265,13 +265,8 @@ impl ClusterMachine {
             let settings = Box::new(settings);
             job.record(&mut self.shared, ClusterEntry::Settings { job: id.clone(), settings });
         }
-        job.console.window = request.window.or(job.console.window);
-        job.attached.push(Attached {
-            client: client.clone(),
-            started: false,
-            detach: request.detach,
-            shown: None,
-        });
+        job.console.set_window(request.window);
+        job.console.attach(Attached::until_start(client.clone(), request.detach));
         if let Some(known) = self.shared.clients.get_mut(client) {
             known.job = Some(id.clone());
         }
@@ -323,7 +318,7 @@ impl ClusterMachine {
             // What is shown again moves it on.
             at: shown.unwrap_or_else(|| job.log_place()),
         };
-        job.attached.push(Attached { client: client.clone(), started: true, detach: false, shown });
+        job.console.attach(Attached::to_running(client.clone(), shown));
         self.shared.answer(client, answer);
         if let Some(shown) = shown {
             job.show_again(&mut self.shared, client, shown);

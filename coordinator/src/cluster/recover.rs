@@ -144,7 +144,7 @@ impl Recovered {
 impl Job {
     /// Goes on from what the log says.
     fn take_up(&mut self, now: Now, shared: &mut Shared, log_length: u64) {
-        self.console.window = self.ledger.request.launch.window;
+        let window = self.ledger.request.launch.window;
         if self.ledger.over.is_some() {
             self.console = Console::at(log_length, 0);
             return self.mark_lack(shared, log_length);
@@ -160,20 +160,16 @@ impl Job {
         }
         if let Some(cause) = self.ledger.parked.clone().filter(|_| self.ledger.running) {
             // It stands behind this checkpoint since, and is to go on elsewhere.
-            self.console = Console::at(log_length, 0);
-            self.console.window = self.ledger.request.launch.window;
+            self.console = Console::at(log_length, 0).with_window(window);
             self.go_on_elsewhere(now, shared, cause);
             return;
         }
         if !self.ledger.running {
-            self.console = Console::at(log_length, 0);
-            self.console.window = self.ledger.request.launch.window;
+            self.console = Console::at(log_length, 0).with_window(window);
             self.make_again(now, shared);
             return;
         }
-        let window = self.console.window;
-        self.console = self.console_at(shared, log_length);
-        self.console.window = window;
+        self.console = self.console_at(shared, log_length).with_window(window);
         let records: Vec<_> =
             self.records().map(|(number, record)| (number, record.clone())).collect();
         let mut occupied: BTreeMap<NodeName, u32> = BTreeMap::new();
@@ -211,7 +207,7 @@ impl Job {
             // It has been said, and not been written any more.
             Some(mark) if over.marked && log_length < mark.length => {
                 let (job, bytes) = (self.ledger.id.clone(), mark.text.clone().into_bytes());
-                self.console.length = log_length.saturating_add(bytes.len() as u64);
+                self.console.lengthen(bytes.len());
                 shared.act(ClusterAction::Log { job, bytes });
             }
             _ if over.marked || lost == 0 || !self.ledger.taken_over => {}

@@ -23,28 +23,41 @@ const MOST_SIGNALS: usize = 64;
 /// Somebody who sees the job's output.
 #[derive(Debug)]
 pub(in crate::cluster) struct Attached {
-    pub(in crate::cluster) client: ClientId,
+    client: ClientId,
     /// Whether it has been told that the job runs.
-    pub(in crate::cluster) started: bool,
+    started: bool,
     /// Whether it leaves then.
-    pub(in crate::cluster) detach: bool,
+    detach: bool,
     /// Up to where it had been shown the output when it came: by a coordinator that was lost, perhaps, whose log
     /// had more.
-    pub(in crate::cluster) shown: Option<LogPlace>,
+    shown: Option<LogPlace>,
 }
 
-/// Where the job's log stands.
+impl Attached {
+    /// A client that waits for the job to run, and then may leave.
+    pub(in crate::cluster) fn until_start(client: ClientId, detach: bool) -> Self {
+        Self { client, started: false, detach, shown: None }
+    }
+
+    /// A client that comes to a job that runs.
+    pub(in crate::cluster) fn to_running(client: ClientId, shown: Option<LogPlace>) -> Self {
+        Self { client, started: true, detach: false, shown }
+    }
+}
+
+/// Where the job's log stands, who sees it, and what waits to reach the job.
 #[derive(Debug, Default)]
 pub(in crate::cluster) struct Console {
-    /// Its length in bytes.
-    pub(in crate::cluster) length: u64,
+    attached: Vec<Attached>,
+    /// Length of the log in bytes.
+    length: u64,
     /// Bytes of the root instance's console that are in it.
-    pub(in crate::cluster) offset: u64,
+    offset: u64,
     at_line_start: bool,
     /// The epoch for which it was cut back, if this coordinator did that.
-    pub(in crate::cluster) epoch: Epoch,
+    epoch: Epoch,
     /// Which of it is of which stream.
-    pub(in crate::cluster) stretches: Stretches,
+    stretches: Stretches,
     /// Whether what comes next may lie behind bytes that nobody has any more.
     may_lack: bool,
     /// Input for the job that could not be passed on yet.
@@ -53,7 +66,7 @@ pub(in crate::cluster) struct Console {
     signals: Vec<i32>,
     /// What had not reached the job when it stood still for this checkpoint: of use if it goes on from there.
     left: (CheckpointNumber, Vec<Vec<u8>>),
-    pub(in crate::cluster) window: Option<WindowSize>,
+    window: Option<WindowSize>,
 }
 
 impl Console {
@@ -65,13 +78,189 @@ impl Console {
     pub(in crate::cluster) fn that_may_lack(self, may_lack: bool) -> Self {
         Self { may_lack, ..self }
     }
+
+    pub(in crate::cluster) fn with_window(self, window: Option<WindowSize>) -> Self {
+        Self { window, ..self }
+    }
+
+    pub(in crate::cluster) fn length(&self) -> u64 {
+        self.length
+    }
+
+    pub(in crate::cluster) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(in crate::cluster) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(in crate::cluster) fn stretches(&self) -> &Stretches {
+        &self.stretches
+    }
+
+    pub(in crate::cluster) fn window(&self) -> Option<WindowSize> {
+        self.window
+    }
+
+    /// The window of a client that asks for the job; without one, the window stays as it was.
+    pub(in crate::cluster) fn set_window(&mut self, window: Option<WindowSize>) {
+        self.window = window.or(self.window);
+    }
+
+    /// Bytes are in the log that are not the job's.
+    pub(in crate::cluster) fn lengthen(&mut self, bytes: usize) {
+        self.length = self.length.saturating_add(bytes as u64);
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        self.at_line_start = bytes.last().map_or(self.at_line_start, |last| *last == b'\n');
+        self.lengthen(bytes.len());
+    }
+
+    /// The text of a mark, on a line of its own.
+    fn mark(&self, text: &str) -> String {
+        let start = if self.at_line_start { "" } else { "\n" };
+        format!("{start}[ckptd: {text}]\n")
+    }
+
+    /// The log is cut to this length for an epoch, whose console begins anew.
+    fn cut_to(&mut self, length: u64, epoch: Epoch) {
+        (self.length, self.offset, self.epoch) = (length, 0, epoch);
+        self.at_line_start = length == 0;
+        self.may_lack = false;
+    }
+
+    /// Passes over what nobody has any more, before the output that comes next; its length, if any is lost.
+    fn pass_over_lost(&mut self, offset: u64) -> Option<u64> {
+        let may_lack = std::mem::take(&mut self.may_lack);
+        let lost = offset.saturating_sub(self.offset);
+        (may_lack && lost > 0).then(|| {
+            self.offset = offset;
+            lost
+        })
+    }
+
+    /// Takes the part of a piece of output that is new: nothing of one that comes too early.
+    fn accept(&mut self, offset: u64, mut bytes: Vec<u8>) -> Vec<u8> {
+        if offset > self.offset {
+            return Vec::new();
+        }
+        let known = usize::try_from(self.offset - offset).unwrap_or(usize::MAX);
+        bytes.drain(..known.min(bytes.len()));
+        self.offset = self.offset.saturating_add(bytes.len() as u64);
+        bytes
+    }
+
+    pub(in crate::cluster) fn attach(&mut self, attached: Attached) {
+        self.attached.push(attached);
+    }
+
+    pub(in crate::cluster) fn detach(&mut self, client: &ClientId) {
+        self.attached.retain(|attached| attached.client != *client);
+    }
+
+    /// Only the one who came last is listened to.
+    fn listens_to(&self, client: &ClientId) -> bool {
+        self.attached.last().is_some_and(|last| last.client == *client)
+    }
+
+    /// Tells those who asked for the job that it runs.
+    pub(in crate::cluster) fn announce_start(&mut self, shared: &mut Shared, answer: &Answer) {
+        for attached in &mut self.attached {
+            if !std::mem::replace(&mut attached.started, true) {
+                shared.answer(&attached.client, answer.clone());
+                if attached.detach {
+                    shared.close(&attached.client);
+                }
+            }
+        }
+        self.attached.retain(|attached| !attached.detach);
+    }
+
+    /// Everybody who is attached gets a last answer.
+    pub(in crate::cluster) fn end(&mut self, shared: &mut Shared, answer: &Answer) {
+        for attached in std::mem::take(&mut self.attached) {
+            shared.answer_last(&attached.client, answer.clone());
+        }
+    }
+
+    /// Everybody who is attached is told that it can't be had.
+    pub(in crate::cluster) fn fail(&mut self, shared: &mut Shared, reason: &str) {
+        for attached in std::mem::take(&mut self.attached) {
+            shared.fail(&attached.client, reason);
+        }
+    }
+
+    /// A line for everybody who is attached.
+    pub(in crate::cluster) fn say(&self, shared: &mut Shared, text: &str) {
+        for attached in &self.attached {
+            shared.answer(&attached.client, Answer::Say { text: text.to_owned() });
+        }
+    }
+
+    /// Shows output, with which the log stands `at` a place, to who has not seen it.
+    fn show(&self, shared: &mut Shared, stream: Stream, bytes: &[u8], at: LogPlace) {
+        let place = at.written - bytes.len() as u64;
+        for attached in &self.attached {
+            let known = attached.shown.filter(|shown| shown.epoch == at.epoch);
+            let known = known.map_or(0, |shown| shown.written.saturating_sub(place));
+            let new = bytes.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or(&[]);
+            if !new.is_empty() {
+                let answer = Answer::Output { stream, bytes: STANDARD.encode(new), at };
+                shared.answer(&attached.client, answer);
+            }
+        }
+    }
+
+    /// Keeps input until the job takes it; false if there is too much.
+    fn keep_input(&mut self, bytes: Vec<u8>) -> bool {
+        let waiting: usize = self.input.iter().map(Vec::len).sum();
+        let fits = waiting.saturating_add(bytes.len()) <= MOST_INPUT;
+        if fits {
+            self.input.push(bytes);
+        }
+        fits
+    }
+
+    fn keep_signal(&mut self, signal: i32) {
+        // Of one that waits already the kernel, too, keeps no second (signal(7)).
+        if self.signals.len() < MOST_SIGNALS && !self.signals.contains(&signal) {
+            self.signals.push(signal);
+        }
+    }
+
+    /// Input that has not reached the job.
+    pub(in crate::cluster) fn input_left(
+        &mut self,
+        checkpoint: CheckpointNumber,
+        bytes: Vec<u8>,
+        ended: bool,
+    ) {
+        if self.left.0 != checkpoint {
+            self.left = (checkpoint, Vec::new());
+        }
+        if !bytes.is_empty() {
+            self.left.1.push(bytes);
+        }
+        if ended {
+            self.left.1.push(Vec::new());
+        }
+    }
+
+    /// The job goes on from this checkpoint: what had not reached it then comes before what came since.
+    pub(in crate::cluster) fn take_back_input(&mut self, checkpoint: Option<CheckpointNumber>) {
+        let (of, left) = std::mem::take(&mut self.left);
+        if checkpoint == Some(of) {
+            self.input.splice(0..0, left);
+        }
+    }
 }
 
 impl Job {
     fn log(&mut self, shared: &mut Shared, bytes: Vec<u8>) {
-        if let Some(last) = bytes.last() {
-            self.console.at_line_start = *last == b'\n';
-            self.console.length = self.console.length.saturating_add(bytes.len() as u64);
+        if !bytes.is_empty() {
+            self.console.append(&bytes);
             shared.act(ClusterAction::Log { job: self.ledger.id.clone(), bytes });
         }
     }
@@ -85,8 +274,7 @@ impl Job {
 
     /// Marks the log, whatever that may cost: what follows the mark is measured from it.
     pub(in crate::cluster) fn mark_always(&mut self, shared: &mut Shared, text: &str) {
-        let start = if self.console.at_line_start { "" } else { "\n" };
-        let text = format!("{start}[ckptd: {text}]\n");
+        let text = self.console.mark(text);
         self.record(
             shared,
             ClusterEntry::Mark {
@@ -110,13 +298,7 @@ impl Job {
         let wanted = record.map_or(0, |record| record.log_length);
         let length = wanted.min(self.console.length);
         self.tell_of_cut(shared, checkpoint, length);
-        let (window, input) = (self.console.window, std::mem::take(&mut self.console.input));
-        let signals = std::mem::take(&mut self.console.signals);
-        let left = std::mem::take(&mut self.console.left);
-        let stretches = std::mem::take(&mut self.console.stretches);
-        let epoch = self.ledger.epoch;
-        let kept = Console { window, input, signals, left, ..Console::at(length, 0) };
-        self.console = Console { stretches, epoch, ..kept };
+        self.console.cut_to(length, self.ledger.epoch);
         // Output takes the places of marks that are cut off.
         self.ledger.mark_places.retain(|(_, after)| *after <= length);
         shared.act(ClusterAction::CutLog {
@@ -138,7 +320,7 @@ impl Job {
         if seen && self.console.stretches.behind(length) > 0 {
             let since = checkpoint
                 .map_or("since it began".to_owned(), |number| format!("since checkpoint {number}"));
-            self.say(
+            self.console.say(
                 shared,
                 &format!("what the job wrote {since} is taken back: the last {bytes}"),
             );
@@ -153,112 +335,55 @@ impl Job {
         key: InstanceKey,
         offset: u64,
         stream: Stream,
-        mut bytes: Vec<u8>,
+        bytes: Vec<u8>,
     ) {
         if self.ledger.root() != Some(key.instance) {
             return;
         }
-        if offset > self.console.offset && std::mem::take(&mut self.console.may_lack) {
+        if let Some(lost) = self.console.pass_over_lost(offset) {
             // Its agent sends everything first that it still has.
-            let lost = offset - self.console.offset;
-            self.console.offset = offset;
             self.tell_user(shared, &text::lost_output(lost));
         }
-        self.console.may_lack = false;
-        if offset > self.console.offset {
-            // What lies between was lost with a connection, and comes again: its agent sees by
-            // this that it has not been kept.
-            if let Some(node) = self.root_node() {
-                shared.send(&node, ToAgent::ConsoleKept { key, offset: self.console.offset });
-            }
-            return;
-        }
-        let known = self.console.offset.saturating_sub(offset);
-        let known = usize::try_from(known).unwrap_or(usize::MAX).min(bytes.len());
-        bytes.drain(..known);
-        self.console.offset =
-            self.console.offset.max(offset.saturating_add((known + bytes.len()) as u64));
+        let bytes = self.console.accept(offset, bytes);
         if !bytes.is_empty() {
-            let (start, place) = (self.console.length, self.console.offset - bytes.len() as u64);
+            let start = self.console.length;
             self.log(shared, bytes.clone());
             self.console.stretches.add(start, self.console.length, stream);
-            let at = self.log_place();
-            for attached in &self.attached {
-                let known = attached.shown.filter(|shown| shown.epoch == at.epoch);
-                let known = known.map_or(0, |shown| shown.written.saturating_sub(place));
-                let new = bytes.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or(&[]);
-                if !new.is_empty() {
-                    let answer = Answer::Output { stream, bytes: STANDARD.encode(new), at };
-                    shared.answer(&attached.client, answer);
-                }
-            }
+            self.console.show(shared, stream, &bytes, self.log_place());
         }
+        // Of what came too early, its agent sees by this that it has not been kept: what lies between was lost
+        // with a connection, and comes again.
         if let Some(node) = self.root_node() {
             shared.send(&node, ToAgent::ConsoleKept { key, offset: self.console.offset });
         }
     }
 
-    /// A line for everybody who is attached.
-    pub(in crate::cluster) fn say(&self, shared: &mut Shared, text: &str) {
-        for attached in &self.attached {
-            shared.answer(&attached.client, Answer::Say { text: text.to_owned() });
-        }
-    }
-
     /// A line for everybody who is attached, and for the log.
     pub(in crate::cluster) fn tell_user(&mut self, shared: &mut Shared, text: &str) {
-        self.say(shared, text);
+        self.console.say(shared, text);
         self.mark(shared, text);
     }
 
-    /// Input from a client: only the one who came last is listened to.
+    /// Input from a client.
     pub(in crate::cluster) fn typed(
         &mut self,
         shared: &mut Shared,
         client: &ClientId,
         bytes: &str,
     ) {
-        if self.attached.last().is_none_or(|last| last.client != *client) {
+        if !self.console.listens_to(client) {
             return;
         }
         let Ok(bytes) = STANDARD.decode(bytes) else {
             shared.fail(client, "read the input: it is not base64");
-            self.detach(client);
+            self.console.detach(client);
             return;
         };
-        let waiting: usize = self.console.input.iter().map(Vec::len).sum();
-        if waiting.saturating_add(bytes.len()) > MOST_INPUT {
-            self.say(shared, "warning: input was lost: the job takes none for the moment");
-            return;
+        if !self.console.keep_input(bytes) {
+            let text = "warning: input was lost: the job takes none for the moment";
+            return self.console.say(shared, text);
         }
-        self.console.input.push(bytes);
         self.pass_input(shared);
-    }
-
-    /// Input that has not reached the job.
-    pub(in crate::cluster) fn input_left(
-        &mut self,
-        checkpoint: CheckpointNumber,
-        bytes: Vec<u8>,
-        ended: bool,
-    ) {
-        if self.console.left.0 != checkpoint {
-            self.console.left = (checkpoint, Vec::new());
-        }
-        if !bytes.is_empty() {
-            self.console.left.1.push(bytes);
-        }
-        if ended {
-            self.console.left.1.push(Vec::new());
-        }
-    }
-
-    /// The job goes on from this checkpoint: what had not reached it then comes before what came since.
-    pub(in crate::cluster) fn take_back_input(&mut self, checkpoint: Option<CheckpointNumber>) {
-        let (of, left) = std::mem::take(&mut self.console.left);
-        if checkpoint == Some(of) {
-            self.console.input.splice(0..0, left);
-        }
     }
 
     /// Hands over what waits, if the job can take it.
@@ -279,10 +404,8 @@ impl Job {
 
     /// A signal that was sent to a launcher of the job, for the job to decide what it means.
     pub(in crate::cluster) fn forward(&mut self, shared: &mut Shared, signal: i32) {
-        // Of one that waits already the kernel, too, keeps no second (signal(7)).
-        let waits = &self.console.signals;
-        if !self.is_over() && waits.len() < MOST_SIGNALS && !waits.contains(&signal) {
-            self.console.signals.push(signal);
+        if !self.is_over() {
+            self.console.keep_signal(signal);
         }
         self.pass_input(shared);
     }
@@ -293,7 +416,7 @@ impl Job {
         client: &ClientId,
         window: WindowSize,
     ) {
-        if self.attached.last().is_none_or(|last| last.client != *client) {
+        if !self.console.listens_to(client) {
             return;
         }
         self.console.window = Some(window);
@@ -302,9 +425,5 @@ impl Job {
         {
             shared.send(&node, ToAgent::Resize { key, window });
         }
-    }
-
-    pub(in crate::cluster) fn detach(&mut self, client: &ClientId) {
-        self.attached.retain(|attached| attached.client != *client);
     }
 }

@@ -58,7 +58,7 @@ impl Job {
             });
             running.held = Some(HeldEnd { since: now.nanos, awaited });
             if let Some(line) = line {
-                self.say(shared, &line);
+                self.console.say(shared, &line);
             }
         }
     }
@@ -155,9 +155,7 @@ impl Job {
     pub(in crate::cluster) fn over(&mut self, now: Now, shared: &mut Shared, status: ExitKind) {
         let checkpoint = self.ledger.history.newest().map(|record| record.checkpoint);
         self.come_to_rest(now, shared, Some(status), None);
-        for attached in std::mem::take(&mut self.attached) {
-            shared.answer_last(&attached.client, Answer::Ended { status, checkpoint });
-        }
+        self.console.end(shared, &Answer::Ended { status, checkpoint });
         self.tickets.fail_all(shared, "reach the job: it has ended");
     }
 
@@ -178,9 +176,7 @@ impl Job {
         }
         self.mark(shared, &format!("failed to {line}"));
         self.come_to_rest(now, shared, None, Some(reason.to_owned()));
-        for attached in std::mem::take(&mut self.attached) {
-            shared.fail(&attached.client, line.clone());
-        }
+        self.console.fail(shared, &line);
         self.tickets.fail_all(shared, &line);
     }
 
@@ -207,7 +203,7 @@ impl Job {
         let epoch = self.ledger.epoch;
         let job = self.ledger.id.clone();
         let at_ms = now.unix_ms;
-        let length = Some(self.console.length);
+        let length = Some(self.console.length());
         self.record(shared, ClusterEntry::JobOver { job, epoch, status, reason, length, at_ms });
         shared.occupied.remove(&self.ledger.id);
         self.state = State::Over;

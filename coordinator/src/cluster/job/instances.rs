@@ -216,7 +216,7 @@ impl Job {
             shared.send(&node, ToAgent::Links { key: key.clone(), links });
         }
         if self.ledger.root() == Some(number) {
-            shared.send(&node, ToAgent::ConsoleKept { key, offset: self.console.offset });
+            shared.send(&node, ToAgent::ConsoleKept { key, offset: self.console.offset() });
         }
     }
 }

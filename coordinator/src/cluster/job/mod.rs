@@ -21,7 +21,7 @@ use super::joining::Migration;
 use super::rehearsals::Rehearsed;
 use super::rollback::Making;
 use super::shared::Shared;
-use console::{Attached, Console};
+use console::Console;
 use instances::Live;
 use ledger::Ledger;
 use protocol::agent::InstanceId;
@@ -83,7 +83,6 @@ pub(super) struct Job {
     /// This epoch's instances.
     pub(super) live: Live,
     pub(super) console: Console,
-    pub(super) attached: Vec<Attached>,
     /// Machines on which instances of older epochs may still be.
     pub(super) nodes_with_stale_instances: BTreeSet<NodeName>,
     pub(super) migration: Migration,
@@ -103,7 +102,6 @@ impl Job {
             state: State::Over,
             live: Live::default(),
             console: Console::at(0, 0),
-            attached: Vec::new(),
             nodes_with_stale_instances: BTreeSet::new(),
             migration: Migration::default(),
             park_again: None,
@@ -165,15 +163,7 @@ impl Job {
             terminal: self.has_terminal(),
             at: self.log_place(),
         };
-        for attached in &mut self.attached {
-            if !std::mem::replace(&mut attached.started, true) {
-                shared.answer(&attached.client, answer.clone());
-                if attached.detach {
-                    shared.close(&attached.client);
-                }
-            }
-        }
-        self.attached.retain(|attached| !attached.detach);
+        self.console.announce_start(shared, &answer);
     }
 
     /// Tells a machine to end everything of this job below an epoch.
@@ -183,7 +173,7 @@ impl Job {
 
     /// A client is gone; the job runs on.
     pub(super) fn client_gone(&mut self, client: &ClientId) {
-        self.detach(client);
+        self.console.detach(client);
         self.tickets.client_gone(client);
     }
 

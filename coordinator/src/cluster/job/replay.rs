@@ -68,14 +68,14 @@ impl Job {
     pub(in crate::cluster) fn log_place(&self) -> LogPlace {
         LogPlace {
             epoch: self.log_epoch(),
-            length: self.console.length,
-            written: self.console.offset,
+            length: self.console.length(),
+            written: self.console.offset(),
         }
     }
 
     /// The epoch that the log is of. Output may come as soon as it is cut back for one, before that is said to run.
     fn log_epoch(&self) -> Epoch {
-        self.ledger.ran.max(self.console.epoch)
+        self.ledger.ran.max(self.console.epoch())
     }
 
     /// Sends a client what has been written since it was shown the last.
@@ -85,11 +85,11 @@ impl Job {
         client: &ClientId,
         shown: LogPlace,
     ) {
-        let end = self.console.length;
+        let end = self.console.length();
         let floor = end.saturating_sub(MOST_AGAIN);
         let (pieces, left_out) = if shown.epoch == self.log_epoch() {
             // Counted from the end: the log may have other marks than that of a coordinator that was lost.
-            let wanted = self.console.offset.saturating_sub(shown.written);
+            let wanted = self.console.offset().saturating_sub(shown.written);
             let cut = self.ledger.cuts.iter().find(|(epoch, _)| *epoch == shown.epoch);
             let from = cut.map_or(0, |(_, length)| *length).max(floor);
             last(self.pieces(from, end), wanted)
@@ -118,7 +118,7 @@ impl Job {
         client: &ClientId,
         from: LogPlace,
     ) -> Answer {
-        let (epoch, length) = (self.log_epoch(), self.console.length);
+        let (epoch, length) = (self.log_epoch(), self.console.length());
         let start = self.ledger.still_shown(from, epoch).min(length);
         let end = length.min(start.saturating_add(MOST_OF_LOG));
         let place = |length| LogPlace { epoch, length, written: 0 };
@@ -148,14 +148,14 @@ impl Job {
                     continue;
                 }
             }
-            let (stream, until) = self.console.stretches.at(from);
+            let (stream, until) = self.console.stretches().at(from);
             let next = mark.map_or(end, |(before, _)| *before);
             let to = end.min(next).min(until).min(from.saturating_add(LONGEST_PIECE));
             let place = LogPlace { epoch, length: to, written: 0 };
             pieces.push(LogPiece { start: from, end: place, stream });
             from = to;
         }
-        let mut written = self.console.offset;
+        let mut written = self.console.offset();
         for piece in pieces.iter_mut().rev() {
             piece.end.written = written;
             written = written.saturating_sub(piece.end.length - piece.start);

@@ -338,8 +338,8 @@ impl Job {
         checkpoint: CheckpointNumber,
         offset: u64,
     ) {
-        let event = if offset == self.console.offset {
-            Event::ConsoleDrained { checkpoint, log_length: self.console.length }
+        let event = if offset == self.console.offset() {
+            Event::ConsoleDrained { checkpoint, log_length: self.console.length() }
         } else {
             let reason = "a part of the job's output is still to come".to_owned();
             Event::DrainFailed { checkpoint, reason }

@@ -148,7 +148,7 @@ impl Job {
             force: making.force,
         };
         for line in lines {
-            self.say(shared, &format!("warning: {line}"));
+            self.console.say(shared, &format!("warning: {line}"));
         }
         self.begin_epoch(now, shared, begin);
     }

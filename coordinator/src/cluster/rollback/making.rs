@@ -208,7 +208,7 @@ impl Job {
         let mut begin = Beginning { failures, ..Beginning::of(now, cause, checkpoint) };
         begin.record.lost_at_ms = since;
         self.migration.withdraw();
-        self.take_back_input(checkpoint);
+        self.console.take_back_input(checkpoint);
         self.begin_epoch(now, shared, begin);
     }
 
@@ -272,12 +272,12 @@ impl Job {
         if again && !self.leavers_needed(&shared.members).is_empty() {
             // It could go on where it was, if nobody went.
             self.stuck = Some(reason.to_owned());
-            self.say(shared, &format!("warning: {reason}"));
+            self.console.say(shared, &format!("warning: {reason}"));
             self.roll_back(now, shared, Cause::Again { reason: reason.to_owned() });
         } else if first_run || again {
             self.give_up(now, shared, reason);
         } else {
-            self.say(shared, &format!("warning: {reason}; trying once more"));
+            self.console.say(shared, &format!("warning: {reason}; trying once more"));
             self.roll_back(now, shared, Cause::Again { reason: reason.to_owned() });
         }
     }
@@ -371,7 +371,7 @@ impl Job {
         making.stage = Stage::Waiting { reason: reason.clone() };
         making.deadline = Some(now.nanos.saturating_add(limit));
         decisions::waits(&self.ledger, &reason);
-        self.say(shared, &format!("the job waits: {reason}"));
+        self.console.say(shared, &format!("the job waits: {reason}"));
     }
 
     /// The time of a step has passed.
@@ -393,7 +393,7 @@ impl Job {
                         "waiting until {} has ended its part of the job, or is declared gone",
                         names.join(", ")
                     );
-                    self.say(shared, &line);
+                    self.console.say(shared, &line);
                 }
             }
             Stage::Waiting { reason } => {
@@ -434,7 +434,7 @@ impl Job {
         let cause = self.ledger.cause.clone();
         if self.ledger.epoch > 1 {
             let line = self.goes_on(now, &cause, &record);
-            self.say(shared, &line);
+            self.console.say(shared, &line);
             self.mark_always(shared, &line);
         }
         let rollback = match record.reason.as_str() {

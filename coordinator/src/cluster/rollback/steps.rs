@@ -71,7 +71,7 @@ impl Job {
         let stage = InstanceStage::Launching { deadline };
         self.live.insert(instance, record, stage, partners.clone());
         let mut launch = self.ledger.request.launch.clone();
-        launch.window = self.console.window.or(launch.window);
+        launch.window = self.console.window().or(launch.window);
         let order = LaunchOrder {
             key: self.key(instance),
             logical_node: node.clone(),
@@ -226,7 +226,7 @@ impl Job {
             }
         };
         for line in parts.left_out.iter().chain(&departing.kept) {
-            self.say(shared, &format!("warning: {line}"));
+            self.console.say(shared, &format!("warning: {line}"));
         }
         self.let_depart(shared, &images, &departing);
         let job = self.ledger.id.clone();
@@ -291,7 +291,7 @@ impl Job {
             if told != daemons {
                 let names = text::daemons(&daemons);
                 let line = format!("not restored: {names}; their children go on without them");
-                self.say(shared, &line);
+                self.console.say(shared, &line);
             }
             let job = self.ledger.id.clone();
             self.record(shared, ClusterEntry::Departed { job, daemons });
@@ -334,7 +334,7 @@ impl Job {
                 settings: self.instance_settings(),
                 partners: found.partners.clone(),
                 force: making.force,
-                window: self.console.window,
+                window: self.console.window(),
             };
             shared.send(&record.node, ToAgent::Prepare(Box::new(order)));
         }
@@ -354,7 +354,7 @@ impl Job {
             self.give_up(now, shared, &format!("{what}{back}"));
             return;
         };
-        self.say(shared, &format!("warning: {what}; going back to checkpoint {older}"));
+        self.console.say(shared, &format!("warning: {what}; going back to checkpoint {older}"));
         let Some(making) = self.state.made("go further back") else { return };
         let begin = Beginning {
             cause: Cause::Again { reason: what.to_owned() },
@@ -512,7 +512,7 @@ impl Job {
         let complete = awaited.is_empty();
         self.note_listeners(instance, listeners);
         for warning in warnings {
-            self.say(shared, &format!("warning: {warning}"));
+            self.console.say(shared, &format!("warning: {warning}"));
         }
         if complete {
             self.let_go(now, shared);
