@@ -14,6 +14,7 @@ use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::{Answer, Ask, LogPlace, RestartRequest, RunRequest};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use thiserror::Error;
 
 /// Clients at a time.
 const MOST_CLIENTS: usize = 4096;
@@ -24,6 +25,17 @@ const MOST_JOBS: usize = 4096;
 /// Signals by which a user or a system wants a job ended; the same on every architecture of Linux (signal(7)):
 /// SIGHUP, SIGINT, SIGQUIT, SIGPIPE and SIGTERM. What others mean is the job's to decide.
 const ENDING: [i32; 5] = [1, 2, 3, 13, 15];
+
+/// Why no job is the one that was asked for.
+#[derive(Debug, Error)]
+pub(super) enum FindError {
+    #[error("find the newest job: there is none")]
+    NoJobs,
+    #[error("find job {0}: there is none of that name; see 'ckptd ls'")]
+    Unknown(String),
+    #[error("find job {wanted}: it may be {}", candidates.join(", "))]
+    Ambiguous { wanted: String, candidates: Vec<String> },
+}
 
 impl ClusterMachine {
     pub(super) fn client_opened(&mut self, client: ClientId, user: JobUser) {
@@ -120,7 +132,7 @@ impl ClusterMachine {
             }
             Ask::Status { job } => match self.list_status(now, user, job.as_deref()) {
                 Ok(value) => self.shared.answer_last(client, Answer::Listing { value }),
-                Err(reason) => self.refuse(client, reason),
+                Err(error) => self.refuse(client, error.to_string()),
             },
             Ask::Nodes => {
                 let value = self.list_nodes(now);
@@ -152,7 +164,7 @@ impl ClusterMachine {
 
     /// The job that is meant, by name, id, unambiguous beginning of an id, or `latest`. Jobs of others
     /// are only there for root.
-    pub(super) fn find(&self, user: &JobUser, wanted: &str) -> Result<String, String> {
+    pub(super) fn find(&self, user: &JobUser, wanted: &str) -> Result<String, FindError> {
         let mut own: Vec<&Job> = self
             .jobs
             .values()
@@ -161,22 +173,23 @@ impl ClusterMachine {
         own.sort_by_key(|job| (job.ledger.created_at_ms, job.ledger.id.clone()));
         if wanted == naming::LATEST {
             let newest = own.last().map(|job| job.ledger.id.clone());
-            return newest.ok_or_else(|| "find the newest job: there is none".to_owned());
+            return newest.ok_or(FindError::NoJobs);
         }
         let exact =
             own.iter().rev().find(|job| job.ledger.name == wanted || job.ledger.id == wanted);
         if let Some(job) = exact {
             return Ok(job.ledger.id.clone());
         }
-        let beginning: Vec<&str> = own
+        let mut candidates: Vec<String> = own
             .iter()
-            .map(|job| job.ledger.id.as_str())
+            .map(|job| job.ledger.id.clone())
             .filter(|id| !wanted.is_empty() && id.starts_with(wanted))
             .collect();
-        match beginning.as_slice() {
-            [one] => Ok((*one).to_owned()),
-            [] => Err(format!("find job {wanted}: there is none of that name; see 'ckptd ls'")),
-            some => Err(format!("find job {wanted}: it may be {}", some.join(", "))),
+        let wanted = wanted.to_owned();
+        match candidates.len() {
+            0 => Err(FindError::Unknown(wanted)),
+            1 => Ok(candidates.remove(0)),
+            _ => Err(FindError::Ambiguous { wanted, candidates }),
         }
     }
 
@@ -189,8 +202,8 @@ impl ClusterMachine {
     ) -> Option<String> {
         match self.find(user, wanted) {
             Ok(id) => Some(id),
-            Err(reason) => {
-                self.refuse(client, reason);
+            Err(error) => {
+                self.refuse(client, error.to_string());
                 None
             }
         }

@@ -1,6 +1,7 @@
 //! What listings show. The keys are those of a job on one machine, and some more.
 
 use super::ClusterMachine;
+use super::clients::FindError;
 use super::entry::{ImageRecord, Origin};
 use super::event::Now;
 use super::job::{Job, State};
@@ -37,7 +38,7 @@ impl ClusterMachine {
         now: Now,
         user: &JobUser,
         wanted: Option<&str>,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, FindError> {
         if let Some(wanted) = wanted {
             let id = self.find(user, wanted)?;
             return Ok(self.jobs.get(&id).map_or(Value::Null, |job| self.summary(job, now)));

@@ -20,6 +20,16 @@ use protocol::cluster::image::ImageFacts;
 use protocol::cluster::settings::{self, JobSettings};
 use protocol::control::Reply;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use thiserror::Error;
+
+/// Why a checkpoint can't be committed though every instance has written its part.
+#[derive(Debug, Error)]
+enum MissingImage {
+    #[error("it has ended")]
+    JobEnded,
+    #[error("nothing is known of the image of instance {0}")]
+    Unknown(u32),
+}
 
 /// An end that may be the sign of a loss: kept until every machine was heard after it.
 #[derive(Debug, Clone)]
@@ -208,7 +218,10 @@ impl Job {
                 let checkpoint = record.checkpoint;
                 let images = match self.images_of(&record) {
                     Ok(images) => images,
-                    Err(reason) => return Some(Event::RecordFailed { checkpoint, reason }),
+                    Err(error) => {
+                        let reason = error.to_string();
+                        return Some(Event::RecordFailed { checkpoint, reason });
+                    }
                 };
                 let parks = matches!(&self.state, State::Running(r) if r.machine.is_parked());
                 let none = || Cause::Again { reason: "nothing to move for is left".to_owned() };
@@ -235,8 +248,8 @@ impl Job {
     fn images_of(
         &self,
         record: &CommitRecord,
-    ) -> Result<BTreeMap<InstanceId, ImageRecord>, String> {
-        let State::Running(running) = &self.state else { return Err("it has ended".to_owned()) };
+    ) -> Result<BTreeMap<InstanceId, ImageRecord>, MissingImage> {
+        let State::Running(running) = &self.state else { return Err(MissingImage::JobEnded) };
         record
             .agents
             .iter()
@@ -244,7 +257,7 @@ impl Job {
                 Some((checkpoint, image)) if *checkpoint == record.checkpoint => {
                     Ok((*instance, image.clone()))
                 }
-                _ => Err(format!("nothing is known of the image of instance {}", instance.0)),
+                _ => Err(MissingImage::Unknown(instance.0)),
             })
             .collect()
     }
