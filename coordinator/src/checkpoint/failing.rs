@@ -24,7 +24,7 @@ impl JobMachine {
         passing: bool,
         out: &mut Vec<Action>,
     ) {
-        // Without a checkpoint nothing of one fails.
+        // It may have been given up for another agent's failure already.
         let Phase::Taking(taking) = &self.phase else { return };
         if taking.number != checkpoint {
             return;
@@ -169,7 +169,7 @@ impl JobMachine {
         reason: &str,
         out: &mut Vec<Action>,
     ) {
-        // Without a checkpoint nothing of one fails.
+        // Without a checkpoint in flight nothing stands still.
         let Phase::Taking(taking) = &self.phase else { return };
         let step = taking.step;
         let stands = step < Step::Write || (taking.parks && !taking.recorded);

@@ -113,7 +113,7 @@ impl JobMachine {
         sum: &TreeSum,
         out: &mut Vec<Action>,
     ) {
-        // A late word about a checkpoint that is over.
+        // The answers may be those of a checkpoint that was given up meanwhile.
         let Phase::Taking(taking) = &mut self.phase else { return };
         if taking.number != checkpoint || taking.step != step || taking.awaited.is_empty() {
             return;
@@ -186,7 +186,7 @@ impl JobMachine {
         checkpoint: CheckpointNumber,
         out: &mut Vec<Action>,
     ) {
-        // A late word about a checkpoint that is over.
+        // The log may have it only after the checkpoint was given up.
         let Phase::Taking(taking) = &mut self.phase else { return };
         if taking.number != checkpoint || taking.recorded {
             return;

@@ -126,6 +126,7 @@ impl Job {
     }
 
     fn tree_came_out(&mut self, now: Now, shared: &mut Shared, outcome: Outcome) {
+        // The job may have ended while the step was under way.
         let State::Running(running) = &mut self.state else { return };
         let (step, checkpoint) = (outcome.order.step.step(), outcome.order.checkpoint);
         let mut text = None;

@@ -124,6 +124,7 @@ impl Job {
                 self.root_ended(now, shared, end.status);
             }
         }
+        // Heartbeats come whatever the job does; only an end that is held waits for them.
         let State::Running(running) = &mut self.state else { return };
         let Some(held) = &mut running.held else { return };
         if now.nanos >= held.since.saturating_add(shared.settings.heartbeat()) {

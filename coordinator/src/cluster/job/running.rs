@@ -271,6 +271,7 @@ impl Job {
         mut facts: ImageFacts,
         mut holders: Vec<NodeName>,
     ) {
+        // The job may have ended since.
         let Some(found) = self.live.instances.get(&instance) else { return };
         // A remote shell's first process is not the job's: with its end the others go on.
         facts.root = facts.root.filter(|_| found.record.root);
@@ -293,6 +294,7 @@ impl Job {
 
     /// A node is gone: a copy of an image that is being written does not count there.
     pub(in crate::cluster) fn holder_gone(&mut self, node: &NodeName) {
+        // Only a job that runs has a checkpoint in flight.
         let State::Running(running) = &mut self.state else { return };
         let Running { machine, images, .. } = running.as_mut();
         for (instance, (checkpoint, image)) in images {

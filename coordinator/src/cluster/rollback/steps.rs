@@ -378,7 +378,7 @@ impl Job {
         instance: InstanceId,
         sockets: Vec<OuterSocket>,
     ) {
-        // What comes late, from an epoch that was given up, changes nothing.
+        // An agent may say it once more after a reconnection, or after the job was given up.
         let State::Making(making) = &mut self.state else { return };
         let Stage::Preparing { awaited } = &mut making.stage else { return };
         if !awaited.remove(&instance) {
@@ -501,7 +501,7 @@ impl Job {
         listeners: Vec<MovedListener>,
         warnings: Vec<String>,
     ) {
-        // What comes late, from an epoch that was given up, changes nothing.
+        // As in `prepared`.
         let State::Making(making) = &mut self.state else { return };
         let Stage::Restoring { awaited } = &mut making.stage else { return };
         if !awaited.remove(&instance) {
@@ -586,7 +586,7 @@ impl Job {
 
     /// An instance runs.
     pub(in crate::cluster) fn runs(&mut self, now: Now, shared: &mut Shared, instance: InstanceId) {
-        // What comes late, from an epoch that was given up, changes nothing.
+        // As in `prepared`.
         let State::Making(making) = &mut self.state else { return };
         let Stage::Starting { awaited } = &mut making.stage else { return };
         if awaited.remove(&instance) && awaited.is_empty() {
