@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fchmod, futimens};
-use nix::unistd::{Gid, Uid, fchown, linkat, setfsgid, setfsuid};
+use nix::unistd::{Gid, Uid, fchown, linkat};
 use protocol::agent::CheckpointNumber;
 use serde::{Deserialize, Serialize};
 
 use crate::driver::user::User;
 use ckpt_engine::job_init::OwnFile as Misplaced;
+use ckpt_engine::sys::file_user::FileUser;
 use ckpt_engine::sys::stat::modified_ns_of;
 
 /// Name of the list in a checkpoint's folder.
@@ -398,8 +399,8 @@ fn put(content: File, file: &OwnFile) -> io::Result<()> {
     }
 }
 
-/// Does something with the rights of that user to files (setfsuid(2)), in a thread of its own: the kernel
-/// keeps them for each thread.
+/// Does something with the rights of that user and its groups to files, in a thread of its own: the kernel keeps them
+/// for each thread.
 ///
 /// # Errors
 /// What it returns, and where the kernel does not let this process be that user.
@@ -408,15 +409,10 @@ pub fn as_user<T: Send>(
     what: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
     let Some(user) = user else { return what() };
-    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
-            setfsgid(gid);
-            setfsuid(uid);
-            // Neither says whether it was done; asked again, they tell.
-            if setfsuid(uid) != uid || setfsgid(gid) != gid {
-                return Err(io::Error::from(io::ErrorKind::PermissionDenied));
-            }
+            let _acting = FileUser::begin(user.uid, user.gid, &user.groups)
+                .map_err(|error| io::Error::new(io::ErrorKind::PermissionDenied, error))?;
             what()
         });
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread failed")))
@@ -507,5 +503,33 @@ mod tests {
             assert!(!is_content(bad), "{bad}");
         }
         assert!(!is_content(&format!("files/{}", "0A".repeat(32))));
+    }
+
+    #[test]
+    fn a_user_has_its_own_groups_and_none_of_the_agent() {
+        const GROUP: u32 = 4242;
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let folder = folder();
+        let path = folder.path().join("secret");
+        fs::write(&path, "of the group").unwrap();
+        std::os::unix::fs::chown(&path, Some(0), Some(GROUP)).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let user = |groups: &[u32]| User {
+            name: "somebody".into(),
+            uid: 12345,
+            gid: 12345,
+            groups: groups.to_vec(),
+            home: "/".into(),
+            shell: "/bin/sh".into(),
+        };
+        // An agent that is in that group.
+        let _agent = FileUser::begin(0, 0, &[GROUP]).unwrap();
+        let read = |user: &User| as_user(Some(user), || fs::read_to_string(&path));
+        let refused = read(&user(&[])).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(read(&user(&[GROUP])).unwrap(), "of the group");
     }
 }
