@@ -516,7 +516,8 @@ mod tests {
         fs::write(&path, "of the group").unwrap();
         std::os::unix::fs::chown(&path, Some(0), Some(GROUP)).unwrap();
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
-        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
         let user = |groups: &[u32]| User {
             name: "somebody".into(),
             uid: 12345,
