@@ -9,6 +9,7 @@
 mod checkpoint;
 pub mod cluster;
 pub mod event;
+mod fault;
 mod history;
 mod journal;
 pub mod log;

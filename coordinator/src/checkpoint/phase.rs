@@ -28,8 +28,7 @@ impl Phase {
         match self {
             Self::Taking(taking) => Some(taking),
             Self::Idle | Self::Abandoning(_) => {
-                tracing::error!("a fault of ckptd's own: asked to {step} without a checkpoint");
-                debug_assert!(false, "asked to {step} without a checkpoint");
+                crate::fault::tell(step, "a checkpoint");
                 None
             }
         }

@@ -21,6 +21,7 @@ use super::joining::Migration;
 use super::rehearsals::Rehearsed;
 use super::rollback::Making;
 use super::shared::Shared;
+use crate::fault;
 use console::Console;
 use instances::Live;
 use ledger::Ledger;
@@ -52,7 +53,7 @@ impl State {
         match self {
             Self::Making(making) => Some(making),
             Self::Running(_) | Self::Over => {
-                told_as_fault(step);
+                fault::tell(step, "an epoch that is being made");
                 None
             }
         }
@@ -63,16 +64,11 @@ impl State {
         match self {
             Self::Making(making) => Some(making),
             Self::Running(_) | Self::Over => {
-                told_as_fault(step);
+                fault::tell(step, "an epoch that is being made");
                 None
             }
         }
     }
-}
-
-fn told_as_fault(step: &'static str) {
-    tracing::error!("a fault of ckptd's own: asked to {step} while no epoch is being made");
-    debug_assert!(false, "asked to {step} while no epoch is being made");
 }
 
 /// One job.
