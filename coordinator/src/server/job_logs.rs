@@ -1,6 +1,5 @@
 //! Jobs' output, a file for each job.
 
-use protocol::cluster::client::Answer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -149,12 +148,6 @@ fn lengths(folder: &Path) -> io::Result<BTreeMap<String, u64>> {
         }
     }
     Ok(lengths)
-}
-
-/// An answer as a line.
-pub(super) fn line_of(answer: &Answer) -> String {
-    // Answers have no keys that are not strings and no foreign types: they always have a form.
-    serde_json::to_string(answer).unwrap_or_default()
 }
 
 #[cfg(test)]

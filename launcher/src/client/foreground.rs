@@ -444,7 +444,7 @@ fn connect(
     host: &Host,
     ask: &Ask,
 ) -> Result<(LinkSender, mpsc::Receiver<Result<Answer, LinkError>>), LinkError> {
-    let (sender, mut lines) = Link::open(host.socket(), ask)?.split()?;
+    let (sender, mut lines) = Link::open(host.socket(), ask)?.split();
     let (answers, receiver) = mpsc::channel(64);
     std::thread::Builder::new().name("answers".to_owned()).spawn(move || {
         loop {

@@ -131,13 +131,6 @@ pub fn restart(
     )
 }
 
-/// `ckptd attach`.
-pub fn attach(context: &Context, cluster: &Cluster, job: &str) -> Result<u8, Failure> {
-    let ask = Ask::Attach { job: job.to_owned(), window: session::window(), shown: None };
-    let quiet = JobOptions::default();
-    in_foreground(context, cluster, format!("attach {job}"), ask, InputFrom::Terminal, &quiet)
-}
-
 fn in_foreground(
     context: &Context,
     cluster: &Cluster,

@@ -6,7 +6,7 @@ use crate::client::link::ShortPath;
 use coordinator::Ticket;
 use protocol::cluster::VERSION;
 use protocol::cluster::client::{Answer, Ask, MAX_ASK};
-use protocol::control::Reply;
+use protocol::control::{LiveStatus, Reply};
 use protocol::frame;
 use protocol::transport::{AnswerQueue, Audience, ClientEvent, CommandSocket};
 use std::collections::{BTreeMap, HashMap};
@@ -34,22 +34,23 @@ pub struct Server {
 
 impl Server {
     /// Makes the socket; the caller holds the job's lock, so one that is there is a dead one's. What callers do is
-    /// received from the channel.
-    ///
-    /// # Errors
-    /// Where it can't be made.
-    pub fn start(job_dir: &Path) -> io::Result<(Self, mpsc::Receiver<ClientEvent>)> {
+    /// received from the channel: nothing, where the socket can't be made.
+    pub fn start(job_dir: &Path) -> (io::Result<Self>, mpsc::Receiver<ClientEvent>) {
+        let (sender, events) = mpsc::channel(MAX_WAITING);
+        (Self::listen(job_dir, sender), events)
+    }
+
+    fn listen(job_dir: &Path, sender: mpsc::Sender<ClientEvent>) -> io::Result<Self> {
         let path = ShortPath::of(&socket(job_dir));
         // Nobody else gets at it before its mode is set: the folder is 0700.
         let socket = CommandSocket::bind(path.as_ref(), Audience::Owner)?;
-        let (sender, events) = mpsc::channel(MAX_WAITING);
         let (end, ended) = oneshot::channel();
         let tell = move |event| {
             let sender = sender.clone();
             async move { sender.send(event).await.is_ok() }
         };
         let task = tokio::spawn(socket.serve(tell, async { drop(ended.await) }));
-        Ok((Self { end: Some(end), task }, events))
+        Ok(Self { end: Some(end), task })
     }
 
     /// Takes no more callers, and lets those that have an answer get it.
@@ -161,20 +162,24 @@ impl Callers {
         }
     }
 
-    /// Answers; more is to come. False: it has gone, or does not read.
-    pub fn answer(&mut self, caller: Caller, answer: &Answer) -> bool {
-        let taken =
-            self.open.get(&caller).is_some_and(|connected| connected.answers.answer(answer));
-        if !taken {
+    /// Answers; more is to come. One that has gone, or does not read, is left.
+    pub fn answer(&mut self, caller: Caller, answer: &Answer) {
+        if self.open.get(&caller).is_some_and(|connected| !connected.answers.answer(answer)) {
             self.open.remove(&caller);
         }
-        taken
     }
 
     /// Answers for the last time.
     pub fn answer_last(&mut self, caller: Caller, answer: &Answer) {
         self.answer(caller, answer);
         self.open.remove(&caller);
+    }
+
+    /// Tells what the job is doing.
+    pub fn tell_status(&mut self, caller: Caller, live: &LiveStatus) {
+        // It has no keys that are not strings and no foreign types: it always has a form.
+        let value = serde_json::to_value(live).unwrap_or_default();
+        self.answer_last(caller, &Answer::Listing { value });
     }
 
     /// Says why something is not done.
@@ -202,6 +207,7 @@ fn of_job(ask: &Ask) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::client::launcher::{AskError, ask};
+    use std::io::Write;
     use std::path::PathBuf;
 
     fn status() -> Ask {
@@ -232,14 +238,28 @@ mod tests {
         }
     }
 
+    /// The answer to a line that is none of the conversation.
+    async fn said(job_dir: &Path, line: &'static [u8]) -> String {
+        let path = socket(job_dir);
+        let saying = move || {
+            let mut stream = std::os::unix::net::UnixStream::connect(path)?;
+            stream.write_all(line)?;
+            io::read_to_string(stream)
+        };
+        tokio::task::spawn_blocking(saying).await.unwrap().unwrap()
+    }
+
     #[tokio::test]
     async fn only_questions_about_this_job_are_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let (server, events) = Server::start(dir.path()).unwrap();
+        let (server, events) = Server::start(dir.path());
+        let server = server.unwrap();
         echo(events);
         assert!(refusal(dir.path(), status()).await.contains("Status"));
         let other = Ask::Checkpoint { job: "other".into() };
         assert_eq!(refusal(dir.path(), other).await, "find job other: this is fold");
+        let malformed = said(dir.path(), b"hello\n").await;
+        assert!(malformed.contains("malformed message"), "{malformed}");
         let version = refusal(dir.path(), Ask::Hello { version: 7 }).await;
         assert!(version.contains("speaks version 7"), "{version}");
         server.close().await;
@@ -252,7 +272,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("x".repeat(200));
         std::fs::create_dir(&deep).unwrap();
-        let (_server, events) = Server::start(&deep).unwrap();
+        let (server, events) = Server::start(&deep);
+        let _server = server.unwrap();
         echo(events);
         assert!(refusal(&deep, status()).await.contains("Status"));
     }
@@ -260,7 +281,8 @@ mod tests {
     #[tokio::test]
     async fn replies_find_who_waits() {
         let dir = tempfile::tempdir().unwrap();
-        let (_server, mut events) = Server::start(dir.path()).unwrap();
+        let (server, mut events) = Server::start(dir.path());
+        let _server = server.unwrap();
         let asking =
             tokio::spawn(asked(dir.path().to_owned(), Ask::Checkpoint { job: "fold-1".into() }));
         let mut callers = Callers::new("fold-1", "fold");

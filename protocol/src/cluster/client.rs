@@ -270,6 +270,15 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    /// The line of this answer, without its newline.
+    #[must_use]
+    pub fn line(&self) -> String {
+        // Answers have no keys that are not strings and no foreign types: they always have a form.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
         match reply {

@@ -79,8 +79,7 @@ impl AnswerQueue {
     /// Queues an answer; as [`AnswerQueue::put`].
     #[must_use]
     pub fn answer(&self, answer: &Answer) -> bool {
-        // Answers have no keys that are not strings and no foreign types: they always have a form.
-        self.put(serde_json::to_string(answer).unwrap_or_default())
+        self.put(answer.line())
     }
 }
 
@@ -195,9 +194,8 @@ where
         };
         if let Some(refused) = refused {
             let answer = Answer::Failed { reason: refused.to_string(), status: 2 };
-            let line = serde_json::to_string(&answer).unwrap_or_default();
             // It may have gone.
-            let _ = send(&mut writing, line).await;
+            let _ = send(&mut writing, answer.line()).await;
         }
     }
 

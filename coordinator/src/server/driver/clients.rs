@@ -3,7 +3,6 @@
 use super::Driver;
 use crate::cluster::{ClientId, ClusterEvent, LogPiece};
 use crate::server::admission::{MAX_USES, MAX_VALID_S};
-use crate::server::job_logs::line_of;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::cluster::VERSION;
@@ -97,7 +96,7 @@ impl Driver {
             match &client.node {
                 None => self.answer(client, &answer),
                 Some(node) if self.is_current(node, client.connection) => {
-                    let line = Some(line_of(&answer));
+                    let line = Some(answer.line());
                     self.send(node, &ToAgent::Client { client: client.number, line }, &[]);
                 }
                 Some(_) => return,

@@ -158,13 +158,10 @@ async fn foreground(
     let (orders, order_receiver) = mpsc::channel(16);
     let shared: Arc<Mutex<dyn Recorder>> = recorder.clone();
     let port_task = tokio::spawn(port.serve(shared, order_receiver));
-    let (server, calls) = match Server::start(job.path()) {
-        Ok((server, calls)) => (Some(server), calls),
-        Err(error) => {
-            eprintln!("ckptd: warning: other commands can't reach this job: {error}");
-            (None, mpsc::channel(1).1)
-        }
-    };
+    let (server, calls) = Server::start(job.path());
+    if let Err(error) = &server {
+        eprintln!("ckptd: warning: other commands can't reach this job: {error}");
+    }
     let mut command = Command::new(&begin.program);
     command
         .args(["--join-coordinator", "--coord-host", "127.0.0.1", "--coord-port"])
@@ -215,7 +212,7 @@ async fn foreground(
     }
     holder.refuse_waiting("take a checkpoint: the job has ended");
     drop(holder);
-    if let Some(server) = server {
+    if let Ok(server) = server {
         server.close().await;
     }
     if status != ExitKind::Exited(0) && newest.is_some() {
@@ -372,9 +369,7 @@ impl Holder {
                     suspended: false,
                     rehearsal: None,
                 };
-                // It has no keys that are not strings and no foreign types: it always has a form.
-                let value = serde_json::to_value(live).unwrap_or_default();
-                self.callers.answer_last(caller, &Answer::Listing { value });
+                self.callers.tell_status(caller, &live);
                 false
             }
             Ask::Checkpoint { .. } => {

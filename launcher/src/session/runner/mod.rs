@@ -95,11 +95,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     .map_err(|error| failed(&error))?;
 
     // Before the job can tell anybody that it runs. What is asked early waits.
-    let (server, calls) = match Server::start(session.job.path()) {
-        Ok((server, calls)) => (Ok(server), calls),
-        // Nobody calls.
-        Err(error) => (Err(error), mpsc::channel(1).1),
-    };
+    let (server, calls) = Server::start(session.job.path());
 
     let begun = tokio::task::spawn_blocking({
         let agent = agent.clone();

@@ -29,9 +29,8 @@ impl Runner<'_> {
     pub(super) fn on_request(&mut self, caller: Caller, ask: Ask) -> Option<Event> {
         match ask {
             Ask::Status { .. } => {
-                // It has no keys that are not strings and no foreign types: it always has a form.
-                let value = serde_json::to_value(self.status()).unwrap_or_default();
-                self.callers.answer_last(caller, &Answer::Listing { value });
+                let live = self.status();
+                self.callers.tell_status(caller, &live);
                 None
             }
             Ask::Checkpoint { .. } => Some(Event::Request { ticket: self.ticket(caller) }),
