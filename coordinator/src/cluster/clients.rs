@@ -289,8 +289,7 @@ impl ClusterMachine {
             members.iter().map(|(node, _)| node).filter(|node| !members.is_gone(node)).cloned(),
         );
         let begin = Beginning::of(now, Cause::Restart, request.checkpoint.or(newest));
-        let begin = Beginning { force: request.force, ..begin };
-        job.begin_epoch(now, &mut self.shared, begin);
+        job.begin_epoch(now, &mut self.shared, begin.forced(request.force));
         self.shared.answer(client, Answer::Accepted { job: id });
     }
 

@@ -270,15 +270,14 @@ impl Job {
             .cloned()
             .collect();
         // Not a failure: whoever was at fault, it was not the job.
-        let failures = self.ledger.failures;
         let mut begin = Beginning::of(now, self.ledger.cause.clone(), self.ledger.checkpoint);
         begin.record.lost_at_ms = self.ledger.epoch_at_ms;
         begin.record.declared_ms = self.ledger.epoch_at_ms;
-        let cause = match &begin.cause {
-            Cause::Run if self.ledger.epoch == 0 => Cause::Run,
-            _ => Cause::Recovered,
-        };
+        begin.failures = self.ledger.failures;
+        if self.ledger.epoch > 0 || begin.cause != Cause::Run {
+            begin.cause = Cause::Recovered;
+        }
         self.state = State::Over;
-        self.begin_epoch(now, shared, Beginning { cause, failures, ..begin });
+        self.begin_epoch(now, shared, begin);
     }
 }

@@ -315,9 +315,8 @@ impl Job {
     /// Who is attached has seen what the job wrote since the checkpoint, such as a run time's word that it will end the job.
     fn tell_of_cut(&self, shared: &mut Shared, checkpoint: Option<CheckpointNumber>, length: u64) {
         let State::Making(making) = &self.state else { return };
-        let seen = making.record.reason != "restart" && !making.record.is_move();
         let bytes = text::size(self.console.stretches.behind(length));
-        if seen && self.console.stretches.behind(length) > 0 {
+        if making.takes_back_output() && self.console.stretches.behind(length) > 0 {
             let since = checkpoint
                 .map_or("since it began".to_owned(), |number| format!("since checkpoint {number}"));
             self.console.say(

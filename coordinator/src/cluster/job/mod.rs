@@ -19,7 +19,7 @@ use super::entry::{ClusterEntry, InstanceRecord};
 use super::event::ClientId;
 use super::joining::Migration;
 use super::rehearsals::Rehearsed;
-use super::rollback::Making;
+use super::rollback::{Arrival, Making};
 use super::shared::Shared;
 use crate::fault;
 use console::Console;
@@ -56,6 +56,17 @@ impl State {
                 fault::tell(step, "an epoch that is being made");
                 None
             }
+        }
+    }
+
+    /// What an instance's part leads to, where an epoch is being made that waits for it.
+    pub(super) fn arrival<T>(
+        &mut self,
+        arrive: impl FnOnce(&mut Making) -> Arrival<T>,
+    ) -> Arrival<T> {
+        match self {
+            Self::Making(making) => arrive(making),
+            Self::Running(_) | Self::Over => Arrival::Stale,
         }
     }
 
@@ -186,7 +197,7 @@ impl Job {
     /// When this job next wants the time.
     pub(super) fn deadline(&self) -> Option<u64> {
         let own = match &self.state {
-            State::Making(making) => making.deadline,
+            State::Making(making) => making.deadline(),
             State::Running(running) => running.machine.deadline(),
             State::Over => None,
         };

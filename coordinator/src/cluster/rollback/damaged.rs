@@ -5,7 +5,6 @@ use super::departed;
 use crate::cluster::entry::{Cause, ImageRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::job::{Job, State};
-use crate::cluster::rollback::Beginning;
 use crate::cluster::shared::Shared;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
@@ -122,31 +121,21 @@ impl Job {
         };
         let known = self.ledger.images.get(&checkpoint).and_then(|images| images.get(&image));
         let holders = known.map_or(&[][..], |image| &image.holders);
-        let mut damaged = making.damaged.clone();
+        let cause = Cause::Again { reason: reason.to_owned() };
+        let mut begin = making.again(cause, Some(checkpoint), self.ledger.failures);
         let mut lines = Vec::new();
         for copy in copies.into_iter().filter(|copy| holders.contains(&copy.node)) {
             let line = format!(
                 "the copy on {} of the image of instance {} at checkpoint {checkpoint} is damaged: {}",
                 copy.node, image.0, copy.reason
             );
-            if damaged.note(checkpoint, image, copy) {
+            if begin.attempts.damaged.note(checkpoint, image, copy) {
                 lines.push(line);
             }
         }
         if lines.is_empty() {
             return self.not_made(now, shared, instance, reason);
         }
-        let begin = Beginning {
-            cause: Cause::Again { reason: reason.to_owned() },
-            checkpoint: Some(checkpoint),
-            failures: self.ledger.failures,
-            record: making.record.clone(),
-            failed_makes: making.failed_makes,
-            avoid: making.avoid.clone(),
-            damaged,
-            told_departed: making.told_departed.clone(),
-            force: making.force,
-        };
         for line in lines {
             self.console.say(shared, &format!("warning: {line}"));
         }
