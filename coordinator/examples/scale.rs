@@ -8,7 +8,9 @@ use coordinator::cluster::{
     ClientId, ClusterAction, ClusterEvent, ClusterMachine, ClusterSettings, SeededSecrets,
 };
 use protocol::agent::{AgentCommand, AgentEvent, ImageSummary, InstanceId};
-use protocol::cluster::agent::{FromAgent, JobUser, NodeProfile, ShellCall, ToAgent, Vitals};
+use protocol::cluster::agent::{
+    FromAgent, InstanceReport, JobUser, NodeProfile, ShellCall, ToAgent, Vitals,
+};
 use protocol::cluster::client::{Answer, Ask, RunRequest};
 use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 use protocol::cluster::settings::{Interval, JobSettings};
@@ -198,10 +200,13 @@ impl World {
                 if order.is_root {
                     self.job = Some(order.key.clone());
                 }
-                self.says(number, FromAgent::Launched { key: order.key, root: 2 });
+                self.says(number, FromAgent::of(order.key, InstanceReport::Launched { root: 2 }));
             }
             ToAgent::Drain { key, checkpoint, .. } => {
-                self.says(number, FromAgent::Drained { key, checkpoint, offset: 0 });
+                self.says(
+                    number,
+                    FromAgent::of(key, InstanceReport::Drained { checkpoint, offset: 0 }),
+                );
             }
             ToAgent::Instance { key, command } => self.command(number, key, command),
             ToAgent::Tree(call) => {
@@ -231,7 +236,10 @@ impl World {
             AgentCommand::Write { checkpoint } => {
                 let facts = facts(key.instance == InstanceId(1));
                 let holders = vec![node(number)];
-                let image = FromAgent::Image { key: key.clone(), checkpoint, facts, holders };
+                let image = FromAgent::of(
+                    key.clone(),
+                    InstanceReport::Image { checkpoint, facts, holders },
+                );
                 self.says(number, image);
                 let summary = ImageSummary { processes, ..ImageSummary::default() };
                 AgentEvent::Written { checkpoint, summary }
@@ -240,7 +248,7 @@ impl World {
             AgentCommand::Abandon { checkpoint } => AgentEvent::Abandoned { checkpoint },
             _ => return,
         };
-        self.says(number, FromAgent::Instance { key, event });
+        self.says(number, FromAgent::of(key, event));
     }
 }
 

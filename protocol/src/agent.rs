@@ -231,7 +231,8 @@ pub enum AgentEvent {
 }
 
 /// What happens to an instance.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum InstanceEvent {
     /// A step of a checkpoint, a warning, or the end of it all. [`AgentEvent::Ended`] comes when the first
     /// process of the root instance has ended and nothing else is left, or when the init itself was

@@ -6,7 +6,8 @@ use super::event::{ClientId, ClusterAction, Now};
 use super::job::Job;
 use super::job::instances::Delayed;
 use super::rollback::RelayEnds;
-use protocol::cluster::agent::FromAgent;
+use super::shared::Shared;
+use protocol::cluster::agent::{FromAgent, InstanceReport};
 use protocol::cluster::{InstanceKey, NodeName};
 
 impl ClusterMachine {
@@ -58,92 +59,74 @@ impl ClusterMachine {
                     job.killed(now, &mut self.shared, node, below);
                 }
             }
-            message => self.instance_says(now, node, message, body),
+            FromAgent::Instance { key, report } => {
+                self.instance_says(now, node, &key, report, body);
+            }
+            FromAgent::Shell { mut call, logical_node, launch } => {
+                call.node = node.clone();
+                if let Some((job, shared)) = self.job_of(node, &call.caller.clone()) {
+                    job.called(now, shared, Delayed { call, logical_node, launch });
+                }
+            }
+            // Said by the way, and heard before the cluster is asked; or said above.
+            FromAgent::Hello { .. } | FromAgent::Replica(_) | FromAgent::Dmtcp(_) => {}
         }
     }
 
     /// The job that a key belongs to, if the key is of an instance on this node and of the epoch
     /// that counts: whatever an older one does has no effect.
-    fn job_of(&mut self, node: &NodeName, key: &InstanceKey) -> Option<&mut Job> {
+    fn job_of(&mut self, node: &NodeName, key: &InstanceKey) -> Option<(&mut Job, &mut Shared)> {
         let job = self.jobs.get_mut(&key.job)?;
         let current = !job.is_over()
             && job.ledger.epoch == key.epoch
             && job.live.node(key.instance) == Some(node);
-        current.then_some(job)
+        current.then_some((job, &mut self.shared))
     }
 
-    fn instance_says(&mut self, now: Now, node: &NodeName, message: FromAgent, body: Vec<u8>) {
-        let key = match &message {
-            FromAgent::Instance { key, .. }
-            | FromAgent::Launched { key, .. }
-            | FromAgent::NotMade { key, .. }
-            | FromAgent::Damaged { key, .. }
-            | FromAgent::RootEnded { key, .. }
-            | FromAgent::Empty { key }
-            | FromAgent::Image { key, .. }
-            | FromAgent::Prepared { key, .. }
-            | FromAgent::Restored { key, .. }
-            | FromAgent::Listens { key, .. }
-            | FromAgent::Running { key }
-            | FromAgent::Console { key, .. }
-            | FromAgent::Drained { key, .. }
-            | FromAgent::InputLeft { key, .. }
-            | FromAgent::Rest { key, .. }
-            | FromAgent::OrphanEnded { key, .. }
-            | FromAgent::RelaysLost { key, .. } => key.clone(),
-            FromAgent::Shell { call, .. } => call.caller.clone(),
-            _ => return,
-        };
-        if self.job_of(node, &key).is_none() {
-            return;
-        }
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
-        let shared = &mut self.shared;
+    fn instance_says(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        key: &InstanceKey,
+        report: InstanceReport,
+        body: Vec<u8>,
+    ) {
+        let Some((job, shared)) = self.job_of(node, key) else { return };
         let instance = key.instance;
-        match message {
-            FromAgent::Instance { event, .. } => job.reported(now, shared, instance, event),
-            FromAgent::Launched { root, .. } => job.launched(now, shared, instance, Some(root)),
-            FromAgent::NotMade { reason, .. } => job.not_made(now, shared, instance, &reason),
-            FromAgent::Damaged { copies, reason, .. } => {
+        match report {
+            InstanceReport::Event(event) => job.instance_event(now, shared, instance, event),
+            InstanceReport::Launched { root } => job.launched(now, shared, instance, Some(root)),
+            InstanceReport::NotMade { reason } => job.not_made(now, shared, instance, &reason),
+            InstanceReport::Damaged { copies, reason } => {
                 job.copies_damaged(now, shared, instance, copies, &reason);
             }
-            FromAgent::RootEnded { status, .. } if job.ledger.root() == Some(instance) => {
-                job.root_ended(now, shared, status);
-            }
-            FromAgent::Empty { .. } => job.emptied(now, shared, instance),
-            FromAgent::Image { checkpoint, facts, holders, .. } => {
+            InstanceReport::Image { checkpoint, facts, holders } => {
                 job.image(shared, instance, checkpoint, facts, holders);
             }
-            FromAgent::Prepared { sockets, .. } => job.prepared(now, shared, instance, sockets),
-            FromAgent::Restored { relays, outputs, listeners, warnings, .. } => {
+            InstanceReport::Prepared { sockets } => job.prepared(now, shared, instance, sockets),
+            InstanceReport::Restored { relays, outputs, listeners, warnings } => {
                 let ends = RelayEnds { sides: relays, outputs };
                 job.restored(now, shared, instance, ends, listeners, warnings);
             }
-            FromAgent::Rest { waits, .. } => job.rests(now, shared, instance, waits),
-            FromAgent::OrphanEnded { pid, status, .. } => {
+            InstanceReport::Rest { waits } => job.rests(now, shared, instance, waits),
+            InstanceReport::OrphanEnded { pid, status } => {
                 job.orphan_ended(now, shared, instance, pid, status);
             }
-            FromAgent::Listens { listeners, .. } => job.listens(shared, instance, listeners),
-            FromAgent::Running { .. } => job.runs(now, shared, instance),
-            FromAgent::Console { key, offset, stream } => {
-                job.output(shared, key, offset, stream, body);
+            InstanceReport::Running => job.runs(now, shared, instance),
+            InstanceReport::Console { offset, stream } => {
+                job.output(shared, instance, offset, stream, body);
             }
-            FromAgent::Drained { checkpoint, offset, .. } => {
+            InstanceReport::Drained { checkpoint, offset } => {
                 job.drained(now, shared, checkpoint, offset);
             }
-            FromAgent::InputLeft { checkpoint, ended, .. } => {
+            InstanceReport::InputLeft { checkpoint, ended } => {
                 job.console.input_left(checkpoint, body, ended);
             }
             // What had to go over them has gone over them.
-            FromAgent::RelaysLost { .. } if job.has_succeeded() => {}
-            FromAgent::RelaysLost { reason, .. } => {
+            InstanceReport::RelaysLost { .. } if job.has_succeeded() => {}
+            InstanceReport::RelaysLost { reason } => {
                 job.roll_back(now, shared, Cause::Broken { node: node.clone(), reason });
             }
-            FromAgent::Shell { mut call, logical_node, launch } => {
-                call.node = node.clone();
-                job.called(now, shared, Delayed { call, logical_node, launch });
-            }
-            _ => {}
         }
     }
 }

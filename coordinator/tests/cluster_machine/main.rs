@@ -11,8 +11,8 @@ mod shells;
 
 use coordinator::cluster::ClusterEntry;
 use coordinator::cluster::entry::Cause;
-use protocol::agent::{AgentCommand, ExitKind};
-use protocol::cluster::agent::{FromAgent, ToAgent};
+use protocol::agent::{AgentCommand, ExitKind, InstanceEvent};
+use protocol::cluster::agent::{FromAgent, InstanceReport, ToAgent};
 use protocol::cluster::client::{Answer, Ask, RestartRequest};
 use protocol::cluster::settings::{Daemons, JobSettings};
 use rig::{Rig, name};
@@ -24,7 +24,7 @@ fn last_words(rig: &mut Rig, status: u8) {
     assert_eq!(rig.end(), None, "before its last output was there");
     rig.prints("the end\n");
     let (key, status) = (rig.root(), ExitKind::Exited(status));
-    rig.says(1, FromAgent::RootEnded { key, status });
+    rig.says(1, FromAgent::of(key, InstanceEvent::RootEnded(status)));
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_success_counts_though_relays_were_lost_with_an_agent() {
     // Of the root's own instance, and of another one whose agent was started again as well.
     for node in [1, 2] {
         let (key, reason) = (rig.instance(node), "its agent died".to_owned());
-        rig.says(node, FromAgent::RelaysLost { key, reason });
+        rig.says(node, FromAgent::of(key, InstanceReport::RelaysLost { reason }));
     }
     assert_eq!(rig.rollbacks(), []);
     last_words(&mut rig, 0);
@@ -52,7 +52,7 @@ fn a_failure_may_come_of_lost_relays() {
     rig.root_ends(205, true);
     rig.restart_agent(1);
     let (key, reason) = (rig.instance(1), "its agent died".to_owned());
-    rig.says(1, FromAgent::RelaysLost { key, reason: reason.clone() });
+    rig.says(1, FromAgent::of(key, InstanceReport::RelaysLost { reason: reason.clone() }));
     assert_eq!(rig.rollbacks(), [Cause::Broken { node: name(1), reason }]);
 }
 
@@ -115,11 +115,11 @@ fn a_success_counts_once_every_machine_was_heard() {
 fn a_success_counts_at_once_when_all_others_have_ended() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
     let [second, third] = [2, 3].map(|node| rig.instance(node));
-    rig.says(2, FromAgent::Empty { key: second });
+    rig.says(2, FromAgent::of(second, InstanceEvent::Empty));
     rig.disconnect(2);
     last_words(&mut rig, 0);
     assert_eq!(rig.end(), None);
-    rig.says(3, FromAgent::Empty { key: third });
+    rig.says(3, FromAgent::of(third, InstanceEvent::Empty));
     assert_eq!((rig.end(), rig.rollbacks()), (SUCCESS, Vec::new()));
 }
 
@@ -130,7 +130,7 @@ fn a_failure_does_not_wait_for_a_machine_that_has_nothing_left() {
     let key = rig.instance(2);
     rig.disconnect(3);
     last_words(&mut rig, 1);
-    rig.says(2, FromAgent::Empty { key });
+    rig.says(2, FromAgent::of(key, InstanceEvent::Empty));
     rig.disconnect(2);
     rig.connect(3);
     rig.wait(5000);
@@ -173,7 +173,7 @@ fn a_node_does_not_go_with_an_image_in_hand() {
     };
     rig.checkpoint();
     let key = rig.instance(2);
-    rig.says(2, FromAgent::Empty { key: key.clone() });
+    rig.says(2, FromAgent::of(key.clone(), InstanceEvent::Empty));
     rig.says(2, FromAgent::Leaving { reason: "told to end".to_owned() });
     rig.wait(1000);
     let is_free = |rig: &Rig| rig.sent.contains(&(2, ToAgent::Farewell));
@@ -224,7 +224,7 @@ fn what_the_log_of_a_job_lacks_that_is_over_is_said_once() {
 fn an_instance_that_has_ended_is_let_go_on_connecting() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
     let key = rig.instance(2);
-    rig.says(2, FromAgent::Empty { key: key.clone() });
+    rig.says(2, FromAgent::of(key.clone(), InstanceEvent::Empty));
     rig.disconnect(2);
     rig.sent.clear();
     rig.connect(2);
@@ -250,7 +250,7 @@ fn what_a_job_wrote_since_its_checkpoint_is_said_to_be_taken_back() {
     rig.disconnect(3);
     rig.prints("will terminate the job\n");
     let key = rig.root();
-    rig.says(1, FromAgent::RootEnded { key, status: ExitKind::Exited(205) });
+    rig.says(1, FromAgent::of(key, InstanceEvent::RootEnded(ExitKind::Exited(205))));
     let held = "the job ended with status 205 while node3 can't be heard: it goes back to its last checkpoint if that \
                 stays so";
     assert_eq!(said(&rig), [held]);
@@ -301,7 +301,7 @@ fn a_copy_for_a_leaver_is_known_elsewhere_before_it_goes() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
     rig.checkpoint();
     let key = rig.instance(2);
-    rig.says(2, FromAgent::Empty { key });
+    rig.says(2, FromAgent::of(key, InstanceEvent::Empty));
     rig.says(2, FromAgent::Leaving { reason: "told to end".to_owned() });
     rig.wait(1000);
     assert!(rig.sent.contains(&(2, ToAgent::Farewell)));
@@ -350,7 +350,7 @@ fn a_job_that_is_rolled_back_too_often_is_given_up_and_says_so() {
     rig.checkpoint();
     let breaks = |rig: &mut Rig| {
         let (key, reason) = (rig.instance(2), "its relays are gone".to_owned());
-        rig.says(2, FromAgent::RelaysLost { key, reason });
+        rig.says(2, FromAgent::of(key, InstanceReport::RelaysLost { reason }));
     };
     for rollbacks in 1..=2 {
         breaks(&mut rig);

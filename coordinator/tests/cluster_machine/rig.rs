@@ -9,7 +9,8 @@ use coordinator::cluster::{
 };
 use protocol::agent::{AgentCommand, AgentEvent, ExitKind, ImageSummary, InstanceId};
 use protocol::cluster::agent::{
-    FromAgent, HeldInstance, Holding, JobUser, NodeProfile, ShellCall, Stream, ToAgent, Vitals,
+    FromAgent, HeldInstance, Holding, InstanceReport, JobUser, NodeProfile, ShellCall, Stream,
+    ToAgent, Vitals,
 };
 use protocol::cluster::client::{Answer, Ask, RunRequest};
 use protocol::cluster::image::{ImageFacts, Requirements};
@@ -247,7 +248,11 @@ impl Rig {
     pub fn prints(&mut self, text: &str) {
         let (key, stream, offset) = (self.root(), Stream::Output, self.printed);
         self.printed += text.len() as u64;
-        self.says_with(1, FromAgent::Console { key, offset, stream }, text.as_bytes().to_vec());
+        self.says_with(
+            1,
+            FromAgent::of(key, InstanceReport::Console { offset, stream }),
+            text.as_bytes().to_vec(),
+        );
     }
 
     /// Time passes, in which all who are connected are heard.
@@ -338,16 +343,21 @@ impl Rig {
         let answer = match message {
             ToAgent::Launch(order) => {
                 self.holds(node, &order.key);
-                FromAgent::Launched { key: order.key, root: 2 }
+                FromAgent::of(order.key, InstanceReport::Launched { root: 2 })
             }
-            ToAgent::Prepare(order) => FromAgent::Prepared { key: order.key, sockets: Vec::new() },
+            ToAgent::Prepare(order) => {
+                FromAgent::of(order.key, InstanceReport::Prepared { sockets: Vec::new() })
+            }
             ToAgent::Restore { key, .. } => {
                 self.holds(node, &key);
                 let (relays, outputs) = (Vec::new(), Vec::new());
                 let (listeners, warnings) = (Vec::new(), Vec::new());
-                FromAgent::Restored { key, relays, outputs, listeners, warnings }
+                FromAgent::of(
+                    key,
+                    InstanceReport::Restored { relays, outputs, listeners, warnings },
+                )
             }
-            ToAgent::Go { key, .. } => FromAgent::Running { key },
+            ToAgent::Go { key, .. } => FromAgent::of(key, InstanceReport::Running),
             ToAgent::Kill { job, below } => {
                 self.nodes[node].instances.retain(|key, _| key.epoch >= below);
                 FromAgent::Killed { job, below }
@@ -356,7 +366,7 @@ impl Rig {
                 FromAgent::Copied { job, instance, checkpoint, failure: None }
             }
             ToAgent::Drain { key, checkpoint, .. } => {
-                FromAgent::Drained { key, checkpoint, offset: self.printed }
+                FromAgent::of(key, InstanceReport::Drained { checkpoint, offset: self.printed })
             }
             ToAgent::Instance { key, command } => return self.command(node, key, command),
             _ => return,
@@ -382,7 +392,10 @@ impl Rig {
                 let facts = facts(key.instance == InstanceId(1));
                 let all = (1..self.nodes.len()).filter(|other| self.spread || *other == node);
                 let holders = all.map(name).collect();
-                let image = FromAgent::Image { key: key.clone(), checkpoint, facts, holders };
+                let image = FromAgent::of(
+                    key.clone(),
+                    InstanceReport::Image { checkpoint, facts, holders },
+                );
                 self.will_say(node, image, Vec::new());
                 AgentEvent::Written { checkpoint, summary: ImageSummary::default() }
             }
@@ -390,6 +403,6 @@ impl Rig {
             AgentCommand::Abandon { checkpoint } => AgentEvent::Abandoned { checkpoint },
             _ => return,
         };
-        self.will_say(node, FromAgent::Instance { key, event }, Vec::new());
+        self.will_say(node, FromAgent::of(key, event), Vec::new());
     }
 }

@@ -5,7 +5,7 @@ use protocol::agent::{
     AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ImageSummary, InstanceId, Step,
 };
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::FromAgent;
+use protocol::cluster::agent::InstanceReport;
 use protocol::compact::KeptImages;
 
 use super::Node;
@@ -50,7 +50,7 @@ impl Node {
             AgentCommand::Commit { checkpoint, .. } => (*checkpoint, Step::Commit),
             AgentCommand::Abandon { checkpoint } => {
                 let event = AgentEvent::Abandoned { checkpoint: *checkpoint };
-                return self.voice.tell(FromAgent::Instance { key: key.clone(), event });
+                return self.voice.report(key, event);
             }
             // Nobody waits for an answer to the others.
             _ => return,
@@ -68,7 +68,7 @@ impl Node {
         reason: String,
     ) {
         let event = AgentEvent::Failed { checkpoint, step, reason, passing: false };
-        self.voice.tell(FromAgent::Instance { key: key.clone(), event });
+        self.voice.report(key, event);
     }
 
     pub(super) fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber, parks: bool) {
@@ -133,9 +133,9 @@ impl Node {
         warnings.into_iter().for_each(|text| self.voice.warn(&key, text));
         match facts {
             Ok(facts) => {
-                self.voice.tell(FromAgent::Image { key: key.clone(), checkpoint, facts, holders });
+                self.voice.report(&key, InstanceReport::Image { checkpoint, facts, holders });
                 let event = AgentEvent::Written { checkpoint, summary };
-                self.voice.tell(FromAgent::Instance { key, event });
+                self.voice.report(&key, event);
             }
             Err(reason) => {
                 let abandon = AgentCommand::Abandon { checkpoint };
@@ -195,7 +195,7 @@ impl Node {
             }
         }
         let event = AgentEvent::Committed { checkpoint };
-        self.voice.tell(FromAgent::Instance { key: key.clone(), event });
+        self.voice.report(key, event);
     }
 
     /// An image is committed, and nobody has said so here.

@@ -2,7 +2,7 @@
 //! without a daemon, connections whose peers have departed, and whether all processes only wait.
 
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::{Fallen, FromAgent, RelaySide};
+use protocol::cluster::agent::{Fallen, InstanceReport, RelaySide};
 
 use super::Node;
 use crate::{Action, RelayOrder};
@@ -37,7 +37,7 @@ impl Node {
         let instance = self.instances.get_mut(key);
         if let Some(rests) = instance.and_then(|instance| instance.rests.as_mut()) {
             *rests = waits;
-            self.voice.tell(FromAgent::Rest { key: key.clone(), waits });
+            self.voice.report(key, InstanceReport::Rest { waits });
         }
     }
 }

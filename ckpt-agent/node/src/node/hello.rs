@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::cluster::agent::{FromAgent, HeldInstance};
+use protocol::agent::InstanceEvent;
+use protocol::cluster::agent::HeldInstance;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{Epoch, InstanceKey};
 
@@ -70,7 +71,7 @@ impl Node {
         for (key, instance) in &self.instances {
             if instance.lives() && !instance.listeners.is_empty() {
                 let listeners = instance.listeners.clone();
-                self.voice.tell(FromAgent::Listens { key: key.clone(), listeners });
+                self.voice.report(key, InstanceEvent::Listens(listeners));
             }
         }
         self.announce_leaving();

@@ -1,7 +1,7 @@
 //! Instances that are started, and what is tied to their streams.
 
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::{FromAgent, LaunchOrder};
+use protocol::cluster::agent::{InstanceReport, LaunchOrder};
 use protocol::cluster::baseline::Baseline;
 
 use super::Node;
@@ -17,7 +17,7 @@ impl Node {
         }
         let suits = self.holds(order.settings.cpu_baseline).and_then(|()| checked(&key));
         if let Err(reason) = suits {
-            return self.voice.tell(FromAgent::NotMade { key, reason });
+            return self.voice.report(&key, InstanceReport::NotMade { reason });
         }
         let state = State::Starting(Origin::Launched);
         self.instances.insert(key, Instance::new(Record::of_launch(&order), state));
@@ -101,7 +101,7 @@ impl Node {
                     Origin::Adopted => tracing::warn!(%key, "{reason}"),
                     Origin::Launched | Origin::Restored if doomed => {}
                     Origin::Launched | Origin::Restored => {
-                        self.voice.tell(FromAgent::NotMade { key: key.clone(), reason });
+                        self.voice.report(key, InstanceReport::NotMade { reason });
                     }
                 }
                 return self.kill_instances(std::slice::from_ref(key));
@@ -125,13 +125,16 @@ impl Node {
         match origin {
             Origin::Launched => {
                 let root = root.unwrap_or_default();
-                self.voice.tell(FromAgent::Launched { key: key.clone(), root });
+                self.voice.report(key, InstanceReport::Launched { root });
                 warnings.into_iter().for_each(|text| self.voice.warn(key, text));
             }
             Origin::Restored => {
                 let relays = relays.into_iter().chain(sinks).collect();
                 let key = key.clone();
-                self.voice.tell(FromAgent::Restored { key, relays, outputs, listeners, warnings });
+                self.voice.report(
+                    &key,
+                    InstanceReport::Restored { relays, outputs, listeners, warnings },
+                );
             }
             Origin::Adopted => {}
         }

@@ -213,7 +213,7 @@ impl Node {
             InstanceEvent::Listens(listeners) => {
                 if let Some(instance) = self.instances.get_mut(key) {
                     instance.listeners.clone_from(&listeners);
-                    self.voice.tell(FromAgent::Listens { key: key.clone(), listeners });
+                    self.voice.report(key, InstanceEvent::Listens(listeners));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, Step};
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::{FromAgent, RelayLink, RelaySide, stream_relay};
+use protocol::cluster::agent::{InstanceReport, RelayLink, RelaySide, stream_relay};
 
 use super::Node;
 use super::instance::Instance;
@@ -63,7 +63,7 @@ impl Node {
         self.voice.act(Action::Command(key.clone(), abandon));
         self.resume_relays(key);
         let event = AgentEvent::Failed { checkpoint, step: Step::Quiesce, reason, passing: true };
-        self.voice.tell(FromAgent::Instance { key: key.clone(), event });
+        self.voice.report(key, event);
     }
 
     pub(super) fn resume_relays(&mut self, key: &InstanceKey) {
@@ -82,7 +82,7 @@ impl Node {
             RelayEvent::Closed(end) => self.voice.act(Action::CloseEnd(key.clone(), end)),
             RelayEvent::OrphanEnded(side, status) => {
                 if let Some(pid) = child_of_link(&side.relay) {
-                    self.voice.tell(FromAgent::OrphanEnded { key: key.clone(), pid, status });
+                    self.voice.report(key, InstanceReport::OrphanEnded { pid, status });
                 }
             }
             RelayEvent::Done(side) => {

@@ -1,8 +1,8 @@
 //! What instances report.
 
-use protocol::agent::{AgentEvent, ExitKind};
+use protocol::agent::{AgentEvent, ExitKind, InstanceEvent};
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::FromAgent;
+use protocol::cluster::agent::{FromAgent, InstanceReport};
 
 use super::Node;
 use super::instance::Ended;
@@ -33,7 +33,7 @@ impl Node {
             }
             _ => {}
         }
-        self.voice.tell(FromAgent::Instance { key: key.clone(), event });
+        self.voice.report(key, event);
     }
 
     pub(super) fn order_console(&mut self, key: &InstanceKey, order: ConsoleOrder) {
@@ -75,7 +75,7 @@ impl Node {
         if let Some(ended) = ended {
             ended.told = true;
             let status = ended.status;
-            self.voice.tell(FromAgent::RootEnded { key: key.clone(), status });
+            self.voice.report(key, InstanceEvent::RootEnded(status));
         }
     }
 
@@ -106,7 +106,7 @@ impl Node {
         // Relays may still carry what it wrote.
         if instance.relays.is_empty() && instance.lives() {
             instance.empty_told = true;
-            self.voice.tell(FromAgent::Empty { key: key.clone() });
+            self.voice.report(key, InstanceEvent::Empty);
         }
     }
 
@@ -114,7 +114,7 @@ impl Node {
     pub(super) fn report_ends_again(&mut self) {
         for (key, instance) in &self.instances {
             if instance.rests == Some(true) {
-                self.voice.tell(FromAgent::Rest { key: key.clone(), waits: true });
+                self.voice.report(key, InstanceReport::Rest { waits: true });
             }
         }
         let keys: Vec<_> = self.instances.keys().cloned().collect();
@@ -145,7 +145,7 @@ impl Node {
         };
         for (key, instance) in instances.iter().filter(|(_, instance)| instance.lives()) {
             if let Some(reason) = instance.relays_lost.clone().filter(|_| !done(key)) {
-                self.voice.tell(FromAgent::RelaysLost { key: key.clone(), reason });
+                self.voice.report(key, InstanceReport::RelaysLost { reason });
             }
         }
     }
@@ -156,11 +156,14 @@ impl Node {
         }
         match report {
             ConsoleReport::Piece { offset, stream, bytes } => {
-                let message = FromAgent::Console { key: key.clone(), offset, stream };
+                let message =
+                    FromAgent::of(key.clone(), InstanceReport::Console { offset, stream });
                 self.voice.tell_with(message, bytes);
             }
             ConsoleReport::Left { checkpoint, bytes, ended } => {
-                let left = |ended| FromAgent::InputLeft { key: key.clone(), checkpoint, ended };
+                let left = |ended| {
+                    FromAgent::of(key.clone(), InstanceReport::InputLeft { checkpoint, ended })
+                };
                 let mut pieces = bytes.chunks(MOST_INPUT).peekable();
                 if pieces.peek().is_none() {
                     self.voice.tell(left(ended));
@@ -170,7 +173,7 @@ impl Node {
                 }
             }
             ConsoleReport::Drained { checkpoint, offset } => {
-                self.voice.tell(FromAgent::Drained { key: key.clone(), checkpoint, offset });
+                self.voice.report(key, InstanceReport::Drained { checkpoint, offset });
             }
             ConsoleReport::Flushed => {
                 self.tell_end(key);

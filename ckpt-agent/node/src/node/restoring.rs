@@ -1,7 +1,7 @@
 //! Instances that are brought back, and those that outlived an agent.
 
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::{FromAgent, OuterSocket, PrepareOrder, Rewire, Skipped};
+use protocol::cluster::agent::{InstanceReport, OuterSocket, PrepareOrder, Rewire, Skipped};
 
 use super::Node;
 use super::instance::{Ended, Instance, Origin, State};
@@ -15,7 +15,7 @@ impl Node {
             return tracing::warn!(%key, "the instance is here already");
         }
         if let Err(reason) = checked(&key) {
-            return self.voice.tell(FromAgent::NotMade { key, reason });
+            return self.voice.report(&key, InstanceReport::NotMade { reason });
         }
         let order = Box::new(order);
         let state = State::Preparing(order.clone());
@@ -25,11 +25,12 @@ impl Node {
 
     /// An instance could not be made: nothing is left of it.
     pub(super) fn not_made(&mut self, key: &InstanceKey, lacking: Lacking) {
-        let (key, Lacking { reason, damaged: copies }) = (key.clone(), lacking);
-        self.voice.tell(match copies.is_empty() {
-            true => FromAgent::NotMade { key, reason },
-            false => FromAgent::Damaged { key, copies, reason },
-        });
+        let Lacking { reason, damaged: copies } = lacking;
+        let report = match copies.is_empty() {
+            true => InstanceReport::NotMade { reason },
+            false => InstanceReport::Damaged { copies, reason },
+        };
+        self.voice.report(key, report);
     }
 
     pub(super) fn prepared(
@@ -45,7 +46,7 @@ impl Node {
         match result {
             Ok(sockets) => {
                 instance.state = State::Prepared(order.clone());
-                self.voice.tell(FromAgent::Prepared { key: key.clone(), sockets });
+                self.voice.report(key, InstanceReport::Prepared { sockets });
             }
             Err(lacking) => {
                 self.forget(key);
@@ -63,7 +64,7 @@ impl Node {
     ) {
         let Some(instance) = self.instances.get(key) else {
             let reason = "it was not prepared here".to_owned();
-            return self.voice.tell(FromAgent::NotMade { key: key.clone(), reason });
+            return self.voice.report(key, InstanceReport::NotMade { reason });
         };
         let node = &instance.record.logical_node;
         let crowded = self.instances.iter().any(|(other, instance)| {
@@ -84,7 +85,7 @@ impl Node {
     pub(super) fn go(&mut self, key: &InstanceKey) {
         let Some(instance) = self.instances.get_mut(key) else { return };
         if instance.state == State::Running && !instance.held {
-            return self.voice.tell(FromAgent::Running { key: key.clone() });
+            return self.voice.report(key, InstanceReport::Running);
         }
         if instance.state != State::Complete && !instance.held {
             return tracing::warn!(%key, state = ?instance.state, "it can't be let go now");
@@ -100,10 +101,10 @@ impl Node {
                 if instance.state == State::Complete {
                     instance.state = State::Running;
                 }
-                self.voice.tell(FromAgent::Running { key: key.clone() });
+                self.voice.report(key, InstanceReport::Running);
             }
             Err(reason) => {
-                self.voice.tell(FromAgent::NotMade { key: key.clone(), reason });
+                self.voice.report(key, InstanceReport::NotMade { reason });
                 self.kill_instances(std::slice::from_ref(key));
             }
         }

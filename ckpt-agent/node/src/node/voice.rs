@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use command_tree::Works;
-use protocol::agent::AgentEvent;
+use protocol::agent::{AgentEvent, InstanceEvent};
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::FromAgent;
+use protocol::cluster::agent::{FromAgent, InstanceReport};
 use protocol::cluster::tree::Operation;
 
 use crate::Action;
@@ -56,14 +56,6 @@ impl Voice {
 
     /// Tells the coordinator.
     pub fn tell(&mut self, message: FromAgent) {
-        if let FromAgent::Instance { key, event } = &message {
-            if self.works.awaits(key, event) {
-                return self.words.push_back(TreeWord::Answered(key.clone(), event.clone()));
-            }
-            if let Some(operation) = self.works.goes_on(key, event) {
-                self.words.push_back(TreeWord::Progressed(operation));
-            }
-        }
         self.tell_with(message, Vec::new());
     }
 
@@ -74,9 +66,22 @@ impl Voice {
         }
     }
 
+    /// Tells the coordinator, or the command tree where that waits for it, what an instance reports.
+    pub fn report(&mut self, key: &InstanceKey, report: impl Into<InstanceReport>) {
+        let report = report.into();
+        if let InstanceReport::Event(InstanceEvent::Agent(event)) = &report {
+            if self.works.awaits(key, event) {
+                return self.words.push_back(TreeWord::Answered(key.clone(), event.clone()));
+            }
+            if let Some(operation) = self.works.goes_on(key, event) {
+                self.words.push_back(TreeWord::Progressed(operation));
+            }
+        }
+        self.tell(FromAgent::of(key.clone(), report));
+    }
+
     /// A line for the user.
     pub fn warn(&mut self, key: &InstanceKey, text: String) {
-        let event = AgentEvent::Warning { text };
-        self.tell(FromAgent::Instance { key: key.clone(), event });
+        self.report(key, AgentEvent::Warning { text });
     }
 }

@@ -8,10 +8,10 @@ use crate::cluster::shared::Shared;
 use crate::cluster::text;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use protocol::agent::{AgentCommand, CheckpointNumber};
+use protocol::agent::{AgentCommand, CheckpointNumber, InstanceId};
+use protocol::cluster::Epoch;
 use protocol::cluster::agent::{Stream, ToAgent};
 use protocol::cluster::client::{Answer, LogPlace};
-use protocol::cluster::{Epoch, InstanceKey};
 use protocol::launch::WindowSize;
 
 /// Input that is kept while the job can't take any, in bytes.
@@ -331,12 +331,12 @@ impl Job {
     pub(in crate::cluster) fn output(
         &mut self,
         shared: &mut Shared,
-        key: InstanceKey,
+        instance: InstanceId,
         offset: u64,
         stream: Stream,
         bytes: Vec<u8>,
     ) {
-        if self.ledger.root() != Some(key.instance) {
+        if self.ledger.root() != Some(instance) {
             return;
         }
         if let Some(lost) = self.console.pass_over_lost(offset) {
@@ -353,6 +353,7 @@ impl Job {
         // Of what came too early, its agent sees by this that it has not been kept: what lies between was lost
         // with a connection, and comes again.
         if let Some(node) = self.root_node() {
+            let key = self.key(instance);
             shared.send(&node, ToAgent::ConsoleKept { key, offset: self.console.offset });
         }
     }

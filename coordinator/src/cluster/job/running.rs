@@ -13,7 +13,9 @@ use crate::cluster::tree::TreeUse;
 use crate::event::{Action, Event, Notice, Ticket};
 use crate::history::Entry;
 use crate::settings::{Interval, SECOND, Settings};
-use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, InstanceId};
+use protocol::agent::{
+    AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, InstanceEvent, InstanceId,
+};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::image::ImageFacts;
@@ -342,6 +344,26 @@ impl Job {
                 }
                 self.feed(now, shared, Event::Agent { agent: instance, event });
             }
+        }
+    }
+
+    /// What the engine of an instance says of it.
+    pub(in crate::cluster) fn instance_event(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        instance: InstanceId,
+        event: InstanceEvent,
+    ) {
+        match event {
+            InstanceEvent::Agent(event) => self.reported(now, shared, instance, event),
+            // The end of another instance's first process is known where its caller is.
+            InstanceEvent::RootEnded(status) if self.ledger.root() == Some(instance) => {
+                self.root_ended(now, shared, status);
+            }
+            InstanceEvent::RootEnded(_) => {}
+            InstanceEvent::Empty => self.emptied(now, shared, instance),
+            InstanceEvent::Listens(listeners) => self.listens(shared, instance, listeners),
         }
     }
 

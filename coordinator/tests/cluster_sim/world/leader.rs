@@ -6,7 +6,7 @@ use crate::machine::Copy;
 use base64::Engine;
 use ckpt_node::Event;
 use coordinator::cluster::{ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine};
-use protocol::cluster::agent::{FromAgent, ToAgent};
+use protocol::cluster::agent::{FromAgent, InstanceReport, ToAgent};
 use protocol::cluster::client::Answer;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -22,7 +22,12 @@ impl World {
             let Some(machine) = &mut self.machine else { return };
             if self.trace {
                 if let ClusterEvent::Agent { node, message, .. } = &event {
-                    if !matches!(message, FromAgent::Heartbeat { .. } | FromAgent::Console { .. }) {
+                    let often = matches!(
+                        message,
+                        FromAgent::Heartbeat { .. }
+                            | FromAgent::Instance { report: InstanceReport::Console { .. }, .. }
+                    );
+                    if !often {
                         let text = format!("{message:?}");
                         let text: String = text.chars().take(160).collect();
                         eprintln!("{:>7} <- {node}: {text}", self.now / MILLI);

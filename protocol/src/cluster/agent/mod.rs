@@ -3,6 +3,7 @@
 
 mod ends;
 mod from_agent;
+mod instance_report;
 mod machine;
 mod orders;
 mod to_agent;
@@ -11,6 +12,7 @@ pub use ends::{
     Fallen, MovedListener, OuterSocket, RelayLink, RelaySide, Rewire, Skipped, stream_relay,
 };
 pub use from_agent::{FromAgent, Stream};
+pub use instance_report::InstanceReport;
 pub use machine::{HeldInstance, Holding, NodeProfile, Peer, Vitals};
 pub use orders::{
     DEPARTED, DamagedCopy, InstanceSettings, JobUser, LaunchOrder, PrepareOrder, ShellCall,

@@ -55,7 +55,7 @@ pub enum ToAgent {
         /// Those who are not there any more.
         gone: Vec<NodeName>,
     },
-    /// Start an instance. Answer: [`super::FromAgent::Launched`] or [`super::FromAgent::NotMade`].
+    /// Start an instance. Answer: [`super::InstanceReport::Launched`] or [`super::InstanceReport::NotMade`].
     Launch(Box<LaunchOrder>),
     /// A command of a checkpoint, a signal or an end. Answers come as [`super::FromAgent::Instance`].
     Instance {
@@ -69,13 +69,13 @@ pub enum ToAgent {
     /// A new generation of the command tree begins.
     TreeReset(TreeMark),
     /// Read the console until it is empty, with the job standing still. Answer: any number of
-    /// [`super::FromAgent::Console`], then [`super::FromAgent::Drained`].
+    /// [`super::InstanceReport::Console`], then [`super::InstanceReport::Drained`].
     Drain {
         /// The root instance.
         key: InstanceKey,
         /// The checkpoint in flight.
         checkpoint: CheckpointNumber,
-        /// Whether the job is not let go after it, but goes on elsewhere: then [`super::FromAgent::InputLeft`]
+        /// Whether the job is not let go after it, but goes on elsewhere: then [`super::InstanceReport::InputLeft`]
         /// comes before, for input that the job has not taken.
         #[serde(default)]
         parks: bool,
@@ -87,11 +87,11 @@ pub enum ToAgent {
         /// They.
         nodes: Vec<NodeName>,
     },
-    /// Fetch what a restore needs. Answer: [`super::FromAgent::Prepared`], [`super::FromAgent::NotMade`] or
-    /// [`super::FromAgent::Damaged`].
+    /// Fetch what a restore needs. Answer: [`super::InstanceReport::Prepared`], [`super::InstanceReport::NotMade`] or
+    /// [`super::InstanceReport::Damaged`].
     Prepare(Box<PrepareOrder>),
-    /// Restore what was prepared, up to the last step. Answer: [`super::FromAgent::Restored`],
-    /// [`super::FromAgent::NotMade`] or [`super::FromAgent::Damaged`].
+    /// Restore what was prepared, up to the last step. Answer: [`super::InstanceReport::Restored`],
+    /// [`super::InstanceReport::NotMade`] or [`super::InstanceReport::Damaged`].
     Restore {
         /// Which.
         key: InstanceKey,
@@ -101,14 +101,14 @@ pub enum ToAgent {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         skipped: Vec<Skipped>,
     },
-    /// Let it run. Answer: [`super::FromAgent::Running`].
+    /// Let it run. Answer: [`super::InstanceReport::Running`].
     Go {
         /// Which.
         key: InstanceKey,
         /// Where the other sides of its relays are.
         links: Vec<RelayLink>,
         /// In a job whose processes have lost daemons for good: what becomes of their relays. The
-        /// agent reports by [`super::FromAgent::Rest`] whether the instance only waits.
+        /// agent reports by [`super::InstanceReport::Rest`] whether the instance only waits.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fallen: Option<Fallen>,
     },
