@@ -16,11 +16,9 @@ impl Service {
     #[must_use]
     pub fn ready(status: &str) -> Self {
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
-        let mut limit_us = 0;
-        let wanted = sd_notify::watchdog_enabled(false, &mut limit_us) && limit_us > 0;
+        let limit = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero());
         // Four chances before the manager loses its patience.
-        let every = Duration::from_micros(limit_us / 4);
-        Self { watchdog: wanted.then(|| (every, Instant::now())) }
+        Self { watchdog: limit.map(|limit| (limit / 4, Instant::now())) }
     }
 
     /// How long the event loop may sleep, so that its signs of life are not late.
@@ -52,7 +50,7 @@ impl Service {
 }
 
 fn tell(what: &[NotifyState<'_>]) {
-    if let Err(error) = notify(false, what) {
+    if let Err(error) = notify(what) {
         tracing::warn!("failed to tell the service manager: {error}");
     }
 }

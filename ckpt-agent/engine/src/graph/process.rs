@@ -190,7 +190,7 @@ impl Credentials {
         Self {
             uids: [status.ruid, status.euid, status.suid, status.fuid],
             gids: [status.rgid, status.egid, status.sgid, status.fgid],
-            groups: status.groups.iter().map(|group| *group as u32).collect(),
+            groups: status.groups.clone(),
             capabilities: [
                 status.capinh,
                 status.capprm,
