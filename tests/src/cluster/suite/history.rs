@@ -5,6 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use super::open_mpi::{ANSWER, end};
 use super::stage::{LIMIT, Stage};
 use crate::cluster::ckptd::{Ckptd, Setup};
@@ -36,25 +38,9 @@ enum Happening {
     Join(usize),
 }
 
-/// A source of chance that gives the same from the same seed (xorshift64*, Marsaglia 2003, Vigna 2016).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-
-    fn of(&mut self, set: &BTreeSet<usize>) -> Option<usize> {
-        let length = set.len() as u64;
-        if length == 0 {
-            return None;
-        }
-        let at = self.below(length) as usize;
-        set.iter().nth(at).copied()
-    }
+/// One of these nodes; None where there is none.
+fn one_of(set: &BTreeSet<usize>, chance: &mut Rng) -> Option<usize> {
+    chance.choice(set).copied()
 }
 
 /// Who is there.
@@ -64,11 +50,11 @@ struct Members {
 }
 
 impl Members {
-    fn next(&self, chance: &mut Chance) -> Option<Happening> {
+    fn next(&self, chance: &mut Rng) -> Option<Happening> {
         let may_go = self.there.len() > FEWEST;
-        let kind = chance.below(6);
-        let going = if may_go { chance.of(&self.there) } else { None };
-        let coming = chance.of(&self.away);
+        let kind = chance.u8(..6);
+        let going = if may_go { one_of(&self.there, chance) } else { None };
+        let coming = one_of(&self.away, chance);
         match (kind, going, coming) {
             (0 | 1, Some(node), _) => Some(Happening::Loss(node)),
             (2, Some(node), _) => Some(Happening::Cut(node)),
@@ -96,7 +82,7 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<u32, Failure> {
     let pulse = Pulse(ckptd.cluster().folder().join("shared/pulse"));
     let mut job = ckptd.run(0, "history", &["--interval", "2"], &program)?;
     job.wait_for_checkpoint(1, PATIENCE)?;
-    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut chance = Rng::with_seed(seed);
     let mut members = Members { there: (1..=NODES).collect(), away: BTreeSet::new() };
     let began = Instant::now();
     let mut number = 0;
@@ -109,7 +95,7 @@ pub fn run(stage: &Stage, seed: u64, least: Duration) -> Result<u32, Failure> {
             let text = format!("seed {seed}, event {number}, {happening:?}: {failure}");
             job.explain(&Failure(text))
         })?;
-        std::thread::sleep(Duration::from_millis(chance.below(LONGEST_PAUSE)));
+        std::thread::sleep(Duration::from_millis(chance.u64(..LONGEST_PAUSE)));
     }
     end(&ckptd)?;
     job.must_end_with(ANSWER, END_LIMIT)?;
