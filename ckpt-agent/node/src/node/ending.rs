@@ -26,6 +26,7 @@ impl Node {
                 State::Dying => {}
                 // Nothing of it runs yet.
                 State::Preparing(_) | State::Prepared(_) => self.forget(key),
+                State::Starting(_) if instance.unleased.is_some() => self.forget(key),
                 State::Starting(_) | State::Tying(..) => instance.doomed = true,
                 State::Complete | State::Running => {
                     let stands = instance.held || instance.empty;

@@ -9,8 +9,8 @@ use protocol::cluster::succession::Followed;
 use protocol::cluster::{Epoch, InstanceKey};
 
 use super::Node;
-use super::instance::State;
-use crate::{Action, ConsoleOrder};
+use super::instance::{State, Unleased};
+use crate::{Action, ConsoleOrder, Launch};
 
 /// Heartbeats are at least this far apart.
 const SHORTEST_BEAT: Duration = Duration::from_millis(10);
@@ -119,8 +119,31 @@ impl Node {
             return;
         }
         for (key, instance) in &mut self.instances {
-            if instance.state == State::Running && std::mem::take(&mut instance.held) {
+            let held = instance.state == State::Running && instance.unleased.is_none();
+            if held && std::mem::take(&mut instance.held) {
                 self.voice.act(Action::Release(key.clone()));
+            }
+        }
+        self.do_unleased();
+    }
+
+    /// Starts instances, and lets them go, if the lease is good.
+    pub(super) fn do_unleased(&mut self) {
+        if self.lease.is_over(self.now) {
+            return;
+        }
+        let lease_until = self.lease.until();
+        for (key, instance) in &mut self.instances {
+            match instance.unleased.take() {
+                Some(Unleased::Launch(order)) => {
+                    let launch = Launch { order: *order, lease_until };
+                    self.voice.act(Action::Launch(Box::new(launch)));
+                }
+                Some(Unleased::Go) => {
+                    instance.held = false;
+                    self.voice.act(Action::Go(key.clone()));
+                }
+                None => {}
             }
         }
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use protocol::agent::{CheckpointNumber, ExitKind};
-use protocol::cluster::agent::{MovedListener, PrepareOrder, RelayLink, RelaySide, Skipped};
+use protocol::cluster::agent::{
+    LaunchOrder, MovedListener, PrepareOrder, RelayLink, RelaySide, Skipped,
+};
 use protocol::cluster::{InstanceKey, NodeName};
 
 use crate::{Made, Record};
@@ -54,6 +56,16 @@ pub(super) struct Committing {
     pub left: u8,
 }
 
+/// What an instance is to do once the lease is good again: as long as it is not, the coordinator may have begun the
+/// instance anew elsewhere.
+#[derive(Debug)]
+pub(super) enum Unleased {
+    /// To start.
+    Launch(Box<LaunchOrder>),
+    /// To run.
+    Go,
+}
+
 /// An instance.
 #[derive(Debug)]
 pub(super) struct Instance {
@@ -86,6 +98,8 @@ pub(super) struct Instance {
     pub relays_lost: Option<String>,
     /// Stands still, because the lease had run out.
     pub held: bool,
+    /// What came when the lease had run out.
+    pub unleased: Option<Unleased>,
     /// How its first process ended.
     pub ended: Option<Ended>,
     /// No process is left.
@@ -123,6 +137,7 @@ impl Instance {
             adopted: false,
             relays_lost: None,
             held: false,
+            unleased: None,
             ended: None,
             empty: false,
             empty_told: false,

@@ -5,9 +5,9 @@ use protocol::cluster::agent::{InstanceReport, LaunchOrder};
 use protocol::cluster::baseline::Baseline;
 
 use super::Node;
-use super::instance::{Instance, Origin, State};
+use super::instance::{Instance, Origin, State, Unleased};
 use crate::names::is_job_id;
-use crate::{Action, Keeps, Lacking, Launch, Made, Record, RelayOrder, Tie};
+use crate::{Action, Keeps, Lacking, Made, Record, RelayOrder, Tie};
 
 impl Node {
     pub(super) fn launch(&mut self, order: LaunchOrder) {
@@ -20,9 +20,10 @@ impl Node {
             return self.voice.report(&key, InstanceReport::NotMade { reason });
         }
         let state = State::Starting(Origin::Launched);
-        self.instances.insert(key, Instance::new(Record::of_launch(&order), state));
-        let lease_until = self.lease.until();
-        self.voice.act(Action::Launch(Box::new(Launch { order, lease_until })));
+        let mut instance = Instance::new(Record::of_launch(&order), state);
+        instance.unleased = Some(Unleased::Launch(Box::new(order)));
+        self.instances.insert(key, instance);
+        self.do_unleased();
     }
 
     /// Whether this machine has what the job's processes are promised.

@@ -4,7 +4,7 @@ use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{InstanceReport, OuterSocket, PrepareOrder, Rewire, Skipped};
 
 use super::Node;
-use super::instance::{Ended, Instance, Origin, State};
+use super::instance::{Ended, Instance, Origin, State, Unleased};
 use super::launching::checked;
 use crate::{Action, Adopted, Lacking, Record, Restore};
 
@@ -90,8 +90,8 @@ impl Node {
         if instance.state != State::Complete && !instance.held {
             return tracing::warn!(%key, state = ?instance.state, "it can't be let go now");
         }
-        instance.held = false;
-        self.voice.act(Action::Go(key.clone()));
+        instance.unleased = Some(Unleased::Go);
+        self.do_unleased();
     }
 
     pub(super) fn running(&mut self, key: &InstanceKey, result: Result<(), String>) {
