@@ -30,10 +30,10 @@ impl Job {
             let running = self.live.instances.get(&instance);
             if running.is_some_and(|instance| instance.stage == Stage::Running) {
                 self.shell_runs(shared, call.call, instance);
-                if self.live.uncalled.remove(&instance).is_some() {
-                    self.hold_while_needed();
-                    self.tick(now, shared);
-                }
+            }
+            if self.live.uncalled.remove(&instance).is_some() {
+                self.hold_while_needed();
+                self.tick(now, shared);
             }
             return;
         }
@@ -232,14 +232,16 @@ impl Job {
 
     /// The agent of a machine was started again. Callers there whose programs run have lost what tied them to those,
     /// which sends the job back; or had not been tied yet, and call once more. Those that have ended since do not call:
-    /// a program may go on without the one that began it, so it is only waited for.
+    /// a program may go on without the one that began it, so it is only waited for. What was called for and has not
+    /// begun yet begins with the next call.
     pub(in crate::cluster) fn await_calls(&mut self, now: Now, caller: InstanceId) {
         let deadline = now.nanos.saturating_add(CALL_AGAIN);
-        let called = self.live.instances.iter().filter(|(_, instance)| {
+        self.live.delayed.retain(|delayed| delayed.call.caller.instance != caller);
+        let called = self.live.present().filter(|(_, instance)| {
             let by = |origin: &Origin| matches!(origin, Origin::Shell { caller: by, .. } if *by == caller);
-            instance.stage == Stage::Running && by(&instance.record.origin)
+            instance.stage != Stage::Restoring && by(&instance.record.origin)
         });
-        let called: Vec<InstanceId> = called.map(|(number, _)| *number).collect();
+        let called: Vec<InstanceId> = called.map(|(number, _)| number).collect();
         self.live.uncalled.extend(called.into_iter().map(|number| (number, deadline)));
         self.hold_while_needed();
     }
