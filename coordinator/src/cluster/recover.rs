@@ -217,25 +217,27 @@ impl Job {
 
     /// Where the console stands by a log of this length. Whatever is behind a mark, and before the next,
     /// came from the console.
-    fn console_at(&self, shared: &mut Shared, log_length: u64) -> Console {
+    fn console_at(&mut self, shared: &mut Shared, log_length: u64) -> Console {
         let may_lack = self.ledger.taken_over;
         let start = Mark::default();
         // A later epoch begins behind what the log was cut to, with a mark; and old ones are forgotten.
         let from_start = !may_lack || self.ledger.knows_all_marks();
-        for mark in self.ledger.marks.iter().rev().chain(from_start.then_some(&start)) {
-            let text = mark.text.len() as u64;
-            if log_length >= mark.length {
-                let offset = mark.console.saturating_add(log_length - mark.length);
+        let marks = self.ledger.marks.iter().rev().chain(from_start.then_some(&start));
+        for Mark { length, console, text } in marks {
+            if log_length >= *length {
+                let offset = console.saturating_add(log_length - length);
                 return Console::at(log_length, offset).that_may_lack(may_lack);
             }
             // A copy of the log can end long before the last mark.
-            if !may_lack || log_length >= mark.length.saturating_sub(text) {
-                // The mark itself was not written any more.
-                let job = self.ledger.id.clone();
-                let bytes = mark.text.clone().into_bytes();
-                shared.act(ClusterAction::Log { job, bytes });
-                let length = log_length.saturating_add(text);
-                return Console::at(length, mark.console).that_may_lack(may_lack);
+            let missing = usize::try_from(length - log_length).unwrap_or(usize::MAX);
+            if !may_lack || missing <= text.len() {
+                // The mark itself was not written any more, or not to its end.
+                let bytes = text.as_bytes()[text.len().saturating_sub(missing)..].to_vec();
+                let length = log_length.saturating_add(bytes.len() as u64);
+                shared.act(ClusterAction::Log { job: self.ledger.id.clone(), bytes });
+                let console = Console::at(length, *console).that_may_lack(may_lack);
+                self.ledger.mark_places.retain(|(_, after)| *after <= length);
+                return console;
             }
         }
         Console::at(log_length, 0).that_may_lack(may_lack)

@@ -367,3 +367,18 @@ fn a_job_that_is_rolled_back_too_often_is_given_up_and_says_so() {
     let reason = failure(&rig).unwrap();
     assert!(reason.contains("it was rolled back 2 times without a new commit"), "{reason}");
 }
+
+/// The power fails while a line of the coordinator's own is being written to the job's log: the next one ends it.
+#[test]
+fn a_mark_that_was_half_written_is_completed() {
+    let mut rig = Rig::with_job(2, Rig::on_demand());
+    rig.checkpoint();
+    rig.wait(500);
+    let whole = rig.output.clone();
+    assert!(String::from_utf8_lossy(&whole).contains("checkpoint 1 committed"));
+    for missing in [1, 20] {
+        rig.output.truncate(whole.len() - missing);
+        rig.restart_coordinator();
+        assert_eq!(String::from_utf8_lossy(&rig.output), String::from_utf8_lossy(&whole));
+    }
+}

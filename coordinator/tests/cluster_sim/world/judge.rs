@@ -306,8 +306,8 @@ impl World {
         let seen = String::from_utf8_lossy(&self.seen);
         let (mut last, mut back) = (0, 0);
         for line in seen.lines() {
-            let number: u64 =
-                line.strip_prefix("line ").and_then(|line| line.parse().ok()).unwrap();
+            let number = line.strip_prefix("line ").and_then(|line| line.parse::<u64>().ok());
+            let Some(number) = number else { panic!("'{line}' was shown:\n{seen}") };
             assert!(
                 number <= last + 1,
                 "{last} is followed by {number} in what was shown:\n{seen}"
