@@ -14,7 +14,7 @@ use protocol::cluster::tree::TreeMessage;
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
 
-use crate::{Charge, ConsoleReport, Lacking, Record, RelayEvent, RelayState};
+use crate::{BootTime, Charge, ConsoleReport, Lacking, Record, RelayEvent, RelayState};
 
 /// What happened, with everything that had to be read for the decision.
 #[derive(Debug, Clone)]
@@ -170,6 +170,8 @@ pub struct Adopted {
     pub made: Made,
     /// Whether it stands still.
     pub held: bool,
+    /// The end of the lease that the agent before had; 0: unknown.
+    pub leased_until: BootTime,
     /// How its first process ended, if it has.
     pub ended: Option<ExitKind>,
     /// Whether no process is left.

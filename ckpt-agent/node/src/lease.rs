@@ -65,12 +65,6 @@ impl Lease {
         self.until
     }
 
-    /// Whether any coordinator has granted it to this agent. Before that, what an agent took over runs until its first tick.
-    #[must_use]
-    pub fn was_granted(&self) -> bool {
-        self.until > 0
-    }
-
     /// Whether it has run out.
     #[must_use]
     pub fn is_over(&self, now: BootTime) -> bool {

@@ -140,6 +140,9 @@ pub struct Introduction {
     /// Whether everything stands still: the lease had run out, or the agent before died with its hands
     /// in the job. It goes on at [`Instruction::Go`].
     pub held: bool,
+    /// The end of the lease that the agent before had, by CLOCK_BOOTTIME as an agent reads it, ns; 0: unknown.
+    #[serde(default)]
+    pub lease_until_ns: u64,
     /// Whether the agent before died with its hands in the job, whose bytes under way or registers
     /// may be lost: it must be rolled back.
     pub touched: bool,

@@ -280,6 +280,7 @@ impl InstanceInit {
             console,
             outer: outer.len() as u32,
             held: self.hold.is_some(),
+            lease_until_ns: self.lease.end(),
             touched: self.touched,
             ended: self.ended,
             empty: self.empty,

@@ -44,6 +44,11 @@ impl Lease {
             .map_err(|errno| EngineError::system("timerfd_settime", "the lease", errno))
     }
 
+    /// Its end, as the agent reads the clock, ns.
+    pub fn end(&self) -> u64 {
+        self.until_ns.saturating_add_signed(self.shift.saturating_neg())
+    }
+
     /// Whether it has run out.
     ///
     /// # Errors

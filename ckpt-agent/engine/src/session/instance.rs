@@ -229,6 +229,7 @@ fn build(
             warnings,
         },
         held: introduction.held,
+        lease_until_ns: introduction.lease_until_ns,
         touched: introduction.touched,
         ended: introduction.ended,
         empty: introduction.empty,

@@ -69,6 +69,8 @@ pub struct Adopted {
     pub started: Started,
     /// Whether it stands still until [`super::Session::go`].
     pub held: bool,
+    /// The end of the lease that the session before had, on CLOCK_BOOTTIME, ns; 0: unknown.
+    pub lease_until_ns: u64,
     /// Whether the session before died while it changed things within the job: bytes under way may be lost, and
     /// processes may have been killed with it. It must be rolled back, whatever `ended` says.
     pub touched: bool,

@@ -137,7 +137,8 @@ fn lease_is_renewed(world: &mut World) -> Outcome {
     drop(agent.kill());
     let here = Here::start(world)?;
     let adopted = here.session.adopt(&world.socket(), None)?;
-    here.session.lease(boottime() + 1_500_000_000);
+    let until_ns = boottime() + 1_500_000_000;
+    here.session.lease(until_ns);
     if adopted.held {
         here.session.go()?;
     }
@@ -146,7 +147,11 @@ fn lease_is_renewed(world: &mut World) -> Outcome {
     drop(here);
     std::thread::sleep(Duration::from_millis(300));
     world.moves("within its new lease")?;
-    until("it is held", || held_by(adopted.started.init))
+    until("it is held", || held_by(adopted.started.init))?;
+    // The next agent learns how far the lease reached.
+    let here = Here::start(world)?;
+    let adopted = here.session.adopt(&world.socket(), None)?;
+    check(adopted.lease_until_ns == until_ns, "another lease")
 }
 
 fn held_and_released(world: &mut World) -> Outcome {

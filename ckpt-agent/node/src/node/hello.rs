@@ -9,7 +9,7 @@ use protocol::cluster::succession::Followed;
 use protocol::cluster::{Epoch, InstanceKey};
 
 use super::Node;
-use super::instance::{State, Unleased};
+use super::instance::Unleased;
 use crate::{Action, ConsoleOrder, Launch};
 
 /// Heartbeats are at least this far apart.
@@ -101,11 +101,9 @@ impl Node {
 
     /// Once the lease has run out, nothing may run that the coordinator may have started elsewhere.
     pub(super) fn keep_lease(&mut self) {
-        if !self.lease.is_over(self.now) {
-            return;
-        }
+        let (now, until) = (self.now, self.lease.until());
         for (key, instance) in &mut self.instances {
-            if instance.state == State::Running && !instance.held {
+            if instance.runs() && now >= until.max(instance.leased_until) {
                 instance.held = true;
                 tracing::warn!(%key, "no word from the coordinator: the instance is held");
                 self.voice.act(Action::Hold(key.clone()));
@@ -119,8 +117,8 @@ impl Node {
             return;
         }
         for (key, instance) in &mut self.instances {
-            let held = instance.state == State::Running && instance.unleased.is_none();
-            if held && std::mem::take(&mut instance.held) {
+            let alone = instance.may_run() && instance.unleased.is_none();
+            if alone && std::mem::take(&mut instance.held) {
                 self.voice.act(Action::Release(key.clone()));
             }
         }

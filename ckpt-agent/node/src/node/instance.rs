@@ -8,7 +8,7 @@ use protocol::cluster::agent::{
 };
 use protocol::cluster::{InstanceKey, NodeName};
 
-use crate::{Made, Record};
+use crate::{BootTime, Made, Record};
 
 /// How far an instance has come.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,6 +98,8 @@ pub(super) struct Instance {
     pub relays_lost: Option<String>,
     /// Stands still, because the lease had run out.
     pub held: bool,
+    /// The end of the lease under which an agent before let it run; 0: unknown, or there was none.
+    pub leased_until: BootTime,
     /// What came when the lease had run out.
     pub unleased: Option<Unleased>,
     /// How its first process ended.
@@ -119,6 +121,17 @@ pub(super) struct Instance {
 }
 
 impl Instance {
+    /// Whether its processes run, unless they are held. Those of one that was restored do so once they are let go, all
+    /// others from the beginning.
+    pub fn may_run(&self) -> bool {
+        matches!(self.state, State::Running | State::Tying(Origin::Launched | Origin::Adopted, _))
+    }
+
+    /// Whether its processes run.
+    pub fn runs(&self) -> bool {
+        self.may_run() && !self.held
+    }
+
     /// One of which nothing is there yet.
     pub fn new(record: Record, state: State) -> Self {
         Self {
@@ -137,6 +150,7 @@ impl Instance {
             adopted: false,
             relays_lost: None,
             held: false,
+            leased_until: 0,
             unleased: None,
             ended: None,
             empty: false,

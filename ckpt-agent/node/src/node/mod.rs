@@ -287,18 +287,20 @@ impl Node {
         if self.clock.is_some_and(|at| at <= self.now) {
             self.clock = None;
         }
-        if self.lease.was_granted() {
-            self.keep_lease();
-        }
+        self.keep_lease();
         self.tree_clock();
+    }
+
+    /// Until when an instance may run: by this agent's lease, or by that of the agent before.
+    fn leased_until(&self, instance: &Instance) -> BootTime {
+        self.lease.until().max(instance.leased_until)
     }
 
     /// Sees to it that the end of the lease, and that of the tree's next limit, are not missed by a heartbeat's time.
     fn set_clock(&mut self) {
-        let runs = |instance: &Instance| instance.state == State::Running && !instance.held;
-        let granted = self.lease.was_granted() && self.instances.values().any(runs);
-        let lease = granted.then(|| self.lease.until());
-        let wanted = lease.into_iter().chain(self.tree.deadline()).min();
+        let running = self.instances.values().filter(|instance| instance.runs());
+        let lease = running.map(|instance| self.leased_until(instance)).filter(|until| *until > 0);
+        let wanted = lease.min().into_iter().chain(self.tree.deadline()).min();
         if let Some(wanted) = wanted.filter(|at| self.clock.is_none_or(|set| *at < set)) {
             self.clock = Some(wanted);
             self.voice.act(Action::Clock(wanted));
