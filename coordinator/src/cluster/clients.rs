@@ -8,6 +8,7 @@ use super::job::ledger::Ledger;
 use super::job::{Job, State, naming};
 use super::rollback::Beginning;
 use super::shared::Client;
+use super::shared::Shared;
 use crate::event::Event;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{JobUser, ToAgent};
@@ -132,7 +133,7 @@ impl ClusterMachine {
             }
             Ask::Status { job } => match self.list_status(now, user, job.as_deref()) {
                 Ok(value) => self.shared.answer_last(client, Answer::Listing { value }),
-                Err(error) => self.refuse(client, error.to_string()),
+                Err(error) => self.shared.fail(client, error.to_string()),
             },
             Ask::Nodes => {
                 let value = self.list_nodes(now);
@@ -142,7 +143,7 @@ impl ClusterMachine {
             Ask::Leave { node } => self.leave(now, client, user, node),
             Ask::Token { .. } => {
                 let reason = "make a token: only the coordinator's own socket gives them";
-                self.refuse(client, reason.to_owned());
+                self.shared.fail(client, reason.to_owned());
             }
             Ask::Remove { job } => self.remove_job(client, user, &job),
             Ask::Rehearse { job, checkpoint } => {
@@ -152,10 +153,6 @@ impl ClusterMachine {
                 self.look(client, user, &job, checkpoint, look);
             }
         }
-    }
-
-    pub(super) fn refuse(&mut self, client: &ClientId, reason: String) {
-        self.shared.answer_last(client, Answer::Failed { reason, status: 125 });
     }
 
     pub(super) fn is_operator(&self, user: &JobUser) -> bool {
@@ -199,11 +196,11 @@ impl ClusterMachine {
         client: &ClientId,
         user: &JobUser,
         wanted: &str,
-    ) -> Option<String> {
+    ) -> Option<(&mut Job, &mut Shared)> {
         match self.find(user, wanted) {
-            Ok(id) => Some(id),
+            Ok(id) => Some((self.jobs.get_mut(&id)?, &mut self.shared)),
             Err(error) => {
-                self.refuse(client, error.to_string());
+                self.shared.fail(client, error.to_string());
                 None
             }
         }
@@ -258,9 +255,8 @@ impl ClusterMachine {
     }
 
     fn restart(&mut self, now: Now, client: &ClientId, user: &JobUser, request: RestartRequest) {
-        let Some(id) = self.wanted(client, user, &request.job) else { return };
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let name = job.ledger.name.clone();
+        let Some((job, shared)) = self.wanted(client, user, &request.job) else { return };
+        let (id, name) = (job.ledger.id.clone(), job.ledger.name.clone());
         let newest = job.ledger.history.newest().map(|record| record.checkpoint);
         let refusal = match request.checkpoint.or(newest) {
             _ if !job.is_over() => Some("it runs".to_owned()),
@@ -271,26 +267,26 @@ impl ClusterMachine {
             Some(_) => None,
         };
         if let Some(refusal) = refusal {
-            self.refuse(client, format!("restart {name}: {refusal}"));
+            shared.fail(client, format!("restart {name}: {refusal}"));
             return;
         }
         if let Some(settings) = request.settings {
             let settings = Box::new(settings);
-            job.record(&mut self.shared, ClusterEntry::Settings { job: id.clone(), settings });
+            job.record(shared, ClusterEntry::Settings { job: id.clone(), settings });
         }
         job.console.set_window(request.window);
         job.console.attach(Attached::until_start(client.clone(), request.detach));
-        if let Some(known) = self.shared.clients.get_mut(client) {
+        if let Some(known) = shared.clients.get_mut(client) {
             known.job = Some(id.clone());
         }
         // Anything that is left of it anywhere is ended first.
-        let members = &self.shared.members;
+        let members = &shared.members;
         job.nodes_with_stale_instances.extend(
             members.iter().map(|(node, _)| node).filter(|node| !members.is_gone(node)).cloned(),
         );
         let begin = Beginning::of(now, Cause::Restart, request.checkpoint.or(newest));
-        job.begin_epoch(now, &mut self.shared, begin.forced(request.force));
-        self.shared.answer(client, Answer::Accepted { job: id });
+        job.begin_epoch(now, shared, begin.forced(request.force));
+        shared.answer(client, Answer::Accepted { job: id });
     }
 
     fn attach(
@@ -301,26 +297,26 @@ impl ClusterMachine {
         window: Option<protocol::launch::WindowSize>,
         shown: Option<LogPlace>,
     ) {
-        let Some(id) = self.wanted(client, user, wanted) else { return };
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
+        let id = job.ledger.id.clone();
         let end = job.ledger.history.end().and_then(|end| end.status);
         if let (true, Some(status)) = (job.is_over(), end) {
             // As one who was away when it ended: the status, and where to read the rest.
             let text = format!(
                 "{} has ended; what it has written is in its log, {}/{id}/log on the coordinator's machine",
-                job.ledger.name, self.shared.settings.jobs_folder
+                job.ledger.name, shared.settings.jobs_folder
             );
             let checkpoint = job.ledger.history.newest().map(|record| record.checkpoint);
             match shown {
-                Some(shown) => job.show_again(&mut self.shared, client, shown),
-                None => self.shared.answer(client, Answer::Say { text }),
+                Some(shown) => job.show_again(shared, client, shown),
+                None => shared.answer(client, Answer::Say { text }),
             }
-            self.shared.answer_last(client, Answer::Ended { status, checkpoint });
+            shared.answer_last(client, Answer::Ended { status, checkpoint });
             return;
         }
         if job.is_over() {
             let reason = format!("attach to {}: it does not run", job.ledger.name);
-            self.refuse(client, reason);
+            shared.fail(client, reason);
             return;
         }
         let answer = Answer::Started {
@@ -331,35 +327,33 @@ impl ClusterMachine {
             at: shown.unwrap_or_else(|| job.log_place()),
         };
         job.console.attach(Attached::to_running(client.clone(), shown));
-        self.shared.answer(client, answer);
+        shared.answer(client, answer);
         if let Some(shown) = shown {
-            job.show_again(&mut self.shared, client, shown);
+            job.show_again(shared, client, shown);
         }
-        if let Some(known) = self.shared.clients.get_mut(client) {
+        if let Some(known) = shared.clients.get_mut(client) {
             known.job = Some(id);
         }
         if let Some(window) = window {
-            job.resize(&mut self.shared, client, window);
+            job.resize(shared, client, window);
         }
     }
 
     fn log(&mut self, client: &ClientId, user: &JobUser, wanted: &str, from: LogPlace) {
-        let Some(id) = self.wanted(client, user, wanted) else { return };
-        let Some(job) = self.jobs.get(&id) else { return };
-        let answer = job.send_log(&mut self.shared, client, from);
-        self.shared.answer_last(client, answer);
+        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
+        let answer = job.send_log(shared, client, from);
+        shared.answer_last(client, answer);
     }
 
     fn checkpoint(&mut self, now: Now, client: &ClientId, user: &JobUser, wanted: &str) {
-        let Some(id) = self.wanted(client, user, wanted) else { return };
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
         if job.is_running() {
             let ticket = job.tickets.issue(client.clone());
-            job.feed(now, &mut self.shared, Event::Request { ticket });
+            job.feed(now, shared, Event::Request { ticket });
         } else {
             let how = if job.is_over() { "it does not run" } else { "it is not complete yet" };
             let reason = format!("checkpoint {}: {how}", job.ledger.name);
-            self.refuse(client, reason);
+            shared.fail(client, reason);
         }
     }
 
@@ -371,25 +365,24 @@ impl ClusterMachine {
         wanted: &str,
         checkpoint: bool,
     ) {
-        let Some(id) = self.wanted(client, user, wanted) else { return };
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
         match &job.state {
             State::Running(_) => {
                 let ticket = job.tickets.issue(client.clone());
-                job.feed(now, &mut self.shared, Event::Stop { ticket, checkpoint });
-                job.release_end(now, &mut self.shared);
+                job.feed(now, shared, Event::Stop { ticket, checkpoint });
+                job.release_end(now, shared);
             }
             State::Making(_) if checkpoint => {
                 let reason = format!("checkpoint {}: it is not complete yet", job.ledger.name);
-                self.refuse(client, reason);
+                shared.fail(client, reason);
             }
             State::Making(_) => {
                 job.tickets.issue(client.clone());
-                job.kill_all(now, &mut self.shared);
+                job.kill_all(now, shared);
             }
             State::Over => {
                 let reason = format!("stop {}: it does not run", job.ledger.name);
-                self.refuse(client, reason);
+                shared.fail(client, reason);
             }
         }
     }
@@ -397,9 +390,9 @@ impl ClusterMachine {
     fn remove_node(&mut self, now: Now, client: &ClientId, user: &JobUser, node: &NodeName) {
         if !self.is_operator(user) {
             let reason = format!("turn {node} out: only root and the coordinator's user may");
-            self.refuse(client, reason);
+            self.shared.fail(client, reason);
         } else if self.shared.members.get(node).is_none() {
-            self.refuse(client, format!("turn {node} out: there is no such node"));
+            self.shared.fail(client, format!("turn {node} out: there is no such node"));
         } else {
             // Whether it ever had a copy, and what became of that, is not known of one that is away.
             let copy = match self.shared.members.is_connected(node) {
@@ -418,13 +411,13 @@ impl ClusterMachine {
     }
 
     fn remove_job(&mut self, client: &ClientId, user: &JobUser, wanted: &str) {
-        let Some(id) = self.wanted(client, user, wanted) else { return };
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
         if !job.is_over() {
             let reason = format!("forget {}: it runs; see 'ckptd stop'", job.ledger.name);
-            self.refuse(client, reason);
+            shared.fail(client, reason);
             return;
         }
+        let id = job.ledger.id.clone();
         self.jobs.remove(&id);
         self.removed_jobs.insert(id.clone());
         self.shared.append(ClusterEntry::JobRemoved { job: id.clone() });

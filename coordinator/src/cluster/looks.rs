@@ -16,11 +16,10 @@ impl ClusterMachine {
         only: Option<CheckpointNumber>,
         look: Look,
     ) {
-        let Some(id) = self.wanted(client, user, wanted) else { return };
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
         let Some(node) = &client.node else {
             let reason = format!("look at the images of {wanted}: no agent listens at this socket");
-            return self.refuse(client, reason);
+            return shared.fail(client, reason);
         };
         let mut images = Vec::new();
         for (checkpoint, of) in &job.ledger.images {
@@ -30,7 +29,8 @@ impl ClusterMachine {
                 images.extend(held.map(|(instance, _)| name(*instance)));
             }
         }
-        let order = ToAgent::Look { client: client.number, job: id, images, look };
-        self.shared.send(&node.clone(), order);
+        let job = job.ledger.id.clone();
+        let order = ToAgent::Look { client: client.number, job, images, look };
+        shared.send(&node.clone(), order);
     }
 }

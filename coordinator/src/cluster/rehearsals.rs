@@ -77,8 +77,9 @@ impl ClusterMachine {
         wanted: &str,
         only: Option<CheckpointNumber>,
     ) {
-        let Some(id) = self.wanted(client, user, wanted) else { return };
-        let Some(job) = self.jobs.get(&id) else { return };
+        let others = self.rehearsals.going_on.len();
+        let Some((job, _)) = self.wanted(client, user, wanted) else { return };
+        let id = job.ledger.id.clone();
         let what = format!("rehearse the restart of {}", job.ledger.name);
         let newest = || job.ledger.history.newest().map(|record| record.checkpoint);
         let refusal = match only.or_else(newest) {
@@ -86,7 +87,7 @@ impl ClusterMachine {
             Some(number) if !job.ledger.images.contains_key(&number) => {
                 format!("no checkpoint {number} is committed")
             }
-            Some(_) if self.rehearsals.going_on.len() >= MOST => {
+            Some(_) if others >= MOST => {
                 format!("{MOST} others are being rehearsed: try again")
             }
             Some(checkpoint) => {
@@ -94,7 +95,7 @@ impl ClusterMachine {
                 return self.begin_rehearsal(now, client, &id, checkpoint);
             }
         };
-        self.refuse(client, format!("{what}: {refusal}"));
+        self.shared.fail(client, format!("{what}: {refusal}"));
     }
 
     fn begin_rehearsal(
