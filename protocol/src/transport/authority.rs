@@ -4,9 +4,9 @@ use super::credentials::{certificate_of, read, write};
 use super::crypto::{Key, identifier, random};
 use super::{Credentials, Fingerprint, Role, TransportError, Trust};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyUsagePurpose, PKCS_ED25519,
-    PublicKeyData, SerialNumber, SignatureAlgorithm,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyIdMethod, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SerialNumber,
+    SignatureAlgorithm,
 };
 use rustls::pki_types::CertificateDer;
 use std::path::Path;
@@ -143,7 +143,8 @@ fn parameters(key: &Key) -> CertificateParams {
     let id = blake3::hash(key.der_bytes()).to_hex();
     parameters.distinguished_name = named(&format!("ckptd cluster {}", &id[..16]));
     // Authorities of before have these two.
-    parameters.key_identifier_method = KeyIdMethod::PreSpecified(identifier(&key.subject_public_key_info()));
+    parameters.key_identifier_method =
+        KeyIdMethod::PreSpecified(identifier(&key.subject_public_key_info()));
     parameters.serial_number = Some(serial_of(key));
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
