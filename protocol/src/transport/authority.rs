@@ -4,9 +4,9 @@ use super::credentials::{certificate_of, read, write};
 use super::crypto::{Key, identifier, random};
 use super::{Credentials, Fingerprint, Role, TransportError, Trust};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyIdMethod, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SerialNumber,
-    SignatureAlgorithm,
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ED25519,
+    PublicKeyData, SerialNumber, SignatureAlgorithm,
 };
 use rustls::pki_types::CertificateDer;
 use std::path::Path;
@@ -23,7 +23,8 @@ const ED25519_PREFIX: [u8; 12] =
 /// Certificates do not run out: clocks of phones can't be trusted, and who is a member is looked up
 /// at each connection.
 pub struct Authority {
-    issuer: Issuer<'static, Key>,
+    key: Key,
+    issuer: Certificate,
     pem: String,
     certificate: CertificateDer<'static>,
 }
@@ -65,18 +66,17 @@ impl Authority {
             }
         };
         // Made again from the same key it signs alike; its text is kept, since tokens name its hash.
-        let parameters = parameters(&key);
-        let own = parameters.self_signed(&key)?;
+        let issuer = parameters(&key.pair).self_signed(&key.pair)?;
         let path = folder.join(CERTIFICATE);
         let pem = match read(&path)? {
             Some(pem) => pem,
             None => {
-                write(&path, &own.pem())?;
-                own.pem()
+                write(&path, &issuer.pem())?;
+                issuer.pem()
             }
         };
         let certificate = certificate_of(&pem)?;
-        Ok(Self { issuer: Issuer::new(parameters, key), pem, certificate })
+        Ok(Self { key, issuer, pem, certificate })
     }
 
     /// The fingerprint of its certificate.
@@ -107,7 +107,7 @@ impl Authority {
             .and_then(|key| key.try_into().ok())
             .map(Ed25519)
             .ok_or_else(|| TransportError::Unfit("its key is not an Ed25519 key".to_owned()))?;
-        let certificate = member(role)?.signed_by(&key, &self.issuer)?;
+        let certificate = member(role)?.signed_by(&key, &self.issuer, &self.key.pair)?;
         Ok(CertifiedNode {
             certificate: certificate.pem(),
             fingerprint: Fingerprint::of(certificate.der()),
@@ -120,7 +120,7 @@ impl Authority {
     /// Where the system has no randomness.
     pub fn issue(&self, role: &Role) -> Result<Credentials, TransportError> {
         let key = Key::generate()?;
-        let certificate = member(role)?.signed_by(&key, &self.issuer)?;
+        let certificate = member(role)?.signed_by(&key.pair, &self.issuer, &self.key.pair)?;
         Credentials::from_pem(&key.pem(), &certificate.pem(), &self.pem)
     }
 }
@@ -133,18 +133,17 @@ impl PublicKeyData for Ed25519 {
         &self.0
     }
 
-    fn algorithm(&self) -> &'static SignatureAlgorithm {
+    fn algorithm(&self) -> &SignatureAlgorithm {
         &PKCS_ED25519
     }
 }
 
-fn parameters(key: &Key) -> CertificateParams {
+fn parameters(key: &KeyPair) -> CertificateParams {
     let mut parameters = CertificateParams::default();
-    let id = blake3::hash(key.der_bytes()).to_hex();
+    let id = blake3::hash(key.public_key_raw()).to_hex();
     parameters.distinguished_name = named(&format!("ckptd cluster {}", &id[..16]));
     // Authorities of before have these two.
-    parameters.key_identifier_method =
-        KeyIdMethod::PreSpecified(identifier(&key.subject_public_key_info()));
+    parameters.key_identifier_method = KeyIdMethod::PreSpecified(identifier(&key.public_key_der()));
     parameters.serial_number = Some(serial_of(key));
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -152,8 +151,8 @@ fn parameters(key: &Key) -> CertificateParams {
 }
 
 /// The same for the same key; a positive number.
-pub(super) fn serial_of(key: &Key) -> SerialNumber {
-    let mut serial = identifier(key.der_bytes());
+pub(super) fn serial_of(key: &KeyPair) -> SerialNumber {
+    let mut serial = identifier(key.public_key_raw());
     serial[0] &= 0x7f;
     SerialNumber::from_slice(&serial)
 }

@@ -2,10 +2,10 @@
 //! so there is nothing else to talk to: what is not here cannot be negotiated down to, and is not in the executable.
 
 use super::TransportError;
-use rcgen::{PKCS_ED25519, PublicKeyData, SignatureAlgorithm, SigningKey};
+use rcgen::{KeyPair, PKCS_ED25519, RemoteKeyPair, SignatureAlgorithm};
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
-use ring::signature::{Ed25519KeyPair, KeyPair};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use rustls::SignatureScheme;
 use rustls::crypto::ring::cipher_suite::{
     TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
@@ -80,7 +80,8 @@ impl KeyProvider for System {
 
 /// A private key.
 pub(super) struct Key {
-    pair: Ed25519KeyPair,
+    /// For certificates.
+    pub pair: KeyPair,
     /// PKCS #8, DER.
     pub der: Vec<u8>,
 }
@@ -100,9 +101,9 @@ impl Key {
     }
 
     fn from_der(der: Vec<u8>) -> Result<Self, TransportError> {
-        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der)
+        let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der)
             .map_err(|reason| TransportError::Unfit(format!("no key of Ed25519: {reason}")))?;
-        Ok(Self { pair, der })
+        Ok(Self { pair: KeyPair::from_remote(Box::new(Signing(key)))?, der })
     }
 
     /// Its text form.
@@ -112,19 +113,19 @@ impl Key {
     }
 }
 
-impl PublicKeyData for Key {
-    fn der_bytes(&self) -> &[u8] {
-        self.pair.public_key().as_ref()
+struct Signing(Ed25519KeyPair);
+
+impl RemoteKeyPair for Signing {
+    fn public_key(&self) -> &[u8] {
+        self.0.public_key().as_ref()
+    }
+
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        Ok(self.0.sign(message).as_ref().to_vec())
     }
 
     fn algorithm(&self) -> &'static SignatureAlgorithm {
         &PKCS_ED25519
-    }
-}
-
-impl SigningKey for Key {
-    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
-        Ok(self.pair.sign(message).as_ref().to_vec())
     }
 }
 
@@ -137,7 +138,7 @@ mod tests {
         let key = Key::generate().unwrap();
         let text = key.pem();
         let again = Key::from_pem(&text).unwrap();
-        assert_eq!(again.der_bytes(), key.der_bytes());
+        assert_eq!(again.pair.public_key_raw(), key.pair.public_key_raw());
         assert!(text.starts_with("-----BEGIN PRIVATE KEY-----\n") && again.pem() == text);
         assert!(Key::from_pem("no key").is_err());
         // An elliptic curve of another kind: P-256, from `openssl genpkey`.

@@ -176,8 +176,8 @@ impl Identity {
         let key = Key::generate()?;
         // It says nothing but which key it is of.
         let mut own = CertificateParams::new(vec![Role::Agent(name.clone()).dns_name()])?;
-        own.serial_number = Some(serial_of(&key));
-        let own = own.self_signed(&key)?;
+        own.serial_number = Some(serial_of(&key.pair));
+        let own = own.self_signed(&key.pair)?;
         let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.der.clone()));
         let pinned = Pinned::Fingerprint(token.authority.clone());
         let config = client(pinned, vec![own.der().clone()], private)?;

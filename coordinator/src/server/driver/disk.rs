@@ -113,9 +113,9 @@ mod tests {
     #[tokio::test]
     async fn tells_of_a_failure() {
         let mut disk = Disk::start().unwrap();
-        // What can't be made durable: a pipe (fsync(2), EINVAL).
-        let (_reader, writer) = std::io::pipe().unwrap();
-        let log = Arc::new(File::from(std::os::fd::OwnedFd::from(writer)));
+        // What can't be made durable: a socket (fsync(2), EINVAL).
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let log = Arc::new(File::from(std::os::fd::OwnedFd::from(socket)));
         disk.begin(Order { outputs: Vec::new(), log });
         disk.ready().await;
         assert!(disk.take().unwrap().is_err());
