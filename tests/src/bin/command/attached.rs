@@ -97,14 +97,11 @@ pub fn terminals(stage: &Stage) -> Result<(), Failure> {
         first.up(stage)?;
         let mut second = Terminal::start(stage, &["attach", JOB])?;
         until("the second terminal is raw", || second.is_raw())?;
-        for (here, text) in [(&mut first, "first"), (&mut second, "second")] {
-            here.type_in(&format!("{text}{generation}\n"))?;
-        }
-        for text in ["first", "second"] {
-            // The echo, and what the job writes.
-            let shown = format!("{text}{generation}\r\n{text}{generation}\r\n");
-            first.screen.wait_for(&shown)?;
-        }
+        // The echo, and what the job writes: the second line comes after both of the first.
+        first.type_in(&format!("first{generation}\n"))?;
+        first.screen.wait_for(&format!("first{generation}\r\nfirst{generation}\r\n"))?;
+        second.type_in(&format!("second{generation}\n"))?;
+        first.screen.wait_for(&format!("second{generation}\r\nsecond{generation}\r\n"))?;
         second.screen.wait_for(&format!("second{generation}\r\nsecond{generation}\r\n"))?;
         stage.checkpoint()?;
         if generation == 3 {
