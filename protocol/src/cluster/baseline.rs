@@ -173,7 +173,7 @@ mod tests {
             let mut environment = vec![(TUNABLES.into(), "glibc.malloc.check=1".into())];
             baseline.hold(&mut environment);
             let (name, value) = environment[0].clone();
-            let variable = format!("{}={}", name.display(), value.display());
+            let variable = format!("{}={}", name.to_string_lossy(), value.to_string_lossy());
             assert_eq!(Baseline::of_variable(variable.as_bytes()), Some(baseline));
         }
         for other in ["GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2", "GLIBC_TUNABLES=", "PATH=/bin"] {
