@@ -158,8 +158,6 @@ impl EngineError {
             Self::RefusedDescriptor { refusal, .. }
             | Self::RefusedProcess { refusal, .. }
             | Self::Refused(refusal) => refusal.passes,
-            // As a zombie does that the init reaps, which is not frozen: the next look finds it no more.
-            Self::Gone(_) => true,
             _ => false,
         }
     }

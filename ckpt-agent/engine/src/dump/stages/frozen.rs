@@ -280,7 +280,11 @@ impl Frozen {
             living.chain(stand_ins).chain(self.job.zombies.iter().copied()).collect();
         let mut parents = Vec::new();
         for host_pid in all {
-            let (stat, status) = process::stat_and_status(host_pid)?;
+            let (stat, status) = match process::stat_and_status(host_pid) {
+                // Reaped by the init, which is not frozen.
+                Err(EngineError::Gone(_)) if self.job.zombies.contains(&host_pid) => continue,
+                read => read?,
+            };
             parents.push((host_pid, stat.ppid));
             let mut node = process::node(&stat, &status, self.depth, 1)?;
             if process::is_among_others(self.depth) {
