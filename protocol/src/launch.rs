@@ -37,6 +37,25 @@ pub struct LaunchSpec {
     pub external: External,
 }
 
+impl LaunchSpec {
+    /// Of a program whose streams are pipes, with nothing in its environment.
+    #[must_use]
+    pub fn through_pipes(program: Vec<OsString>, working_directory: PathBuf) -> Self {
+        Self {
+            program,
+            environment: Vec::new(),
+            working_directory,
+            stdin: StreamKind::Pipe,
+            stdout: StreamKind::Pipe,
+            stderr: StreamKind::Pipe,
+            window: None,
+            termios: None,
+            kept: Kept::default(),
+            external: External::default(),
+        }
+    }
+}
+
 /// What of the file system is a job's: it is in each image, and goes back with the job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {

@@ -1,22 +1,11 @@
 //! A job's program, and what its images ask of a machine; for tests and examples.
 
 use protocol::cluster::image::Requirements;
-use protocol::launch::{External, LaunchSpec, StreamKind};
+use protocol::launch::LaunchSpec;
 
 /// Of a program without arguments.
 pub fn launch_spec(program: &str) -> LaunchSpec {
-    LaunchSpec {
-        program: vec![program.into()],
-        environment: Vec::new(),
-        working_directory: "/".into(),
-        stdin: StreamKind::Pipe,
-        stdout: StreamKind::Pipe,
-        stderr: StreamKind::Pipe,
-        window: None,
-        termios: None,
-        kept: protocol::launch::Kept::default(),
-        external: External::default(),
-    }
+    LaunchSpec::through_pipes(vec![program.into()], "/".into())
 }
 
 /// Of a machine like all others.

@@ -11,7 +11,7 @@ use protocol::agent::{
     AgentCommand, AgentEvent, CommitRecord, ImageSummary, InstanceEvent, InstanceId,
 };
 use protocol::cluster::InstanceKey;
-use protocol::launch::{External, LaunchSpec, RestoreSpec, StreamKind};
+use protocol::launch::{External, LaunchSpec, RestoreSpec};
 
 use super::Outcome;
 
@@ -155,17 +155,10 @@ pub fn script(text: &str) -> LaunchSpec {
 
 /// A shell script in a folder.
 pub fn script_in(text: &str, folder: PathBuf) -> LaunchSpec {
+    let program = ["/bin/sh", "-c", text].map(OsString::from).to_vec();
     LaunchSpec {
-        program: ["/bin/sh", "-c", text].map(OsString::from).to_vec(),
         environment: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
-        working_directory: folder,
-        stdin: StreamKind::Pipe,
-        stdout: StreamKind::Pipe,
-        stderr: StreamKind::Pipe,
-        window: None,
-        termios: None,
-        kept: protocol::launch::Kept::default(),
-        external: External::default(),
+        ..LaunchSpec::through_pipes(program, folder)
     }
 }
 

@@ -108,16 +108,9 @@ impl Rig {
 
     pub fn launch(&mut self, program: &[&str]) -> Outcome<Instance> {
         let spec = LaunchSpec {
-            program: program.iter().map(Into::into).collect(),
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
-            working_directory: "/".into(),
-            stdin: StreamKind::Pipe,
-            stdout: StreamKind::Pipe,
             stderr: StreamKind::WithStdout,
-            window: None,
-            termios: None,
-            kept: protocol::launch::Kept::default(),
-            external: protocol::launch::External::default(),
+            ..LaunchSpec::through_pipes(program.iter().map(Into::into).collect(), "/".into())
         };
         let dir = self.new_dir()?;
         self.start(

@@ -10,7 +10,7 @@ use ckpt_node::{Call, Event, RelayState, shell_link};
 use protocol::agent::ExitKind;
 use protocol::cluster::agent::{RelayLink, RelaySide, stream_relay};
 use protocol::cluster::{InstanceKey, NodeName};
-use protocol::launch::{External, Kept, LaunchSpec, StreamKind};
+use protocol::launch::LaunchSpec;
 
 use super::Driver;
 use super::shell_end::ShellEnd;
@@ -65,17 +65,10 @@ impl Driver {
         let inside =
             served.find(|(_, served)| served.init != 0 && is_inside(caller.pid, served.init));
         let inside = inside.map(|(key, _)| key.clone());
+        let program = vec!["/bin/sh".into(), "-c".into(), request.line.clone()];
         let launch = LaunchSpec {
-            program: vec!["/bin/sh".into(), "-c".into(), request.line.clone()],
             environment: request.environment.clone(),
-            working_directory: request.working_directory.clone(),
-            stdin: StreamKind::Pipe,
-            stdout: StreamKind::Pipe,
-            stderr: StreamKind::Pipe,
-            window: None,
-            termios: None,
-            kept: Kept::default(),
-            external: External::default(),
+            ..LaunchSpec::through_pipes(program, request.working_directory.clone())
         };
         let identity = identity(caller);
         let call = Call { number, identity, inside, uid: caller.uid, node, launch };
