@@ -171,7 +171,7 @@ pub struct Adopted {
     /// Whether it stands still.
     pub held: bool,
     /// The end of the lease that the agent before had; 0: unknown.
-    pub leased_until: BootTime,
+    pub lease_until: BootTime,
     /// How its first process ended, if it has.
     pub ended: Option<ExitKind>,
     /// Whether no process is left.

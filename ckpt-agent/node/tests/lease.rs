@@ -8,7 +8,7 @@ use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{JobUser, LaunchOrder, NodeProfile, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{InstanceKey, NodeName};
-use protocol::launch::{External, Kept, LaunchSpec, StreamKind};
+use protocol::launch::LaunchSpec;
 use serde_json::{from_value, json};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,18 +41,7 @@ fn order() -> LaunchOrder {
         key: InstanceKey { job: "queens-1".to_owned(), epoch: 1, instance: InstanceId(1) },
         logical_node: name(),
         hosts: String::new(),
-        launch: LaunchSpec {
-            program: vec!["prog".into()],
-            environment: Vec::new(),
-            working_directory: "/".into(),
-            stdin: StreamKind::Pipe,
-            stdout: StreamKind::Pipe,
-            stderr: StreamKind::Pipe,
-            window: None,
-            termios: None,
-            kept: Kept::default(),
-            external: External::default(),
-        },
+        launch: LaunchSpec::through_pipes(vec!["prog".into()], "/".into()),
         is_root: true,
         user: JobUser { uid: 1000, name: "user".to_owned() },
         settings: from_value(json!({ "external": "warn", "copies": 1 })).unwrap(),
@@ -120,10 +109,10 @@ fn an_order_that_waits_for_the_lease_is_forgotten_with_its_epoch() {
 #[test]
 fn what_was_taken_over_is_held_when_the_lease_of_the_agent_before_ends() {
     let mut node = node();
-    let adopted = |leased_until| Adopted {
+    let adopted = |lease_until| Adopted {
         made: Made { init: 7, ..Made::default() },
         held: false,
-        leased_until,
+        lease_until,
         ended: None,
         empty: false,
         touched: false,

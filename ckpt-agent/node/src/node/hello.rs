@@ -101,9 +101,8 @@ impl Node {
 
     /// Once the lease has run out, nothing may run that the coordinator may have started elsewhere.
     pub(super) fn keep_lease(&mut self) {
-        let (now, until) = (self.now, self.lease.until());
         for (key, instance) in &mut self.instances {
-            if instance.runs() && now >= until.max(instance.leased_until) {
+            if instance.runs() && self.now >= instance.leased_until(&self.lease) {
                 instance.held = true;
                 tracing::warn!(%key, "no word from the coordinator: the instance is held");
                 self.voice.act(Action::Hold(key.clone()));

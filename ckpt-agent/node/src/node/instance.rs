@@ -8,7 +8,7 @@ use protocol::cluster::agent::{
 };
 use protocol::cluster::{InstanceKey, NodeName};
 
-use crate::{BootTime, Made, Record};
+use crate::{BootTime, Lease, Made, Record};
 
 /// How far an instance has come.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,7 +99,7 @@ pub(super) struct Instance {
     /// Stands still, because the lease had run out.
     pub held: bool,
     /// The end of the lease under which an agent before let it run; 0: unknown, or there was none.
-    pub leased_until: BootTime,
+    pub lease_until: BootTime,
     /// What came when the lease had run out.
     pub unleased: Option<Unleased>,
     /// How its first process ended.
@@ -127,6 +127,11 @@ impl Instance {
         matches!(self.state, State::Running | State::Tying(Origin::Launched | Origin::Adopted, _))
     }
 
+    /// Until when it may run: by this agent's lease, or by that of the agent before.
+    pub fn leased_until(&self, own: &Lease) -> BootTime {
+        own.until().max(self.lease_until)
+    }
+
     /// Whether its processes run.
     pub fn runs(&self) -> bool {
         self.may_run() && !self.held
@@ -150,7 +155,7 @@ impl Instance {
             adopted: false,
             relays_lost: None,
             held: false,
-            leased_until: 0,
+            lease_until: 0,
             unleased: None,
             ended: None,
             empty: false,

@@ -291,15 +291,11 @@ impl Node {
         self.tree_clock();
     }
 
-    /// Until when an instance may run: by this agent's lease, or by that of the agent before.
-    fn leased_until(&self, instance: &Instance) -> BootTime {
-        self.lease.until().max(instance.leased_until)
-    }
-
     /// Sees to it that the end of the lease, and that of the tree's next limit, are not missed by a heartbeat's time.
     fn set_clock(&mut self) {
         let running = self.instances.values().filter(|instance| instance.runs());
-        let lease = running.map(|instance| self.leased_until(instance)).filter(|until| *until > 0);
+        let lease = running.map(|instance| instance.leased_until(&self.lease));
+        let lease = lease.filter(|until| *until > 0);
         let wanted = lease.min().into_iter().chain(self.tree.deadline()).min();
         if let Some(wanted) = wanted.filter(|at| self.clock.is_none_or(|set| *at < set)) {
             self.clock = Some(wanted);

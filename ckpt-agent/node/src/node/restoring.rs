@@ -117,7 +117,7 @@ impl Node {
         instance.adopted = true;
         instance.init = adopted.made.init;
         instance.held = adopted.held;
-        instance.leased_until = adopted.leased_until;
+        instance.lease_until = adopted.lease_until;
         instance.ended = adopted.ended.map(|status| Ended { status, told: true });
         instance.empty = adopted.empty;
         instance.listeners.clone_from(&adopted.made.listeners);
