@@ -64,11 +64,11 @@ impl ClusterMachine {
             }
             FromAgent::Shell { mut call, logical_node, launch } => {
                 call.node = node.clone();
-                if let Some((job, shared)) = self.job_of(node, &call.caller.clone()) {
+                if let Some((job, shared)) = self.job_of(node, &call.caller) {
                     job.called(now, shared, Delayed { call, logical_node, launch });
                 }
             }
-            // Said by the way, and heard before the cluster is asked; or said above.
+            // The first is obeyed above, the others where the server takes what agents send.
             FromAgent::Hello { .. } | FromAgent::Replica(_) | FromAgent::Dmtcp(_) => {}
         }
     }

@@ -1,18 +1,11 @@
-//! Chance that a seed repeats.
+//! Chance that a seed repeats: that of the command tree's simulation, and what this one asks besides.
 
-#[derive(Debug, Clone)]
-pub struct Random(fastrand::Rng);
+#[path = "../../../protocol/tree/tests/simulation/random.rs"]
+mod numbers;
+
+pub use numbers::Random;
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(fastrand::Rng::with_seed(seed))
-    }
-
-    /// Below the limit.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0.u64(..limit.max(1))
-    }
-
     /// True so many times in a thousand.
     pub fn chance(&mut self, thousandths: u64) -> bool {
         self.below(1000) < thousandths

@@ -40,7 +40,7 @@ impl World {
             let adopted = Adopted {
                 made,
                 held: instance.held,
-                leased_until: instance.lease_until,
+                lease_until: instance.lease_until,
                 ended: instance.ended,
                 empty: instance.life == Life::Ended,
                 touched: instance.touched,

@@ -89,11 +89,9 @@ impl World {
         // What its kernel had not sent yet is lost.
         self.held_back[node].retain(|waiting| matches!(waiting, Happening::ToNode { .. }));
         if self.cut[node] {
-            for happening in self.happenings.values_mut() {
-                if matches!(happening, Happening::ToCoordinator { node: of, .. } if *of == node) {
-                    *happening = Happening::Nothing;
-                }
-            }
+            self.lose(|happening| {
+                matches!(happening, Happening::ToCoordinator { node: of, .. } if *of == node)
+            });
         }
         self.nodes[node].crash();
     }

@@ -158,15 +158,13 @@ impl World {
             self.later(10, 300, Happening::Reconnect { node });
         }
         // Whatever was on its way is lost.
-        self.happenings.iter_mut().for_each(|(_, happening)| {
-            if matches!(
+        self.lose(|happening| {
+            matches!(
                 happening,
                 Happening::ToCoordinator { .. }
                     | Happening::ToNode { .. }
                     | Happening::Disconnected { .. }
-            ) {
-                *happening = Happening::Nothing;
-            }
+            )
         });
         self.later(20, 6000, Happening::CoordinatorStarts);
     }

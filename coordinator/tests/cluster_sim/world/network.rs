@@ -40,6 +40,12 @@ impl World {
         self.at(when, Happening::Disconnected { node, connection });
     }
 
+    /// What is on its way, and never comes.
+    pub(super) fn lose(&mut self, is_lost: impl Fn(&Happening) -> bool) {
+        let lost = self.happenings.values_mut().filter(|happening| is_lost(happening));
+        lost.for_each(|happening| *happening = Happening::Nothing);
+    }
+
     pub(super) fn heal(&mut self, node: usize, reset: bool) {
         if !self.cut[node] {
             return;
@@ -48,14 +54,11 @@ impl World {
         let waiting = std::mem::take(&mut self.held_back[node]);
         if reset {
             // What is on its way was sent after what is lost here: it does not come either.
-            for happening in self.happenings.values_mut() {
-                let lost = matches!(happening,
+            self.lose(|happening| {
+                matches!(happening,
                     Happening::ToCoordinator { node: of, .. } | Happening::ToNode { node: of, .. }
-                    if *of == node);
-                if lost {
-                    *happening = Happening::Nothing;
-                }
-            }
+                    if *of == node)
+            });
             self.hang_up(node);
             if addresses_change() && self.addresses.chance(200) {
                 self.change_address(node);

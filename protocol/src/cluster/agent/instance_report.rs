@@ -27,7 +27,7 @@ pub enum InstanceReport {
     },
     /// As `NotMade`, because copies of its image are damaged.
     Damaged {
-        /// They.
+        /// Which of them, and what each lacks.
         copies: Vec<DamagedCopy>,
         /// One line.
         reason: String,
