@@ -13,9 +13,8 @@ use super::super::super::graph::{FileId, RelayEnd};
 use super::super::super::sys::sockopt;
 use super::super::socket_options::{Moment, SO_BUF_LOCK, set_send_buffer};
 use super::bound::Bound;
-use super::{
-    KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, senders, system,
-};
+use super::senders::{self, Sent};
+use super::{KIND, Message, Name, RestoreContext, Saved, UnixKind, UnixLink, UnixSocket, system};
 
 /// Sent at once on a stream.
 const PIECE: usize = 32 * 1024;
@@ -324,11 +323,17 @@ impl<'a> Work<'a> {
             let sent = senders::send_as(from, &own, |own| {
                 send(&SockRef::from(own)).map_err(std::io::Error::other)?.map(|_| ())
             });
-            let Err(error) = sent else { return Ok(()) };
             let from = String::from_utf8_lossy(from).replace('\0', "@");
-            context.warn(format!(
-                "a queued datagram does not name its sender {from} any more: the name can't be had ({error})"
-            ));
+            match sent {
+                Ok(Sent::Clean) => return Ok(()),
+                Ok(Sent::LeftBehind(error)) => {
+                    context.warn(format!("after the sender of a datagram, {from}: {error}"));
+                    return Ok(());
+                }
+                Err(error) => context.warn(format!(
+                    "a queued datagram does not name its sender {from} any more: the name can't be had ({error})"
+                )),
+            }
         }
         let own = new_socket(UnixKind::Datagram)?;
         send(&SockRef::from(&own))?.map_err(|error| system("send to", error))?;

@@ -13,19 +13,35 @@ use super::super::aside::Aside;
 use super::Name;
 use super::bound::{in_directory, is_dead};
 
+/// What became of the name after the datagram was sent. Only what fails before that is an error: whoever is given one may
+/// send the datagram in another way.
+#[derive(Debug)]
+pub(super) enum Sent {
+    /// The name is as it was.
+    Clean,
+    /// The datagram is queued, but the file that the name needed could not be removed, or the one aside not put back.
+    LeftBehind(Error),
+}
+
+impl Sent {
+    fn and(cleaned: Result<()>) -> Self {
+        cleaned.map_or_else(Self::LeftBehind, |()| Self::Clean)
+    }
+}
+
 /// Binds a socket to a name and lets `send` do its part; then the name is as it was.
 ///
 /// # Errors
-/// The name is somebody's; its folder can't be written; what `send` returns.
+/// The name is somebody's; its folder can't be written; what `send` returns. Nothing is sent then.
 pub(super) fn send_as(
     name: &[u8],
     socket: &Socket,
     send: impl FnOnce(&Socket) -> Result<()>,
-) -> Result<()> {
+) -> Result<Sent> {
     let path = Path::new(OsStr::from_bytes(name));
     if name.first() == Some(&0) {
         socket.bind(&SockAddr::unix(path)?)?;
-        return send(socket);
+        return send(socket).map(|()| Sent::Clean);
     }
     if path.is_relative() {
         return in_a_folder(path, socket, send);
@@ -35,9 +51,8 @@ pub(super) fn send_as(
     let _folders = Folders::make(path)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let sent = send(socket);
-    std::fs::remove_file(path)?;
-    aside.back().map_err(Error::other)?;
-    sent
+    let cleaned = std::fs::remove_file(path).and_then(|()| aside.back().map_err(Error::other));
+    sent.map(|()| Sent::and(cleaned))
 }
 
 /// Where the sender was is not known, and means nothing: a relative name is one in any folder.
@@ -45,16 +60,16 @@ fn in_a_folder(
     path: &Path,
     socket: &Socket,
     send: impl FnOnce(&Socket) -> Result<()>,
-) -> Result<()> {
+) -> Result<Sent> {
     let leaves = |part: std::path::Component<'_>| part == std::path::Component::ParentDir;
     if path.components().any(leaves) {
         return Err(Error::new(ErrorKind::InvalidInput, "it leads out of its folder"));
     }
-    let folder = std::env::temp_dir().join(format!(".ckptd-sender-{}", std::process::id()));
-    std::fs::create_dir(&folder)?;
-    let done = bind_in(&folder, path, socket).and_then(|()| send(socket));
-    std::fs::remove_dir_all(&folder)?;
-    done
+    // Two restores at once may have one process number, each in its own namespace.
+    let folder = nix::unistd::mkdtemp(&std::env::temp_dir().join(".ckptd-sender-XXXXXX"))?;
+    let sent = bind_in(&folder, path, socket).and_then(|()| send(socket));
+    let cleaned = std::fs::remove_dir_all(&folder);
+    sent.map(|()| Sent::and(cleaned))
 }
 
 fn bind_in(folder: &Path, path: &Path, socket: &Socket) -> Result<()> {
@@ -122,18 +137,35 @@ mod tests {
         drop(UnixDatagram::bind(&left).unwrap());
         let deep = folder.path().join("no/such/folder");
         for name in [left.clone(), deep.clone(), "relative/name".into()] {
-            let socket = Socket::new(Domain::UNIX, Type::DGRAM, None).unwrap();
+            let socket = datagram_socket();
             let send = |socket: &Socket| socket.send_to(b"x", &target).map(|_| ());
-            send_as(name.as_os_str().as_bytes(), &socket, send).unwrap();
+            let sent = send_as(name.as_os_str().as_bytes(), &socket, send).unwrap();
+            assert!(matches!(sent, Sent::Clean), "{sent:?}");
             let (_, from) = receiver.recv_from(&mut [0; 8]).unwrap();
             assert_eq!(from.as_pathname(), Some(name.as_path()));
         }
         assert!(left.exists() && !folder.path().join("no").exists());
+        // Two restores at once.
+        let bear = |socket: &Socket| send_as(b"relative", socket, |_| Ok(())).map(drop);
+        send_as(b"relative", &datagram_socket(), |_| bear(&datagram_socket())).unwrap();
         let held = UnixDatagram::bind(folder.path().join("h")).unwrap();
-        let socket = Socket::new(Domain::UNIX, Type::DGRAM, None).unwrap();
+        let socket = datagram_socket();
         let name = folder.path().join("h");
         let refused = send_as(name.as_os_str().as_bytes(), &socket, |_| Ok(()));
         assert!(refused.is_err() && name.exists());
         drop(held);
+    }
+
+    fn datagram_socket() -> Socket {
+        Socket::new(Domain::UNIX, Type::DGRAM, None).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_cleaned_up_was_sent_nevertheless() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("n");
+        let taken = |_: &Socket| std::fs::remove_file(&name);
+        let sent = send_as(name.as_os_str().as_bytes(), &datagram_socket(), taken);
+        assert!(matches!(sent, Ok(Sent::LeftBehind(_))), "{sent:?}");
     }
 }
