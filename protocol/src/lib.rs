@@ -27,4 +27,5 @@ pub mod frame;
 pub mod json;
 pub mod launch;
 pub mod service;
+pub mod task;
 pub mod transport;

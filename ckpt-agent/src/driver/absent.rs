@@ -5,6 +5,7 @@
 //! machine, over a connection that is made at the first word: a daemon may wait for whoever has just
 //! connected. Its answers go back. A refusal, an end or an error of that daemon is never passed on.
 
+use protocol::task;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use ckpt_engine::proc::{children, descendants, read_text};
@@ -64,7 +65,7 @@ impl Absent {
         let far = TcpStream::from_std(far)?;
         self.parents += usize::from(daemon.is_some());
         let spoken = self.spoken.clone();
-        self.tasks.push(tokio::spawn(async move {
+        self.tasks.push(task::spawn(async move {
             let mut far = far;
             listen(&mut far, daemon, &spoken).await;
             // Whatever the process has closed, this end stays open.
@@ -124,7 +125,7 @@ async fn reach(daemon: LocalDaemon) -> Option<TcpStream> {
     let (answer, inits) = oneshot::channel();
     ask(answer);
     let inits = inits.await.ok()?;
-    let address = spawn_blocking(move || find(&name, loopback, &inits)).await.ok()??;
+    let address = task::spawn_blocking(move || find(&name, loopback, &inits)).await.ok()??;
     timeout(PATIENCE, TcpStream::connect(address)).await.ok()?.ok()
 }
 
@@ -210,7 +211,7 @@ mod tests {
             let daemon = LocalDaemon { name: "none".to_owned(), loopback: true, ask };
             absent.hold(far, Some(daemon)).unwrap();
             let spoken = absent.spoken.clone();
-            let process = spawn_blocking(move || {
+            let process = task::spawn_blocking(move || {
                 let mut native = std::net::TcpStream::from(native);
                 native.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
                 // More than any buffer holds.
@@ -233,13 +234,13 @@ mod tests {
             let (native, far) = without_peer(&AbsentOrder::default()).unwrap();
             let daemon = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
             let address = daemon.local_addr().unwrap();
-            let served = spawn_blocking(move || {
+            let served = task::spawn_blocking(move || {
                 let (mut stream, _) = daemon.accept().unwrap();
                 let mut word = [0; 5];
                 stream.read_exact(&mut word).unwrap();
                 stream.write_all(&word).unwrap();
             });
-            let process = spawn_blocking(move || {
+            let process = task::spawn_blocking(move || {
                 let mut native = std::net::TcpStream::from(native);
                 native.write_all(b"hello").unwrap();
                 let mut answer = [0; 5];
@@ -257,7 +258,7 @@ mod tests {
             converse(&mut far, &mut stream, &first[..length]).await;
             served.await.unwrap();
             let mut native = process.await.unwrap();
-            spawn_blocking(move || must_be_silent(&mut native)).await.unwrap();
+            task::spawn_blocking(move || must_be_silent(&mut native)).await.unwrap();
         });
     }
 }

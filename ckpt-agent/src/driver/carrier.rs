@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use protocol::cluster::NodeName;
+use protocol::task;
 use protocol::transport::{Connection, Identity};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -81,7 +82,7 @@ where
     let (mut sender, mut receiver) = connection.split();
     let (to, mut outgoing) = channel::<(Out, Vec<u8>)>(WAITING);
     let (incoming, from) = channel(WAITING);
-    let sending = tokio::spawn(async move {
+    let sending = task::spawn(async move {
         while let Some((message, body)) = outgoing.recv().await {
             if let Err(error) = sender.send(&message, &body).await {
                 tracing::debug!(%remote, %error, "send");
@@ -90,7 +91,7 @@ where
         }
         sender.close().await;
     });
-    let mut receiving = tokio::spawn(async move {
+    let mut receiving = task::spawn(async move {
         loop {
             let received = tokio::select! {
                 received = receiver.receive() => received,
@@ -110,7 +111,7 @@ where
             }
         }
     });
-    tokio::spawn(async move {
+    task::spawn(async move {
         tokio::select! {
             _ = &mut receiving => {}
             () = until => {

@@ -9,6 +9,7 @@ use ckpt_node::Event;
 use nix::unistd::Uid;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::Answer;
+use protocol::task;
 use protocol::transport::{AnswerQueue, Audience, ClientEvent, CommandSocket};
 
 use super::report::{Report, Reports};
@@ -77,7 +78,7 @@ pub fn listen(dir: &Path, reports: Reports) -> io::Result<()> {
             match event {
                 ClientEvent::Opened { number: client, uid, answers } => {
                     // The user's name and groups may have to be asked for on the network.
-                    let user = tokio::task::spawn_blocking(move || JobUser::of(uid)).await;
+                    let user = task::spawn_blocking(move || JobUser::of(uid)).await;
                     let Ok(user) = user else { return false };
                     reports.tell(Report::ClientOpened { client, user, answers });
                 }
@@ -89,6 +90,6 @@ pub fn listen(dir: &Path, reports: Reports) -> io::Result<()> {
             true
         }
     };
-    tokio::spawn(socket.serve(tell, std::future::pending()));
+    task::spawn(socket.serve(tell, std::future::pending()));
     Ok(())
 }

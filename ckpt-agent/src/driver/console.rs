@@ -12,6 +12,7 @@ use ckpt_node::{ConsoleOrder, ConsoleReport, End, Keeps};
 use nix::errno::Errno;
 use protocol::cluster::agent::{RelaySide, Stream};
 use protocol::launch::{Console, WindowSize};
+use protocol::task;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
 
@@ -64,7 +65,7 @@ impl ConsoleHandle {
         order: ConsoleOrder,
     ) {
         let tasks = self.tasks.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             first.await;
             let _ = tasks.send(Task::Order(order));
         });
@@ -144,7 +145,7 @@ pub fn start(
         report,
         buffer: vec![0; PIECE],
     };
-    tokio::spawn(carrier.carry(inbox));
+    task::spawn(carrier.carry(inbox));
     Ok(Some(ConsoleHandle { tasks }))
 }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mdns_sd::{ServiceDaemon, ServiceEvent};
+use protocol::task;
 use protocol::transport::{DISCOVERY_AUTHORITY, DISCOVERY_SERVICE, Fingerprint};
 use tokio::net::TcpStream;
 
@@ -28,7 +29,7 @@ pub(super) async fn addresses(known: &[String], authority: &Fingerprint) -> Vec<
     }
     tracing::info!("no coordinator at {}: looking for its announcement", known.join(", "));
     let wanted = authority.clone();
-    let mut found = match tokio::task::spawn_blocking(move || search(&wanted)).await {
+    let mut found = match task::spawn_blocking(move || search(&wanted)).await {
         Ok(Ok(found)) => found,
         Ok(Err(error)) => {
             tracing::warn!("failed to look for the coordinator's announcement: {error}");

@@ -13,6 +13,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 use protocol::cluster::NodeName;
 use protocol::service::Service;
+use protocol::task;
 use protocol::transport::{Arrival, Identity, Members, PeerListener, Token};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
@@ -232,19 +233,19 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
     };
     let (mut driver, beats) = Driver::new(parts, BatteryGuard::new(options.leave_below));
     driver.look_for_survivors();
-    tokio::spawn(beat(beats, reports.clone()));
-    tokio::spawn(coordinator::keep(dialer, reports.clone(), given_up));
+    task::spawn(beat(beats, reports.clone()));
+    task::spawn(coordinator::keep(dialer, reports.clone(), given_up));
     let server = Server { hub, folders, tree: Some(lines), busy };
-    tokio::spawn(async move {
+    task::spawn(async move {
         while let Some(arrival) = listener.accept().await {
             match arrival {
                 Arrival::Peer(from, connection) => {
                     let server = server.clone();
-                    tokio::spawn(async move { server.serve(from, carry(connection)).await });
+                    task::spawn(async move { server.serve(from, carry(connection)).await });
                 }
                 Arrival::Successor(connection) => {
                     let folder = replica.folder().to_owned();
-                    tokio::spawn(succession::serve(connection, reports.clone(), folder));
+                    task::spawn(succession::serve(connection, reports.clone(), folder));
                 }
             }
         }
@@ -276,7 +277,7 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
 fn on_signal(kind: SignalKind, reports: &Reports, event: fn() -> Event) -> Result<(), AgentError> {
     let mut stream = signal(kind).map_err(AgentError::system("catch a signal"))?;
     let reports = reports.clone();
-    tokio::spawn(async move {
+    task::spawn(async move {
         while stream.recv().await.is_some() {
             reports.event(event());
         }

@@ -17,6 +17,7 @@ use command_tree::Line;
 use protocol::cluster::NodeName;
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::tree::TreeMessage;
+use protocol::task;
 use protocol::transport::Trust;
 use tokio::sync::mpsc::{Receiver, Sender};
 
@@ -50,7 +51,7 @@ impl Lines {
     pub fn dial(&self, node: NodeName, peers: Peers) -> (u64, Queue) {
         let (number, queue, waiting) = self.line();
         let lines = self.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             match peers.dial(&node).await {
                 Ok(link) => {
                     tracing::info!(%node, "command tree: connected");

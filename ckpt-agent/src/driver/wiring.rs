@@ -7,6 +7,7 @@ use std::path::Path;
 
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::agent::{OuterSocket, Rewire, Skipped};
+use protocol::task;
 use tokio::time::Instant;
 
 use crate::rewire::{AbsentOrder, MOST_UNREAD, Role, Secret, WireOrder, WirePort, without_peer};
@@ -56,7 +57,7 @@ pub async fn connect(
         return Ok(Vec::new());
     }
     let folder = folder.to_owned();
-    let planned = tokio::task::spawn_blocking(move || plan(&folder, checkpoint, connections));
+    let planned = task::spawn_blocking(move || plan(&folder, checkpoint, connections));
     let plan = planned.await.unwrap_or_else(|error| Err(error.to_string()))?;
     let (files, orders): (Vec<FileId>, Vec<WireOrder>) = plan.into_iter().unzip();
     let sockets = port.connect(orders, deadline).await.map_err(|error| error.to_string())?;

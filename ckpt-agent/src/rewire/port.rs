@@ -1,5 +1,6 @@
 //! Where connections of peers arrive.
 
+use protocol::task;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl WirePort {
         let bound = listener.local_addr().map_err(failed)?;
         let address = SocketAddr::new(address.ip().to_canonical(), bound.port());
         let expected = Arc::new(Expected::default());
-        let accepting = tokio::spawn(accept(listener, expected.clone()));
+        let accepting = task::spawn(accept(listener, expected.clone()));
         Ok(Self { address, expected, accepting })
     }
 
@@ -107,7 +108,7 @@ async fn accept(listener: TcpListener, expected: Arc<Expected>) {
             continue;
         };
         let expected = expected.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             match timeout(INTRODUCTION_LIMIT, introduce(stream, &expected)).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => tracing::warn!("wire port: {from} dropped, unknown secret"),

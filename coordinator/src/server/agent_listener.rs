@@ -6,6 +6,7 @@ use crate::server::wall_ms;
 use protocol::cluster::agent::{FromAgent, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
+use protocol::task;
 use protocol::transport::{
     Acceptor, Connection, Fingerprint, FrameReceiver, Greeting, Guest, Holder, Outbox, RefusalKind,
     Role, TransportError, Trust,
@@ -45,7 +46,7 @@ pub async fn listen(
                 let connections = Arc::clone(&connections);
                 let own = Arc::clone(&own);
                 let incoming = incoming.clone();
-                tokio::spawn(async move {
+                task::spawn(async move {
                     let taken = async {
                         let guest = acceptor.accept(stream).await?;
                         match is_successor(&guest) {

@@ -2,6 +2,7 @@
 
 use super::driver::Incoming;
 use protocol::cluster::agent::JobUser;
+use protocol::task;
 use protocol::transport::{ClientEvent, CommandSocket};
 use tokio::sync::mpsc;
 
@@ -13,7 +14,7 @@ pub async fn listen(socket: CommandSocket, incoming: mpsc::Sender<Incoming>) {
             let event = match event {
                 ClientEvent::Opened { number, uid, answers } => {
                     // The user's name and groups may have to be asked for on the network.
-                    let user = tokio::task::spawn_blocking(move || JobUser::of(uid)).await;
+                    let user = task::spawn_blocking(move || JobUser::of(uid)).await;
                     let Ok(user) = user else { return false };
                     Incoming::ClientOpened { number, user, answers }
                 }

@@ -50,6 +50,7 @@ use protocol::clock::wall_ms;
 use protocol::cluster::Term;
 use protocol::cluster::replica::ReplicaNote;
 use protocol::service::Service;
+use protocol::task;
 use protocol::transport::{
     Acceptor, Audience, CommandSocket, Role, Sealer, Successor, TransportError, random,
 };
@@ -305,9 +306,9 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     }
     let successor = Successor::new(&credentials, own.clone())?;
     let tasks = [
-        tokio::spawn(agent_listener::listen(listener, acceptor, admission, own, sender.clone())),
-        tokio::spawn(local::listen(local, sender)),
-        tokio::spawn(succession::announce(successor, lost, absentees)),
+        task::spawn(agent_listener::listen(listener, acceptor, admission, own, sender.clone())),
+        task::spawn(local::listen(local, sender)),
+        task::spawn(succession::announce(successor, lost, absentees)),
     ];
     let announcement = match options.discover {
         true => Some(Announcement::begin(address, &authority)?),
@@ -315,7 +316,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     };
     // Without the feature, what would serve it is not in the executable: a condition that is known when it is compiled.
     let dmtcp = if cfg!(feature = "dmtcp") {
-        dmtcp.map(|(port, recorder)| tokio::spawn(port.serve(recorder, dmtcp_orders)))
+        dmtcp.map(|(port, recorder)| task::spawn(port.serve(recorder, dmtcp_orders)))
     } else {
         None
     };

@@ -8,6 +8,7 @@ use protocol::cluster::VERSION;
 use protocol::cluster::client::{Answer, Ask, MAX_ASK};
 use protocol::control::{LiveStatus, Reply};
 use protocol::frame;
+use protocol::task;
 use protocol::transport::{AnswerQueue, Audience, ClientEvent, CommandSocket};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -49,7 +50,7 @@ impl Server {
             let sender = sender.clone();
             async move { sender.send(event).await.is_ok() }
         };
-        let task = tokio::spawn(socket.serve(tell, async { drop(ended.await) }));
+        let task = task::spawn(socket.serve(tell, async { drop(ended.await) }));
         Ok(Self { end: Some(end), task })
     }
 

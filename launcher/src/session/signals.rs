@@ -1,5 +1,6 @@
 //! Signals to the launcher.
 
+use protocol::task;
 use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
@@ -54,7 +55,7 @@ pub fn watch(sender: &UnboundedSender<i32>) -> io::Result<()> {
         }
         let mut stream = signal(SignalKind::from_raw(number))?;
         let sender = sender.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             while stream.recv().await.is_some() && sender.send(number).is_ok() {}
         });
     }

@@ -2,6 +2,7 @@
 
 use super::frame::encode;
 use super::{FrameSender, TransportError};
+use crate::task;
 use bytes::Bytes;
 use serde::Serialize;
 use std::marker::PhantomData;
@@ -52,7 +53,7 @@ impl<S: Serialize + 'static> Outbox<S> {
     pub fn before(sender: FrameSender<S>, limit: usize) -> Self {
         let (queue, taken) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        tokio::spawn(carry(sender, taken, Arc::clone(&waiting)));
+        task::spawn(carry(sender, taken, Arc::clone(&waiting)));
         Self { queue, waiting, limit, messages: PhantomData }
     }
 

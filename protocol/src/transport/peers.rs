@@ -5,6 +5,7 @@ use super::{Acceptor, Connection, Greeting, Guest, Holder, Identity, RefusalKind
 use crate::cluster::NodeName;
 use crate::cluster::peer::PeerMessage;
 use crate::cluster::succession::{FromSuccessor, ToSuccessor};
+use crate::task;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -73,7 +74,7 @@ impl PeerListener {
         let address = listener.local_addr().map_err(TransportError::io("find the own address"))?;
         let acceptor = Arc::new(Acceptor::new(identity.credentials())?);
         let (sender, peers) = mpsc::channel(WAITING);
-        let task = tokio::spawn(listen(listener, acceptor, members, sender));
+        let task = task::spawn(listen(listener, acceptor, members, sender));
         Ok(Self { peers, address, task })
     }
 
@@ -106,7 +107,7 @@ async fn listen(
             Ok((stream, remote)) => {
                 let (acceptor, members, peers) =
                     (Arc::clone(&acceptor), members.clone(), peers.clone());
-                tokio::spawn(async move {
+                task::spawn(async move {
                     match admit(&acceptor, &members, stream).await {
                         // Nobody waits any more: the connection closes.
                         Ok(peer) => drop(peers.send(peer).await),

@@ -3,7 +3,7 @@
 use ckpt_node::{Copied, CopyImage, Event};
 use protocol::agent::CommitRecord;
 use protocol::cluster::{InstanceKey, NodeName};
-use tokio::task::spawn_blocking;
+use protocol::task;
 
 use super::Driver;
 use crate::driver::{copies, host};
@@ -15,7 +15,7 @@ impl Driver {
         self.with_mut(key, |served| {
             let init = served.init;
             let idle = gauge.idle_permille(init);
-            served.efforts = Some(spawn_blocking(move || host::efforts(init, idle)));
+            served.efforts = Some(task::spawn_blocking(move || host::efforts(init, idle)));
         });
     }
 
@@ -28,14 +28,14 @@ impl Driver {
         let of = key.clone();
         self.with_mut(&key, |served| {
             let (folder, efforts) = (served.folder.clone(), served.efforts.take());
-            let task = tokio::spawn(async move {
+            let task = task::spawn(async move {
                 fault::point("copy");
                 let place = folder.clone();
                 let gather = move || {
                     let user = whose.look_up()?;
                     copies::facts(&place, checkpoint, user.as_ref(), callers)
                 };
-                let facts = spawn_blocking(gather).await;
+                let facts = task::spawn_blocking(gather).await;
                 let mut facts = facts.unwrap_or_else(|error| Err(error.to_string()));
                 if let (Ok(facts), Some(efforts)) = (&mut facts, efforts) {
                     facts.efforts = efforts.await.ok();
@@ -74,7 +74,7 @@ impl Driver {
         holders: Vec<NodeName>,
     ) {
         let (peers, reports) = (self.parts.peers.clone(), self.parts.reports.clone());
-        tokio::spawn(async move {
+        task::spawn(async move {
             let mut result = Ok(());
             for node in &holders {
                 if let Err(reason) = copies::commit(&peers, node, &key, &record).await {

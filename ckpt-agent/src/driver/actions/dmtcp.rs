@@ -11,8 +11,8 @@ use ckpt_node::Event;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::dmtcp::DmtcpOrder;
+use protocol::task;
 use tokio::process::Command;
-use tokio::task::spawn_blocking;
 
 use super::Driver;
 use crate::driver::copies::{self, Wanted};
@@ -47,7 +47,7 @@ impl Driver {
         let checkpoint = image.checkpoint;
         match order {
             DmtcpOrder::TakeIn { files, .. } => {
-                tokio::spawn(async move {
+                task::spawn(async move {
                     busy.take(&folder, checkpoint).await;
                     let (job, instance) = (image.job.clone(), image.instance);
                     let take_in = move || {
@@ -56,7 +56,7 @@ impl Driver {
                         let place = made.map_err(|error| error.to_string())?;
                         dmtcp::take_in(&place, checkpoint, &files)
                     };
-                    let taken = spawn_blocking(take_in).await;
+                    let taken = task::spawn_blocking(take_in).await;
                     let taken = taken.unwrap_or_else(|error| Err(error.to_string()));
                     busy.end_commit(&folder, checkpoint);
                     reports.event(Event::Dmtcp(image, taken));
@@ -66,7 +66,7 @@ impl Driver {
                 let (peers, own) = (self.parts.peers.clone(), self.parts.name.clone());
                 let users = self.users();
                 let log = folders.job(&image.job).join(LOG);
-                tokio::spawn(async move {
+                task::spawn(async move {
                     let restarted = async {
                         let lock = busy.fetching(&folder);
                         let _alone = lock.lock().await;
@@ -85,8 +85,9 @@ impl Driver {
                                 .await
                                 .map_err(|lacking| lacking.reason)?;
                         }
-                        let out =
-                            spawn_blocking(move || dmtcp::put_out(&folder, checkpoint, users));
+                        let out = task::spawn_blocking(move || {
+                            dmtcp::put_out(&folder, checkpoint, users)
+                        });
                         let out = out.await.unwrap_or_else(|error| Err(error.to_string()))?;
                         for group in out {
                             start(&group, host, port, &log)
@@ -128,7 +129,7 @@ fn start(group: &PutOut, host: IpAddr, port: u16, log: &Path) -> io::Result<()> 
         command.env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
     }
     let mut child = command.args(&group.images).spawn()?;
-    tokio::spawn(async move {
+    task::spawn(async move {
         match child.wait().await {
             Ok(status) if status.success() => {}
             Ok(status) => tracing::warn!("{RESTART} ended with {status}"),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ckpt_node::{Event, Kept, is_job_id};
 use protocol::agent::{AgentCommand, CheckpointNumber, CommitRecord, InstanceId};
 use protocol::cluster::NodeName;
-use tokio::task::spawn_blocking;
+use protocol::task;
 
 use super::Driver;
 use crate::driver::copies::{self, Wanted};
@@ -17,11 +17,11 @@ impl Driver {
         let folder = self.parts.folders.instance(job, instance);
         let (busy, checkpoint) = (self.parts.busy.clone(), record.checkpoint);
         busy.await_commit(&folder, checkpoint);
-        tokio::spawn(async move {
+        task::spawn(async move {
             let lock = busy.fetching(&folder);
             let _alone = lock.lock().await;
             let place = folder.clone();
-            let marked = spawn_blocking(move || {
+            let marked = task::spawn_blocking(move || {
                 ckpt_store::commit_copy(&place, checkpoint, &record)
                     .map_err(|error| error.to_string())
             });
@@ -60,7 +60,7 @@ impl Driver {
             }
         }
         let folders = self.parts.folders.clone();
-        spawn_blocking(move || {
+        task::spawn_blocking(move || {
             for (number, folder, kept, _alone) in removals {
                 let Some(kept) = kept else {
                     if let Err(error) = folders.remove_instance(&job, number) {
@@ -92,7 +92,7 @@ impl Driver {
             (self.parts.peers.clone(), self.parts.reports.clone(), self.parts.busy.clone());
         let folders = self.parts.folders.clone();
         let own = self.parts.name.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             let result = async {
                 if !is_job_id(&job) {
                     return Err(format!("{job:?} is no job's id"));

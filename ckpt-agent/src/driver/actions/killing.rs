@@ -2,7 +2,7 @@
 
 use ckpt_node::{Event, Kill};
 use protocol::cluster::InstanceKey;
-use tokio::task::spawn_blocking;
+use protocol::task;
 
 use super::Driver;
 use ckpt_engine::fault;
@@ -13,7 +13,7 @@ impl Driver {
         let reports = self.parts.reports.clone();
         self.with(key, |served| {
             let (instance, of) = (served.instance.clone(), key.clone());
-            spawn_blocking(move || {
+            task::spawn_blocking(move || {
                 let gone = instance.session().go().map_err(|error| error.to_string());
                 reports.event(Event::Running(of, gone));
             });
@@ -23,7 +23,7 @@ impl Driver {
     pub(super) fn hold(&self, key: &InstanceKey) {
         self.with(key, |served| {
             let (instance, key) = (served.instance.clone(), key.clone());
-            spawn_blocking(move || {
+            task::spawn_blocking(move || {
                 if let Err(reason) = instance.session().hold() {
                     tracing::warn!(%key, "failed to hold the instance: {reason}");
                 }
@@ -34,7 +34,7 @@ impl Driver {
     pub(super) fn release(&self, key: &InstanceKey) {
         self.with(key, |served| {
             let (instance, key) = (served.instance.clone(), key.clone());
-            spawn_blocking(move || {
+            task::spawn_blocking(move || {
                 if let Err(reason) = instance.session().release() {
                     tracing::warn!(%key, "failed to release the instance: {reason}");
                 }
@@ -51,7 +51,7 @@ impl Driver {
             });
         }
         let reports = self.parts.reports.clone();
-        spawn_blocking(move || {
+        task::spawn_blocking(move || {
             std::thread::scope(|scope| {
                 for (key, instance, _) in instances.iter().filter(|(_, _, stands)| !stands) {
                     scope.spawn(move || {

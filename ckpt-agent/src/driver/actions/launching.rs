@@ -7,7 +7,7 @@ use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{InstanceSettings, JobUser};
 use protocol::database::users::Account;
 use protocol::launch::LaunchSpec;
-use tokio::task::spawn_blocking;
+use protocol::task;
 
 use super::Driver;
 use super::served::SOCKET;
@@ -52,7 +52,7 @@ impl Driver {
             crowded: false,
         };
         let (reports, mut launch) = (self.parts.reports.clone(), order.launch);
-        spawn_blocking(move || {
+        task::spawn_blocking(move || {
             let result = whose.look_up().and_then(|user| {
                 reports.event(Event::RunBy(key.clone(), own_or(user.as_ref())));
                 if is_shell {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ckpt_node::Event;
 use protocol::cluster::client::Answer;
 use protocol::cluster::look::{Finding, ImageName, Look};
+use protocol::task;
 
 use super::Driver;
 use crate::look::{Content, judge_number};
@@ -22,7 +23,7 @@ impl Driver {
         let gone = Arc::new(AtomicBool::new(false));
         self.readers.insert(client, gone.clone());
         let (folders, reports) = (self.parts.folders.clone(), self.parts.reports.clone());
-        tokio::task::spawn_blocking(move || {
+        task::spawn_blocking(move || {
             let mut left = MOST_PASSED_ON;
             for image in images {
                 if gone.load(Ordering::Relaxed) {

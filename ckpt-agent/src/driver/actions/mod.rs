@@ -28,6 +28,7 @@ use command_tree::Line;
 use protocol::cluster::agent::{FromAgent, HeldInstance, NodeProfile, ToAgent};
 use protocol::cluster::succession::{Followed, ToSuccessor};
 use protocol::cluster::{InstanceKey, NodeName, VERSION};
+use protocol::task;
 use protocol::transport::{Identity, Members};
 use tokio::sync::mpsc::{Sender, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
@@ -316,7 +317,7 @@ impl Driver {
         local: IpAddr,
     ) -> Event {
         let (queue, mut waiting) = unbounded_channel::<Message<FromAgent>>();
-        tokio::spawn(async move {
+        task::spawn(async move {
             while let Some(message) = waiting.recv().await {
                 if to.send(message).await.is_err() {
                     return;
@@ -347,7 +348,7 @@ impl Driver {
     fn set_clock(&self, at: BootTime) {
         let wait = Duration::from_nanos(at.saturating_sub(boot_time()));
         let reports = self.parts.reports.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             tokio::time::sleep(wait).await;
             reports.event(Event::Clock);
         });

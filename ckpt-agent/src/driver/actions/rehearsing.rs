@@ -8,7 +8,7 @@ use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::rehearsal::{RehearsalOrder, RehearsedInstance};
 use protocol::control::RehearsalOutcome;
 use protocol::launch::External;
-use tokio::task::spawn_blocking;
+use protocol::task;
 
 use super::Driver;
 use crate::driver::copies;
@@ -38,9 +38,9 @@ impl Driver {
         let (whose, folders) = (self.whose(&order.user), self.parts.folders.clone());
         let watch = self.watch(&order.settings, AddressMap::default()).is_some();
         let reports = self.parts.reports.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             let RehearsalOrder { number, job, images, hosts, settings, .. } = order;
-            let user = spawn_blocking(move || whose.look_up()).await;
+            let user = task::spawn_blocking(move || whose.look_up()).await;
             let user = user.unwrap_or_else(|error| Err(error.to_string()));
             for wanted in images {
                 let result = match user.clone() {
@@ -96,11 +96,13 @@ impl Piece {
     async fn try_rehearse(self, digest: &str) -> Result<Rehearsed, Lacking> {
         let failed = |error: tokio::task::JoinError| Lacking::Unknown(error.to_string());
         let (folder, checkpoint) = (self.folder.clone(), self.checkpoint);
-        spawn_blocking(move || wait_for_mark(&folder, checkpoint)).await.map_err(failed)??;
+        task::spawn_blocking(move || wait_for_mark(&folder, checkpoint))
+            .await
+            .map_err(failed)??;
         let genuine = copies::must_be(&self.folder, checkpoint, digest).await;
         genuine.map_err(Lacking::Fails)?;
         // The kernel ends a rehearsal with the thread that has begun it, which does nothing else meanwhile.
-        spawn_blocking(move || self.perform()).await.map_err(failed)?
+        task::spawn_blocking(move || self.perform()).await.map_err(failed)?
     }
 
     fn perform(mut self) -> Result<Rehearsed, Lacking> {

@@ -10,7 +10,7 @@ use nix::unistd::pipe2;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{RelayLink, RelaySide, Skipped};
-use tokio::task::spawn_blocking;
+use protocol::task;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Driver;
@@ -105,7 +105,7 @@ impl Driver {
             return self.events.push_back(none);
         }
         let (reports, key) = (self.parts.reports.clone(), key.clone());
-        tokio::spawn(async move {
+        task::spawn(async move {
             let all = async {
                 let mut states = Vec::new();
                 for (side, answer) in waiting {
@@ -193,13 +193,13 @@ impl Driver {
         self.with_mut(key, |served| {
             let init = served.init;
             let mut watch = rest::Watch::new(served.absent.parents, served.absent.spoken.clone());
-            let task = tokio::spawn(async move {
+            let task = task::spawn(async move {
                 let mut ticks = interval(rest::LOOK);
                 ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 let mut told = false;
                 loop {
                     ticks.tick().await;
-                    let waits = match spawn_blocking(move || rest::look(init)).await {
+                    let waits = match task::spawn_blocking(move || rest::look(init)).await {
                         Ok(Ok(look)) => watch.see(Instant::now(), look),
                         // It is ending.
                         _ => false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ckpt_node::{Event, FORMAT, Lacking, Record, Restore};
 use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{DEPARTED, PrepareOrder};
-use tokio::task::spawn_blocking;
+use protocol::task;
 use tokio::time::Instant;
 
 use super::Driver;
@@ -47,9 +47,9 @@ impl Driver {
         let counts = order.holders.contains(&own);
         let without = departed(&order);
         let digest = order.digest.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             let result = async {
-                let user = spawn_blocking(move || whose.look_up()).await;
+                let user = task::spawn_blocking(move || whose.look_up()).await;
                 let user = user.unwrap_or_else(|error| Err(error.to_string()))?;
                 reports.event(Event::RunBy(of.clone(), own_or(user.as_ref())));
                 // Several parts of one image may be wanted here: it is fetched once.
@@ -84,7 +84,7 @@ impl Driver {
                     copies::place(&folder, checkpoint, user.as_ref());
                     wiring::outer_sockets(&folder, checkpoint, &assignment, part)
                 };
-                let sockets = spawn_blocking(of_part).await;
+                let sockets = task::spawn_blocking(of_part).await;
                 Ok(sockets.unwrap_or_else(|error| Err(error.to_string()))?)
             };
             let result = result.await;
@@ -121,9 +121,9 @@ impl Driver {
         let (reports, of) = (self.parts.reports.clone(), key.clone());
         let (own, folder, checkpoint) = (self.parts.name.clone(), image.clone(), order.checkpoint);
         let without = departed(&order);
-        tokio::spawn(async move {
+        task::spawn(async move {
             let result = async {
-                let user = spawn_blocking(move || whose.look_up()).await;
+                let user = task::spawn_blocking(move || whose.look_up()).await;
                 let user = user.unwrap_or_else(|error| Err(error.to_string()))?;
                 setup.user = user.as_ref().map(User::order);
                 copies::must_be(&image, order.checkpoint, &order.digest).await?;
@@ -132,8 +132,9 @@ impl Driver {
                     wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;
                 fault::point("rewired");
                 let (folder, checkpoint) = (image.clone(), order.checkpoint);
-                let alone =
-                    spawn_blocking(move || wiring::without_peers(&folder, checkpoint, &skipped));
+                let alone = task::spawn_blocking(move || {
+                    wiring::without_peers(&folder, checkpoint, &skipped)
+                });
                 let alone = alone.await.unwrap_or_else(|error| Err(error.to_string()))?;
                 connections.extend(alone.natives);
                 // The same on every machine that gets a part of this image in this epoch.
@@ -158,7 +159,7 @@ impl Driver {
                     }),
                     instance: Some(setup),
                 };
-                let restored = spawn_blocking(move || instance.restore(restore)).await;
+                let restored = task::spawn_blocking(move || instance.restore(restore)).await;
                 restored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
             };
             let mut result = result.await.map_err(Lacking::from);
@@ -177,7 +178,7 @@ impl Driver {
     pub fn look_for_survivors(&self) {
         let (name, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
         let (folders, reports) = (self.parts.folders.clone(), self.parts.reports.clone());
-        spawn_blocking(move || {
+        task::spawn_blocking(move || {
             for job in folders.jobs() {
                 for number in folders.instances(&job) {
                     let folder = folders.instance(&job, number);

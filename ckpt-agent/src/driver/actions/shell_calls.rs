@@ -11,6 +11,7 @@ use protocol::agent::ExitKind;
 use protocol::cluster::agent::{RelayLink, RelaySide, stream_relay};
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
+use protocol::task;
 
 use super::Driver;
 use super::shell_end::ShellEnd;
@@ -150,7 +151,7 @@ impl Driver {
     pub(super) fn serve_shell(&self, key: &InstanceKey, link: OwnedFd) -> io::Result<ShellEnd> {
         let link = Arc::new(Native::own(link)?);
         let (reports, of, listened) = (self.parts.reports.clone(), key.clone(), link.clone());
-        tokio::spawn(async move {
+        task::spawn(async move {
             let mut bytes = [0; MESSAGE];
             // Whether the shell ends is nothing to what it started, as under sshd.
             while let Ok(length @ 1..) = listened.read(&mut bytes).await {

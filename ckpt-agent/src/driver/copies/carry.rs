@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::cluster::peer::{ImageFile, PeerMessage};
-use tokio::task::spawn_blocking;
+use protocol::task;
 use tokio::time::timeout;
 
 use super::SILENCE;
@@ -55,7 +55,7 @@ pub fn unexpected(message: &PeerMessage) -> String {
 async fn blocking<T: Send + 'static>(
     what: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, String> {
-    match spawn_blocking(what).await {
+    match task::spawn_blocking(what).await {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     }

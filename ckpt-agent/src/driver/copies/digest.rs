@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use protocol::agent::CheckpointNumber;
+use protocol::task;
 
 use super::own_files::{LIST, LONGEST_LIST};
 
@@ -43,7 +44,7 @@ pub async fn must_be(
         return Ok(());
     }
     let (folder, committed) = (folder.to_owned(), committed.to_owned());
-    let looked = tokio::task::spawn_blocking(move || {
+    let looked = task::spawn_blocking(move || {
         let found = digest(&folder, checkpoint)?;
         let right = found == committed;
         right.then_some(()).ok_or_else(|| {
@@ -56,7 +57,7 @@ pub async fn must_be(
 /// Removes what belongs to one checkpoint alone: nothing of it may be taken for the committed one.
 pub async fn reject(folder: &Path, checkpoint: CheckpointNumber) {
     let folder = folder.join("checkpoints").join(checkpoint.to_string());
-    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder));
+    let removed = task::spawn_blocking(move || std::fs::remove_dir_all(folder));
     if let Ok(Err(error)) = removed.await {
         tracing::warn!("failed to remove an image that is not the committed one: {error}");
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::ImageFile;
-use tokio::task::spawn_blocking;
+use protocol::task;
 
 use super::own_files;
 use crate::driver::folders::Folders;
@@ -47,7 +47,7 @@ pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Ima
 async fn blocking<T: Send + 'static>(
     what: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    spawn_blocking(what).await.unwrap_or_else(|error| Err(error.to_string()))
+    task::spawn_blocking(what).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// Whether all names are those of an image's files, and none twice.

@@ -7,7 +7,7 @@ use std::path::Path;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::DamagedCopy;
-use tokio::task::spawn_blocking;
+use protocol::task;
 
 use ckpt_store::Damage;
 
@@ -46,7 +46,7 @@ impl Harm {
 /// Reads all of an image that lies here. None: it is whole, or nothing can be said of it.
 pub async fn harm(folder: &Path, checkpoint: CheckpointNumber) -> Option<Harm> {
     let folder = folder.to_owned();
-    spawn_blocking(move || look(&folder, checkpoint)).await.ok().flatten()
+    task::spawn_blocking(move || look(&folder, checkpoint)).await.ok().flatten()
 }
 
 fn look(folder: &Path, checkpoint: CheckpointNumber) -> Option<Harm> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use protocol::cluster::agent::{RelayLink, RelaySide};
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::{InstanceKey, NodeName};
+use protocol::task;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
 
@@ -116,7 +117,7 @@ impl Hub {
         let mut state = self.state();
         let way = state.ways.entry(node.clone()).or_insert_with(|| {
             let (way, queue) = unbounded_channel();
-            tokio::spawn(carry(self.clone(), node.clone(), queue));
+            task::spawn(carry(self.clone(), node.clone(), queue));
             way
         });
         // Its task ends with this hub only.

@@ -7,6 +7,7 @@ use crate::machine::Command as Wanted;
 use crate::server::{Network, Options, Order, Port, Status};
 use clap::builder::ArgAction;
 use clap::{CommandFactory, Parser};
+use protocol::task;
 use std::ffi::OsString;
 use std::fs;
 use std::io::BufRead;
@@ -178,7 +179,7 @@ async fn coordinate(asked: &Asked) -> Result<u8, String> {
         println!("dmtcp_coordinator (ckptd) listens at {address}; ? and return for help");
     }
     let (orders, receiver) = mpsc::channel(16);
-    let served = tokio::spawn(port.serve(Arc::new(Mutex::new(())), receiver));
+    let served = task::spawn(port.serve(Arc::new(Mutex::new(())), receiver));
     let (lines, typed) = mpsc::channel(16);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {

@@ -3,6 +3,7 @@
 use super::network::{Network, v4};
 use crate::machine::Connection;
 use crate::wire::{HEADER, Kind, Message};
+use protocol::task;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -184,7 +185,7 @@ pub async fn listen(listener: TcpListener, allow: Vec<Network>, arrivals: mpsc::
                     continue;
                 };
                 connection += 1;
-                tokio::spawn(serve(stream, connection, remote, arrivals.clone()));
+                task::spawn(serve(stream, connection, remote, arrivals.clone()));
             }
             // Out of descriptors, most likely: others must close some first.
             Err(error) => {

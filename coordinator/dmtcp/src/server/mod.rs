@@ -22,6 +22,7 @@ use crate::cluster::Cluster;
 use link::{Arrival, Link};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use protocol::clock::{Time, wall_ms};
+use protocol::task;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -209,11 +210,11 @@ impl Port {
             stand_in,
         });
         let (sender, mut arrivals) = mpsc::channel(MAX_ARRIVALS);
-        let gate = tokio::spawn(link::listen(self.listener, options.allow.clone(), sender.clone()));
+        let gate = task::spawn(link::listen(self.listener, options.allow.clone(), sender.clone()));
         let (done_sender, mut done) = mpsc::unbounded_channel();
         let scripts = Scripts { host: own_host(own_address), port: self.address.port() };
         let (told, telling) = std::sync::mpsc::channel();
-        let recording = tokio::task::spawn_blocking(move || {
+        let recording = task::spawn_blocking(move || {
             record(&recorder, &telling, &scripts, &done_sender);
         });
         let mut driver = Driver {

@@ -1,5 +1,6 @@
 //! Connections in the stead of peers that departed: they are there, and silent.
 
+use protocol::task;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,10 +19,10 @@ pub async fn listen(own_address: Ipv4Addr) -> Option<SocketAddr> {
         }
     };
     let address = listener.local_addr().ok()?;
-    tokio::spawn(async move {
+    task::spawn(async move {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => drop(tokio::spawn(hold(stream))),
+                Ok((stream, _)) => drop(task::spawn(hold(stream))),
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
@@ -37,7 +38,7 @@ async fn hold(mut stream: TcpStream) {
 
 /// Connects to a worker's restore listener, as the departed peer of that connection.
 pub fn dial(address: SocketAddr, key: String) {
-    tokio::spawn(async move {
+    task::spawn(async move {
         let Some(name) = connection_name(&key) else {
             return tracing::warn!("DMTCP: {key} names no connection: its worker waits in vain");
         };

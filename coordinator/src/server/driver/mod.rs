@@ -22,6 +22,7 @@ use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
 use protocol::service::Service;
+use protocol::task;
 use protocol::transport::{AnswerQueue, Fingerprint, Outbox, OutboxError};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -428,7 +429,7 @@ impl Driver {
             self.replication.gone(node);
             let connection = link.connection;
             // What is queued goes out first: the reader's side is kept until then.
-            tokio::spawn(async move {
+            task::spawn(async move {
                 let Link { outbox, _closer, .. } = link;
                 drop(outbox);
                 tokio::time::sleep(Duration::from_secs(1)).await;

@@ -3,6 +3,7 @@
 use super::engine::program;
 use ckpt_agent::doctor::{Check, Report, State};
 use ckpt_dmtcp::server::{Options, Port};
+use protocol::task;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -118,7 +119,7 @@ async fn ask(command: &Path) -> Result<(), String> {
     let port = Port::bind(options).await.map_err(|error| error.to_string())?;
     let number = port.address().port().to_string();
     let (_orders, receiver) = mpsc::channel(1);
-    tokio::spawn(port.serve(Arc::new(Mutex::new(())), receiver));
+    task::spawn(port.serve(Arc::new(Mutex::new(())), receiver));
     let child = Command::new(command)
         .args(["--coord-host", "127.0.0.1", "--coord-port", &number, "--status"])
         .stdin(Stdio::null())

@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 use protocol::agent::{CommitRecord, ExitKind};
 use protocol::cluster::client::{Answer, Ask};
 use protocol::control::LiveStatus;
+use protocol::task;
 use protocol::transport::ClientEvent;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -157,7 +158,7 @@ async fn foreground(
     let recorder: SharedRecorder = Arc::new(Mutex::new(recorder));
     let (orders, order_receiver) = mpsc::channel(16);
     let shared: Arc<Mutex<dyn Recorder>> = recorder.clone();
-    let port_task = tokio::spawn(port.serve(shared, order_receiver));
+    let port_task = task::spawn(port.serve(shared, order_receiver));
     let (server, calls) = Server::start(job.path());
     if let Err(error) = &server {
         eprintln!("ckptd: warning: other commands can't reach this job: {error}");

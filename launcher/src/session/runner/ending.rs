@@ -6,6 +6,7 @@ use crate::session::callers::Server;
 use crate::session::output::Report;
 use crate::text;
 use coordinator::Outcome;
+use protocol::task;
 use tokio::sync::mpsc;
 
 impl Runner<'_> {
@@ -22,7 +23,7 @@ impl Runner<'_> {
             Outcome::Ended { status, .. } => Some(text::end(Some(*status))),
             Outcome::Lost { .. } => None,
         };
-        let finished = tokio::task::spawn_blocking(move || self.output.finish(mark));
+        let finished = task::spawn_blocking(move || self.output.finish(mark));
         tokio::pin!(finished);
         loop {
             tokio::select! {

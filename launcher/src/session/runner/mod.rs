@@ -28,6 +28,7 @@ use coordinator::log::LogFile;
 use coordinator::{Action, Entry, Event, JobMachine, Outcome, Time};
 use protocol::agent::{AgentCommand, AgentEvent, CommitRecord, InstanceId};
 use protocol::launch::{Console, LaunchSpec, RestoreSpec};
+use protocol::task;
 use protocol::transport::ClientEvent;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -97,7 +98,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     // Before the job can tell anybody that it runs. What is asked early waits.
     let (server, calls) = Server::start(session.job.path());
 
-    let begun = tokio::task::spawn_blocking({
+    let begun = task::spawn_blocking({
         let agent = agent.clone();
         let begin = match &session.begin {
             Begin::Launch(spec) => Ok(spec.as_ref().clone()),
