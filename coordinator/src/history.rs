@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// One entry of the coordinator's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "entry", rename_all = "kebab-case")]
+#[serde(remote = "Self", rename_all = "kebab-case")]
 pub enum Entry {
     /// The first entry of a log.
     Opened {
@@ -51,6 +51,7 @@ pub enum Entry {
         asked: bool,
     },
 }
+protocol::tagged!(Entry, "entry");
 
 /// How a job came to its last known end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,7 +37,7 @@ impl InstanceId {
 
 /// What an agent is told to do with the one job that it was started for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "command", rename_all = "kebab-case")]
+#[serde(remote = "Self", rename_all = "kebab-case")]
 pub enum AgentCommand {
     /// Stop every thread of the job. Answer: [`AgentEvent::Frozen`].
     Freeze {
@@ -101,6 +101,7 @@ pub enum AgentCommand {
     /// End every process of the job at once. [`AgentEvent::Ended`] follows.
     Kill,
 }
+crate::tagged!(AgentCommand, "command");
 
 /// The steps of a checkpoint that may fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -146,7 +147,7 @@ impl std::fmt::Display for Step {
 
 /// What an agent reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
+#[serde(remote = "Self", rename_all = "kebab-case")]
 pub enum AgentEvent {
     /// All threads of the job stand still.
     Frozen {
@@ -229,6 +230,7 @@ pub enum AgentEvent {
         status: ExitKind,
     },
 }
+crate::tagged!(AgentEvent, "event");
 
 /// What happens to an instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

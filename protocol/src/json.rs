@@ -3,6 +3,8 @@
 //! serde's readers take a list of values for a structure, too, and code for that comes with every structure and every
 //! deserializer: one that asks for objects only is stricter, and makes the executables smaller by a fortieth.
 
+pub mod tagged;
+
 use std::fmt::{self, Formatter};
 use std::io::Write;
 

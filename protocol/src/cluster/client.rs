@@ -66,7 +66,7 @@ pub struct RestartRequest {
 
 /// From a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "kebab-case")]
+#[serde(remote = "Self", rename_all = "kebab-case")]
 pub enum Ask {
     /// The first line.
     Hello {
@@ -172,10 +172,11 @@ pub enum Ask {
         checkpoint: Option<CheckpointNumber>,
     },
 }
+crate::tagged!(Ask, "ask");
 
 /// To a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "answer", rename_all = "kebab-case")]
+#[serde(remote = "Self", rename_all = "kebab-case")]
 pub enum Answer {
     /// The wish to run or restart a job is in the coordinator's log: it will be done, whoever dies meanwhile.
     Accepted {
@@ -269,6 +270,7 @@ pub enum Answer {
         status: u8,
     },
 }
+crate::tagged!(Answer, "answer");
 
 impl Answer {
     /// The line of this answer, without its newline.

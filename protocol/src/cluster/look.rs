@@ -26,7 +26,7 @@ pub enum Look {
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "found", rename_all = "kebab-case")]
+#[serde(remote = "Self", rename_all = "kebab-case")]
 pub enum Finding {
     /// Every byte is what it was.
     Whole {
@@ -55,3 +55,4 @@ pub enum Finding {
         reason: String,
     },
 }
+crate::tagged!(Finding, "found");

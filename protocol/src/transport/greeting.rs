@@ -9,7 +9,7 @@ pub(super) const MAX_GREETING: usize = 64 * 1024;
 
 /// The first message of whoever connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "greeting", rename_all = "kebab-case")]
+#[serde(remote = "Self", rename_all = "kebab-case")]
 pub enum Greeting {
     /// It is what its certificate says.
     Member {
@@ -33,6 +33,7 @@ pub enum Greeting {
         followed: Followed,
     },
 }
+crate::tagged!(Greeting, "greeting");
 
 impl Greeting {
     /// The version that it names.
@@ -48,7 +49,7 @@ impl Greeting {
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "reply", rename_all = "kebab-case")]
+#[serde(remote = "Self", rename_all = "kebab-case")]
 pub enum Reply {
     /// The conversation begins.
     Welcome,
@@ -67,3 +68,4 @@ pub enum Reply {
         reason: String,
     },
 }
+crate::tagged!(Reply, "reply");

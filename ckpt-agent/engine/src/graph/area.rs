@@ -54,7 +54,7 @@ impl Protection {
 
 /// What a mapping shows where it has no private pages of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "backing")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum Backing {
     /// Zeros.
     Anonymous,
@@ -82,6 +82,7 @@ pub enum Backing {
         name: String,
     },
 }
+protocol::tagged!(Backing, "backing");
 
 /// A file known by path, and what must be true of it at restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

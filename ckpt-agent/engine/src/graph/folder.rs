@@ -32,7 +32,7 @@ pub struct FolderEntry {
 
 /// What a name in a [`WholeFolder`] was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum EntryKind {
     /// A folder.
     Folder,
@@ -70,3 +70,4 @@ pub enum EntryKind {
     /// Something that did not travel, and that a restart leaves alone.
     Left,
 }
+protocol::tagged!(EntryKind, "kind");

@@ -45,7 +45,7 @@ pub struct CarriedInode {
 
 /// What kind of inode it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "origin")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum Origin {
     /// memfd_create(2).
     Memfd {
@@ -80,3 +80,4 @@ pub enum Origin {
         locked: bool,
     },
 }
+protocol::tagged!(Origin, "origin");

@@ -40,7 +40,7 @@ pub struct ProcessNode {
 
 /// Whether a process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "state")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum ProcessState {
     /// Has an image of its own.
     Alive,
@@ -53,6 +53,7 @@ pub enum ProcessState {
     /// relays.
     StandIn,
 }
+protocol::tagged!(ProcessState, "state");
 
 /// One process: PROCESS.json.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -163,10 +163,11 @@ macro_rules! object_kinds {
 
         /// What an open file description is open on.
         #[derive(Debug, Clone, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case", tag = "kind")]
+        #[serde(remote = "Self", rename_all = "snake_case")]
         pub enum Object {
             $($(#[$doc])* $variant($module::$variant),)*
         }
+        protocol::tagged!(Object, "kind");
 
         impl Object {
             /// The kind's name in words for listings.

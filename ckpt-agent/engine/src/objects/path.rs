@@ -13,7 +13,7 @@ use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, paths};
 
 /// A place in the file tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "place")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum PathOnly {
     /// A directory.
     Directory(Directory),
@@ -27,6 +27,7 @@ pub enum PathOnly {
         file_type: u32,
     },
 }
+protocol::tagged!(PathOnly, "place");
 
 impl PathOnly {
     fn open(&self, flags: i32, context: &RestoreContext) -> Result<OwnedFd> {

@@ -17,13 +17,14 @@ use super::{
 
 /// A regular file or memory object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "content")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum Regular {
     /// Stays where it is.
     ByPath(ByPath),
     /// Travels.
     Carried(Carried),
 }
+protocol::tagged!(Regular, "content");
 
 impl Regular {
     fn by_path(&self) -> Option<&ByPath> {

@@ -73,7 +73,7 @@ fn is_as_it_is(name: &Name) -> bool {
 
 /// What a TCP socket is in the middle of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "state")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum TcpState {
     /// Never connected; bound if it has an address.
     Idle,
@@ -98,6 +98,7 @@ pub enum TcpState {
         received: Option<BlobId>,
     },
 }
+protocol::tagged!(TcpState, "state");
 
 /// One end's view of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +129,7 @@ pub struct Connection {
 
 /// What is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "end")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum PeerEnd {
     /// A socket of the job (this one itself, if it is connected to itself).
     Socket {
@@ -149,6 +150,7 @@ pub enum PeerEnd {
     /// of the job.
     Outside,
 }
+protocol::tagged!(PeerEnd, "end");
 
 impl TcpSocket {
     /// For reading and setting its options.

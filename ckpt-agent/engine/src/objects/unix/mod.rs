@@ -88,7 +88,7 @@ pub struct Name {
 
 /// What a Unix socket is connected to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "link")]
+#[serde(remote = "Self", rename_all = "snake_case")]
 pub enum UnixLink {
     /// Nothing.
     None,
@@ -123,6 +123,7 @@ pub enum UnixLink {
         reset: bool,
     },
 }
+protocol::tagged!(UnixLink, "link");
 
 /// A message in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
