@@ -11,7 +11,7 @@ use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::task;
 use tokio::time::timeout;
 
-use super::SILENCE;
+use super::{SILENCE, own_files};
 use crate::driver::link::{Message, PIECE, PeerLink};
 
 /// What a file is called until all of it is there.
@@ -154,6 +154,9 @@ async fn make_durable(folder: &Path, files: Vec<ImageFile>) -> Result<(), String
             let opened = File::open(&draft)?;
             if opened.metadata()?.len() != file.length {
                 return Err(std::io::Error::other(format!("{} has another length", file.path)));
+            }
+            if own_files::is_content(&file.path) {
+                own_files::must_be_content(&opened, &file.path)?;
             }
             opened.sync_all()?;
             std::fs::rename(draft, &last)?;

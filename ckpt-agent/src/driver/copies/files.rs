@@ -26,7 +26,7 @@ pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Ima
         let packs = mark
             .packs
             .iter()
-            .map(|pack| ImageFile { path: format!("packs/{}.tar", pack.id), length: pack.length });
+            .map(|pack| ImageFile { path: pack_path(pack.id), length: pack.length });
         let index = mark.files.iter().map(|file| ImageFile {
             path: format!("checkpoints/{checkpoint}/{}", file.name),
             length: file.length,
@@ -44,7 +44,7 @@ pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Ima
     .await
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     what: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     task::spawn_blocking(what).await.unwrap_or_else(|error| Err(error.to_string()))
@@ -77,12 +77,18 @@ fn is_pack(path: &str) -> bool {
     pack_id(path).is_some()
 }
 
+/// Path of a pack in an instance's folder.
+pub(super) fn pack_path(id: PackId) -> String {
+    format!("packs/{id}.tar")
+}
+
 fn pack_id(path: &str) -> Option<PackId> {
     let name = path.strip_prefix("packs/")?.strip_suffix(".tar")?;
     PackId::parse(name)
 }
 
-fn is_index(path: &str, checkpoint: CheckpointNumber) -> bool {
+/// Whether a path is that of an index file of the checkpoint.
+pub(super) fn is_index(path: &str, checkpoint: CheckpointNumber) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     path.strip_prefix(&format!("checkpoints/{checkpoint}/")).is_some_and(|name| {
         name.len() <= 100
@@ -154,7 +160,7 @@ pub enum Thoroughness {
     WhatCame,
 }
 
-/// Checks a copy; of the job's own files, which are named by their content, those that came now.
+/// Checks a copy. The job's own files, which are named by their contents, were checked when they came.
 pub async fn verify(
     folder: &Path,
     checkpoint: CheckpointNumber,
@@ -174,7 +180,7 @@ pub async fn verify(
         ckpt_store::verify_copy(&folder, checkpoint, &trusted)
             .map(drop)
             .map_err(|damage| damage.to_string())
-            .and_then(|()| own_files::verify(&folder, checkpoint, fresh.into_iter()))
+            .and_then(|()| own_files::verify(&folder, checkpoint))
             .map_err(|damage| format!("the copy is not whole: {damage}"))
     })
     .await

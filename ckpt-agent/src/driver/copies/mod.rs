@@ -14,6 +14,7 @@ mod facts;
 mod files;
 mod harm;
 mod own_files;
+mod sparing;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use ckpt_node::Lacking;
 use protocol::agent::{CheckpointNumber, CommitRecord, InstanceId};
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::cluster::{InstanceKey, NodeName};
+use protocol::task;
 use tokio::time::timeout;
 
 use super::link::PeerLink;
@@ -71,7 +73,7 @@ pub async fn offer(
     }
 }
 
-/// The other side of [`offer`]: takes a copy until it is durable here.
+/// The other side of [`offer`]: takes a copy until it is durable here. What is committed here stays as it is.
 ///
 /// # Errors
 /// One line; the other side has been told.
@@ -84,6 +86,7 @@ pub async fn take(
 ) -> Result<(), String> {
     let result = async {
         files::check(&files, checkpoint, false)?;
+        let files = sparing::acceptable(&folder, checkpoint, files).await?;
         let lacking = files::lacking(&folder, &files).await?;
         let fresh = paths(&lacking);
         let want = PeerMessage::Want { transfer, paths: fresh.clone() };
@@ -258,7 +261,7 @@ pub async fn commit(
 /// One line; the other side has been told.
 pub async fn mark(link: &PeerLink, folder: PathBuf, record: CommitRecord) -> Result<(), String> {
     let transfer = record.checkpoint;
-    let marked = tokio::task::spawn_blocking(move || {
+    let marked = task::spawn_blocking(move || {
         ckpt_store::commit_copy(&folder, record.checkpoint, &record)
             .map_err(|error| error.to_string())
     });
@@ -278,9 +281,9 @@ pub async fn mark(link: &PeerLink, folder: PathBuf, record: CommitRecord) -> Res
 /// when it is used.
 pub async fn is_here(folder: &Path, checkpoint: CheckpointNumber) -> bool {
     let folder = folder.to_owned();
-    let found = tokio::task::spawn_blocking(move || {
+    let found = task::spawn_blocking(move || {
         ckpt_store::survey(&folder, checkpoint).is_ok()
-            && own_files::verify(&folder, checkpoint, std::iter::empty()).is_ok()
+            && own_files::verify(&folder, checkpoint).is_ok()
     });
     found.await.unwrap_or(false)
 }
@@ -294,7 +297,7 @@ pub async fn complete(folder: &Path, checkpoint: CheckpointNumber) -> Result<(),
     let folder = folder.to_owned();
     let none = serde_json::Value::Null;
     let done =
-        tokio::task::spawn_blocking(move || ckpt_store::commit_copy(&folder, checkpoint, &none));
+        task::spawn_blocking(move || ckpt_store::commit_copy(&folder, checkpoint, &none));
     match done.await {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),

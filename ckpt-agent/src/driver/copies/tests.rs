@@ -1,5 +1,6 @@
 //! Two stores, tied by a channel.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use protocol::agent::{CommitRecord, ImageSummary, InstanceId};
@@ -101,6 +102,70 @@ async fn a_damaged_copy_is_not_stored() {
     std::fs::write(pack.path(), bytes).unwrap();
     let reason = copy(one.path(), two.path(), 3).await.unwrap_err();
     assert!(reason.contains("not whole"), "{reason}");
+}
+
+/// What comes of an offer of such files, each of zeros, and which of them are wanted.
+async fn offer_zeros(
+    to: &Path,
+    number: u64,
+    files: Vec<ImageFile>,
+) -> (Result<(), String>, Vec<String>) {
+    let (mut near, mut far) = Link::pair();
+    let lengths: BTreeMap<_, _> =
+        files.iter().map(|file| (file.path.clone(), file.length)).collect();
+    let taking = async { take(&mut far, to.to_owned(), number, files, 1).await };
+    let offering = async {
+        let PeerMessage::Want { paths, .. } = near.from.recv().await.unwrap().0 else {
+            return Vec::new();
+        };
+        for path in &paths {
+            let piece = PeerMessage::Piece { transfer: 1, path: path.clone(), offset: 0 };
+            super::carry::send(&near, piece, vec![0; lengths[path] as usize]).await.unwrap();
+        }
+        super::carry::send(&near, PeerMessage::Sent { transfer: 1 }, Vec::new()).await.unwrap();
+        near.from.recv().await.unwrap();
+        paths
+    };
+    tokio::join!(taking, offering)
+}
+
+#[tokio::test]
+async fn nothing_that_is_committed_is_replaced_by_an_offer() {
+    let here = tempfile::tempdir().unwrap();
+    sealed(here.path(), 3).commit(&record(3)).unwrap();
+    let folder = here.path();
+    let whole = || ckpt_store::verify(folder, 3, |_| {}).unwrap();
+    let mut files = files::list(folder, 3).await.unwrap();
+    files.retain(|file| !file.path.ends_with("COMMITTED"));
+    // All of it is here, whatever it would be.
+    let (taken, wanted) = offer_zeros(folder, 3, files.clone()).await;
+    assert_eq!((taken, wanted), (Ok(()), Vec::new()));
+    whole();
+    // Other lengths, under its number and another one.
+    for (number, name) in [(3, "packs/"), (4, "packs/"), (3, "graph.json")] {
+        let mut file = files.iter().find(|file| file.path.contains(name)).unwrap().clone();
+        file.length = 7;
+        let refused = format!("{} differs from what is committed here", file.path);
+        let (taken, _) = offer_zeros(folder, number, vec![file]).await;
+        assert_eq!(taken, Err(refused));
+        whole();
+    }
+    let more = ImageFile { path: "checkpoints/3/process-8.json".into(), length: 1 };
+    let (taken, _) = offer_zeros(folder, 3, vec![more]).await;
+    assert!(taken.unwrap_err().contains("differs"));
+    whole();
+}
+
+#[tokio::test]
+async fn a_file_of_the_job_is_not_replaced_by_what_is_not_its_content() {
+    let here = tempfile::tempdir().unwrap();
+    let path = format!("files/{}", blake3::hash(b"data").to_hex());
+    std::fs::create_dir(here.path().join("files")).unwrap();
+    std::fs::write(here.path().join(&path), b"data").unwrap();
+    let offered = vec![ImageFile { path: path.clone(), length: 5 }];
+    let (taken, wanted) = offer_zeros(here.path(), 3, offered).await;
+    assert_eq!((taken, wanted), (Err(format!("{path} has another content")), vec![path.clone()]));
+    assert_eq!(std::fs::read(here.path().join(&path)).unwrap(), b"data");
 }
 
 #[tokio::test]

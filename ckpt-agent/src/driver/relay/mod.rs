@@ -14,6 +14,7 @@ use protocol::agent::CheckpointNumber;
 use protocol::cluster::agent::{RelayLink, RelaySide};
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::{InstanceKey, NodeName};
+use protocol::task;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -153,6 +154,6 @@ pub fn start(
     let (key, side) = (carried.key.clone(), carried.side.clone());
     hub.add(key.clone(), side.clone(), orders.clone());
     let carry = side::carry(hub.clone(), carried, (native, shared), inbox, death, report);
-    tokio::spawn(carry);
+    task::spawn(carry);
     Ok(RelayHandle { side, orders, key, hub: HubRef(hub.clone()), _life: life })
 }
