@@ -9,7 +9,7 @@ use protocol::cluster::{NodeName, Term};
 use protocol::task;
 use protocol::transport::{
     Acceptor, Connection, Fingerprint, FrameReceiver, Greeting, Guest, Holder, Outbox, RefusalKind,
-    Role, TransportError, Trust,
+    Refusals, Role, TransportError, Trust,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +27,17 @@ const MAX_WAITING: usize = 64 * 1024 * 1024;
 /// Admission, as the tasks of the server share it.
 pub type SharedAdmission = Arc<Mutex<Admission>>;
 
+/// What all connections at the port have in common.
+#[derive(Clone)]
+struct Port {
+    admission: SharedAdmission,
+    /// The next connection's number, rising in the order in which nodes are admitted: a newer one replaces an older one.
+    connections: Arc<AtomicU64>,
+    own: Arc<Followed>,
+    incoming: mpsc::Sender<Incoming>,
+    refusals: Refusals,
+}
+
 /// Takes agents' connections for ever.
 pub async fn listen(
     listener: TcpListener,
@@ -36,27 +47,19 @@ pub async fn listen(
     incoming: mpsc::Sender<Incoming>,
 ) {
     let acceptor = Arc::new(acceptor);
-    let own = Arc::new(own);
-    let connections = Arc::new(AtomicU64::new(1));
+    let (connections, own) = (Arc::new(AtomicU64::new(1)), Arc::new(own));
+    let port = Port { admission, connections, own, incoming, refusals: Refusals::default() };
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => {
-                let acceptor = Arc::clone(&acceptor);
-                let admission = Arc::clone(&admission);
-                let connections = Arc::clone(&connections);
-                let own = Arc::clone(&own);
-                let incoming = incoming.clone();
+                let (acceptor, port) = (Arc::clone(&acceptor), port.clone());
                 task::spawn(async move {
-                    let taken = async {
-                        let guest = acceptor.accept(stream).await?;
-                        match is_successor(&guest) {
-                            Some(other) => answer(guest, &own, other, &incoming).await,
-                            None => take(guest, &admission, &connections, &incoming, &own).await,
-                        }
+                    let served = match acceptor.accept(stream).await {
+                        Ok(guest) => port.serve(guest).await,
+                        Err(error) => Err(error),
                     };
-                    let taken: Result<(), TransportError> = taken.await;
-                    if let Err(error) = taken {
-                        tracing::warn!("refused {remote}: {error}");
+                    if let Err(error) = served {
+                        port.refusals.tell(remote, &error);
                     }
                 });
             }
@@ -97,40 +100,41 @@ async fn answer(
     Ok(())
 }
 
-async fn take(
-    guest: Guest,
-    admission: &SharedAdmission,
-    connections: &AtomicU64,
-    incoming: &mpsc::Sender<Incoming>,
-    own: &Followed,
-) -> Result<(), TransportError> {
-    let remote = guest.remote();
-    let (admitted, authority, trust) = {
-        let mut admission = admission.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = admission.admit(guest.holder(), guest.greeting(), wall_ms());
-        (admitted, admission.authority().pem().to_owned(), admission.authority().trust())
-    };
-    match admitted {
-        Ok(Admitted::Agent(node, certificate)) => {
-            let coordinators = Coordinators { term: own.term, trust };
-            // Rising in the order in which nodes are admitted: a newer one replaces an older one.
-            let connection = connections.fetch_add(1, Ordering::Relaxed);
-            converse(guest, node, certificate, connection, incoming, &coordinators).await
+impl Port {
+    async fn serve(&self, guest: Guest) -> Result<(), TransportError> {
+        match is_successor(&guest) {
+            Some(other) => answer(guest, &self.own, other, &self.incoming).await,
+            None => self.take(guest).await,
         }
-        Ok(Admitted::Joined(node, certified)) => {
-            tracing::info!("{node} has joined from {remote}");
-            // Before it can connect as what it is now.
-            if incoming.send(Incoming::Joined { node }).await.is_err() {
-                return Ok(());
+    }
+
+    async fn take(&self, guest: Guest) -> Result<(), TransportError> {
+        let remote = guest.remote();
+        let (admitted, authority, trust) = {
+            let mut admission = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+            let admitted = admission.admit(guest.holder(), guest.greeting(), wall_ms());
+            (admitted, admission.authority().pem().to_owned(), admission.authority().trust())
+        };
+        match admitted {
+            Ok(Admitted::Agent(node, certificate)) => {
+                let coordinators = Coordinators { term: self.own.term, trust };
+                let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+                converse(guest, node, certificate, connection, &self.incoming, &coordinators).await
             }
-            guest.hand_over(certified.certificate, authority).await
-        }
-        Err(error) => {
-            // Before it hears of it: who looks here then finds why.
-            let reason = error.to_string();
-            tracing::warn!("refused {remote}: {reason}");
-            guest.refuse(error.kind(), &reason).await;
-            Ok(())
+            Ok(Admitted::Joined(node, certified)) => {
+                tracing::info!("{node} has joined from {remote}");
+                // Before it can connect as what it is now.
+                if self.incoming.send(Incoming::Joined { node }).await.is_err() {
+                    return Ok(());
+                }
+                guest.hand_over(certified.certificate, authority).await
+            }
+            Err(error) => {
+                // Before it hears of it: who looks here then finds why.
+                self.refusals.tell(remote, &error);
+                guest.refuse(error.kind(), &error.to_string()).await;
+                Ok(())
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ mod interrupts;
 mod listing_tests;
 mod logs;
 mod ls;
+mod one_line;
 mod rehearse;
 mod restart;
 mod rm;

@@ -1,5 +1,6 @@
 //! What of all that happens is told, and where: lines on standard error, a timeline in a file.
 
+use super::one_line::OneLine;
 use crate::cli::JobOptions;
 use crate::failure::Failure;
 use crate::timeline::Timeline;
@@ -51,10 +52,11 @@ pub fn tell_what_happens() {
         Ok(filter) => (filter, None),
         Err(reason) => (Targets::new().with_default(LevelFilter::INFO), Some(reason)),
     };
+    let coloured = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(move || OneLine::to(std::io::stderr(), coloured))
         .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(coloured)
         // A stage that never ends shows by its beginning.
         .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE);
     // Set already: then it tells.

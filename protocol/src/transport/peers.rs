@@ -1,7 +1,7 @@
 //! Agents that connect to each other.
 
 use super::TransportError;
-use super::{Acceptor, Connection, Greeting, Guest, Holder, Identity, RefusalKind, Role};
+use super::{Acceptor, Connection, Greeting, Guest, Holder, Identity, RefusalKind, Refusals, Role};
 use crate::cluster::NodeName;
 use crate::cluster::peer::PeerMessage;
 use crate::cluster::succession::{FromSuccessor, ToSuccessor};
@@ -102,16 +102,18 @@ async fn listen(
     members: Members,
     peers: mpsc::Sender<Arrival>,
 ) {
+    let refusals = Refusals::default();
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => {
                 let (acceptor, members, peers) =
                     (Arc::clone(&acceptor), members.clone(), peers.clone());
+                let refusals = refusals.clone();
                 task::spawn(async move {
                     match admit(&acceptor, &members, stream).await {
                         // Nobody waits any more: the connection closes.
                         Ok(peer) => drop(peers.send(peer).await),
-                        Err(error) => tracing::warn!("refused {remote}: {error}"),
+                        Err(error) => refusals.tell(remote, &error),
                     }
                 });
             }

@@ -296,8 +296,7 @@ pub async fn is_here(folder: &Path, checkpoint: CheckpointNumber) -> bool {
 pub async fn complete(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), String> {
     let folder = folder.to_owned();
     let none = serde_json::Value::Null;
-    let done =
-        task::spawn_blocking(move || ckpt_store::commit_copy(&folder, checkpoint, &none));
+    let done = task::spawn_blocking(move || ckpt_store::commit_copy(&folder, checkpoint, &none));
     match done.await {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
