@@ -32,6 +32,12 @@ usage() {
 # Instructions that come again and again become functions, as LLVM does by itself for 64-bit ARM where size counts.
 outline='-C llvm-args=-enable-machine-outliner=always'
 
+# For x86, all that makes it smaller: functions that differ in constants only become one. Only what gets smaller by that is
+# put into its callers: at LLVM's own threshold for size, 5, what grows them a little is, too (at 25 the executable has 0.2 MB
+# more). Nor is what has variables on the stack, whose callers need longer instructions for their own then (0.4 MB).
+smallest="$outline -C llvm-args=-enable-global-merge-func -C llvm-args=-inline-threshold=-25
+-C llvm-args=-inline-max-stacksize=0"
+
 # On x86 what is addressed by the stack's pointer takes a byte more than what is by the frame's.
 frames='-C force-frame-pointers=yes'
 
@@ -52,14 +58,10 @@ targets() {
     x86_64)
         rust_target=x86_64-unknown-linux-musl zig_target=x86_64-linux-musl
         own_flags="$frames -Z location-detail=none -Z fmt-debug=shallow" settings=$slower
-        # Functions that differ in constants only become one. Only what gets smaller by that is put into its callers: at
-        # LLVM's own threshold for size, 5, what grows them a little is, too (at 25 the executable has 0.2 MB more). Nor is
-        # what has variables on the stack, whose callers need longer instructions for their own then (0.4 MB).
-        last_flags="$outline -C llvm-args=-enable-global-merge-func -C llvm-args=-inline-threshold=-25 \
--C llvm-args=-inline-max-stacksize=0"
+        last_flags=$smallest
         ;;
     x86)
-        rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl last_flags=$outline own_flags=$frames ;;
+        rust_target=i686-unknown-linux-musl zig_target=x86-linux-musl last_flags=$smallest own_flags=$frames ;;
     *) say "there is no ABI '$1'"; usage ;;
     esac
 }
