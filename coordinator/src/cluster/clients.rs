@@ -1,7 +1,7 @@
 //! What commands ask.
 
 use super::ClusterMachine;
-use super::entry::{Cause, ClusterEntry};
+use super::entry::{Cause, ClusterEntry, JobCreated};
 use super::event::{ClientId, ClusterAction, Now};
 use super::job::console::Attached;
 use super::job::ledger::Ledger;
@@ -44,12 +44,13 @@ impl ClusterMachine {
             self.shared.fail(&client, "reach the cluster: it has too many clients");
             return;
         }
-        self.shared.clients.insert(client, Client { user: Some(user), job: None });
+        self.shared.clients.insert(client, Client::of(user));
     }
 
     pub(super) fn client_line(&mut self, now: Now, client: &ClientId, line: &str) {
-        let known = self.shared.clients.get(client).and_then(|client| client.user.clone());
-        let Some(user) = known else { return };
+        // One that was refused has been told so, but may have written before it heard of it.
+        let Some(known) = self.shared.clients.get(client) else { return };
+        let user = known.user.clone();
         match protocol::json::read::<Ask>(line.as_bytes()) {
             Ok(ask) => self.asked(now, client, &user, ask),
             Err(error) => {
@@ -86,9 +87,9 @@ impl ClusterMachine {
     }
 
     pub(super) fn asked(&mut self, now: Now, client: &ClientId, user: &JobUser, ask: Ask) {
-        let known = self.shared.clients.entry(client.clone()).or_default();
-        known.user = Some(user.clone());
-        let of_connection = known.job.clone();
+        // One of the coordinator's own socket is known from its first question on.
+        let known = self.shared.clients.entry(client.clone());
+        known.or_insert_with(|| Client::of(user.clone()));
         match ask {
             Ask::Hello { version } if version == protocol::cluster::VERSION => {}
             Ask::Hello { version } => {
@@ -99,34 +100,37 @@ impl ClusterMachine {
                 self.shared.fail(client, reason);
             }
             Ask::Run(request) => self.run(now, client, user, *request),
-            Ask::Restart(request) => self.restart(now, client, user, *request),
-            Ask::Attach { job, window, shown } => self.attach(client, user, &job, window, shown),
-            Ask::Log { job, from } => self.log(client, user, &job, from),
-            Ask::Input { bytes } => {
-                if let Some(job) = of_connection.and_then(|job| self.jobs.get_mut(&job)) {
-                    job.typed(&mut self.shared, client, &bytes);
-                }
+            Ask::Restart(request) => {
+                let wanted = request.job.clone();
+                let restart = |job: &mut Job, shared: &mut Shared| {
+                    job.restart(now, shared, client, *request);
+                };
+                self.with_job(client, user, &wanted, restart);
             }
-            Ask::Resize { window } => {
-                if let Some(job) = of_connection.and_then(|job| self.jobs.get_mut(&job)) {
-                    job.resize(&mut self.shared, client, window);
-                }
+            Ask::Attach { job, window, shown } => {
+                self.with_job(client, user, &job, |job, shared| {
+                    job.attach(shared, client, window, shown);
+                })
             }
-            Ask::Signal { signal } => {
-                if let Some(job) = of_connection.and_then(|job| self.jobs.get_mut(&job)) {
-                    if !ENDING.contains(&signal) {
-                        job.forward(&mut self.shared, signal);
-                    } else if job.is_running() {
-                        let event = Event::Interrupt { signal, delivered: false };
-                        job.feed(now, &mut self.shared, event);
-                        job.release_end(now, &mut self.shared);
-                    } else {
-                        job.kill_all(now, &mut self.shared);
-                    }
-                }
-            }
-            Ask::Checkpoint { job } => self.checkpoint(now, client, user, &job),
-            Ask::Stop { job, checkpoint } => self.stop(now, client, user, &job, checkpoint),
+            Ask::Log { job, from } => self.with_job(client, user, &job, |job, shared| {
+                let answer = job.send_log(shared, client, from);
+                shared.answer_last(client, answer);
+            }),
+            Ask::Input { bytes } => self.with_attached(client, |job, shared| {
+                job.typed(shared, client, &bytes);
+            }),
+            Ask::Resize { window } => self.with_attached(client, |job, shared| {
+                job.resize(shared, client, window);
+            }),
+            Ask::Signal { signal } => self.with_attached(client, |job, shared| {
+                job.signalled(now, shared, signal);
+            }),
+            Ask::Checkpoint { job } => self.with_job(client, user, &job, |job, shared| {
+                job.checkpoint_for(now, shared, client);
+            }),
+            Ask::Stop { job, checkpoint } => self.with_job(client, user, &job, |job, shared| {
+                job.stop(now, shared, client, checkpoint);
+            }),
             Ask::Jobs => {
                 let value = self.list_jobs(now, user);
                 self.shared.answer_last(client, Answer::Listing { value });
@@ -161,7 +165,7 @@ impl ClusterMachine {
 
     /// The job that is meant, by name, id, unambiguous beginning of an id, or `latest`. Jobs of others
     /// are only there for root.
-    pub(super) fn find(&self, user: &JobUser, wanted: &str) -> Result<String, FindError> {
+    pub(super) fn find(&self, user: &JobUser, wanted: &str) -> Result<&Job, FindError> {
         let mut own: Vec<&Job> = self
             .jobs
             .values()
@@ -169,40 +173,46 @@ impl ClusterMachine {
             .collect();
         own.sort_by_key(|job| (job.ledger.created_at_ms, job.ledger.id.clone()));
         if wanted == naming::LATEST {
-            let newest = own.last().map(|job| job.ledger.id.clone());
-            return newest.ok_or(FindError::NoJobs);
+            return own.last().copied().ok_or(FindError::NoJobs);
         }
         let exact =
             own.iter().rev().find(|job| job.ledger.name == wanted || job.ledger.id == wanted);
         if let Some(job) = exact {
-            return Ok(job.ledger.id.clone());
+            return Ok(job);
         }
-        let mut candidates: Vec<String> = own
-            .iter()
-            .map(|job| job.ledger.id.clone())
-            .filter(|id| !wanted.is_empty() && id.starts_with(wanted))
-            .collect();
+        own.retain(|job| !wanted.is_empty() && job.ledger.id.starts_with(wanted));
         let wanted = wanted.to_owned();
-        match candidates.len() {
-            0 => Err(FindError::Unknown(wanted)),
-            1 => Ok(candidates.remove(0)),
-            _ => Err(FindError::Ambiguous { wanted, candidates }),
+        match own[..] {
+            [] => Err(FindError::Unknown(wanted)),
+            [job] => Ok(job),
+            _ => {
+                let candidates = own.iter().map(|job| job.ledger.id.clone()).collect();
+                Err(FindError::Ambiguous { wanted, candidates })
+            }
         }
     }
 
-    /// The job that is meant, or an answer to who asked.
-    pub(super) fn wanted(
+    /// Does what a client asks of the job that it means. Where none is meant, the client is told.
+    fn with_job(
         &mut self,
         client: &ClientId,
         user: &JobUser,
         wanted: &str,
-    ) -> Option<(&mut Job, &mut Shared)> {
-        match self.find(user, wanted) {
-            Ok(id) => Some((self.jobs.get_mut(&id)?, &mut self.shared)),
-            Err(error) => {
-                self.shared.fail(client, error.to_string());
-                None
-            }
+        act: impl FnOnce(&mut Job, &mut Shared),
+    ) {
+        let found = self.find(user, wanted).map(|job| job.ledger.id.clone());
+        match found.and_then(|id| self.jobs.get_mut(&id).ok_or(FindError::Unknown(id))) {
+            Ok(job) => act(job, &mut self.shared),
+            Err(error) => self.shared.fail(client, error.to_string()),
+        }
+    }
+
+    /// Does what a client asks of the job whose output it gets. What it types after that was removed, or without any,
+    /// is for nobody.
+    fn with_attached(&mut self, client: &ClientId, act: impl FnOnce(&mut Job, &mut Shared)) {
+        let attached = self.shared.clients.get(client).and_then(|client| client.job.as_ref());
+        if let Some(job) = attached.and_then(|job| self.jobs.get_mut(job)) {
+            act(job, &mut self.shared);
         }
     }
 
@@ -232,17 +242,17 @@ impl ClusterMachine {
         let id = naming::fresh_id(&stem, used);
         let detach = request.detach;
         let window = request.launch.window;
-        let entry = ClusterEntry::JobCreated {
+        let created = JobCreated {
             job: id.clone(),
             name: request.name.clone().unwrap_or_else(|| id.clone()),
             user: user.clone(),
             client_node: client.node.clone(),
-            request: Box::new(request),
+            request,
             at_ms: now.unix_ms,
         };
-        let Some(mut ledger) = Ledger::begin(&entry) else { return };
+        let mut ledger = Ledger::begin(created.clone());
         ledger.familiar = self.shared.members.present();
-        self.shared.append(entry);
+        self.shared.append(ClusterEntry::JobCreated(Box::new(created)));
         let mut job = Job::new(ledger);
         job.console.set_window(window);
         job.console.attach(Attached::until_start(client.clone(), detach));
@@ -252,139 +262,6 @@ impl ClusterMachine {
         job.begin_epoch(now, &mut self.shared, Beginning::of(now, Cause::Run, None));
         self.jobs.insert(id.clone(), job);
         self.shared.answer(client, Answer::Accepted { job: id });
-    }
-
-    fn restart(&mut self, now: Now, client: &ClientId, user: &JobUser, request: RestartRequest) {
-        let Some((job, shared)) = self.wanted(client, user, &request.job) else { return };
-        let (id, name) = (job.ledger.id.clone(), job.ledger.name.clone());
-        let newest = job.ledger.history.newest().map(|record| record.checkpoint);
-        let refusal = match request.checkpoint.or(newest) {
-            _ if !job.is_over() => Some("it runs".to_owned()),
-            None => Some("it has no committed checkpoint".to_owned()),
-            Some(number) if job.ledger.history.record(number).is_none() => {
-                Some(format!("it has no committed checkpoint {number}"))
-            }
-            Some(_) => None,
-        };
-        if let Some(refusal) = refusal {
-            shared.fail(client, format!("restart {name}: {refusal}"));
-            return;
-        }
-        if let Some(settings) = request.settings {
-            let settings = Box::new(settings);
-            job.record(shared, ClusterEntry::Settings { job: id.clone(), settings });
-        }
-        job.console.set_window(request.window);
-        job.console.attach(Attached::until_start(client.clone(), request.detach));
-        if let Some(known) = shared.clients.get_mut(client) {
-            known.job = Some(id.clone());
-        }
-        // Anything that is left of it anywhere is ended first.
-        let members = &shared.members;
-        job.nodes_with_stale_instances.extend(
-            members.iter().map(|(node, _)| node).filter(|node| !members.is_gone(node)).cloned(),
-        );
-        let begin = Beginning::of(now, Cause::Restart, request.checkpoint.or(newest));
-        job.begin_epoch(now, shared, begin.forced(request.force));
-        shared.answer(client, Answer::Accepted { job: id });
-    }
-
-    fn attach(
-        &mut self,
-        client: &ClientId,
-        user: &JobUser,
-        wanted: &str,
-        window: Option<protocol::launch::WindowSize>,
-        shown: Option<LogPlace>,
-    ) {
-        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
-        let id = job.ledger.id.clone();
-        let end = job.ledger.history.end().and_then(|end| end.status);
-        if let (true, Some(status)) = (job.is_over(), end) {
-            // As one who was away when it ended: the status, and where to read the rest.
-            let text = format!(
-                "{} has ended; what it has written is in its log, {}/{id}/log on the coordinator's machine",
-                job.ledger.name, shared.settings.jobs_folder
-            );
-            let checkpoint = job.ledger.history.newest().map(|record| record.checkpoint);
-            match shown {
-                Some(shown) => job.show_again(shared, client, shown),
-                None => shared.answer(client, Answer::Say { text }),
-            }
-            shared.answer_last(client, Answer::Ended { status, checkpoint });
-            return;
-        }
-        if job.is_over() {
-            let reason = format!("attach to {}: it does not run", job.ledger.name);
-            shared.fail(client, reason);
-            return;
-        }
-        let answer = Answer::Started {
-            job: id.clone(),
-            name: job.ledger.name.clone(),
-            terminal: job.has_terminal(),
-            // What is shown again moves it on.
-            at: shown.unwrap_or_else(|| job.log_place()),
-        };
-        job.console.attach(Attached::to_running(client.clone(), shown));
-        shared.answer(client, answer);
-        if let Some(shown) = shown {
-            job.show_again(shared, client, shown);
-        }
-        if let Some(known) = shared.clients.get_mut(client) {
-            known.job = Some(id);
-        }
-        if let Some(window) = window {
-            job.resize(shared, client, window);
-        }
-    }
-
-    fn log(&mut self, client: &ClientId, user: &JobUser, wanted: &str, from: LogPlace) {
-        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
-        let answer = job.send_log(shared, client, from);
-        shared.answer_last(client, answer);
-    }
-
-    fn checkpoint(&mut self, now: Now, client: &ClientId, user: &JobUser, wanted: &str) {
-        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
-        if job.is_running() {
-            let ticket = job.tickets.issue(client.clone());
-            job.feed(now, shared, Event::Request { ticket });
-        } else {
-            let how = if job.is_over() { "it does not run" } else { "it is not complete yet" };
-            let reason = format!("checkpoint {}: {how}", job.ledger.name);
-            shared.fail(client, reason);
-        }
-    }
-
-    fn stop(
-        &mut self,
-        now: Now,
-        client: &ClientId,
-        user: &JobUser,
-        wanted: &str,
-        checkpoint: bool,
-    ) {
-        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
-        match &job.state {
-            State::Running(_) => {
-                let ticket = job.tickets.issue(client.clone());
-                job.feed(now, shared, Event::Stop { ticket, checkpoint });
-                job.release_end(now, shared);
-            }
-            State::Making(_) if checkpoint => {
-                let reason = format!("checkpoint {}: it is not complete yet", job.ledger.name);
-                shared.fail(client, reason);
-            }
-            State::Making(_) => {
-                job.tickets.issue(client.clone());
-                job.kill_all(now, shared);
-            }
-            State::Over => {
-                let reason = format!("stop {}: it does not run", job.ledger.name);
-                shared.fail(client, reason);
-            }
-        }
     }
 
     fn remove_node(&mut self, now: Now, client: &ClientId, user: &JobUser, node: &NodeName) {
@@ -411,18 +288,154 @@ impl ClusterMachine {
     }
 
     fn remove_job(&mut self, client: &ClientId, user: &JobUser, wanted: &str) {
-        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
-        if !job.is_over() {
-            let reason = format!("forget {}: it runs; see 'ckptd stop'", job.ledger.name);
-            shared.fail(client, reason);
-            return;
-        }
-        let id = job.ledger.id.clone();
+        let id = match self.find(user, wanted) {
+            Ok(job) if job.is_over() => job.ledger.id.clone(),
+            Ok(job) => {
+                let reason = format!("forget {}: it runs; see 'ckptd stop'", job.ledger.name);
+                return self.shared.fail(client, reason);
+            }
+            Err(error) => return self.shared.fail(client, error.to_string()),
+        };
         self.jobs.remove(&id);
         self.removed_jobs.insert(id.clone());
         self.shared.append(ClusterEntry::JobRemoved { job: id.clone() });
         self.shared.broadcast(&ToAgent::Keep { job: id.clone(), images: BTreeMap::new().into() });
         self.shared.act(ClusterAction::RemoveJob { job: id });
         self.shared.answer_last(client, Answer::Done { text: None });
+    }
+}
+
+impl Job {
+    fn restart(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        client: &ClientId,
+        request: RestartRequest,
+    ) {
+        let (id, name) = (self.ledger.id.clone(), self.ledger.name.clone());
+        let newest = self.ledger.history.newest().map(|record| record.checkpoint);
+        let refusal = match request.checkpoint.or(newest) {
+            _ if !self.is_over() => Some("it runs".to_owned()),
+            None => Some("it has no committed checkpoint".to_owned()),
+            Some(number) if self.ledger.history.record(number).is_none() => {
+                Some(format!("it has no committed checkpoint {number}"))
+            }
+            Some(_) => None,
+        };
+        if let Some(refusal) = refusal {
+            shared.fail(client, format!("restart {name}: {refusal}"));
+            return;
+        }
+        if let Some(settings) = request.settings {
+            let settings = Box::new(settings);
+            self.record(shared, ClusterEntry::Settings { job: id.clone(), settings });
+        }
+        self.console.set_window(request.window);
+        self.console.attach(Attached::until_start(client.clone(), request.detach));
+        if let Some(known) = shared.clients.get_mut(client) {
+            known.job = Some(id.clone());
+        }
+        // Anything that is left of it anywhere is ended first.
+        let members = &shared.members;
+        self.nodes_with_stale_instances.extend(
+            members.iter().map(|(node, _)| node).filter(|node| !members.is_gone(node)).cloned(),
+        );
+        let begin = Beginning::of(now, Cause::Restart, request.checkpoint.or(newest));
+        self.begin_epoch(now, shared, begin.forced(request.force));
+        shared.answer(client, Answer::Accepted { job: id });
+    }
+
+    fn attach(
+        &mut self,
+        shared: &mut Shared,
+        client: &ClientId,
+        window: Option<protocol::launch::WindowSize>,
+        shown: Option<LogPlace>,
+    ) {
+        let id = self.ledger.id.clone();
+        let end = self.ledger.history.end().and_then(|end| end.status);
+        if let (true, Some(status)) = (self.is_over(), end) {
+            // As one who was away when it ended: the status, and where to read the rest.
+            let text = format!(
+                "{} has ended; what it has written is in its log, {}/{id}/log on the coordinator's machine",
+                self.ledger.name, shared.settings.jobs_folder
+            );
+            let checkpoint = self.ledger.history.newest().map(|record| record.checkpoint);
+            match shown {
+                Some(shown) => self.show_again(shared, client, shown),
+                None => shared.answer(client, Answer::Say { text }),
+            }
+            shared.answer_last(client, Answer::Ended { status, checkpoint });
+            return;
+        }
+        if self.is_over() {
+            let reason = format!("attach to {}: it does not run", self.ledger.name);
+            shared.fail(client, reason);
+            return;
+        }
+        let answer = Answer::Started {
+            job: id.clone(),
+            name: self.ledger.name.clone(),
+            terminal: self.has_terminal(),
+            // What is shown again moves it on.
+            at: shown.unwrap_or_else(|| self.log_place()),
+        };
+        self.console.attach(Attached::to_running(client.clone(), shown));
+        shared.answer(client, answer);
+        if let Some(shown) = shown {
+            self.show_again(shared, client, shown);
+        }
+        if let Some(known) = shared.clients.get_mut(client) {
+            known.job = Some(id);
+        }
+        if let Some(window) = window {
+            self.resize(shared, client, window);
+        }
+    }
+
+    /// A signal that came to the command of who looks at the job.
+    fn signalled(&mut self, now: Now, shared: &mut Shared, signal: i32) {
+        if !ENDING.contains(&signal) {
+            self.forward(shared, signal);
+        } else if self.is_running() {
+            self.feed(now, shared, Event::Interrupt { signal, delivered: false });
+            self.release_end(now, shared);
+        } else {
+            self.kill_all(now, shared);
+        }
+    }
+
+    fn checkpoint_for(&mut self, now: Now, shared: &mut Shared, client: &ClientId) {
+        if self.is_running() {
+            let ticket = self.tickets.issue(client.clone());
+            self.feed(now, shared, Event::Request { ticket });
+        } else {
+            let how = if self.is_over() { "it does not run" } else { "it is not complete yet" };
+            let reason = format!("checkpoint {}: {how}", self.ledger.name);
+            shared.fail(client, reason);
+        }
+    }
+
+    fn stop(&mut self, now: Now, shared: &mut Shared, client: &ClientId, checkpoint: bool) {
+        match &self.state {
+            State::Running(_) => {
+                let ticket = self.tickets.issue(client.clone());
+                self.feed(now, shared, Event::Stop { ticket, checkpoint });
+                self.release_end(now, shared);
+            }
+            State::Making(_) if checkpoint => {
+                let reason = format!("checkpoint {}: it is not complete yet", self.ledger.name);
+                shared.fail(client, reason);
+            }
+            State::Making(_) => {
+                self.tickets.issue(client.clone());
+                self.kill_all(now, shared);
+            }
+            State::Over => {
+                let reason = format!("stop {}: it does not run", self.ledger.name);
+                shared.fail(client, reason);
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! What is decided is what is appended to the log on disk, so the lines are told from its entries, before they are durable.
 //! Fields: `job`, `epoch`, `checkpoint`, `node`, `reason`. Nothing that comes with each heartbeat is told.
 
-use super::entry::{Cause, ClusterEntry, InstanceRecord, Origin};
+use super::entry::{Cause, ClusterEntry, InstanceRecord, JobCreated, Origin};
 use super::job::ledger::Ledger;
 use super::text;
 use crate::history::Entry;
@@ -29,7 +29,8 @@ pub(super) fn of_cluster(entry: &ClusterEntry) {
             info!(%node, reason = "joined with a new token", "member: taken again");
         }
         ClusterEntry::NodeLeaves { node, leaves: true } => info!(%node, "member: is to leave"),
-        ClusterEntry::JobCreated { job, name, user, client_node, .. } => {
+        ClusterEntry::JobCreated(created) => {
+            let JobCreated { job, name, user, client_node, .. } = created.as_ref();
             let node = client_node.as_ref().map(tracing::field::display);
             info!(job, name, user = user.uid, node, "job: created");
         }

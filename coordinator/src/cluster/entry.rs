@@ -69,20 +69,7 @@ pub enum ClusterEntry {
         leaves: bool,
     },
     /// A job is to be run.
-    JobCreated {
-        /// Its id.
-        job: String,
-        /// Its name.
-        name: String,
-        /// For whom.
-        user: JobUser,
-        /// The node on which it was asked for.
-        client_node: Option<NodeName>,
-        /// What was asked for.
-        request: Box<RunRequest>,
-        /// When, in milliseconds since 1970 UTC.
-        at_ms: u64,
-    },
+    JobCreated(Box<JobCreated>),
     /// Settings of a job were changed.
     Settings {
         /// The job.
@@ -249,8 +236,8 @@ impl ClusterEntry {
             | ClusterEntry::NodeRemoved { .. }
             | ClusterEntry::NodeReadmitted { .. }
             | ClusterEntry::NodeLeaves { .. } => None,
-            ClusterEntry::JobCreated { job, .. }
-            | ClusterEntry::Settings { job, .. }
+            ClusterEntry::JobCreated(created) => Some(&created.job),
+            ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
             | ClusterEntry::Departed { job, .. }
             | ClusterEntry::Instances { job, .. }
@@ -265,6 +252,23 @@ impl ClusterEntry {
             | ClusterEntry::JobRemoved { job } => Some(job),
         }
     }
+}
+
+/// A job that is to be run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobCreated {
+    /// Its id, unique in the cluster's history.
+    pub job: String,
+    /// Its name, which its user has chosen; else its id.
+    pub name: String,
+    /// For whom it runs.
+    pub user: JobUser,
+    /// The node on which it was asked for.
+    pub client_node: Option<NodeName>,
+    /// What was asked for.
+    pub request: RunRequest,
+    /// When, in milliseconds since 1970 UTC.
+    pub at_ms: u64,
 }
 
 /// Why an epoch began.

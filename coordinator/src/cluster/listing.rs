@@ -40,8 +40,7 @@ impl ClusterMachine {
         wanted: Option<&str>,
     ) -> Result<Value, FindError> {
         if let Some(wanted) = wanted {
-            let id = self.find(user, wanted)?;
-            return Ok(self.jobs.get(&id).map_or(Value::Null, |job| self.summary(job, now)));
+            return Ok(self.summary(self.find(user, wanted)?, now));
         }
         let jobs = self.visible(user);
         let mut shown: Vec<&Job> = jobs.iter().copied().filter(|job| !job.is_over()).collect();

@@ -16,10 +16,13 @@ impl ClusterMachine {
         only: Option<CheckpointNumber>,
         look: Look,
     ) {
-        let Some((job, shared)) = self.wanted(client, user, wanted) else { return };
+        let job = match self.find(user, wanted) {
+            Ok(job) => job,
+            Err(error) => return self.shared.fail(client, error.to_string()),
+        };
         let Some(node) = &client.node else {
             let reason = format!("look at the images of {wanted}: no agent listens at this socket");
-            return shared.fail(client, reason);
+            return self.shared.fail(client, reason);
         };
         let mut images = Vec::new();
         for (checkpoint, of) in &job.ledger.images {
@@ -31,6 +34,6 @@ impl ClusterMachine {
         }
         let job = job.ledger.id.clone();
         let order = ToAgent::Look { client: client.number, job, images, look };
-        shared.send(&node.clone(), order);
+        self.shared.send(&node.clone(), order);
     }
 }

@@ -125,14 +125,7 @@ impl ClusterMachine {
             ClusterEvent::Invited { node } => self.invited(&node),
             ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, &user, ask),
             ClusterEvent::ClientGone { client } => self.client_gone(&client),
-            ClusterEvent::Recorded { number } => {
-                if let Some(Hanging { job, epoch, entry, .. }) = self.shared.recorded(number) {
-                    if let Some(job) = self.jobs.get_mut(&job) {
-                        job.recorded(now, &mut self.shared, epoch, &entry);
-                    }
-                    self.rehearse_due(now, &entry);
-                }
-            }
+            ClusterEvent::Recorded { number } => self.recorded(now, number),
             ClusterEvent::RecordFailed { number, reason } => {
                 self.record_failed(now, number, reason);
             }
@@ -165,6 +158,22 @@ impl ClusterMachine {
         let last = self.last_step.replace(now.nanos).unwrap_or(now.nanos);
         if now.nanos.saturating_sub(last) > self.shared.settings.grace / 2 {
             self.shared.members.forgive(now);
+        }
+    }
+
+    /// An entry is durable. Those that no checkpoint waits for were acted upon when they were written.
+    fn recorded(&mut self, now: Now, number: u64) {
+        if let Some(Hanging { job, epoch, entry, .. }) = self.shared.recorded(number) {
+            if let Some(job) = self.jobs.get_mut(&job) {
+                job.recorded(now, &mut self.shared, epoch, &entry);
+                if let ClusterEntry::Committed { record, .. } = *entry {
+                    let has_place = self.rehearsals.have_place();
+                    let due = job.rehearsal_due(&mut self.shared, record.checkpoint, has_place);
+                    if let Some(plan) = due {
+                        self.begin_rehearsal(now, None, plan);
+                    }
+                }
+            }
         }
     }
 

@@ -76,11 +76,10 @@ impl Recovered {
                     member.presence = leaving;
                 }
             }
-            ClusterEntry::JobCreated { job, .. } => {
-                if let Some(mut ledger) = Ledger::begin(&entry) {
-                    ledger.familiar = self.members.present();
-                    self.ledgers.insert(job.clone(), ledger);
-                }
+            ClusterEntry::JobCreated(created) => {
+                let mut ledger = Ledger::begin(created.as_ref().clone());
+                ledger.familiar = self.members.present();
+                self.ledgers.insert(created.job.clone(), ledger);
             }
             ClusterEntry::JobRemoved { job } => {
                 self.ledgers.remove(job);

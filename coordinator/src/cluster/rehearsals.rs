@@ -1,9 +1,10 @@
 //! Rehearsals of restarts of jobs: who is asked, and who waits for the answers.
 
 use super::ClusterMachine;
-use super::entry::ClusterEntry;
+use super::entry::ImageRecord;
 use super::event::{ClientId, Now};
 use super::job::{Job, hosts};
+use super::members::Members;
 use super::shared::Shared;
 use crate::settings::SECOND;
 use protocol::agent::{CheckpointNumber, InstanceId};
@@ -59,7 +60,37 @@ struct Rehearsal {
     until: u64,
 }
 
+/// A rehearsal that is about to begin.
+#[derive(Debug)]
+pub(super) struct Plan {
+    checkpoint: CheckpointNumber,
+    /// Each image with the node that rehearses it; None: no machine that holds it is there.
+    places: Vec<(RehearsedImage, Option<NodeName>)>,
+    /// What every node is told, but for the number of the rehearsal and the node's images.
+    order: RehearsalOrder,
+}
+
+impl Rehearsals {
+    /// Whether one more may begin.
+    pub(super) fn have_place(&self) -> bool {
+        self.going_on.len() < MOST
+    }
+
+    fn take_if_all_heard(&mut self, number: u64) -> Option<Rehearsal> {
+        let rehearsal = self.going_on.get(&number)?;
+        if rehearsal.waiting.is_empty() { self.going_on.remove(&number) } else { None }
+    }
+}
+
 impl Rehearsal {
+    /// Passes an instance's outcome on to who waits for it, or keeps it for the job.
+    fn tell(&mut self, shared: &mut Shared, node: Option<NodeName>, instance: RehearsedInstance) {
+        match &self.client {
+            Some(client) => shared.answer(client, Answer::Rehearsed { node, instance }),
+            None => self.heard.push((node, instance)),
+        }
+    }
+
     /// Those on a node that are waited for; all, without one.
     fn on(&self, node: Option<&NodeName>) -> Vec<(InstanceId, NodeName)> {
         let waiting = self.waiting.iter().map(|(instance, at)| (*instance, at.clone()));
@@ -77,38 +108,30 @@ impl ClusterMachine {
         wanted: &str,
         only: Option<CheckpointNumber>,
     ) {
-        let others = self.rehearsals.going_on.len();
-        let Some((job, _)) = self.wanted(client, user, wanted) else { return };
-        let id = job.ledger.id.clone();
-        let what = format!("rehearse the restart of {}", job.ledger.name);
+        let job = match self.find(user, wanted) {
+            Ok(job) => job,
+            Err(error) => return self.shared.fail(client, error.to_string()),
+        };
         let newest = || job.ledger.history.newest().map(|record| record.checkpoint);
         let refusal = match only.or_else(newest) {
             None => "no checkpoint of it was committed".to_owned(),
             Some(number) if !job.ledger.images.contains_key(&number) => {
                 format!("no checkpoint {number} is committed")
             }
-            Some(_) if others >= MOST => {
+            Some(_) if !self.rehearsals.have_place() => {
                 format!("{MOST} others are being rehearsed: try again")
             }
             Some(checkpoint) => {
-                let client = Some(client.clone());
-                return self.begin_rehearsal(now, client, &id, checkpoint);
+                let plan = job.plan_rehearsal(&self.shared.members, checkpoint);
+                return self.begin_rehearsal(now, Some(client.clone()), plan);
             }
         };
+        let what = format!("rehearse the restart of {}", job.ledger.name);
         self.shared.fail(client, format!("{what}: {refusal}"));
     }
 
-    fn begin_rehearsal(
-        &mut self,
-        now: Now,
-        client: Option<ClientId>,
-        id: &str,
-        checkpoint: CheckpointNumber,
-    ) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let places = self.places(job, checkpoint);
-        let hosts = hosts::content(&job.ledger, &self.shared.members);
-        let (user, settings) = (job.ledger.user.clone(), job.instance_settings());
+    pub(super) fn begin_rehearsal(&mut self, now: Now, client: Option<ClientId>, plan: Plan) {
+        let Plan { checkpoint, places, order } = plan;
         let number = self.rehearsals.next;
         self.rehearsals.next += 1;
         let (mut orders, mut lacking) = (BTreeMap::<NodeName, Vec<_>>::new(), Vec::new());
@@ -122,47 +145,19 @@ impl ClusterMachine {
                 None => lacking.push(image.image),
             }
         }
-        let until = now.nanos.saturating_add(PATIENCE);
-        let (job, heard) = (id.to_owned(), Vec::new());
-        let rehearsal = Rehearsal { job, client, checkpoint, heard, waiting, until };
-        self.rehearsals.going_on.insert(number, rehearsal);
         for (node, images) in orders {
-            let order = RehearsalOrder {
-                number,
-                job: id.to_owned(),
-                images,
-                hosts: hosts.clone(),
-                user: user.clone(),
-                settings,
-            };
+            let order = RehearsalOrder { number, images, ..order.clone() };
             self.shared.send(&node, ToAgent::Rehearse(Box::new(order)));
         }
+        let until = now.nanos.saturating_add(PATIENCE);
+        let (job, heard) = (order.job, Vec::new());
+        let mut rehearsal = Rehearsal { job, client, checkpoint, heard, waiting, until };
         for image in lacking {
             let reason = "no machine that holds its image is there".to_owned();
-            self.tell_rehearsed(number, None, unknown(image, reason));
+            rehearsal.tell(&mut self.shared, None, unknown(image, reason));
         }
+        self.rehearsals.going_on.insert(number, rehearsal);
         self.end_if_all_heard(number);
-    }
-
-    /// Where each instance of a checkpoint is rehearsed: where it lives, if its image is there, else where it was taken, else
-    /// wherever a copy of it is.
-    fn places(
-        &self,
-        job: &Job,
-        checkpoint: CheckpointNumber,
-    ) -> Vec<(RehearsedImage, Option<NodeName>)> {
-        let images = job.ledger.images.get(&checkpoint).into_iter().flatten();
-        let place = |(instance, record): (&InstanceId, &super::entry::ImageRecord)| {
-            let image = ImageName { instance: *instance, checkpoint };
-            let digest = record.facts.digest.clone();
-            let logical_node = record.logical_node.clone();
-            let home = job.live.node(*instance).cloned();
-            let there = record.holders.iter().filter(|node| self.shared.members.is_connected(node));
-            let best =
-                there.min_by_key(|node| (Some(*node) != home.as_ref(), **node != record.node));
-            (RehearsedImage { image, digest, logical_node }, best.cloned())
-        };
-        images.map(place).collect()
     }
 
     /// An agent has rehearsed an instance.
@@ -173,6 +168,7 @@ impl ClusterMachine {
         number: u64,
         instance: RehearsedInstance,
     ) {
+        // Its client may have gone, or the rehearsal been given up.
         let Some(rehearsal) = self.rehearsals.going_on.get_mut(&number) else { return };
         let image = instance.image;
         let is_awaited = rehearsal.waiting.get(&image.instance) == Some(node);
@@ -181,7 +177,7 @@ impl ClusterMachine {
         }
         rehearsal.waiting.remove(&image.instance);
         rehearsal.until = now.nanos.saturating_add(PATIENCE);
-        self.tell_rehearsed(number, Some(node.clone()), instance);
+        rehearsal.tell(&mut self.shared, Some(node.clone()), instance);
         self.end_if_all_heard(number);
     }
 
@@ -213,70 +209,88 @@ impl ClusterMachine {
         reason: &str,
         which: impl Fn(&Rehearsal) -> bool,
     ) {
-        let given_up = self.rehearsals.going_on.iter().filter(|(_, rehearsal)| which(rehearsal));
-        let given_up: Vec<_> = given_up
-            .map(|(number, rehearsal)| (*number, rehearsal.checkpoint, rehearsal.on(node)))
-            .collect();
-        for (number, checkpoint, instances) in given_up {
-            for (instance, at) in instances {
-                if let Some(rehearsal) = self.rehearsals.going_on.get_mut(&number) {
+        let going_on = self.rehearsals.going_on.iter_mut();
+        let given_up: Vec<u64> = going_on
+            .filter(|(_, rehearsal)| which(rehearsal))
+            .map(|(number, rehearsal)| {
+                for (instance, at) in rehearsal.on(node) {
                     rehearsal.waiting.remove(&instance);
+                    let image = ImageName { instance, checkpoint: rehearsal.checkpoint };
+                    let instance = unknown(image, reason.to_owned());
+                    rehearsal.tell(&mut self.shared, Some(at), instance);
                 }
-                let instance = unknown(ImageName { instance, checkpoint }, reason.to_owned());
-                self.tell_rehearsed(number, Some(at), instance);
-            }
+                *number
+            })
+            .collect();
+        for number in given_up {
             self.end_if_all_heard(number);
-        }
-    }
-
-    fn tell_rehearsed(&mut self, number: u64, node: Option<NodeName>, instance: RehearsedInstance) {
-        let Some(rehearsal) = self.rehearsals.going_on.get_mut(&number) else { return };
-        match &rehearsal.client {
-            Some(client) => self.shared.answer(client, Answer::Rehearsed { node, instance }),
-            None => rehearsal.heard.push((node, instance)),
         }
     }
 
     /// Ends it if all have been heard.
     fn end_if_all_heard(&mut self, number: u64) {
-        let all = |rehearsal: &Rehearsal| rehearsal.waiting.is_empty();
-        if !self.rehearsals.going_on.get(&number).is_some_and(all) {
-            return;
-        }
-        let Some(rehearsal) = self.rehearsals.going_on.remove(&number) else { return };
-        match &rehearsal.client {
-            Some(client) => self.shared.answer_last(client, Answer::Done { text: None }),
-            None => {
-                if let Some(job) = self.jobs.get_mut(&rehearsal.job) {
-                    job.was_rehearsed(&mut self.shared, rehearsal.checkpoint, rehearsal.heard);
+        if let Some(rehearsal) = self.rehearsals.take_if_all_heard(number) {
+            match &rehearsal.client {
+                Some(client) => self.shared.answer_last(client, Answer::Done { text: None }),
+                None => {
+                    if let Some(job) = self.jobs.get_mut(&rehearsal.job) {
+                        job.was_rehearsed(&mut self.shared, rehearsal.checkpoint, rehearsal.heard);
+                    }
                 }
             }
         }
     }
-
-    /// A checkpoint was committed: a rehearsal may be due.
-    pub(super) fn rehearse_due(&mut self, now: Now, entry: &ClusterEntry) {
-        let ClusterEntry::Committed { job: id, record, .. } = entry else { return };
-        let has_place = self.rehearsals.going_on.len() < MOST;
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        let every = job.ledger.settings().rehearse;
-        job.rehearsed.since = job.rehearsed.since.saturating_add(1);
-        if every == 0 || job.rehearsed.since < every || !has_place {
-            return;
-        }
-        let checkpoint = record.checkpoint;
-        if job.rehearsed.goes_on() {
-            let why = "another rehearsal is going on";
-            let line = format!("checkpoint {checkpoint} is not rehearsed: {why}");
-            return job.mark(&mut self.shared, &line);
-        }
-        job.rehearsed.since = 0;
-        job.rehearsed.newest = Some(RehearsalOf { checkpoint, outcome: None });
-        self.begin_rehearsal(now, None, id, checkpoint);
-    }
 }
 
 impl Job {
+    /// The rehearsal that is due now that a checkpoint was committed, if one is.
+    pub(super) fn rehearsal_due(
+        &mut self,
+        shared: &mut Shared,
+        checkpoint: CheckpointNumber,
+        has_place: bool,
+    ) -> Option<Plan> {
+        let every = self.ledger.settings().rehearse;
+        self.rehearsed.since = self.rehearsed.since.saturating_add(1);
+        if every == 0 || self.rehearsed.since < every || !has_place {
+            return None;
+        }
+        if self.rehearsed.goes_on() {
+            let why = "another rehearsal is going on";
+            let line = format!("checkpoint {checkpoint} is not rehearsed: {why}");
+            self.mark(shared, &line);
+            return None;
+        }
+        self.rehearsed.since = 0;
+        self.rehearsed.newest = Some(RehearsalOf { checkpoint, outcome: None });
+        Some(self.plan_rehearsal(&shared.members, checkpoint))
+    }
+
+    /// Where each instance of a checkpoint is rehearsed: where it lives, if its image is there, else where it was taken, else
+    /// wherever a copy of it is.
+    fn plan_rehearsal(&self, members: &Members, checkpoint: CheckpointNumber) -> Plan {
+        let images = self.ledger.images.get(&checkpoint).into_iter().flatten();
+        let place = |(instance, record): (&InstanceId, &ImageRecord)| {
+            let image = ImageName { instance: *instance, checkpoint };
+            let digest = record.facts.digest.clone();
+            let logical_node = record.logical_node.clone();
+            let home = self.live.node(*instance).cloned();
+            let there = record.holders.iter().filter(|node| members.is_connected(node));
+            let best =
+                there.min_by_key(|node| (Some(*node) != home.as_ref(), **node != record.node));
+            (RehearsedImage { image, digest, logical_node }, best.cloned())
+        };
+        let order = RehearsalOrder {
+            number: 0,
+            job: self.ledger.id.clone(),
+            images: Vec::new(),
+            hosts: hosts::content(&self.ledger, members),
+            user: self.ledger.user.clone(),
+            settings: self.instance_settings(),
+        };
+        Plan { checkpoint, places: images.map(place).collect(), order }
+    }
+
     /// A rehearsal that was due has come to its end.
     fn was_rehearsed(
         &mut self,

@@ -24,12 +24,18 @@ pub(super) struct Hanging {
 }
 
 /// A client that has said something.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Client {
-    /// Its user; None until it has said Hello.
-    pub(super) user: Option<JobUser>,
+    pub(super) user: JobUser,
     /// The job whose output it gets.
     pub(super) job: Option<String>,
+}
+
+impl Client {
+    /// A client that gets no job's output yet.
+    pub(super) fn of(user: JobUser) -> Self {
+        Self { user, job: None }
+    }
 }
 
 /// See above.

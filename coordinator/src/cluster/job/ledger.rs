@@ -1,11 +1,12 @@
 //! What the log says of one job. Live and recovered jobs come to be by the same entries.
 
 use crate::cluster::entry::{
-    Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, Origin, RollbackRecord,
+    Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, JobCreated, Origin,
+    RollbackRecord,
 };
 use crate::cluster::work::Works;
 use crate::history::{Entry, History};
-use protocol::agent::{CheckpointNumber, ExitKind, InstanceId};
+use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind, InstanceId};
 use protocol::cluster::agent::{JobUser, RelayLink};
 use protocol::cluster::client::RunRequest;
 use protocol::cluster::settings::JobSettings;
@@ -115,23 +116,20 @@ fn keep_last<T>(list: &mut VecDeque<T>, most: usize, one: T) {
 }
 
 impl Ledger {
-    /// The ledger that begins with this entry; None where no ledger does.
-    pub(in crate::cluster) fn begin(entry: &ClusterEntry) -> Option<Self> {
-        let ClusterEntry::JobCreated { job, name, user, client_node, request, at_ms } = entry
-        else {
-            return None;
-        };
-        Some(Self {
-            id: job.clone(),
-            name: name.clone(),
-            user: user.clone(),
-            client_node: client_node.clone(),
-            request: request.as_ref().clone(),
-            created_at_ms: *at_ms,
+    /// The ledger of a job that nothing else is known of.
+    pub(in crate::cluster) fn begin(created: JobCreated) -> Self {
+        let JobCreated { job, name, user, client_node, request, at_ms } = created;
+        Self {
+            id: job,
+            name,
+            user,
+            client_node,
+            request,
+            created_at_ms: at_ms,
             epoch: 0,
             checkpoint: None,
             cause: Cause::Run,
-            epoch_at_ms: *at_ms,
+            epoch_at_ms: at_ms,
             failures: 0,
             instances: BTreeMap::new(),
             next_instance: 1,
@@ -155,7 +153,7 @@ impl Ledger {
             works: Works::default(),
             least_epoch: 1,
             over: None,
-        })
+        }
     }
 
     /// The first epoch that no older one can be taken for.
@@ -196,46 +194,12 @@ impl Ledger {
                 self.request.settings = settings.as_ref().clone();
             }
             ClusterEntry::EpochBegun { epoch, checkpoint, rollbacks, cause, at_ms, .. } => {
-                self.epoch = *epoch;
-                self.checkpoint = *checkpoint;
                 self.failures = *rollbacks;
                 self.cause = cause.clone();
                 self.epoch_at_ms = *at_ms;
-                self.instances.clear();
-                self.links.clear();
-                self.launched.clear();
-                self.departed = checkpoint
-                    .and_then(|number| self.departed_at.get(&number).cloned())
-                    .unwrap_or_default();
-                self.running = false;
-                self.in_flight = None;
-                self.marks.clear();
-                let record = checkpoint.and_then(|number| self.history.record(number));
-                let length = record.map_or(0, |record| record.log_length);
-                // An epoch that never ran has cut nothing off.
-                let ran = self.ran;
-                self.cuts.retain(|(epoch, _)| *epoch <= ran);
-                if self.epoch > 1 {
-                    keep_last(&mut self.cuts, MOST_ROLLBACKS, (self.epoch, length));
-                }
-                self.parked = None;
-                self.taken_over = false;
-                self.over = None;
+                self.begin_epoch(*epoch, *checkpoint);
             }
-            ClusterEntry::Instances { instances, .. } => {
-                self.works.inherit(instances);
-                for (instance, record) in instances {
-                    self.next_instance = self.next_instance.max(instance.0.saturating_add(1));
-                    for ip in &record.addresses {
-                        let known = self.addresses.entry(record.logical_node.clone()).or_default();
-                        if !known.contains(ip) {
-                            known.push(*ip);
-                        }
-                    }
-                    self.familiar.insert(record.node.clone());
-                    self.instances.insert(*instance, record.clone());
-                }
-            }
+            ClusterEntry::Instances { instances, .. } => self.take_in(instances),
             ClusterEntry::Departed { daemons, .. } => self.departed.extend_from_slice(daemons),
             ClusterEntry::InstanceRuns { instance, .. } => {
                 self.launched.insert(*instance);
@@ -257,35 +221,16 @@ impl Ledger {
             ClusterEntry::Job { entry, .. } => self.apply_job(entry),
             ClusterEntry::Committed { record, images, parked, .. } => {
                 self.parked.clone_from(parked);
-                self.history.apply(&Entry::Committed(record.clone()));
-                self.works.see(images);
-                self.images.insert(record.checkpoint, images.clone());
-                self.forget_works();
-                if !self.departed.is_empty() {
-                    self.departed_at.insert(record.checkpoint, self.departed.clone());
-                }
-                self.in_flight = None;
-                self.failures = 0;
+                self.commit(record, images);
             }
             ClusterEntry::Held { checkpoint, instance, node, .. } => {
                 let image = self.images.get_mut(checkpoint).and_then(|of| of.get_mut(instance));
-                if let Some(image) = image {
-                    if !image.holders.contains(node) {
-                        image.holders.push(node.clone());
-                    }
+                if let Some(image) = image.filter(|image| !image.holders.contains(node)) {
+                    image.holders.push(node.clone());
                 }
             }
             ClusterEntry::Mark { length, console, text, .. } => {
-                let surplus = (self.marks.len() + 1).saturating_sub(MOST_MARKS);
-                self.marks.drain(..surplus);
-                let start = length.saturating_sub(text.len() as u64);
-                // Those behind it were cut off.
-                self.mark_places.retain(|(_, after)| *after <= start);
-                keep_last(&mut self.mark_places, MOST_MARK_PLACES, (start, *length));
-                self.marks.push(Mark { length: *length, console: *console, text: text.clone() });
-                if let Some(over) = &mut self.over {
-                    over.marked = true;
-                }
+                self.note_mark(Mark { length: *length, console: *console, text: text.clone() });
             }
             ClusterEntry::JobOver { status, reason, length, at_ms, .. } => {
                 self.running = false;
@@ -302,8 +247,73 @@ impl Ledger {
             | ClusterEntry::NodeRemoved { .. }
             | ClusterEntry::NodeReadmitted { .. }
             | ClusterEntry::NodeLeaves { .. }
-            | ClusterEntry::JobCreated { .. }
+            | ClusterEntry::JobCreated(_)
             | ClusterEntry::JobRemoved { .. } => {}
+        }
+    }
+
+    fn begin_epoch(&mut self, epoch: Epoch, checkpoint: Option<CheckpointNumber>) {
+        self.epoch = epoch;
+        self.checkpoint = checkpoint;
+        self.instances.clear();
+        self.links.clear();
+        self.launched.clear();
+        self.departed = checkpoint
+            .and_then(|number| self.departed_at.get(&number).cloned())
+            .unwrap_or_default();
+        self.running = false;
+        self.in_flight = None;
+        self.marks.clear();
+        let record = checkpoint.and_then(|number| self.history.record(number));
+        let length = record.map_or(0, |record| record.log_length);
+        // An epoch that never ran has cut nothing off.
+        let ran = self.ran;
+        self.cuts.retain(|(epoch, _)| *epoch <= ran);
+        if epoch > 1 {
+            keep_last(&mut self.cuts, MOST_ROLLBACKS, (epoch, length));
+        }
+        self.parked = None;
+        self.taken_over = false;
+        self.over = None;
+    }
+
+    fn take_in(&mut self, instances: &BTreeMap<InstanceId, InstanceRecord>) {
+        self.works.inherit(instances);
+        for (instance, record) in instances {
+            self.next_instance = self.next_instance.max(instance.0.saturating_add(1));
+            for ip in &record.addresses {
+                let known = self.addresses.entry(record.logical_node.clone()).or_default();
+                if !known.contains(ip) {
+                    known.push(*ip);
+                }
+            }
+            self.familiar.insert(record.node.clone());
+            self.instances.insert(*instance, record.clone());
+        }
+    }
+
+    fn commit(&mut self, record: &CommitRecord, images: &BTreeMap<InstanceId, ImageRecord>) {
+        self.history.apply(&Entry::Committed(record.clone()));
+        self.works.see(images);
+        self.images.insert(record.checkpoint, images.clone());
+        self.forget_works();
+        if !self.departed.is_empty() {
+            self.departed_at.insert(record.checkpoint, self.departed.clone());
+        }
+        self.in_flight = None;
+        self.failures = 0;
+    }
+
+    fn note_mark(&mut self, mark: Mark) {
+        let surplus = (self.marks.len() + 1).saturating_sub(MOST_MARKS);
+        self.marks.drain(..surplus);
+        let start = mark.length.saturating_sub(mark.text.len() as u64);
+        // Those behind it were cut off.
+        self.mark_places.retain(|(_, after)| *after <= start);
+        keep_last(&mut self.mark_places, MOST_MARK_PLACES, (start, mark.length));
+        self.marks.push(mark);
+        if let Some(over) = &mut self.over {
+            over.marked = true;
         }
     }
 

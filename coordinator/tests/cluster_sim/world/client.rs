@@ -22,7 +22,7 @@ impl World {
         self.waiting_client = true;
         self.client += 1;
         let known = self.log.iter().find_map(|entry| match entry {
-            ClusterEntry::JobCreated { job, .. } => Some(job.clone()),
+            ClusterEntry::JobCreated(created) => Some(created.job.clone()),
             _ => None,
         });
         let over = self.log.iter().rev().find_map(|entry| match entry {
