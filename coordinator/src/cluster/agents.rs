@@ -29,9 +29,7 @@ impl ClusterMachine {
             self.hello(now, node, connection, version, profile, instances, holdings);
             return;
         }
-        // A connection that was replaced, or whose node was declared gone, has nothing to say.
-        let current = self.shared.members.get(node).and_then(|member| member.connection);
-        if current != Some(connection) {
+        if self.shared.members.of_connection(node, connection).is_none() {
             return;
         }
         let client = |number| ClientId { node: Some(node.clone()), connection, number };
@@ -74,7 +72,7 @@ impl ClusterMachine {
     }
 
     /// The job that a key belongs to, if the key is of an instance on this node and of the epoch
-    /// that counts: whatever an older one does has no effect.
+    /// that counts.
     fn job_of(&mut self, node: &NodeName, key: &InstanceKey) -> Option<(&mut Job, &mut Shared)> {
         let job = self.jobs.get_mut(&key.job)?;
         let current = !job.is_over()
@@ -91,6 +89,7 @@ impl ClusterMachine {
         report: InstanceReport,
         body: Vec<u8>,
     ) {
+        // What an older epoch's instance still reports has no effect.
         let Some((job, shared)) = self.job_of(node, key) else { return };
         let instance = key.instance;
         match report {

@@ -11,6 +11,7 @@ use super::job::{Job, State};
 use super::members::{Member, Members, Presence};
 use super::placement::misfit;
 use super::rollback::plan;
+use super::shared::Shared;
 use crate::event::Event;
 use crate::settings::SECOND;
 use protocol::cluster::NodeName;
@@ -32,6 +33,19 @@ pub(super) struct Leaving {
     gather: Option<u64>,
     /// What its clients were last told to be in the way.
     said: Option<String>,
+}
+
+impl Leaving {
+    /// Tells those who wait what is in the way, once.
+    fn say(&mut self, shared: &mut Shared, text: String) {
+        if self.said.as_ref() == Some(&text) {
+            return;
+        }
+        for client in &self.clients {
+            shared.answer(client, Answer::Say { text: text.clone() });
+        }
+        self.said = Some(text);
+    }
 }
 
 impl ClusterMachine {
@@ -62,9 +76,7 @@ impl ClusterMachine {
             self.shared.fail(client, format!("let {node} go: {reason}"));
         } else {
             self.begin_leave(now, &node);
-            if let Some(leaving) = self.leaving.get_mut(&node) {
-                leaving.clients.push(client.clone());
-            }
+            self.leaving.entry(node).or_default().clients.push(client.clone());
         }
     }
 
@@ -123,7 +135,7 @@ impl ClusterMachine {
     }
 
     fn begin_leave(&mut self, now: Now, node: &NodeName) {
-        let Some(member) = self.shared.members.get_mut(node) else { return };
+        let Some(member) = self.shared.members.known(node, "begin a departure") else { return };
         member.presence = Presence::Leaving;
         self.shared.append(ClusterEntry::NodeLeaves { node: node.clone(), leaves: true });
         self.wait_for_others(now, node);
@@ -153,7 +165,7 @@ impl ClusterMachine {
     /// A node that was about to go, or had been told that it may, has connected again. `same`: it has not been
     /// started again since.
     pub(super) fn leaver_is_back(&mut self, now: Now, node: &NodeName, same: bool) {
-        let Some(member) = self.shared.members.get_mut(node) else { return };
+        let Some(member) = self.shared.members.known(node, "take a leaver back") else { return };
         member.dismissed = false;
         if same {
             let known = member.presence == Presence::Leaving;
@@ -216,7 +228,11 @@ impl ClusterMachine {
         for node in nodes {
             match self.in_the_way(&node) {
                 None => self.let_go(&node),
-                Some(why) => self.say_why(&node, why),
+                Some(why) => {
+                    if let (Some(leaving), Some(text)) = (self.leaving.get_mut(&node), why) {
+                        leaving.say(&mut self.shared, text);
+                    }
+                }
             }
         }
         if self.leaving.is_empty() {
@@ -246,30 +262,16 @@ impl ClusterMachine {
         self.lacks_copies(node)
     }
 
-    fn say_why(&mut self, node: &NodeName, why: Option<String>) {
-        let Some(leaving) = self.leaving.get_mut(node) else { return };
-        if why.is_none() || leaving.said == why {
-            return;
-        }
-        leaving.said.clone_from(&why);
-        if let Some(text) = why {
-            for client in &leaving.clients {
-                self.shared.answer(client, Answer::Say { text: text.clone() });
-            }
-        }
-    }
-
     fn let_go(&mut self, node: &NodeName) {
         if !self.shared.members.is_connected(node) {
             return;
         }
-        let Some(leaving) = self.leaving.remove(node) else { return };
         if let Some(member) = self.shared.members.get_mut(node) {
             member.dismissed = true;
         }
         decisions::free_to_go(node);
         let text = Some(format!("{node} is free to go"));
-        for client in leaving.clients {
+        for client in self.leaving.remove(node).unwrap_or_default().clients {
             self.shared.answer_last(&client, Answer::Done { text: text.clone() });
         }
         self.shared.send(node, ToAgent::Farewell);

@@ -1,6 +1,7 @@
 //! Who is a member, and how each of them is.
 
 use crate::event::Time;
+use crate::fault;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, NodeProfile, Peer, Vitals};
@@ -89,6 +90,14 @@ impl Member {
         self.speed() * part
     }
 
+    /// Notes a heartbeat. True where it tells of other cores or another speed than before.
+    fn hear(&mut self, now: Time, vitals: Vitals) -> bool {
+        self.heard = now;
+        let (cores, speed) = (self.cores(), self.speed());
+        self.vitals = vitals;
+        (self.cores() - cores).abs() + (self.speed() - speed).abs() >= f64::EPSILON
+    }
+
     /// Cores' worth of time that jobs have there.
     pub(super) fn cores(&self) -> f64 {
         let told = positive(self.vitals.capacity).or(positive(self.profile.capacity));
@@ -130,6 +139,36 @@ impl Members {
 
     pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<&mut Member> {
         self.table.get_mut(node)
+    }
+
+    /// The member, for a step that is taken only for one. Without it, the fault is our own: it is told, and the step left
+    /// out.
+    pub(super) fn known(&mut self, node: &NodeName, step: &'static str) -> Option<&mut Member> {
+        let member = self.table.get_mut(node);
+        if member.is_none() {
+            fault::tell(step, "a member of that name");
+        }
+        member
+    }
+
+    /// The member whose connection this is. It is nobody's where the node has another by now, or was declared gone or
+    /// turned out: nothing counts that still comes over it.
+    pub(super) fn of_connection(
+        &mut self,
+        node: &NodeName,
+        connection: u64,
+    ) -> Option<&mut Member> {
+        self.get_mut(node).filter(|member| member.connection == Some(connection))
+    }
+
+    /// Images on a node's disk when it last connected, and those that have come since; none of a node that is no member.
+    pub(super) fn holdings(&self, node: &NodeName) -> &[Holding] {
+        self.get(node).map_or(&[], |member| member.holdings.as_slice())
+    }
+
+    /// Notes a member's heartbeat. True where it tells of other cores or another speed than before.
+    pub(super) fn hear(&mut self, now: Time, node: &NodeName, vitals: Vitals) -> bool {
+        self.get_mut(node).is_some_and(|member| member.hear(now, vitals))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&NodeName, &Member)> {

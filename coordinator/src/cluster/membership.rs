@@ -14,6 +14,7 @@ use protocol::cluster::agent::{HeldInstance, Holding, NodeProfile, Peer, ToAgent
 use protocol::cluster::client::Answer;
 use protocol::cluster::replica::ReplicaOrder;
 use protocol::cluster::{NodeName, VERSION};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Nodes that a cluster may have.
@@ -32,39 +33,20 @@ impl ClusterMachine {
         instances: Vec<HeldInstance>,
         holdings: Vec<Holding>,
     ) {
-        let members = &self.shared.members;
-        let refusal = if members.is_removed(node) {
-            Some(format!("{node} was turned out of the cluster: join again with a new token"))
-        } else if version != VERSION {
-            Some(format!("it speaks version {version}, the coordinator version {VERSION}"))
-        } else if members.get(node).is_none() && members.iter().count() >= MOST_MEMBERS {
-            Some(format!("the cluster has {MOST_MEMBERS} nodes already"))
-        } else if members
-            .get(node)
-            .and_then(|member| member.connection)
-            .is_some_and(|known| known > connection)
-        {
-            return;
-        } else {
-            None
-        };
-        if let Some(reason) = refusal {
-            decisions::refused(node, &reason);
-            self.shared.act(ClusterAction::Send {
-                node: node.clone(),
-                message: ToAgent::Refused { reason },
-                body: Vec::new(),
-            });
-            self.shared.act(ClusterAction::Disconnect { node: node.clone() });
+        if let Some(reason) = self.refusal(node, version) {
+            return self.refuse(node, reason);
+        }
+        let known = self.shared.members.get(node);
+        if known.and_then(|member| member.connection).is_some_and(|known| known > connection) {
+            // A newer connection has said Hello already.
             return;
         }
-        self.forget_clients_of(node, connection);
-        let before = self.shared.members.peer(node);
-        let known = self.shared.members.get(node);
         let leaver = known
             .filter(|member| member.dismissed || member.presence == Presence::Leaving)
             .map(|member| member.profile.started_ms == profile.started_ms);
         let lost = self.lost_address(node, &profile);
+        self.forget_clients_of(node, connection);
+        let before = self.shared.members.peer(node);
         let news = self.shared.members.know(node, profile.clone(), now).then(|| {
             let profile = Box::new(profile);
             ClusterEntry::NodeKnown { node: node.clone(), profile }
@@ -73,44 +55,64 @@ impl ClusterMachine {
         // that is killed in between would leave it undone.
         let (at_once, at_last) = if lost.is_some() { (None, news) } else { (news, None) };
         at_once.into_iter().for_each(|entry| self.shared.append(entry));
-        if let Some(member) = self.shared.members.get_mut(node) {
+        if let Some(member) = self.shared.members.known(node, "connect a node") {
             member.connection = Some(connection);
             member.heard = now;
             member.holdings = holdings;
             member.connected_ms = now.unix_ms;
         }
-        let epochs = self
-            .jobs
-            .values()
-            .filter(|job| !job.is_over())
-            .map(|job| (job.ledger.id.clone(), job.ledger.epoch))
-            .collect();
-        let millis = |nanos: u64| nanos / 1_000_000;
-        let welcome = ToAgent::Welcome {
-            coordinator: self.shared.coordinator.clone(),
-            heartbeat_ms: millis(self.shared.settings.heartbeat()).max(1),
-            lease_ms: millis(self.shared.settings.lease()).max(1),
-            epochs,
-        };
-        self.shared.send(node, welcome);
+        self.shared.send(node, self.welcome());
         if let Some(same) = leaver {
             self.leaver_is_back(now, node, same);
         }
         self.introduce(node, before);
         self.shared.renew_tree(now, node);
-        let ids: Vec<String> = self.jobs.keys().cloned().collect();
-        for id in ids {
-            if let Some(job) = self.jobs.get_mut(&id) {
-                if let Some(address) = lost {
-                    job.address_changed(now, &mut self.shared, node, address, &instances);
-                }
-                job.node_back(now, &mut self.shared, node, &instances);
+        for job in self.jobs.values_mut() {
+            if let Some(address) = lost {
+                job.address_changed(now, &mut self.shared, node, address, &instances);
             }
+            job.node_back(now, &mut self.shared, node, &instances);
         }
         at_last.into_iter().for_each(|entry| self.shared.append(entry));
         self.mark_holdings(node);
         self.sweep_holdings(node);
         self.members_changed(now);
+    }
+
+    /// Why a node can't be taken.
+    fn refusal(&self, node: &NodeName, version: u32) -> Option<String> {
+        let members = &self.shared.members;
+        if members.is_removed(node) {
+            Some(format!("{node} was turned out of the cluster: join again with a new token"))
+        } else if version != VERSION {
+            Some(format!("it speaks version {version}, the coordinator version {VERSION}"))
+        } else if members.get(node).is_none() && members.iter().count() >= MOST_MEMBERS {
+            Some(format!("the cluster has {MOST_MEMBERS} nodes already"))
+        } else {
+            None
+        }
+    }
+
+    fn refuse(&mut self, node: &NodeName, reason: String) {
+        decisions::refused(node, &reason);
+        // It is no member, and may be none: not by `send`, which is for those that are connected.
+        self.shared.act(ClusterAction::Send {
+            node: node.clone(),
+            message: ToAgent::Refused { reason },
+            body: Vec::new(),
+        });
+        self.shared.act(ClusterAction::Disconnect { node: node.clone() });
+    }
+
+    fn welcome(&self) -> ToAgent {
+        let running = self.jobs.values().filter(|job| !job.is_over());
+        let millis = |nanos: u64| nanos / 1_000_000;
+        ToAgent::Welcome {
+            coordinator: self.shared.coordinator.clone(),
+            heartbeat_ms: millis(self.shared.settings.heartbeat()).max(1),
+            lease_ms: millis(self.shared.settings.lease()).max(1),
+            epochs: running.map(|job| (job.ledger.id.clone(), job.ledger.epoch)).collect(),
+        }
     }
 
     /// Whether a node comes back without the address by which it was known; then the one that it has now.
@@ -124,9 +126,9 @@ impl ClusterMachine {
     /// Images that are committed, while their node does not know it: the coordinator was lost, or an agent,
     /// between the two. Unmarked they would be taken for unfinished ones.
     fn mark_holdings(&mut self, node: &NodeName) {
-        let Some(member) = self.shared.members.get(node) else { return };
+        let holdings = self.shared.members.holdings(node);
         let marked = |job: &str, instance: InstanceId, checkpoint| {
-            member.holdings.iter().any(|held| {
+            holdings.iter().any(|held| {
                 held.job == job
                     && held.instance == instance
                     && held.checkpoints.contains(&checkpoint)
@@ -152,15 +154,12 @@ impl ClusterMachine {
 
     /// Images that a node need not keep.
     fn sweep_holdings(&mut self, node: &NodeName) {
-        let Some(member) = self.shared.members.get(node) else { return };
-        let mut held: Vec<String> =
-            member.holdings.iter().map(|holding| holding.job.clone()).collect();
-        held.sort();
-        held.dedup();
+        let holdings = self.shared.members.holdings(node).iter();
+        let held: BTreeSet<String> = holdings.map(|holding| holding.job.clone()).collect();
         for id in held {
             // What nobody has ever heard of is left alone: the log may be a lost one's successor.
             let images = match self.jobs.get(&id) {
-                Some(job) if !job.has_checkpoint_in_flight(&self.shared) => job.ledger.kept(),
+                Some(job) if !job.has_checkpoint_in_flight() => job.ledger.kept(),
                 None if self.removed_jobs.contains(&id) => Default::default(),
                 _ => continue,
             };
@@ -169,10 +168,7 @@ impl ClusterMachine {
     }
 
     pub(super) fn disconnected(&mut self, now: Now, node: &NodeName, connection: u64) {
-        let Some(member) = self.shared.members.get_mut(node) else { return };
-        if member.connection != Some(connection) {
-            return;
-        }
+        let Some(member) = self.shared.members.of_connection(node, connection) else { return };
         member.connection = None;
         let dismissed = member.dismissed;
         self.forget_clients_of(node, connection.saturating_add(1));
@@ -189,16 +185,11 @@ impl ClusterMachine {
     }
 
     pub(super) fn heartbeat(&mut self, now: Now, node: &NodeName, sequence: u64, vitals: Vitals) {
-        let Some(member) = self.shared.members.get_mut(node) else { return };
-        member.heard = now;
-        let (cores, speed) = (member.cores(), member.speed());
-        member.vitals = vitals;
-        let as_before =
-            (member.cores() - cores).abs() + (member.speed() - speed).abs() < f64::EPSILON;
+        let is_altered = self.shared.members.hear(now, node, vitals);
         self.shared.send(node, ToAgent::Heard { sequence });
         for job in self.jobs.values_mut() {
             job.heard(now, &mut self.shared, node);
-            if !as_before || job.migration.is_altered(node) {
+            if is_altered || job.migration.is_altered(node) {
                 job.note_pace(now, &mut self.shared, node);
             }
         }
@@ -212,7 +203,7 @@ impl ClusterMachine {
     }
 
     fn declare_gone(&mut self, now: Now, node: &NodeName) {
-        let Some(member) = self.shared.members.get_mut(node) else { return };
+        let Some(member) = self.shared.members.known(node, "declare a node gone") else { return };
         member.presence = Presence::Gone;
         let connection = member.connection.take();
         let at_ms = now.unix_ms;
@@ -267,13 +258,10 @@ impl ClusterMachine {
         self.shared
             .broadcast(&ToAgent::PeersChanged { there: Vec::new(), gone: vec![node.clone()] });
         self.tree_lost(now, node);
-        let ids: Vec<String> = self.jobs.keys().cloned().collect();
-        for id in ids {
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.ledger.familiar.remove(node);
-                job.holder_gone(node);
-                job.node_gone(now, &mut self.shared, node);
-            }
+        for job in self.jobs.values_mut() {
+            job.ledger.familiar.remove(node);
+            job.holder_gone(node);
+            job.node_gone(now, &mut self.shared, node);
         }
         self.members_changed(now);
     }
@@ -307,7 +295,7 @@ impl ClusterMachine {
 }
 
 impl Job {
-    fn has_checkpoint_in_flight(&self, _shared: &Shared) -> bool {
+    fn has_checkpoint_in_flight(&self) -> bool {
         self.ledger.in_flight.is_some()
     }
 
@@ -369,28 +357,7 @@ impl Job {
         if self.is_over() {
             return;
         }
-        // Those of a lower epoch are gone by its own doing. A higher one was begun by a coordinator that is
-        // no more, without a copy of its log that says so.
-        for stranger in held
-            .iter()
-            .filter(|held| held.key.job == self.ledger.id && held.key.epoch > self.ledger.epoch)
-        {
-            shared.command(node, stranger.key.clone(), AgentCommand::Kill);
-        }
-        let held: Vec<&HeldInstance> = held
-            .iter()
-            .filter(|held| held.key.job == self.ledger.id && held.key.epoch == self.ledger.epoch)
-            .collect();
-        for found in &held {
-            let instance = found.key.instance;
-            let known = self.live.instances.get(&instance);
-            match known.filter(|known| known.record.node == *node) {
-                None => shared.command(node, found.key.clone(), AgentCommand::Kill),
-                // It may not have heard that it is let go.
-                Some(known) if known.stage == Stage::Ended => self.release(shared, instance),
-                Some(_) => {}
-            }
-        }
+        self.end_strangers(shared, node, held);
         let expected: Vec<(InstanceId, Stage)> = self
             .live
             .present()
@@ -406,6 +373,7 @@ impl Job {
             self.roll_back(now, shared, Cause::Again { reason });
             return;
         }
+        let held: Vec<&HeldInstance> = held.iter().filter(|held| self.is_current(held)).collect();
         let root = self.ledger.root();
         let end = held.iter().find(|held| Some(held.key.instance) == root && held.ended.is_some());
         if let Some((end, status)) = end.and_then(|end| Some((end, end.ended?))) {
@@ -427,27 +395,63 @@ impl Job {
                     self.roll_back(now, shared, Cause::Broken { node: node.clone(), reason });
                     return;
                 }
-                (Some(found), _) => {
-                    if matches!(stage, Stage::Launching { .. }) {
-                        self.shell_launched(now, shared, number, None);
-                    }
-                    self.remind(shared, number);
-                    if found.adopted && !self.has_succeeded() {
-                        self.await_calls(now, number);
-                    }
-                    if let State::Running(running) = &mut self.state {
-                        let mut actions = Vec::new();
-                        if found.adopted {
-                            let reason = format!("the agent of {node} was started again");
-                            actions.extend(running.machine.agent_unheard(now, number, &reason));
-                        }
-                        actions.extend(running.machine.agent_heard(number));
-                        self.obey(now, shared, actions);
-                    }
-                }
+                (Some(found), _) => self.found_again(now, shared, node, found, stage),
             }
         }
         self.remind_calls(shared, node);
         self.pass_input(shared);
+    }
+
+    fn is_current(&self, held: &HeldInstance) -> bool {
+        held.key.job == self.ledger.id && held.key.epoch == self.ledger.epoch
+    }
+
+    /// Has a node end what it holds of this job and should not, and let go what has ended.
+    fn end_strangers(&mut self, shared: &mut Shared, node: &NodeName, held: &[HeldInstance]) {
+        // Those of a lower epoch are gone by its own doing. A higher one was begun by a coordinator that is
+        // no more, without a copy of its log that says so.
+        let of_job = held.iter().filter(|held| held.key.job == self.ledger.id);
+        for stranger in of_job.filter(|held| held.key.epoch > self.ledger.epoch) {
+            shared.command(node, stranger.key.clone(), AgentCommand::Kill);
+        }
+        let current: Vec<_> = held.iter().filter(|held| self.is_current(held)).collect();
+        for found in current {
+            let instance = found.key.instance;
+            let known = self.live.instances.get(&instance);
+            match known.filter(|known| known.record.node == *node) {
+                None => shared.command(node, found.key.clone(), AgentCommand::Kill),
+                // It may not have heard that it is let go.
+                Some(known) if known.stage == Stage::Ended => self.release(shared, instance),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// An instance that a node still has: both sides say again what may have been lost with the connection.
+    fn found_again(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        node: &NodeName,
+        found: &HeldInstance,
+        stage: Stage,
+    ) {
+        let instance = found.key.instance;
+        if matches!(stage, Stage::Launching { .. }) {
+            self.shell_launched(now, shared, instance, None);
+        }
+        self.remind(shared, instance);
+        if found.adopted && !self.has_succeeded() {
+            self.await_calls(now, instance);
+        }
+        if let State::Running(running) = &mut self.state {
+            let mut actions = Vec::new();
+            if found.adopted {
+                let reason = format!("the agent of {node} was started again");
+                actions.extend(running.machine.agent_unheard(now, instance, &reason));
+            }
+            actions.extend(running.machine.agent_heard(instance));
+            self.obey(now, shared, actions);
+        }
     }
 }

@@ -141,8 +141,7 @@ impl Shared {
     }
 
     fn tell_client(&mut self, node: &NodeName, client: &ClientId, line: Option<String>) {
-        let current = self.members.get(node).and_then(|member| member.connection);
-        if current == Some(client.connection) {
+        if self.members.of_connection(node, client.connection).is_some() {
             self.send(node, ToAgent::Client { client: client.number, line });
         }
     }
