@@ -18,6 +18,7 @@ impl Driver {
     }
 
     pub(super) fn line(&mut self, number: u64, line: &str) {
+        // One that was turned away may have written more before it saw its connection's end.
         let Some(client) = self.clients.get_mut(&number) else { return };
         let ask = match frame::decode::<Ask>(line, MAX_ASK) {
             Ok(ask) => ask,
@@ -35,7 +36,10 @@ impl Driver {
             (_, false) => {
                 self.reject(number, "talk to the cluster: no hello came first".to_owned())
             }
-            (Ask::Token { uses, valid_s }, true) => self.token(number, uses, valid_s),
+            (Ask::Token { uses, valid_s }, true) => {
+                let uid = client.user.uid;
+                self.token(number, uid, uses, valid_s);
+            }
             (ask, true) => {
                 let user = client.user.clone();
                 self.feed(ClusterEvent::Asked { client: own(number), user, ask });
@@ -48,13 +52,12 @@ impl Driver {
         self.gone(number);
     }
 
-    fn token(&mut self, number: u64, uses: u32, valid_s: u64) {
-        let Some(client) = self.clients.get(&number) else { return };
+    fn token(&mut self, number: u64, uid: u32, uses: u32, valid_s: u64) {
         let refuse = |reason: &str, status| Answer::Failed {
             reason: format!("make a join token: {reason}"),
             status,
         };
-        let answer = if client.user.uid != 0 && client.user.uid != self.operator.uid {
+        let answer = if uid != 0 && uid != self.operator.uid {
             refuse("only root and the coordinator's own user may do that", 125)
         } else if !(1..=MAX_USES).contains(&uses) {
             refuse(&format!("it can be good for 1 to {MAX_USES} uses"), 2)
@@ -73,6 +76,7 @@ impl Driver {
     }
 
     pub(super) fn answer(&mut self, id: &ClientId, answer: &Answer) {
+        // One that has gone waits for no answer.
         let Some(client) = self.clients.get(&id.number) else { return };
         if !client.answers.answer(answer) {
             self.gone(id.number);

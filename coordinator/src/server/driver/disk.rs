@@ -23,16 +23,16 @@ impl Order {
     }
 }
 
-/// The thread, as the loop sees it. It does one thing at a time.
+/// The thread, as the loop sees it. It does one thing at a time, for which a `T` waits.
 #[derive(Debug)]
-pub struct Disk {
+pub struct Disk<T> {
     orders: mpsc::Sender<Order>,
     done: news::UnboundedReceiver<io::Result<()>>,
     finished: Option<io::Result<()>>,
-    is_busy: bool,
+    waiting: Option<T>,
 }
 
-impl Disk {
+impl<T> Disk<T> {
     /// Starts it. It ends with this value, or once the disk has answered.
     ///
     /// # Errors
@@ -47,21 +47,26 @@ impl Disk {
                 }
             }
         })?;
-        Ok(Self { orders, done, finished: None, is_busy: false })
+        Ok(Self { orders, done, finished: None, waiting: None })
     }
 
-    /// Begins.
-    pub fn begin(&mut self, order: Order) {
-        self.is_busy = true;
+    /// Begins what `waiting` is given back for. Called only while it [is not busy](Self::is_busy).
+    pub fn begin(&mut self, order: Order, waiting: T) {
+        self.waiting = Some(waiting);
         if let Err(mpsc::SendError(order)) = self.orders.send(order) {
             // The thread is gone, whatever befell it: what it would have done is done here.
             self.finished = Some(order.sync());
         }
     }
 
+    /// Whether something was begun and its end has not been heard.
+    pub fn is_busy(&self) -> bool {
+        self.waiting.is_some()
+    }
+
     /// Waits until what was begun is done. Never ends if nothing was.
     pub async fn ready(&mut self) {
-        if !self.is_busy {
+        if !self.is_busy() {
             std::future::pending::<()>().await;
         }
         if self.finished.is_none() {
@@ -69,18 +74,17 @@ impl Disk {
         }
     }
 
-    /// How it went, once it is done.
-    pub fn take(&mut self) -> Option<io::Result<()>> {
-        if !self.is_busy {
+    /// How it went, once it is done, and what waited for it.
+    pub fn take(&mut self) -> Option<(T, io::Result<()>)> {
+        if !self.is_busy() {
             return None;
         }
         let finished = self.finished.take().or_else(|| match self.done.try_recv() {
             Ok(result) => Some(result),
             Err(news::error::TryRecvError::Empty) => None,
             Err(news::error::TryRecvError::Disconnected) => Some(ended()),
-        });
-        self.is_busy = finished.is_none();
-        finished
+        })?;
+        Some((self.waiting.take()?, finished))
     }
 }
 
@@ -97,13 +101,13 @@ mod tests {
         let mut disk = Disk::start().unwrap();
         assert!(disk.take().is_none());
         let log = Arc::new(tempfile::tempfile().unwrap());
-        disk.begin(Order { outputs: vec![("job".into(), log.clone())], log: log.clone() });
+        disk.begin(Order { outputs: vec![("job".into(), log.clone())], log: log.clone() }, ());
         disk.ready().await;
-        assert!(disk.take().unwrap().is_ok());
+        assert!(disk.take().unwrap().1.is_ok());
         assert!(disk.take().is_none());
-        disk.begin(Order { outputs: Vec::new(), log });
+        disk.begin(Order { outputs: Vec::new(), log }, ());
         loop {
-            if let Some(result) = disk.take() {
+            if let Some(((), result)) = disk.take() {
                 return result.unwrap();
             }
             std::thread::yield_now();
@@ -116,8 +120,8 @@ mod tests {
         // What can't be made durable: a socket (fsync(2), EINVAL).
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let log = Arc::new(File::from(std::os::fd::OwnedFd::from(socket)));
-        disk.begin(Order { outputs: Vec::new(), log });
+        disk.begin(Order { outputs: Vec::new(), log }, ());
         disk.ready().await;
-        assert!(disk.take().unwrap().is_err());
+        assert!(disk.take().unwrap().1.is_err());
     }
 }

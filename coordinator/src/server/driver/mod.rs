@@ -174,7 +174,7 @@ pub struct Driver {
     ending: Option<Ending>,
     /// What agents do about images of DMTCP's processes.
     pub dmtcp: Calls,
-    disk: Disk,
+    disk: Disk<order::Written>,
 }
 
 impl Driver {
@@ -343,7 +343,9 @@ impl Driver {
     /// Does what the machine says, until nothing is left to be done.
     fn perform_all(&mut self) {
         while self.ending.is_none() {
-            self.hear_of_disk();
+            if let Some((written, result)) = self.disk.take() {
+                self.is_synced(written, result);
+            }
             if let Some(event) = self.pending.pop_front() {
                 let actions = self.machine.step(self.clock.now(), event);
                 self.put(actions);
@@ -402,6 +404,7 @@ impl Driver {
     }
 
     fn send(&mut self, node: &NodeName, message: &ToAgent, body: &[u8]) {
+        // The machine hears of the connection's end when its turn comes, and says again what has to arrive.
         let Some(link) = self.links.get_mut(node) else { return };
         let connection = link.connection;
         if matches!(message, ToAgent::Welcome { .. }) {

@@ -9,6 +9,7 @@ use protocol::cluster::agent::ToAgent;
 use protocol::cluster::replica::ReplicaReport;
 use protocol::cluster::{InstanceKey, NodeName, Term};
 use std::collections::BTreeMap;
+use std::io;
 
 /// What copies may take before nobody waits for them any more, in nanoseconds: as long as the
 /// disk of a busy machine does. Heartbeats are answered all the time.
@@ -21,13 +22,6 @@ const PATIENCE: u64 = 3_000_000_000;
 pub enum Queued {
     /// This.
     Act(ClusterAction),
-    /// Nothing that follows before the disk has these entries.
-    Durable {
-        /// The entries.
-        written: Written,
-        /// What a copy must have then.
-        need: Need,
-    },
     /// Nothing that follows before a copy has the entries with these numbers.
     Copied {
         /// What a copy must have.
@@ -56,13 +50,15 @@ impl Kept {
     }
 }
 
-/// Entries that are in the log, but not durable yet.
+/// Entries that are in the log, but not durable yet. Nothing that follows them is done before.
 #[derive(Debug, Default)]
 pub struct Written {
     numbers: Vec<u64>,
     vital: bool,
     waits: bool,
     jobs: Vec<String>,
+    /// What a copy must have once they are durable.
+    need: Need,
 }
 
 impl Driver {
@@ -80,7 +76,7 @@ impl Driver {
 
     /// Does what can be done.
     pub(super) fn go_on(&mut self) {
-        while self.ending.is_none() {
+        while self.ending.is_none() && !self.disk.is_busy() {
             match self.queue.front_mut() {
                 None => return,
                 Some(Queued::Act(ClusterAction::Append { .. })) => self.append(),
@@ -89,7 +85,6 @@ impl Driver {
                         self.act(action);
                     }
                 }
-                Some(Queued::Durable { .. }) => return,
                 Some(Queued::Copied { .. }) => {
                     if !self.is_copied() {
                         return;
@@ -130,29 +125,26 @@ impl Driver {
         if written.numbers.is_empty() {
             return;
         }
-        let mut need = Need::default();
         if written.waits {
             let lengths = self.logs.lengths();
             let length = |job: String| lengths.get(&job).map(|length| (job, *length));
-            need.register = self.admission().changes();
-            need.jobs = std::mem::take(&mut written.jobs).into_iter().filter_map(length).collect();
+            let jobs = std::mem::take(&mut written.jobs).into_iter().filter_map(length).collect();
+            let register = self.admission().changes();
+            written.need = Need { register, jobs, ..Need::default() };
         }
         let order = disk::Order { outputs: self.logs.take_unsynced(), log: self.journal.file() };
-        self.disk.begin(order);
-        self.queue.push_front(Queued::Durable { written, need });
+        self.disk.begin(order, written);
     }
 
-    /// What the disk was asked for may be done.
-    pub(super) fn hear_of_disk(&mut self) {
-        let Some(result) = self.disk.take() else { return };
-        let Some(Queued::Durable { written, mut need }) = self.queue.pop_front() else { return };
+    /// What the disk was asked for has been done, or has failed.
+    pub(super) fn is_synced(&mut self, mut written: Written, result: io::Result<()>) {
         if let Err(error) = self.journal.synced(result) {
             return self.not_recorded(written, &error.to_string());
         }
         if written.waits {
-            need.log = self.journal.length();
+            written.need.log = self.journal.length();
         }
-        let numbers = written.numbers;
+        let Written { numbers, need, .. } = written;
         self.queue.push_front(Queued::Copied { need, numbers, until: None });
     }
 
@@ -199,6 +191,7 @@ impl Driver {
     /// Output is forgotten by its agent once all copies of the job's log have it, too: else it would be
     /// lost with this machine, or with one that has the newest copy.
     pub(super) fn console_kept(&mut self, node: NodeName, key: InstanceKey, offset: u64) {
+        // A node that is away sends again what it was not told is kept.
         let Some(link) = self.links.get(&node) else { return };
         let length = self.logs.lengths().get(&key.job).copied().unwrap_or(0);
         let jobs = BTreeMap::from([(key.job.clone(), length)]);
@@ -213,16 +206,18 @@ impl Driver {
     }
 
     fn tell_kept(&mut self) {
-        let now = self.clock.now().nanos;
-        while let Some(kept) = self.kept.front() {
-            if now < kept.until && !self.replication.all_have(&kept.need) {
-                return;
-            }
-            let Some(kept) = self.kept.pop_front() else { return };
+        while let Some(kept) = self.take_kept() {
             if self.is_current(&kept.node, kept.connection) {
                 self.send(&kept.node, &kept.message, &[]);
             }
         }
+    }
+
+    /// The oldest, if copies have what it is about, or are waited for no longer.
+    fn take_kept(&mut self) -> Option<Kept> {
+        let oldest = self.kept.front()?;
+        let is_due = self.clock.now().nanos >= oldest.until;
+        if is_due || self.replication.all_have(&oldest.need) { self.kept.pop_front() } else { None }
     }
 
     /// Brings the copies up to date, as far as that goes.

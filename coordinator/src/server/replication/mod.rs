@@ -82,6 +82,7 @@ impl Replication {
 
     /// An agent has said something about its copy.
     pub fn reported(&mut self, node: &NodeName, report: ReplicaReport, send: &mut Send<'_>) {
+        // It may no longer be one that keeps a copy.
         let Some(holder) = self.holders.get_mut(node) else { return };
         match report {
             ReplicaReport::Held { log, jobs } => {
