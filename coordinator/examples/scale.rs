@@ -117,6 +117,7 @@ fn profile(number: usize) -> NodeProfile {
         memory_top: 0,
         memory: 1 << 34,
         kernel: "6.12".to_owned(),
+        owner: None,
         allow_root: true,
         started_ms: 1,
     }

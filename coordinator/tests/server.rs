@@ -5,6 +5,7 @@
 use coordinator::server::{Options, Ready, SOCKET, ServeError, serve};
 use protocol::cluster::agent::{FromAgent, NodeProfile, ToAgent};
 use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::powers::Powers;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
@@ -57,7 +58,7 @@ impl Cluster {
     }
 
     fn token(&self, uses: u32, valid_s: u64) -> Token {
-        match self.ask(&Ask::Token { uses, valid_s }) {
+        match self.ask(&Ask::Token { uses, valid_s, powers: Powers::of_all_users(false) }) {
             Answer::Token { token } => token.parse().unwrap(),
             other => panic!("{other:?}"),
         }
@@ -103,6 +104,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         memory_top: 0,
         memory: 1 << 30,
         kernel: "6.1".into(),
+        owner: None,
         allow_root: false,
         started_ms: 1,
     };

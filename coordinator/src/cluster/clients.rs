@@ -1,6 +1,7 @@
 //! What commands ask.
 
 use super::ClusterMachine;
+use super::callers::Caller;
 use super::entry::{Cause, ClusterEntry, JobCreated};
 use super::event::{ClientId, ClusterAction, Now};
 use super::job::console::Attached;
@@ -52,7 +53,7 @@ impl ClusterMachine {
         let Some(known) = self.shared.clients.get(client) else { return };
         let user = known.user.clone();
         match protocol::json::read::<Ask>(line.as_bytes()) {
-            Ok(ask) => self.asked(now, client, &user, ask),
+            Ok(ask) => self.asked(now, client, user, ask),
             Err(error) => {
                 let reason = format!("understand what was asked: {error}");
                 self.shared.answer_last(client, Answer::Failed { reason, status: 125 });
@@ -86,10 +87,14 @@ impl ClusterMachine {
         }
     }
 
-    pub(super) fn asked(&mut self, now: Now, client: &ClientId, user: &JobUser, ask: Ask) {
+    pub(super) fn asked(&mut self, now: Now, client: &ClientId, user: JobUser, ask: Ask) {
         // One of the coordinator's own socket is known from its first question on.
         let known = self.shared.clients.entry(client.clone());
         known.or_insert_with(|| Client::of(user.clone()));
+        let caller = &self.shared.caller(client, user);
+        if let Some(reason) = caller.refusal(&ask) {
+            return self.shared.fail(client, reason);
+        }
         match ask {
             Ask::Hello { version } if version == protocol::cluster::VERSION => {}
             Ask::Hello { version } => {
@@ -99,20 +104,20 @@ impl ClusterMachine {
                 );
                 self.shared.fail(client, reason);
             }
-            Ask::Run(request) => self.run(now, client, user, *request),
+            Ask::Run(request) => self.run(now, client, caller, *request),
             Ask::Restart(request) => {
                 let wanted = request.job.clone();
                 let restart = |job: &mut Job, shared: &mut Shared| {
                     job.restart(now, shared, client, *request);
                 };
-                self.with_job(client, user, &wanted, restart);
+                self.with_job(client, caller, &wanted, restart);
             }
             Ask::Attach { job, window, shown } => {
-                self.with_job(client, user, &job, |job, shared| {
+                self.with_job(client, caller, &job, |job, shared| {
                     job.attach(shared, client, window, shown);
                 })
             }
-            Ask::Log { job, from } => self.with_job(client, user, &job, |job, shared| {
+            Ask::Log { job, from } => self.with_job(client, caller, &job, |job, shared| {
                 let answer = job.send_log(shared, client, from);
                 shared.answer_last(client, answer);
             }),
@@ -125,17 +130,17 @@ impl ClusterMachine {
             Ask::Signal { signal } => self.with_attached(client, |job, shared| {
                 job.signalled(now, shared, signal);
             }),
-            Ask::Checkpoint { job } => self.with_job(client, user, &job, |job, shared| {
+            Ask::Checkpoint { job } => self.with_job(client, caller, &job, |job, shared| {
                 job.checkpoint_for(now, shared, client);
             }),
-            Ask::Stop { job, checkpoint } => self.with_job(client, user, &job, |job, shared| {
+            Ask::Stop { job, checkpoint } => self.with_job(client, caller, &job, |job, shared| {
                 job.stop(now, shared, client, checkpoint);
             }),
             Ask::Jobs => {
-                let value = self.list_jobs(now, user);
+                let value = self.list_jobs(now, caller);
                 self.shared.answer_last(client, Answer::Listing { value });
             }
-            Ask::Status { job } => match self.list_status(now, user, job.as_deref()) {
+            Ask::Status { job } => match self.list_status(now, caller, job.as_deref()) {
                 Ok(value) => self.shared.answer_last(client, Answer::Listing { value }),
                 Err(error) => self.shared.fail(client, error.to_string()),
             },
@@ -143,34 +148,27 @@ impl ClusterMachine {
                 let value = self.list_nodes(now);
                 self.shared.answer_last(client, Answer::Listing { value });
             }
-            Ask::RemoveNode { node } => self.remove_node(now, client, user, &node),
-            Ask::Leave { node } => self.leave(now, client, user, node),
+            Ask::RemoveNode { node } => self.remove_node(now, client, caller, &node),
+            Ask::Leave { node } => self.leave(now, client, caller, node),
             Ask::Token { .. } => {
                 let reason = "make a token: only the coordinator's own socket gives them";
                 self.shared.fail(client, reason.to_owned());
             }
-            Ask::Remove { job } => self.remove_job(client, user, &job),
+            Ask::Remove { job } => self.remove_job(client, caller, &job),
             Ask::Rehearse { job, checkpoint } => {
-                self.rehearse(now, client, user, &job, checkpoint);
+                self.rehearse(now, client, caller, &job, checkpoint);
             }
             Ask::Look { job, checkpoint, look } => {
-                self.look(client, user, &job, checkpoint, look);
+                self.look(client, caller, &job, checkpoint, look);
             }
         }
     }
 
-    pub(super) fn is_operator(&self, user: &JobUser) -> bool {
-        user.uid == 0 || user.uid == self.shared.settings.operator
-    }
-
     /// The job that is meant, by name, id, unambiguous beginning of an id, or `latest`. Jobs of others
-    /// are only there for root.
-    pub(super) fn find(&self, user: &JobUser, wanted: &str) -> Result<&Job, FindError> {
-        let mut own: Vec<&Job> = self
-            .jobs
-            .values()
-            .filter(|job| user.uid == 0 || job.ledger.user.uid == user.uid)
-            .collect();
+    /// are only there for operators.
+    pub(super) fn find(&self, caller: &Caller, wanted: &str) -> Result<&Job, FindError> {
+        let mut own: Vec<&Job> =
+            self.jobs.values().filter(|job| caller.may_see(&job.ledger.user)).collect();
         own.sort_by_key(|job| (job.ledger.created_at_ms, job.ledger.id.clone()));
         if wanted == naming::LATEST {
             return own.last().copied().ok_or(FindError::NoJobs);
@@ -196,11 +194,11 @@ impl ClusterMachine {
     fn with_job(
         &mut self,
         client: &ClientId,
-        user: &JobUser,
+        caller: &Caller,
         wanted: &str,
         act: impl FnOnce(&mut Job, &mut Shared),
     ) {
-        let found = self.find(user, wanted).map(|job| job.ledger.id.clone());
+        let found = self.find(caller, wanted).map(|job| job.ledger.id.clone());
         match found.and_then(|id| self.jobs.get_mut(&id).ok_or(FindError::Unknown(id))) {
             Ok(job) => act(job, &mut self.shared),
             Err(error) => self.shared.fail(client, error.to_string()),
@@ -216,7 +214,7 @@ impl ClusterMachine {
         }
     }
 
-    fn run(&mut self, now: Now, client: &ClientId, user: &JobUser, request: RunRequest) {
+    fn run(&mut self, now: Now, client: &ClientId, caller: &Caller, request: RunRequest) {
         let refusal = if request.launch.program.is_empty() {
             Some("run the job: a command is needed".to_owned())
         } else if self.jobs.len() >= MOST_JOBS {
@@ -245,7 +243,7 @@ impl ClusterMachine {
         let created = JobCreated {
             job: id.clone(),
             name: request.name.clone().unwrap_or_else(|| id.clone()),
-            user: user.clone(),
+            user: caller.user.clone(),
             client_node: client.node.clone(),
             request,
             at_ms: now.unix_ms,
@@ -264,9 +262,11 @@ impl ClusterMachine {
         self.shared.answer(client, Answer::Accepted { job: id });
     }
 
-    fn remove_node(&mut self, now: Now, client: &ClientId, user: &JobUser, node: &NodeName) {
-        if !self.is_operator(user) {
-            let reason = format!("turn {node} out: only root and the coordinator's user may");
+    fn remove_node(&mut self, now: Now, client: &ClientId, caller: &Caller, node: &NodeName) {
+        if !caller.is_operator() {
+            let reason = format!(
+                "turn {node} out: only an operator may, on the coordinator's machine or a member of --role operator"
+            );
             self.shared.fail(client, reason);
         } else if self.shared.members.get(node).is_none() {
             self.shared.fail(client, format!("turn {node} out: there is no such node"));
@@ -287,8 +287,8 @@ impl ClusterMachine {
         }
     }
 
-    fn remove_job(&mut self, client: &ClientId, user: &JobUser, wanted: &str) {
-        let id = match self.find(user, wanted) {
+    fn remove_job(&mut self, client: &ClientId, caller: &Caller, wanted: &str) {
+        let id = match self.find(caller, wanted) {
             Ok(job) if job.is_over() => job.ledger.id.clone(),
             Ok(job) => {
                 let reason = format!("forget {}: it runs; see 'ckptd stop'", job.ledger.name);

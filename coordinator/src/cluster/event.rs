@@ -4,7 +4,9 @@ use super::entry::ClusterEntry;
 use crate::event::Time;
 use protocol::cluster::agent::{FromAgent, JobUser, Stream, ToAgent};
 use protocol::cluster::client::{Answer, Ask, LogPlace};
+use protocol::cluster::powers::Powers;
 use protocol::cluster::{NodeName, Term};
+use std::collections::BTreeSet;
 
 /// Names a local client: one of the coordinator's own socket, or of a node's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +49,18 @@ pub enum ClusterEvent {
     Invited {
         /// The node.
         node: NodeName,
+    },
+    /// A member is about to say Hello over a new connection: what it may order.
+    Admitted {
+        /// The node.
+        node: NodeName,
+        /// As its token said.
+        powers: Powers,
+    },
+    /// For these users only members speak that tokens have named for them.
+    Named {
+        /// Their names.
+        users: BTreeSet<String>,
     },
     /// A client asks. ([`Ask::Token`] never comes here.)
     Asked {

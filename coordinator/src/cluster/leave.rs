@@ -4,6 +4,7 @@
 //! it holds are in enough places without it.
 
 use super::ClusterMachine;
+use super::callers::Caller;
 use super::decisions;
 use super::entry::{Cause, ClusterEntry};
 use super::event::{ClientId, Now};
@@ -15,7 +16,7 @@ use super::shared::Shared;
 use crate::event::Event;
 use crate::settings::SECOND;
 use protocol::cluster::NodeName;
-use protocol::cluster::agent::{JobUser, ToAgent};
+use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::Answer;
 use std::collections::BTreeSet;
 
@@ -54,15 +55,16 @@ impl ClusterMachine {
         &mut self,
         now: Now,
         client: &ClientId,
-        user: &JobUser,
+        caller: &Caller,
         node: Option<NodeName>,
     ) {
         let Some(node) = node.or_else(|| client.node.clone()) else {
             self.shared.fail(client, "let a node go: say which");
             return;
         };
-        if !self.is_operator(user) {
-            let reason = format!("let {node} go: only root and the coordinator's user may");
+        if !self.shared.may_dismiss(client, caller, &node) {
+            let reason =
+                format!("let {node} go: only its owner, on that machine, and an operator may");
             self.shared.fail(client, reason);
         } else if let Some(leaving) = self.leaving.get_mut(&node) {
             leaving.clients.push(client.clone());

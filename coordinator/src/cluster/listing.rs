@@ -1,6 +1,7 @@
 //! What listings show. The keys are those of a job on one machine, and some more.
 
 use super::ClusterMachine;
+use super::callers::Caller;
 use super::clients::FindError;
 use super::entry::{ImageRecord, Origin};
 use super::event::Now;
@@ -9,17 +10,13 @@ use super::members::{Member, Presence};
 use super::rollback::moved_for;
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
-use protocol::cluster::agent::JobUser;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 impl ClusterMachine {
-    fn visible(&self, user: &JobUser) -> Vec<&Job> {
-        let mut jobs: Vec<&Job> = self
-            .jobs
-            .values()
-            .filter(|job| user.uid == 0 || job.ledger.user.uid == user.uid)
-            .collect();
+    fn visible(&self, caller: &Caller) -> Vec<&Job> {
+        let mut jobs: Vec<&Job> =
+            self.jobs.values().filter(|job| caller.may_see(&job.ledger.user)).collect();
         jobs.sort_by_key(|job| (job.ledger.created_at_ms, job.ledger.id.clone()));
         jobs
     }
@@ -28,21 +25,21 @@ impl ClusterMachine {
         job.summary(now, &self.shared.settings.jobs_folder)
     }
 
-    pub(super) fn list_jobs(&self, now: Now, user: &JobUser) -> Value {
-        self.visible(user).into_iter().map(|job| self.summary(job, now)).collect()
+    pub(super) fn list_jobs(&self, now: Now, caller: &Caller) -> Value {
+        self.visible(caller).into_iter().map(|job| self.summary(job, now)).collect()
     }
 
     /// One job; or all that run, and else the newest.
     pub(super) fn list_status(
         &self,
         now: Now,
-        user: &JobUser,
+        caller: &Caller,
         wanted: Option<&str>,
     ) -> Result<Value, FindError> {
         if let Some(wanted) = wanted {
-            return Ok(self.summary(self.find(user, wanted)?, now));
+            return Ok(self.summary(self.find(caller, wanted)?, now));
         }
-        let jobs = self.visible(user);
+        let jobs = self.visible(caller);
         let mut shown: Vec<&Job> = jobs.iter().copied().filter(|job| !job.is_over()).collect();
         if shown.is_empty() {
             shown.extend(jobs.last());
@@ -75,6 +72,8 @@ impl ClusterMachine {
                 json!({
                     "name": name,
                     "state": state_of(member, now, heartbeat),
+                    "role": self.shared.powers_of(name).describe(),
+                    "owner": member.profile.owner.as_ref().map(|owner| &owner.name),
                     "address": member.profile.address,
                     "slots": member.profile.slots,
                     "cores": member.profile.cores,

@@ -1,9 +1,10 @@
 //! Users who look at images of their jobs that lie in an agent's folder.
 
 use super::ClusterMachine;
+use super::callers::Caller;
 use super::event::ClientId;
 use protocol::agent::CheckpointNumber;
-use protocol::cluster::agent::{JobUser, ToAgent};
+use protocol::cluster::agent::ToAgent;
 use protocol::cluster::look::{ImageName, Look};
 
 impl ClusterMachine {
@@ -11,12 +12,12 @@ impl ClusterMachine {
     pub(super) fn look(
         &mut self,
         client: &ClientId,
-        user: &JobUser,
+        caller: &Caller,
         wanted: &str,
         only: Option<CheckpointNumber>,
         look: Look,
     ) {
-        let job = match self.find(user, wanted) {
+        let job = match self.find(caller, wanted) {
             Ok(job) => job,
             Err(error) => return self.shared.fail(client, error.to_string()),
         };

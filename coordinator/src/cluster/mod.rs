@@ -13,6 +13,7 @@
 //! `clients`, `looks`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
 
 mod agents;
+mod callers;
 mod clients;
 mod copies;
 mod decisions;
@@ -123,7 +124,11 @@ impl ClusterMachine {
                 self.disconnected(now, &node, connection);
             }
             ClusterEvent::Invited { node } => self.invited(&node),
-            ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, &user, ask),
+            ClusterEvent::Admitted { node, powers } => {
+                self.shared.powers.insert(node, powers);
+            }
+            ClusterEvent::Named { users } => self.shared.named = users,
+            ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, user, ask),
             ClusterEvent::ClientGone { client } => self.client_gone(&client),
             ClusterEvent::Recorded { number } => self.recorded(now, number),
             ClusterEvent::RecordFailed { number, reason } => {

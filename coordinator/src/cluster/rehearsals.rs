@@ -1,6 +1,7 @@
 //! Rehearsals of restarts of jobs: who is asked, and who waits for the answers.
 
 use super::ClusterMachine;
+use super::callers::Caller;
 use super::entry::ImageRecord;
 use super::event::{ClientId, Now};
 use super::job::{Job, hosts};
@@ -9,7 +10,7 @@ use super::shared::Shared;
 use crate::settings::SECOND;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
-use protocol::cluster::agent::{JobUser, ToAgent};
+use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::Answer;
 use protocol::cluster::look::ImageName;
 use protocol::cluster::rehearsal::{RehearsalOrder, RehearsedImage, RehearsedInstance};
@@ -104,11 +105,11 @@ impl ClusterMachine {
         &mut self,
         now: Now,
         client: &ClientId,
-        user: &JobUser,
+        caller: &Caller,
         wanted: &str,
         only: Option<CheckpointNumber>,
     ) {
-        let job = match self.find(user, wanted) {
+        let job = match self.find(caller, wanted) {
             Ok(job) => job,
             Err(error) => return self.shared.fail(client, error.to_string()),
         };

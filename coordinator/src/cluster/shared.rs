@@ -10,9 +10,10 @@ use command_tree::Root;
 use protocol::agent::{AgentCommand, CheckpointNumber};
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::Answer;
+use protocol::cluster::powers::Powers;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{Epoch, InstanceKey, NodeName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A checkpoint whose beginning or commit is being written.
 #[derive(Debug)]
@@ -48,6 +49,10 @@ pub(super) struct Shared {
     pub(super) lost: Vec<String>,
     pub(super) secrets: SeededSecrets,
     pub(super) members: Members,
+    /// What members may order; one that is not in it, nothing.
+    pub(super) powers: BTreeMap<NodeName, Powers>,
+    /// Users for whom only members speak that tokens have named for them.
+    pub(super) named: BTreeSet<String>,
     pub(super) clients: BTreeMap<ClientId, Client>,
     /// Processes that count as load, by job and machine.
     pub(super) occupied: BTreeMap<String, BTreeMap<NodeName, u32>>,
@@ -71,6 +76,8 @@ impl Shared {
             settings,
             secrets,
             members: Members::default(),
+            powers: BTreeMap::new(),
+            named: BTreeSet::new(),
             clients: BTreeMap::new(),
             occupied: BTreeMap::new(),
             tree: Root::new(),

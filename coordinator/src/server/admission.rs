@@ -2,12 +2,13 @@
 
 use protocol::cluster::NodeName;
 use protocol::cluster::name::NameError;
+use protocol::cluster::powers::{MOST_NAMED, Powers, SpeaksFor};
 use protocol::transport::{
     Authority, CertifiedNode, Fingerprint, Greeting, Holder, RefusalKind, Role, Secret, Token,
     TransportError,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Version of the file.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
@@ -25,6 +26,9 @@ const MAX_TOKENS: usize = 1000;
 
 /// Members at most.
 const MAX_MEMBERS: usize = 4096;
+
+/// Users that tokens may have named, all together.
+const MAX_NAMED: usize = 16_384;
 
 /// The most times that a token may be good for.
 pub const MAX_USES: u32 = MAX_MEMBERS as u32;
@@ -97,14 +101,50 @@ struct IssuedToken {
     expires_ms: u64,
     /// How often it may still be used.
     uses: u32,
+    /// What those may order who join with it.
+    #[serde(default = "as_before")]
+    powers: Powers,
+}
+
+/// Who is a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Registered {
+    /// The one certificate of it that is good.
+    certificate: Fingerprint,
+    /// What it may order.
+    powers: Powers,
+}
+
+/// Those of members that joined before tokens had powers: all users of their machines were believed.
+fn as_before() -> Powers {
+    Powers::of_all_users(false)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Register {
     format: u32,
     tokens: Vec<IssuedToken>,
-    /// The one certificate of each member that is good.
+    /// In files of format 1: the certificates of members.
+    #[serde(default, skip_serializing)]
     members: BTreeMap<NodeName, Fingerprint>,
+    /// The members.
+    #[serde(default)]
+    registered: BTreeMap<NodeName, Registered>,
+    /// Users for whom tokens have named the members that speak for them. None is ever left out again: who has
+    /// protected a user would not notice.
+    #[serde(default)]
+    named: BTreeSet<String>,
+}
+
+impl Register {
+    /// In the form of this version.
+    fn upgraded(mut self) -> Self {
+        for (node, certificate) in std::mem::take(&mut self.members) {
+            self.registered.insert(node, Registered { certificate, powers: as_before() });
+        }
+        self.format = FORMAT;
+        self
+    }
 }
 
 /// Who may connect.
@@ -120,8 +160,8 @@ pub struct Admission {
 /// What becomes of somebody who has said who it is.
 #[derive(Debug)]
 pub enum Admitted {
-    /// The agent of a member, with the certificate that it has shown.
-    Agent(NodeName, Fingerprint),
+    /// The agent of a member, with the certificate that it has shown, and what it may order.
+    Agent(NodeName, Fingerprint, Powers),
     /// A new member, with its certificate.
     Joined(NodeName, CertifiedNode),
 }
@@ -147,10 +187,12 @@ impl Admission {
                         register.format
                     )));
                 }
-                register
+                register.upgraded()
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Register { format: FORMAT, tokens: Vec::new(), members: BTreeMap::new() }
+                let (tokens, members) = (Vec::new(), BTreeMap::new());
+                let (registered, named) = (BTreeMap::new(), BTreeSet::new());
+                Register { format: FORMAT, tokens, members, registered, named }
             }
             Err(error) => return Err(failed(error.to_string())),
         };
@@ -170,7 +212,13 @@ impl Admission {
         &self.authority
     }
 
-    /// Makes a token, good for some uses until some time.
+    /// Users for whom only members speak that tokens have named for them.
+    #[must_use]
+    pub fn named(&self) -> &BTreeSet<String> {
+        &self.register.named
+    }
+
+    /// Makes a token, good for some uses until some time, for members with these powers.
     ///
     /// # Errors
     /// Where there are too many, or it can't be kept.
@@ -179,6 +227,7 @@ impl Admission {
         addresses: Vec<String>,
         uses: u32,
         valid_s: u64,
+        powers: Powers,
         now_ms: u64,
     ) -> Result<Token, AdmissionError> {
         let secret = Secret::generate()?;
@@ -188,11 +237,21 @@ impl Admission {
         if register.tokens.len() >= MAX_TOKENS {
             return Err(AdmissionError::TooMany(MAX_TOKENS, "join tokens"));
         }
+        if let SpeaksFor::Only(users) = &powers.speaks_for {
+            if users.len() > MOST_NAMED {
+                return Err(AdmissionError::TooMany(MOST_NAMED, "users of one token"));
+            }
+            register.named.extend(users.iter().cloned());
+            if register.named.len() > MAX_NAMED {
+                return Err(AdmissionError::TooMany(MAX_NAMED, "users named by tokens"));
+            }
+        }
         let valid_ms = valid_s.min(MAX_VALID_S) * 1000;
         register.tokens.push(IssuedToken {
             secret: secret.hash(),
             expires_ms: now_ms.saturating_add(valid_ms),
             uses: uses.min(MAX_USES),
+            powers,
         });
         self.keep(register)?;
         Ok(Token { addresses, authority: self.authority.fingerprint(), secret })
@@ -220,12 +279,15 @@ impl Admission {
             }
             (Greeting::Member { .. }, Holder::Stranger { reason, .. }) => refuse(reason.clone()),
             (Greeting::Member { .. }, Holder::Member { role, certificate }) => match role {
-                Role::Agent(node) if self.register.members.get(node) == Some(certificate) => {
-                    Ok(Admitted::Agent(node.clone(), certificate.clone()))
-                }
-                Role::Agent(node) => refuse(format!(
-                    "the certificate of {node} has been revoked: join again with a new token"
-                )),
+                Role::Agent(node) => match self.register.registered.get(node) {
+                    Some(known) if known.certificate == *certificate => {
+                        let powers = known.powers.clone();
+                        Ok(Admitted::Agent(node.clone(), certificate.clone(), powers))
+                    }
+                    _ => refuse(format!(
+                        "the certificate of {node} has been revoked: join again with a new token"
+                    )),
+                },
                 Role::Coordinator => {
                     refuse(format!("its certificate is for {role}, not for an agent"))
                 }
@@ -253,14 +315,16 @@ impl Admission {
         }
         token.uses = token.uses.checked_sub(1).ok_or(AdmissionError::UsedUp)?;
         let name: NodeName = name.parse()?;
-        if register.members.contains_key(&name) {
+        let powers = token.powers.clone();
+        if register.registered.contains_key(&name) {
             return Err(AdmissionError::NameTaken(name));
         }
-        if register.members.len() >= MAX_MEMBERS {
+        if register.registered.len() >= MAX_MEMBERS {
             return Err(AdmissionError::TooMany(MAX_MEMBERS, "members"));
         }
         let certified = self.authority.certify(&Role::Agent(name.clone()), public_key)?;
-        register.members.insert(name.clone(), certified.fingerprint.clone());
+        let certificate = certified.fingerprint.clone();
+        register.registered.insert(name.clone(), Registered { certificate, powers });
         self.keep(register)?;
         Ok(Admitted::Joined(name, certified))
     }
@@ -269,7 +333,7 @@ impl Admission {
     /// let in.
     #[must_use]
     pub fn is_member(&self, node: &NodeName, certificate: &Fingerprint) -> bool {
-        self.register.members.get(node) == Some(certificate)
+        self.register.registered.get(node).is_some_and(|known| known.certificate == *certificate)
     }
 
     /// Revokes a member's certificate.
@@ -278,8 +342,8 @@ impl Admission {
     /// Where that can't be kept; it is revoked in this process all the same.
     pub fn revoke(&mut self, node: &NodeName) -> Result<(), AdmissionError> {
         let mut register = self.register.clone();
-        register.members.remove(node);
-        self.register.members.remove(node);
+        register.registered.remove(node);
+        self.register.registered.remove(node);
         self.keep(register)
     }
 
@@ -339,7 +403,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut admission = Admission::open(dir.path()).unwrap();
         let addresses = vec!["10.0.0.1:7070".to_owned()];
-        let token = admission.issue(addresses, 2, 60, 0).unwrap();
+        let token = admission.issue(addresses, 2, 60, Powers::default(), 0).unwrap();
         let secret = token.secret.expose();
         let wrong = join(&mut admission, "nonsense", "a", 0);
         assert!(matches!(wrong, Err(AdmissionError::WrongToken)));
@@ -366,7 +430,7 @@ mod tests {
     fn a_revoked_certificate_is_worth_nothing_even_beside_a_new_one() {
         let dir = tempfile::tempdir().unwrap();
         let mut admission = Admission::open(dir.path()).unwrap();
-        let token = admission.issue(Vec::new(), 5, 60, 0).unwrap();
+        let token = admission.issue(Vec::new(), 5, 60, Powers::default(), 0).unwrap();
         let secret = token.secret.expose().to_owned();
         let Ok(Admitted::Joined(node, first)) = join(&mut admission, &secret, "a", 0) else {
             panic!("not joined");
@@ -385,5 +449,33 @@ mod tests {
         };
         assert!(admission.admit(&with(&first.fingerprint), &member, 0).is_err());
         assert!(admission.admit(&with(&second.fingerprint), &member, 0).is_ok());
+    }
+
+    #[test]
+    fn members_have_the_powers_of_their_token_and_those_of_before_keep_theirs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut admission = Admission::open(dir.path()).unwrap();
+        let users = SpeaksFor::Only(BTreeSet::from(["alice".to_owned()]));
+        let powers = Powers { speaks_for: users, operates: false };
+        let token = admission.issue(Vec::new(), 1, 60, powers.clone(), 0).unwrap();
+        let secret = token.secret.expose().to_owned();
+        let Ok(Admitted::Joined(node, certified)) = join(&mut admission, &secret, "a", 0) else {
+            panic!("not joined");
+        };
+        assert!(admission.named().contains("alice"));
+        let member = Greeting::Member { version: 1 };
+        let holder = Holder::Member {
+            role: Role::Agent(node.clone()),
+            certificate: certified.fingerprint.clone(),
+        };
+        let admitted = admission.admit(&holder, &member, 0).unwrap();
+        assert!(matches!(admitted, Admitted::Agent(_, _, has) if has == powers));
+        // As an earlier ckptd has written it.
+        let fingerprint = serde_json::to_string(&certified.fingerprint).unwrap();
+        let old = format!(r#"{{"format":1,"tokens":[],"members":{{"a":{fingerprint}}}}}"#);
+        fs::write(dir.path().join("members.json"), old).unwrap();
+        let mut admission = Admission::open(dir.path()).unwrap();
+        let admitted = admission.admit(&holder, &member, 0).unwrap();
+        assert!(matches!(admitted, Admitted::Agent(_, _, has) if has == as_before()));
     }
 }

@@ -184,6 +184,7 @@ impl Rig {
             memory_top: 0,
             memory: 1 << 30,
             kernel: "6".to_owned(),
+            owner: None,
             allow_root: true,
             started_ms: 1,
         }

@@ -321,6 +321,7 @@ impl Machine {
             memory_top: 0,
             memory: 1 << 30,
             kernel: "6".to_owned(),
+            owner: None,
             allow_root: true,
             started_ms: self.life,
         }

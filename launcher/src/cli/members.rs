@@ -1,8 +1,8 @@
 //! What the commands about a cluster's members take.
 
-use super::values::{listen_address, percent, time_span};
+use super::values::{listen_address, percent, time_span, user_name};
 use ckpt_dmtcp::server::Network;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -57,9 +57,27 @@ pub struct TokenArguments {
     /// How long it is good for: a number with s, m, h or d.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = time_span)]
     pub valid: Duration,
+    /// What machines that join with it may order [default: login].
+    #[arg(long, value_enum)]
+    pub role: Option<MemberRole>,
+    /// Speak for these users alone, NAME,...; of all members with the role login only those then speak for them whose
+    /// tokens name them.
+    #[arg(long, value_name = "USERS", value_delimiter = ',', value_parser = user_name)]
+    pub users: Vec<String>,
     /// The coordinator's folder, where it was given one.
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+}
+
+/// What a member may order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MemberRole {
+    /// Nothing: it runs jobs and keeps images. For machines of others.
+    Worker,
+    /// What users of its machine order for themselves.
+    Login,
+    /// As login; and root of it may do what the coordinator's own user may.
+    Operator,
 }
 
 /// What agent takes.

@@ -15,7 +15,7 @@ pub use jobs::{
     Placement, RestartArguments, RunArguments,
 };
 pub use listings::{InspectArguments, ListArguments};
-pub use members::{AgentArguments, CoordinatorArguments, TokenArguments};
+pub use members::{AgentArguments, CoordinatorArguments, MemberRole, TokenArguments};
 
 use clap::{Parser, Subcommand};
 use protocol::cluster::NodeName;

@@ -39,6 +39,16 @@ pub(super) fn time_span(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The name of a user, as Linux takes it (useradd(8)).
+pub(super) fn user_name(text: &str) -> Result<String, String> {
+    let fits = |c: char| !c.is_control() && !c.is_whitespace() && !":,/".contains(c);
+    match text {
+        "" => Err("a name is missing".to_owned()),
+        text if text.len() > 32 || !text.chars().all(fits) => Err("no name of a user".to_owned()),
+        text => Ok(text.to_owned()),
+    }
+}
+
 /// A part of a whole, with or without the sign.
 pub(super) fn percent(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end();

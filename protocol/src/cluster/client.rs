@@ -4,6 +4,7 @@
 
 use super::agent::Stream;
 use super::look::{Finding, ImageName, Look};
+use super::powers::Powers;
 use super::rehearsal::RehearsedInstance;
 use super::settings::JobSettings;
 use super::{Epoch, NodeName};
@@ -149,6 +150,8 @@ pub enum Ask {
         uses: u32,
         /// Seconds for which it is good.
         valid_s: u64,
+        /// What those may order who join with it.
+        powers: Powers,
     },
     /// Forget a job that does not run. Answer: [`Answer::Done`].
     Remove {

@@ -13,7 +13,8 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use protocol::cluster::agent::NodeProfile;
+use nix::unistd::Uid;
+use protocol::cluster::agent::{JobUser, NodeProfile};
 
 use super::AgentOptions;
 use ckpt_engine::arch::{Architecture, Current};
@@ -54,6 +55,7 @@ pub fn profile(options: &AgentOptions, nominal: &Nominal, unset: SocketAddr) -> 
         kernel: nix::sys::utsname::uname()
             .map(|name| name.release().to_string_lossy().into_owned())
             .unwrap_or_default(),
+        owner: Some(JobUser::of(Uid::effective().as_raw())),
         allow_root: options.allow_root,
         started_ms: SystemTime::now()
             .duration_since(UNIX_EPOCH)

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use protocol::cluster::VERSION;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::{Answer, Ask, MAX_ASK};
+use protocol::cluster::powers::Powers;
 use protocol::frame;
 
 impl Driver {
@@ -36,9 +37,9 @@ impl Driver {
             (_, false) => {
                 self.reject(number, "talk to the cluster: no hello came first".to_owned())
             }
-            (Ask::Token { uses, valid_s }, true) => {
+            (Ask::Token { uses, valid_s, powers }, true) => {
                 let uid = client.user.uid;
-                self.token(number, uid, uses, valid_s);
+                self.token(number, uid, (uses, valid_s), powers);
             }
             (ask, true) => {
                 let user = client.user.clone();
@@ -52,7 +53,8 @@ impl Driver {
         self.gone(number);
     }
 
-    fn token(&mut self, number: u64, uid: u32, uses: u32, valid_s: u64) {
+    /// Makes a join token, good for so many uses and seconds.
+    fn token(&mut self, number: u64, uid: u32, (uses, valid_s): (u32, u64), powers: Powers) {
         let refuse = |reason: &str, status| Answer::Failed {
             reason: format!("make a join token: {reason}"),
             status,
@@ -65,7 +67,10 @@ impl Driver {
             refuse(&format!("it can be good for 1 to {MAX_VALID_S} seconds"), 2)
         } else {
             let addresses = self.operator.addresses.clone();
-            let issued = self.admission().issue(addresses, uses, valid_s, crate::server::wall_ms());
+            let now_ms = crate::server::wall_ms();
+            let issued = self.admission().issue(addresses, uses, valid_s, powers, now_ms);
+            // It may name users for whom other members may not speak any more.
+            self.tell_named();
             match issued {
                 Ok(token) => Answer::Token { token: token.to_string() },
                 Err(error) => refuse(&error.to_string(), 125),
@@ -73,6 +78,12 @@ impl Driver {
         };
         self.answer(&own(number), &answer);
         self.gone(number);
+    }
+
+    /// Tells the machine for which users tokens have named members.
+    pub(super) fn tell_named(&mut self) {
+        let users = self.admission().named().clone();
+        self.feed(ClusterEvent::Named { users });
     }
 
     pub(super) fn answer(&mut self, id: &ClientId, answer: &Answer) {

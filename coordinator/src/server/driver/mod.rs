@@ -19,6 +19,7 @@ use crate::journal::Journal;
 use ckpt_dmtcp::cluster::{Call, Calls};
 use disk::Disk;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
+use protocol::cluster::powers::Powers;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
 use protocol::service::Service;
@@ -48,6 +49,8 @@ pub enum Incoming {
         node: NodeName,
         /// By which certificate.
         certificate: Fingerprint,
+        /// What it may order.
+        powers: Powers,
         /// Number of the connection.
         connection: u64,
         /// The way to it.
@@ -227,6 +230,7 @@ impl Driver {
         service: &mut Service,
     ) -> Option<Ending> {
         let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
+        self.tell_named();
         self.feed(ClusterEvent::Clock);
         self.perform_all();
         loop {
@@ -269,6 +273,7 @@ impl Driver {
             Incoming::Connected {
                 node,
                 certificate,
+                powers,
                 connection,
                 outbox,
                 closer,
@@ -283,7 +288,8 @@ impl Driver {
                     self.log_holders_changed = true;
                     let welcome = false;
                     let link = Link { connection, outbox, is_here, welcome, _closer: closer };
-                    self.links.insert(node, link);
+                    self.links.insert(node.clone(), link);
+                    self.feed(ClusterEvent::Admitted { node, powers });
                 }
             }
             Incoming::Joined { node } => self.feed(ClusterEvent::Invited { node }),

@@ -1,5 +1,6 @@
 //! What a machine is, how it is, and what it has.
 
+use super::orders::JobUser;
 use crate::agent::{CheckpointNumber, ExitKind, InstanceId};
 use crate::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,9 @@ pub struct NodeProfile {
     pub memory: u64,
     /// Release of the kernel.
     pub kernel: String,
+    /// The account under which its agent runs; None: not told.
+    #[serde(default)]
+    pub owner: Option<JobUser>,
     /// Whether jobs may run as root here.
     pub allow_root: bool,
     /// When the agent was started, in milliseconds since 1970 UTC: tells one that was started again from
