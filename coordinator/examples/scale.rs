@@ -118,6 +118,7 @@ fn profile(number: usize) -> NodeProfile {
         memory: 1 << 34,
         kernel: "6.12".to_owned(),
         owner: None,
+        takes: protocol::cluster::agent::Takes::default(),
         allow_root: true,
         started_ms: 1,
     }

@@ -105,6 +105,7 @@ fn hello(address: SocketAddr) -> FromAgent {
         memory: 1 << 30,
         kernel: "6.1".into(),
         owner: None,
+        takes: protocol::cluster::agent::Takes::default(),
         allow_root: false,
         started_ms: 1,
     };

@@ -59,6 +59,8 @@ pub struct AgentOptions {
     pub speed: Option<f64>,
     /// Whether jobs may run as root here.
     pub allow_root: bool,
+    /// Whether an agent that is not root runs other users' jobs, as its own user.
+    pub shared: bool,
     /// Where jobs, images and the identity are kept.
     pub dir: PathBuf,
     /// Address on which other agents reach it; None: that of its connection to the coordinator.

@@ -145,7 +145,7 @@ impl ClusterMachine {
                 Err(error) => self.shared.fail(client, error.to_string()),
             },
             Ask::Nodes => {
-                let value = self.list_nodes(now);
+                let value = self.list_nodes(now, caller);
                 self.shared.answer_last(client, Answer::Listing { value });
             }
             Ask::RemoveNode { node } => self.remove_node(now, client, caller, &node),
@@ -219,6 +219,10 @@ impl ClusterMachine {
             Some("run the job: a command is needed".to_owned())
         } else if self.jobs.len() >= MOST_JOBS {
             Some(format!("run the job: the cluster remembers {MOST_JOBS} jobs; see 'ckptd rm'"))
+        } else if let Some(nowhere) =
+            self.shared.members.nowhere(&caller.user, request.settings.trust)
+        {
+            Some(format!("run the job: {nowhere}"))
         } else {
             request.name.as_deref().and_then(|name| {
                 let taken = || {

@@ -57,7 +57,10 @@ impl Job {
             return Vec::new();
         };
         let able = members.iter().filter(|(other, member)| {
-            *other != node && member.presence == Presence::There && member.is_connected()
+            *other != node
+                && member.presence == Presence::There
+                && member.is_connected()
+                && self.ledger.is_for(member)
         });
         let wanted = usize::try_from(self.ledger.settings().copies).unwrap_or(usize::MAX);
         let wanted = wanted.max(1).min(able.count());

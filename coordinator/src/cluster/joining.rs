@@ -168,7 +168,7 @@ impl Job {
                 *busy.entry(node.clone()).or_default() += count;
             }
         }
-        plan::machines(&shared.members, &busy, &BTreeSet::new())
+        plan::machines(&self.ledger, &shared.members, &busy, &BTreeSet::new())
     }
 
     fn advice(

@@ -114,7 +114,7 @@ impl ClusterMachine {
                 return None;
             }
             let others: Vec<_> =
-                self.shared.members.usable().filter(|(other, _)| *other != node).collect();
+                self.shared.members.usable_for(&job.ledger).filter(|(other, _)| *other != node).collect();
             if others.is_empty() {
                 return Some(format!(
                     "no other machine is there that could take its part of {name}: start an agent on \

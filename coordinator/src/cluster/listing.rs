@@ -47,7 +47,7 @@ impl ClusterMachine {
         Ok(shown.into_iter().map(|job| self.summary(job, now)).collect())
     }
 
-    pub(super) fn list_nodes(&self, now: Now) -> Value {
+    pub(super) fn list_nodes(&self, now: Now, caller: &Caller) -> Value {
         let mut instances: BTreeMap<&NodeName, Vec<String>> = BTreeMap::new();
         let mut holds: BTreeMap<&NodeName, Vec<&str>> = BTreeMap::new();
         for job in self.jobs.values() {
@@ -73,6 +73,7 @@ impl ClusterMachine {
                     "name": name,
                     "state": state_of(member, now, heartbeat),
                     "role": self.shared.powers_of(name).describe(),
+                    "trust": member.asks_for(&caller.user).ok(),
                     "owner": member.profile.owner.as_ref().map(|owner| &owner.name),
                     "address": member.profile.address,
                     "slots": member.profile.slots,

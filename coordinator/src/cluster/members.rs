@@ -1,12 +1,20 @@
 //! Who is a member, and how each of them is.
 
+use super::job::ledger::Ledger;
 use crate::event::Time;
 use crate::fault;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
-use protocol::cluster::agent::{Holding, NodeProfile, Peer, Vitals};
+use protocol::cluster::agent::{Holding, JobUser, NodeProfile, Peer, Takes, Vitals};
+use protocol::cluster::settings::Trust;
 use protocol::compact::Shared;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Why a job that can be nowhere waits.
+pub(super) const NOWHERE: &str = "no machine of the cluster can take processes";
+
+/// Machines about which a user is told why they don't take a job.
+const MOST_REASONS: usize = 8;
 
 /// Whether a member takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +83,47 @@ impl Member {
     /// Whether it may be given processes.
     pub(super) fn is_usable(&self) -> bool {
         self.is_connected() && self.presence == Presence::There && self.profile.slots > 0
+    }
+
+    /// How far a user must trust others for a job to be here; or why none of theirs can be, in words that follow the
+    /// machine's name.
+    pub(super) fn asks_for(&self, user: &JobUser) -> Result<Trust, String> {
+        let profile = &self.profile;
+        let lacks = match &profile.takes {
+            Takes::Users(names) => !names.contains(&user.name),
+            Takes::Everybody => false,
+        };
+        match &profile.owner {
+            Some(owner) if owner.uid != 0 && owner.name == user.name => Ok(Trust::Own),
+            Some(owner) if owner.uid != 0 && lacks => {
+                Err(format!("runs the jobs of {} alone (ckptd agent --shared)", owner.name))
+            }
+            Some(owner) if owner.uid != 0 => Ok(Trust::Any),
+            // Root's, or of an agent that does not tell.
+            _ if lacks => Err(format!("has no user {:?}", user.name)),
+            owner if owner.as_ref().is_some_and(|owner| owner.name == user.name) => {
+                match profile.allow_root {
+                    true => Ok(Trust::Own),
+                    false => {
+                        Err("runs no jobs as root; start its agent with --allow-root".to_owned())
+                    }
+                }
+            }
+            _ => Ok(Trust::Root),
+        }
+    }
+
+    /// Why a job of that user is not for it, likewise; None: it is.
+    pub(super) fn misfit_of(&self, user: &JobUser, trust: Trust) -> Option<String> {
+        match self.asks_for(user) {
+            Ok(least) if least <= trust => None,
+            Ok(Trust::Any) => {
+                let owner = self.profile.owner.as_ref().map_or("another", |owner| &owner.name);
+                Some(format!("would run it as {owner}, who could read it (--trust any)"))
+            }
+            Ok(_) => Some("has an agent of root's (--trust root)".to_owned()),
+            Err(reason) => Some(reason),
+        }
     }
 
     /// Speed of one core, 1.0 where it is not known.
@@ -225,6 +274,21 @@ impl Members {
         self.get(node).is_none_or(|member| member.presence == Presence::Gone)
     }
 
+    /// Those that may be given processes of a job.
+    pub(super) fn usable_for(&self, ledger: &Ledger) -> impl Iterator<Item = (&NodeName, &Member)> {
+        self.usable().filter(|(_, member)| ledger.is_for(member))
+    }
+
+    /// Why none of those that could be given processes takes a user's; None: one does, or there is none at all.
+    pub(super) fn nowhere(&self, user: &JobUser, trust: Trust) -> Option<String> {
+        let reasons: Vec<String> = self
+            .usable()
+            .map(|(node, member)| Some(format!("{node} {}", member.misfit_of(user, trust)?)))
+            .collect::<Option<_>>()?;
+        let shown = reasons.iter().take(MOST_REASONS).cloned().collect::<Vec<_>>().join("; ");
+        (!reasons.is_empty()).then(|| format!("{NOWHERE} of {}: {shown}", user.name))
+    }
+
     /// Those that may be given processes.
     pub(super) fn usable(&self) -> impl Iterator<Item = (&NodeName, &Member)> {
         self.iter().filter(|(_, member)| member.is_usable())
@@ -310,4 +374,47 @@ impl Members {
 fn peer(table: &BTreeMap<NodeName, Member>, node: &NodeName) -> Option<Peer> {
     let member = table.get(node).filter(|member| member.presence != Presence::Gone)?;
     Some(Peer { name: node.clone(), address: member.profile.address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(uid: u32, name: &str) -> JobUser {
+        JobUser { uid, name: name.to_owned() }
+    }
+
+    fn member(owner: JobUser, takes: Takes, allow_root: bool) -> Member {
+        let profile = serde_json::json!({
+            "address": "10.0.0.1:1", "wire": "10.0.0.1:2", "slots": 1, "cores": 1, "speed": null,
+            "architecture": "x86_64", "page_size": 4096, "vdso": "", "memory": 1, "kernel": "6",
+            "owner": owner, "takes": takes, "allow_root": allow_root
+        });
+        let profile = serde_json::from_value(profile).unwrap();
+        Member::new(profile, Time { nanos: 0, unix_ms: 0 })
+    }
+
+    fn of(names: &[&str]) -> Takes {
+        Takes::Users(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn jobs_go_where_their_user_is_known_and_trusts_the_owner() {
+        let (alice, root) = (user(1000, "alice"), user(0, "root"));
+        let roots = member(root.clone(), of(&["root", "alice"]), false);
+        assert_eq!(roots.asks_for(&alice), Ok(Trust::Root));
+        assert!(roots.asks_for(&root).unwrap_err().contains("--allow-root"));
+        assert!(roots.asks_for(&user(1000, "bob")).unwrap_err().contains("no user \"bob\""));
+        assert_eq!(roots.misfit_of(&alice, Trust::Root), None);
+        assert!(roots.misfit_of(&alice, Trust::Own).is_some());
+        let roots = member(root.clone(), Takes::Everybody, true);
+        assert_eq!(roots.asks_for(&root), Ok(Trust::Own));
+        let bobs = member(user(7, "bob"), of(&["bob"]), false);
+        assert_eq!(bobs.asks_for(&user(99, "bob")), Ok(Trust::Own));
+        assert!(bobs.asks_for(&alice).unwrap_err().contains("--shared"));
+        let shared = member(user(7, "bob"), Takes::Everybody, false);
+        assert_eq!(shared.asks_for(&alice), Ok(Trust::Any));
+        assert!(shared.misfit_of(&alice, Trust::Root).unwrap().contains("as bob"));
+        assert_eq!(shared.misfit_of(&alice, Trust::Any), None);
+    }
 }

@@ -185,6 +185,7 @@ impl Rig {
             memory: 1 << 30,
             kernel: "6".to_owned(),
             owner: None,
+            takes: protocol::cluster::agent::Takes::default(),
             allow_root: true,
             started_ms: 1,
         }

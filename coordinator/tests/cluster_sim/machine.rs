@@ -322,6 +322,7 @@ impl Machine {
             memory: 1 << 30,
             kernel: "6".to_owned(),
             owner: None,
+            takes: protocol::cluster::agent::Takes::default(),
             allow_root: true,
             started_ms: self.life,
         }

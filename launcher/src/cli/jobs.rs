@@ -4,6 +4,7 @@ use super::values::{baseline, bytes, pinned};
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
 use protocol::cluster::baseline::Baseline;
+use protocol::cluster::settings::Trust;
 use protocol::launch::{External, Kept};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -117,6 +118,10 @@ pub struct JobOptions {
     /// memory between them [default: process].
     #[arg(long, value_enum)]
     pub placement: Option<Placement>,
+    /// On a cluster: on whose machines the job and its images may be: where the agent runs as you, also where it runs as
+    /// root, or also where another user shares the machine, who could read them [default: root].
+    #[arg(long, value_enum)]
+    pub trust: Option<TrustSetting>,
     /// On a cluster: how many rollbacks in a row without a new checkpoint are too many [default:
     /// 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
@@ -221,6 +226,27 @@ pub enum EngineSetting {
     Native,
     /// DMTCP's own programs.
     Dmtcp,
+}
+
+/// On whose machines a job may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TrustSetting {
+    /// The user's own.
+    Own,
+    /// Also where the agent is root's.
+    Root,
+    /// Also where it is another user's who shares the machine.
+    Any,
+}
+
+impl From<TrustSetting> for Trust {
+    fn from(setting: TrustSetting) -> Self {
+        match setting {
+            TrustSetting::Own => Self::Own,
+            TrustSetting::Root => Self::Root,
+            TrustSetting::Any => Self::Any,
+        }
+    }
 }
 
 /// What becomes of a lost node's MPI daemons.

@@ -110,6 +110,10 @@ pub struct AgentArguments {
     /// Run jobs of root as root.
     #[arg(long)]
     pub allow_root: bool,
+    /// Without root: run jobs of other users, too, as this user, and keep their images. Root's agent does so anyway, each
+    /// job as its own user.
+    #[arg(long)]
+    pub shared: bool,
     /// Address at which other agents reach it [default: that of its connection to the coordinator].
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<IpAddr>,

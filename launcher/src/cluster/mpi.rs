@@ -1,6 +1,7 @@
 //! What launchers of MPI jobs are told, so that their daemons start under the agents.
 
 use crate::session::mpi::{Make, find_program, make};
+use protocol::cluster::settings::Trust;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -29,6 +30,7 @@ pub fn prepare(
     found: &Path,
     directory: &Path,
     nodes: &Value,
+    trust: Trust,
     environment: &mut Vec<(OsString, OsString)>,
 ) {
     let Some(made) = command.first().and_then(|program| make(program, found)) else { return };
@@ -41,7 +43,7 @@ pub fn prepare(
         naming.variables.iter().any(|name| environment.iter().any(|(set, _)| set == name));
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
     let by_option = names_hosts(&command[1..], naming.options, path.as_deref(), directory);
-    let hosts = if by_variable || by_option { String::new() } else { hosts(nodes) };
+    let hosts = if by_variable || by_option { String::new() } else { hosts(nodes, trust) };
     let mut settings: Vec<(&str, OsString)> = Vec::new();
     match made {
         Make::OpenMpi => {
@@ -98,15 +100,18 @@ fn names_hosts(
     false
 }
 
-/// The members that take processes, as NAME:SLOTS,...
-fn hosts(nodes: &Value) -> String {
+/// The members that take processes of a job whose user trusts others so far, as NAME:SLOTS,...
+fn hosts(nodes: &Value, trust: Trust) -> String {
     let Some(nodes) = nodes.as_array() else { return String::new() };
     let mut hosts = Vec::new();
     for node in nodes {
         let name = node.get("name").and_then(Value::as_str);
         let slots = node.get("slots").and_then(Value::as_u64).unwrap_or(0);
         let state = node.get("state").and_then(Value::as_str);
-        if let (Some(name), 1.., Some("alive")) = (name, slots, state) {
+        let least =
+            node.get("trust").and_then(|least| protocol::json::of_value::<Trust>(least).ok());
+        let takes = least.is_some_and(|least| least <= trust);
+        if let (Some(name), 1.., Some("alive"), true) = (name, slots, state, takes) {
             hosts.push(format!("{name}:{slots}"));
         }
     }
@@ -138,11 +143,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let found = dir.path().join("mpiexec.hydra");
         std::fs::write(&found, "").unwrap();
-        let nodes = json!([{"name": "a", "slots": 2, "state": "alive"}]);
+        let nodes = json!([{"name": "a", "slots": 2, "state": "alive", "trust": "root"}]);
         let told = |arguments: &[&str]| {
             let mut command: Vec<OsString> = arguments.iter().map(OsString::from).collect();
             let mut environment = Vec::new();
-            prepare(&mut command, &found, Path::new("/"), &nodes, &mut environment);
+            prepare(&mut command, &found, Path::new("/"), &nodes, Trust::Root, &mut environment);
             (command, environment)
         };
         let (command, environment) = told(&["mpiexec.hydra", "-n", "2", "sh"]);
@@ -156,12 +161,16 @@ mod tests {
     #[test]
     fn members_become_hosts_with_slots() {
         let nodes = json!([
-            {"name": "a", "slots": 2, "state": "alive"},
-            {"name": "b", "slots": 0, "state": "alive"},
-            {"name": "c", "slots": 4, "state": "gone"},
-            {"name": "d", "slots": 1, "state": "alive"},
+            {"name": "a", "slots": 2, "state": "alive", "trust": "own"},
+            {"name": "b", "slots": 0, "state": "alive", "trust": "root"},
+            {"name": "c", "slots": 4, "state": "gone", "trust": "root"},
+            {"name": "d", "slots": 1, "state": "alive", "trust": "root"},
+            {"name": "e", "slots": 1, "state": "alive", "trust": "any"},
+            {"name": "f", "slots": 1, "state": "alive", "trust": null},
         ]);
-        assert_eq!(hosts(&nodes), "a:2,d:1");
-        assert_eq!(hosts(&Value::Null), "");
+        assert_eq!(hosts(&nodes, Trust::Own), "a:2");
+        assert_eq!(hosts(&nodes, Trust::Root), "a:2,d:1");
+        assert_eq!(hosts(&nodes, Trust::Any), "a:2,d:1,e:1");
+        assert_eq!(hosts(&Value::Null, Trust::Any), "");
     }
 }

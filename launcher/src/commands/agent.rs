@@ -38,6 +38,7 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         slots: arguments.slots,
         speed: arguments.speed,
         allow_root: arguments.allow_root,
+        shared: arguments.shared,
         dir: context.state.path().to_owned(),
         listen: arguments.listen,
         leave_below: arguments.leave_below,

@@ -41,7 +41,14 @@ pub fn run(
     let settings = changed(JobSettings::default(), &arguments.options)?;
     let settings = JobSettings { cpu_baseline: arguments.cpu_baseline, ..settings };
     let nodes = cluster.listing(&what, &Ask::Nodes)?;
-    cluster::mpi::prepare(&mut arguments.command, &found, &directory, &nodes, &mut environment);
+    cluster::mpi::prepare(
+        &mut arguments.command,
+        &found,
+        &directory,
+        &nodes,
+        settings.trust,
+        &mut environment,
+    );
     let (mut launch, input) = launch(arguments.command, environment, directory, arguments.detach);
     launch.kept = kept;
     let request = RunRequest { name: arguments.name, launch, settings, detach: arguments.detach };
@@ -156,6 +163,7 @@ fn is_changed(options: &JobOptions) -> bool {
         daemons,
         no_rewire_connect,
         rehearse,
+        trust,
         ..
     } = options;
     interval.is_some()
@@ -168,6 +176,7 @@ fn is_changed(options: &JobOptions) -> bool {
         || *no_rewire_connect
         || !place.is_empty()
         || rehearse.is_some()
+        || trust.is_some()
 }
 
 fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, Failure> {
@@ -193,6 +202,7 @@ fn changed(settings: JobSettings, options: &JobOptions) -> Result<JobSettings, F
         max_restarts: options.max_restarts.unwrap_or(settings.max_restarts),
         rewire_connect: settings.rewire_connect && !options.no_rewire_connect,
         cpu_baseline: settings.cpu_baseline,
+        trust: options.trust.map_or(settings.trust, Into::into),
         rehearse: options.rehearse.unwrap_or(settings.rehearse),
         place: if options.place.is_empty() {
             settings.place

@@ -95,6 +95,7 @@ fn refuse_without_cluster(options: &JobOptions, detach: bool) -> Result<(), Fail
         (detach, "--detach"),
         (options.max_restarts.is_some(), "--max-restarts"),
         (!options.place.is_empty(), "--place"),
+        (options.trust.is_some(), "--trust"),
         (options.daemons.is_some(), "--daemons"),
     ];
     match given.iter().find(|(given, _)| *given) {

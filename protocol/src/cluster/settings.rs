@@ -38,6 +38,19 @@ pub enum Daemons {
     Fallback,
 }
 
+/// On whose machines a job may run and have its images: whoever an agent runs as can read them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trust {
+    /// Where the agent is the user's own.
+    Own,
+    /// There, and where it is root's, which runs the job as its user.
+    #[default]
+    Root,
+    /// Also where it is another user's, who shares the machine: there the job runs as that user.
+    Any,
+}
+
 /// How a job is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSettings {
@@ -61,6 +74,9 @@ pub struct JobSettings {
     /// What the C library is held to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_baseline: Option<Baseline>,
+    /// On whose machines it may be.
+    #[serde(default)]
+    pub trust: Trust,
     /// After every so many checkpoints a restart is rehearsed; 0: never.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rehearse: u32,
@@ -91,6 +107,7 @@ impl Default for JobSettings {
             max_restarts: 10,
             rewire_connect: true,
             cpu_baseline: None,
+            trust: Trust::default(),
             rehearse: 0,
             place: BTreeMap::new(),
         }

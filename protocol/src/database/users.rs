@@ -1,11 +1,15 @@
 //! Users and their groups.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::ask;
 
 const PASSWD: &str = "/etc/passwd";
+/// Where systemd-homed answers (varlink).
+const HOMED: &str = "/run/systemd/userdb/io.systemd.Home";
+const NSSWITCH: &str = "/etc/nsswitch.conf";
 const GROUP: &str = "/etc/group";
 
 /// An entry of passwd(5).
@@ -71,6 +75,27 @@ pub fn name_of(uid: u32) -> String {
     Account::of_uid(uid).map_or_else(|| uid.to_string(), |account| account.name)
 }
 
+/// The names of all users in /etc/passwd.
+#[must_use]
+pub fn all_in_passwd() -> BTreeSet<String> {
+    entries(&read(PASSWD)).map(|account| account.name).collect()
+}
+
+/// Whether that file has all users of this machine who may have jobs (nsswitch.conf(5)).
+#[must_use]
+pub fn are_all_in_passwd() -> bool {
+    asks_files_alone(&read(NSSWITCH), Path::new(HOMED).exists())
+}
+
+/// `homed`: whether systemd-homed has users of its own.
+fn asks_files_alone(nsswitch: &str, homed: bool) -> bool {
+    let line = nsswitch.lines().find_map(|line| line.trim().strip_prefix("passwd:"));
+    // Without homed, systemd knows those beside that services are given while they run (nss-systemd(8)).
+    let file = |word| word == "files" || (word == "systemd" && !homed);
+    // Without a line the C library asks files alone (glibc 2.34 and newer), and musl knows nothing else.
+    line.is_none_or(|line| line.split_ascii_whitespace().all(file))
+}
+
 /// Empty where there is none, as on Android.
 fn read(path: &str) -> String {
     let bytes = std::fs::read(path).unwrap_or_default();
@@ -109,6 +134,18 @@ mod tests {
         let u = &found[1];
         assert_eq!((u.uid, u.gid, u.home.to_str()), (7, 8, Some("/home/u")));
         assert_eq!(u.shell.to_str(), Some("/bin/sh"));
+    }
+
+    #[test]
+    fn directory_services_are_noticed() {
+        assert!(asks_files_alone("passwd:         files\ngroup: files ldap\n", true));
+        assert!(asks_files_alone("passwd: files systemd\n", false));
+        assert!(!asks_files_alone("passwd: files systemd\n", true));
+        assert!(asks_files_alone("", false));
+        for other in [" passwd: compat\n", "passwd: files [!UNAVAIL=return] sss"] {
+            assert!(!asks_files_alone(other, false), "{other}");
+        }
+        assert!(all_in_passwd().contains("root"));
     }
 
     #[test]

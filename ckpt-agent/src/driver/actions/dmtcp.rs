@@ -104,8 +104,8 @@ impl Driver {
 
     /// Who an owner of images is on this machine.
     fn users(&self) -> impl Fn(&JobUser) -> Result<Option<User>, String> + Send + 'static {
-        let (name, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
-        move |wanted| super::launching::user_on(&name, allow_root, wanted)
+        let hosts = self.hosts();
+        move |wanted| hosts.account_of(wanted)
     }
 }
 

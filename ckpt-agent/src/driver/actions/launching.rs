@@ -4,8 +4,8 @@ use ckpt_node::{Event, Lacking, Launch, Record, shell_link};
 use nix::unistd::Uid;
 use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressMap;
-use protocol::cluster::agent::{InstanceSettings, JobUser};
-use protocol::database::users::Account;
+use protocol::cluster::agent::{InstanceSettings, JobUser, Takes};
+use protocol::database::users::{Account, name_of};
 use protocol::launch::LaunchSpec;
 use protocol::task;
 
@@ -75,10 +75,16 @@ impl Driver {
         settings.rewire_connect.then_some(Watch { machine, addresses })
     }
 
+    /// For whom this node runs jobs.
+    pub(super) fn hosts(&self) -> Hosts {
+        let profile = &self.parts.profile;
+        let shared = profile.takes == Takes::Everybody;
+        Hosts { node: self.parts.name.clone(), allow_root: profile.allow_root, shared }
+    }
+
     /// Whose processes an instance's are, to be looked up where that may take its time.
     pub(super) fn whose(&self, wanted: &JobUser) -> Whose {
-        let (node, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
-        Whose { node, allow_root, wanted: wanted.clone() }
+        Whose { hosts: self.hosts(), wanted: wanted.clone() }
     }
 }
 
@@ -86,8 +92,7 @@ impl Driver {
 /// the event loop: heartbeats would stay away for longer than the lease.
 #[derive(Debug, Clone)]
 pub(super) struct Whose {
-    node: NodeName,
-    allow_root: bool,
+    hosts: Hosts,
     wanted: JobUser,
 }
 
@@ -97,7 +102,7 @@ impl Whose {
     /// # Errors
     /// One line.
     pub(super) fn look_up(&self) -> Result<Option<User>, String> {
-        user_on(&self.node, self.allow_root, &self.wanted)
+        self.hosts.account_of(&self.wanted)
     }
 }
 
@@ -127,37 +132,55 @@ pub(super) fn own_or(user: Option<&User>) -> u32 {
     user.map_or_else(|| Uid::effective().as_raw(), |user| user.uid)
 }
 
-/// Who that user is on a node; None: this process's own.
-///
-/// # Errors
-/// One line.
-pub(super) fn user_on(
-    node: &NodeName,
+/// For whom a node runs jobs, as its owner has said.
+#[derive(Debug, Clone)]
+pub(super) struct Hosts {
+    node: NodeName,
+    /// Whether an agent of root runs jobs as root.
     allow_root: bool,
-    wanted: &JobUser,
-) -> Result<Option<User>, String> {
-    if !Uid::effective().is_root() {
-        return Ok(None);
+    /// Whether an agent of another user runs other users' jobs, as its own user.
+    shared: bool,
+}
+
+impl Hosts {
+    /// Who a job's user is here; None: this process's own user. Blocks.
+    ///
+    /// # Errors
+    /// One line.
+    pub(super) fn account_of(&self, wanted: &JobUser) -> Result<Option<User>, String> {
+        let node = &self.node;
+        let own = Uid::effective();
+        if !own.is_root() {
+            let name = name_of(own.as_raw());
+            return match self.shared || wanted.name == name {
+                true => Ok(None),
+                false => Err(format!(
+                    "{node} runs the jobs of {name} alone; start its agent with --shared"
+                )),
+            };
+        }
+        let known = Account::of_name(&wanted.name);
+        let known = match known {
+            Some(known) => known,
+            None => Account::of_uid(wanted.uid)
+                .filter(|_| wanted.name == wanted.uid.to_string())
+                .ok_or_else(|| format!("there is no user {:?} on {node}", wanted.name))?,
+        };
+        if known.uid == 0 {
+            let refused =
+                || format!("{node} runs no jobs as root; start its agent with --allow-root");
+            return if self.allow_root { Ok(None) } else { Err(refused()) };
+        }
+        let groups = known
+            .groups()
+            .map_err(|error| format!("find the groups of {}: {error}", known.name))?;
+        Ok(Some(User {
+            name: known.name,
+            uid: known.uid,
+            gid: known.gid,
+            groups,
+            home: known.home,
+            shell: known.shell,
+        }))
     }
-    let known = Account::of_name(&wanted.name);
-    let known = match known {
-        Some(known) => known,
-        None => Account::of_uid(wanted.uid)
-            .filter(|_| wanted.name == wanted.uid.to_string())
-            .ok_or_else(|| format!("there is no user {:?} on {node}", wanted.name))?,
-    };
-    if known.uid == 0 {
-        let refused = || format!("{node} runs no jobs as root; start its agent with --allow-root");
-        return if allow_root { Ok(None) } else { Err(refused()) };
-    }
-    let groups =
-        known.groups().map_err(|error| format!("find the groups of {}: {error}", known.name))?;
-    Ok(Some(User {
-        name: known.name,
-        uid: known.uid,
-        gid: known.gid,
-        groups,
-        home: known.home,
-        shell: known.shell,
-    }))
 }

@@ -10,7 +10,7 @@ use protocol::task;
 use tokio::time::Instant;
 
 use super::Driver;
-use super::launching::{own_or, user_on};
+use super::launching::own_or;
 use super::served::{RECORD, SOCKET};
 use crate::driver::copies::{self, Wanted};
 use crate::driver::instance::{Instance, absent_end};
@@ -176,7 +176,7 @@ impl Driver {
 
     /// Looks for instances that outlived the agent before.
     pub fn look_for_survivors(&self) {
-        let (name, allow_root) = (self.parts.name.clone(), self.parts.profile.allow_root);
+        let hosts = self.hosts();
         let (folders, reports) = (self.parts.folders.clone(), self.parts.reports.clone());
         task::spawn_blocking(move || {
             for job in folders.jobs() {
@@ -185,7 +185,7 @@ impl Driver {
                     let Some(mut record) = read_record(&folder.join(RECORD)) else { continue };
                     if record.uid.is_none() {
                         // Nobody but an agent of before has left it out.
-                        let user = user_on(&name, allow_root, &record.user);
+                        let user = hosts.account_of(&record.user);
                         record.uid = user.ok().map(|user| own_or(user.as_ref()));
                     }
                     if record.key.job != job || record.key.instance != number {

@@ -1,5 +1,6 @@
 //! What this machine offers, and how it is.
 
+mod accounts;
 mod achieved;
 mod allowance;
 mod battery;
@@ -56,6 +57,7 @@ pub fn profile(options: &AgentOptions, nominal: &Nominal, unset: SocketAddr) -> 
             .map(|name| name.release().to_string_lossy().into_owned())
             .unwrap_or_default(),
         owner: Some(JobUser::of(Uid::effective().as_raw())),
+        takes: accounts::takes(options.shared),
         allow_root: options.allow_root,
         started_ms: SystemTime::now()
             .duration_since(UNIX_EPOCH)

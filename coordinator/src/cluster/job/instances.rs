@@ -162,7 +162,11 @@ impl Job {
         node: &NodeName,
     ) -> Vec<NodeName> {
         let copies = self.ledger.settings().copies;
-        Candidates::new(&shared.members, &self.live.partner_load()).choose(node, copies)
+        self.partner_candidates(shared).choose(node, copies)
+    }
+
+    fn partner_candidates(&self, shared: &Shared) -> Candidates {
+        Candidates::new(&self.ledger, &shared.members, &self.live.partner_load())
     }
 
     /// Replaces partners that can't be reached, and finds the ones that were lacking.
@@ -181,7 +185,7 @@ impl Job {
         if numbers.is_empty() {
             return;
         }
-        let mut candidates = Candidates::new(&shared.members, &self.live.partner_load());
+        let mut candidates = self.partner_candidates(shared);
         for number in numbers {
             let Some(instance) = self.live.instances.get(&number) else { continue };
             let node = instance.record.node.clone();

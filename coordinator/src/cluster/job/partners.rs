@@ -1,5 +1,6 @@
 //! Which machines get copies of an instance's images.
 
+use super::ledger::Ledger;
 use crate::cluster::members::{Members, Presence};
 use protocol::cluster::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +14,16 @@ pub(in crate::cluster) struct Candidates {
 }
 
 impl Candidates {
-    /// All members that are there. `load`: how often each is a partner.
-    pub(in crate::cluster) fn new(members: &Members, load: &BTreeMap<NodeName, u32>) -> Self {
+    /// All members that are there and may have images of the job. `load`: how often each is a partner.
+    pub(in crate::cluster) fn new(
+        ledger: &Ledger,
+        members: &Members,
+        load: &BTreeMap<NodeName, u32>,
+    ) -> Self {
         let mut candidates = Self { load: BTreeMap::new(), by_load: BTreeMap::new() };
         for (name, member) in members.iter() {
-            if member.is_connected() && member.presence == Presence::There {
+            let is_there = member.is_connected() && member.presence == Presence::There;
+            if is_there && ledger.is_for(member) {
                 let load = load.get(name).copied().unwrap_or(0);
                 candidates.load.insert(name.clone(), load);
                 candidates.by_load.entry(load).or_default().insert(name.clone());

@@ -140,7 +140,7 @@ impl Job {
         let load = |node: &NodeName| {
             self.live.present().filter(|(_, instance)| instance.record.node == *node).count()
         };
-        let usable = shared.members.iter().filter(|(node, _)| shared.members.is_usable(node));
+        let usable = shared.members.usable_for(&self.ledger);
         usable.map(|(node, _)| node).min_by_key(|node| (load(node), *node)).cloned()
     }
 

@@ -16,9 +16,11 @@ use std::collections::BTreeMap;
 impl Job {
     /// Starts the job's first process: where it was asked for, if that machine takes processes.
     pub(super) fn launch(&mut self, now: Now, shared: &mut Shared, attempts: &Attempts) {
-        let asked = self.ledger.client_node.clone().filter(|node| shared.members.is_usable(node));
-        let mut usable: Vec<NodeName> = asked.into_iter().collect();
-        usable.extend(shared.members.usable().map(|(node, _)| node.clone()));
+        let asked = self.ledger.client_node.clone().into_iter();
+        let may =
+            |node: &&NodeName| shared.members.usable_for(&self.ledger).any(|(n, _)| n == *node);
+        let mut usable: Vec<NodeName> = asked.filter(|node| may(&node)).collect();
+        usable.extend(shared.members.usable_for(&self.ledger).map(|(node, _)| node.clone()));
         let unavoided = usable.iter().find(|node| !attempts.avoid.contains(node));
         let Some(node) = unavoided.or(usable.first()).cloned() else {
             fault::tell("launch a job", "a machine that takes processes");

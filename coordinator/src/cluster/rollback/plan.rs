@@ -50,15 +50,16 @@ pub(in crate::cluster) fn machine(name: &NodeName, member: &Member, busy: u32) -
     }
 }
 
-/// Machines that may be used: all that are there but those to be avoided, unless there are no
-/// others.
+/// Machines that may be used for a job: all that are there and may have it but those to be avoided, unless there are
+/// no others.
 pub(in crate::cluster) fn machines(
+    ledger: &Ledger,
     members: &Members,
     busy: &BTreeMap<NodeName, u32>,
     avoid: &BTreeSet<NodeName>,
 ) -> Vec<Machine> {
     let all: Vec<Machine> = members
-        .usable()
+        .usable_for(ledger)
         .map(|(name, member)| machine(name, member, busy.get(name).copied().unwrap_or(0)))
         .collect();
     let good: Vec<Machine> =

@@ -83,7 +83,7 @@ impl Job {
         for (node, count) in shared.occupied.values().flatten() {
             *busy.entry(node.clone()).or_default() += count;
         }
-        let machines = plan::machines(&shared.members, &busy, avoid);
+        let machines = plan::machines(&self.ledger, &shared.members, &busy, avoid);
         let takers = self.ledger.cause.takers().into_iter().collect();
         loop {
             match plan::parts(&self.ledger, images, &machines, departing, &takers) {

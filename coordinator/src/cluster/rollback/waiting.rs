@@ -4,6 +4,7 @@ use super::making::Stage;
 use crate::cluster::decisions;
 use crate::cluster::event::Now;
 use crate::cluster::job::{Job, State};
+use crate::cluster::members::NOWHERE;
 use crate::cluster::shared::Shared;
 
 impl Job {
@@ -12,8 +13,10 @@ impl Job {
         let Some(making) = self.state.making("plan an epoch") else { return };
         making.record.planned_ms = Some(now.unix_ms);
         let attempts = making.attempts.clone();
-        if shared.members.usable().next().is_none() {
-            let reason = "no machine of the cluster can take processes".to_owned();
+        if shared.members.usable_for(&self.ledger).next().is_none() {
+            let (user, trust) = (&self.ledger.user, self.ledger.settings().trust);
+            let reason = shared.members.nowhere(user, trust);
+            let reason = reason.unwrap_or_else(|| NOWHERE.to_owned());
             if !self.leavers_needed(&shared.members).is_empty() {
                 // They were let go while the job was being made elsewhere.
                 self.stuck = Some(reason.clone());

@@ -4,7 +4,22 @@ use super::orders::JobUser;
 use crate::agent::{CheckpointNumber, ExitKind, InstanceId};
 use crate::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+
+/// Users whose accounts an agent tells, at most; of more it is asked when a job is started.
+pub const MOST_ACCOUNTS: usize = 1024;
+
+/// Whose jobs an agent runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Takes {
+    /// Those of everybody; of users that the machine does not know it says so when it is asked to run one.
+    #[default]
+    Everybody,
+    /// Those of users of these names.
+    Users(BTreeSet<String>),
+}
 
 /// What a machine offers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +65,9 @@ pub struct NodeProfile {
     /// The account under which its agent runs; None: not told.
     #[serde(default)]
     pub owner: Option<JobUser>,
+    /// Whose jobs it runs.
+    #[serde(default)]
+    pub takes: Takes,
     /// Whether jobs may run as root here.
     pub allow_root: bool,
     /// When the agent was started, in milliseconds since 1970 UTC: tells one that was started again from
