@@ -107,10 +107,9 @@ impl ClusterMachine {
             Ask::Run(request) => self.run(now, client, caller, *request),
             Ask::Restart(request) => {
                 let wanted = request.job.clone();
-                let restart = |job: &mut Job, shared: &mut Shared| {
+                self.with_job(client, caller, &wanted, |job, shared| {
                     job.restart(now, shared, client, *request);
-                };
-                self.with_job(client, caller, &wanted, restart);
+                });
             }
             Ask::Attach { job, window, shown } => {
                 self.with_job(client, caller, &job, |job, shared| {
@@ -150,10 +149,9 @@ impl ClusterMachine {
             }
             Ask::RemoveNode { node } => self.remove_node(now, client, caller, &node),
             Ask::Leave { node } => self.leave(now, client, caller, node),
-            Ask::Token { .. } => {
-                let reason = "make a token: only the coordinator's own socket gives them";
-                self.shared.fail(client, reason.to_owned());
-            }
+            Ask::Token { .. } => self
+                .shared
+                .fail(client, "make a token: only the coordinator's own socket gives them"),
             Ask::Remove { job } => self.remove_job(client, caller, &job),
             Ask::Rehearse { job, checkpoint } => {
                 self.rehearse(now, client, caller, &job, checkpoint);

@@ -37,6 +37,7 @@ use crate::cluster::{ClusterMachine, ClusterSettings, RecoverError, SeededSecret
 use crate::journal::Journal;
 use crate::log::LogError;
 use admission::{Admission, AdmissionError};
+use agent_listener::SharedAdmission;
 use announce::Announcement;
 use ckpt_dmtcp::cluster::Cluster;
 use ckpt_dmtcp::server as dmtcp;
@@ -52,7 +53,8 @@ use protocol::cluster::replica::ReplicaNote;
 use protocol::service::Service;
 use protocol::task;
 use protocol::transport::{
-    Acceptor, Audience, CommandSocket, Role, Sealer, Successor, TransportError, random,
+    Acceptor, Audience, CommandSocket, Credentials, Fingerprint, Role, Sealer, Successor,
+    TransportError, random,
 };
 use replication::{Replication, Source};
 use sealing::TreeSealer;
@@ -204,10 +206,6 @@ pub fn serve(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
 
 async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeError> {
     let state = &options.state;
-    let superseded = |Marker { term, by }| {
-        let folder = state.clone();
-        ServeError::Superseded { term, by, folder }
-    };
     check_grace(options.grace.unwrap_or(DEFAULT_GRACE))?;
     let _lock = lock(state)?;
     let prepared = match &options.recover {
@@ -215,7 +213,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
             let marker =
                 Marker::of(state).map_err(io_error(format!("read {}", state.display())))?;
             if let Some(marker) = marker {
-                return Err(superseded(marker));
+                return Err(superseded(state, marker));
             }
             None
         }
@@ -224,59 +222,139 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let grace = options.grace.or(prepared.as_ref().map(|prepared| prepared.grace));
     let grace = grace.unwrap_or(DEFAULT_GRACE);
     check_grace(grace)?;
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .map_err(io_error(format!("listen at {}", options.listen)))?;
-    let address = listener.local_addr().map_err(io_error("find the own address"))?;
-    let addresses = reachable(address);
-    let dmtcp = match &options.dmtcp {
-        Some(dmtcp) => {
-            Some((dmtcp::Port::bind(dmtcp.port.clone()).await?, Arc::clone(&dmtcp.recorder)))
-        }
-        None => None,
-    };
-    let dmtcp_address = dmtcp.as_ref().map(|(port, _)| port.address());
+    let ports = Ports::bind(options).await?;
     let seed = seed()?;
     let taken_over = match prepared {
         None => None,
         Some(prepared) => {
             let claim = blake3::hash(&seed).to_hex()[..16].to_owned();
-            Some(prepared.take_over(&addresses, claim, wall_ms()).await?)
+            Some(prepared.take_over(&ports.addresses, claim, wall_ms()).await?.text)
         }
     };
+    let folder = Folder::open(state, grace, &ports.addresses, seed)?;
+    match run_from(folder, ports, options, taken_over, ready).await? {
+        None => Ok(()),
+        Some(Ending::Unrecorded(reason)) => Err(ServeError::Unrecorded(reason)),
+        Some(Ending::Superseded { term, by }) => {
+            let marker = Marker { term, by };
+            if let Err(error) = marker.leave(state) {
+                tracing::error!("failed to write to {}: {error}", state.display());
+            }
+            Err(superseded(state, marker))
+        }
+    }
+}
 
-    let admission = Admission::open(state)?;
-    let authority = admission.authority().fingerprint();
-    let credentials = admission.authority().issue(&Role::Coordinator)?;
-    let acceptor = Acceptor::new(&credentials)?;
-    let admission = Arc::new(Mutex::new(admission));
-    let jobs = state.join("jobs");
-    let logs = JobLogs::open(&jobs).map_err(io_error(format!("open {}", jobs.display())))?;
-    let operator = nix::unistd::geteuid().as_raw();
-    let settings = ClusterSettings {
-        grace: Duration::from_secs_f64(grace).as_nanos() as u64,
-        operator,
-        tree_above: tree_above()?,
-        addresses: addresses.clone(),
-        jobs_folder: jobs.to_string_lossy().into_owned(),
-        ..ClusterSettings::default()
-    };
-    let opened = ClusterEntry::Opened { format: FORMAT };
-    let source = Source::new(state);
-    let (journal, entries) = Journal::open(&source.log(), opened)?;
-    let clock = Clock::new();
-    let secrets = SeededSecrets::new(seed);
-    let mut machine =
-        ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
-    let sealer = Sealer::new(&credentials)?;
-    machine.seal_coordinator(machine.coordinator().clone().sealed(&sealer)?);
+fn superseded(state: &Path, marker: Marker) -> ServeError {
+    let Marker { term, by } = marker;
+    ServeError::Superseded { term, by, folder: state.to_owned() }
+}
+
+/// Where the coordinator listens for other machines' programs.
+struct Ports {
+    agents: TcpListener,
+    /// Its address as it was bound.
+    address: SocketAddr,
+    /// Where agents reach it, HOST:PORT.
+    addresses: Vec<String>,
+    dmtcp: Option<(dmtcp::Port, Arc<Mutex<dyn dmtcp::Recorder>>)>,
+}
+
+impl Ports {
+    async fn bind(options: &Options) -> Result<Self, ServeError> {
+        let agents = TcpListener::bind(options.listen)
+            .await
+            .map_err(io_error(format!("listen at {}", options.listen)))?;
+        let address = agents.local_addr().map_err(io_error("find the own address"))?;
+        let dmtcp = match &options.dmtcp {
+            Some(dmtcp) => {
+                Some((dmtcp::Port::bind(dmtcp.port.clone()).await?, Arc::clone(&dmtcp.recorder)))
+            }
+            None => None,
+        };
+        Ok(Self { agents, address, addresses: reachable(address), dmtcp })
+    }
+}
+
+/// What the coordinator's folder says, and the way to write there.
+struct Folder {
+    machine: ClusterMachine,
+    journal: Journal<ClusterEntry>,
+    logs: JobLogs,
+    admission: SharedAdmission,
+    /// What names its certificate authority.
+    authority: Fingerprint,
+    /// This coordinator's own.
+    credentials: Credentials,
+    sealer: Sealer,
+    replication: Replication,
+    clock: Clock,
+}
+
+impl Folder {
+    fn open(
+        state: &Path,
+        grace: f64,
+        addresses: &[String],
+        seed: [u8; 32],
+    ) -> Result<Self, ServeError> {
+        let admission = Admission::open(state)?;
+        let authority = admission.authority().fingerprint();
+        let credentials = admission.authority().issue(&Role::Coordinator)?;
+        let admission = Arc::new(Mutex::new(admission));
+        let jobs = state.join("jobs");
+        let logs = JobLogs::open(&jobs).map_err(io_error(format!("open {}", jobs.display())))?;
+        let settings = ClusterSettings {
+            grace: Duration::from_secs_f64(grace).as_nanos() as u64,
+            operator: operator(),
+            tree_above: tree_above()?,
+            addresses: addresses.to_vec(),
+            jobs_folder: jobs.to_string_lossy().into_owned(),
+            ..ClusterSettings::default()
+        };
+        let source = Source::new(state);
+        let (journal, entries) =
+            Journal::open(&source.log(), ClusterEntry::Opened { format: FORMAT })?;
+        let clock = Clock::new();
+        let secrets = SeededSecrets::new(seed);
+        let mut machine =
+            ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
+        let sealer = Sealer::new(&credentials)?;
+        machine.seal_coordinator(machine.coordinator().clone().sealed(&sealer)?);
+        let term = machine.coordinator().term;
+        let note = ReplicaNote { term, addresses: addresses.to_vec(), grace_s: grace };
+        let replication = Replication::new(source, note);
+        Ok(Self {
+            machine,
+            journal,
+            logs,
+            admission,
+            authority,
+            credentials,
+            sealer,
+            replication,
+            clock,
+        })
+    }
+}
+
+/// Serves until it is told to end, or can't go on; then why.
+async fn run_from(
+    folder: Folder,
+    ports: Ports,
+    options: &Options,
+    taken_over: Option<String>,
+    ready: impl FnOnce(&Ready),
+) -> Result<Option<Ending>, ServeError> {
+    let Folder { machine, journal, logs, admission, authority, credentials, .. } = folder;
+    let Ports { agents, address, addresses, dmtcp } = ports;
     let own = machine.coordinator().clone();
-    let note = ReplicaNote { term: own.term, addresses: addresses.clone(), grace_s: grace };
-    let replication = Replication::new(source, note);
+    let acceptor = Acceptor::new(&credentials)?;
+    let successor = Successor::new(&credentials, own.clone())?;
     let lost = machine.lost_coordinators().to_vec();
     let (absent, absentees) = watch::channel(machine.absent());
 
-    let socket = state.join(SOCKET);
+    let socket = options.state.join(SOCKET);
     // The lock of the folder is held: one that is there is a dead one's.
     let local = CommandSocket::bind(&socket, Audience::Everybody)
         .map_err(io_error(format!("listen at {}", socket.display())))?;
@@ -284,29 +362,20 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("watch for signals"))?;
 
     let (sender, incoming) = mpsc::channel(MAX_INCOMING);
-    let operator = Operator { uid: operator, addresses: addresses.clone() };
-    let register = Arc::clone(&admission);
-    let driver =
-        Driver::new(machine, journal, logs, register, operator, clock, replication, absent)
-            .map_err(io_error("start the thread of the log"))?;
-    let mut driver = driver.sealing(TreeSealer::new(sealer));
+    let operator = Operator { uid: operator(), addresses: addresses.clone() };
+    let (register, clock, copies) = (Arc::clone(&admission), folder.clock, folder.replication);
+    let driver = Driver::new(machine, journal, logs, register, operator, clock, copies, absent)
+        .map_err(io_error("start the thread of the log"))?;
+    let mut driver = driver.sealing(TreeSealer::new(folder.sealer));
     let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);
+    let dmtcp_address = dmtcp.as_ref().map(|(port, _)| port.address());
     if let Some((port, recorder)) = &dmtcp {
-        let mut address = port.address();
-        let own = addresses.first().and_then(|own| own.parse::<SocketAddr>().ok());
-        if let (true, Some(own)) = (address.ip().is_unspecified(), own) {
-            address.set_ip(own.ip());
-        }
-        let calls = sender.clone();
-        // The coordinator ends: whoever waits for an answer hears that there is none.
-        let ask = move |call| drop(calls.blocking_send(Incoming::Dmtcp(call)));
-        let cluster = Cluster::new(ask, dmtcp_sender.clone(), address);
-        recorder.lock().unwrap_or_else(PoisonError::into_inner).cluster(cluster);
+        let address = with_host(port.address(), &addresses);
+        serve_recorder(recorder, sender.clone(), dmtcp_sender.clone(), address);
         driver.dmtcp.serve(dmtcp_sender);
     }
-    let successor = Successor::new(&credentials, own.clone())?;
     let tasks = [
-        task::spawn(agent_listener::listen(listener, acceptor, admission, own, sender.clone())),
+        task::spawn(agent_listener::listen(agents, acceptor, admission, own, sender.clone())),
         task::spawn(local::listen(local, sender)),
         task::spawn(succession::announce(successor, lost, absentees)),
     ];
@@ -321,12 +390,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
         None
     };
     let mut service = Service::ready(&format!("listening at {}", addresses.join(", ")));
-    ready(&Ready {
-        address,
-        addresses,
-        dmtcp: dmtcp_address,
-        taken_over: taken_over.map(|taken| taken.text),
-    });
+    ready(&Ready { address, addresses, dmtcp: dmtcp_address, taken_over });
     let mut ending = None;
     tokio::select! {
         why = driver.run(incoming, &mut service) => ending = why,
@@ -340,17 +404,34 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     }
     // So that commands find out at once that nobody is there.
     let _ = fs::remove_file(&socket);
-    match ending {
-        None => Ok(()),
-        Some(Ending::Unrecorded(reason)) => Err(ServeError::Unrecorded(reason)),
-        Some(Ending::Superseded { term, by }) => {
-            let marker = Marker { term, by };
-            if let Err(error) = marker.leave(state) {
-                tracing::error!("failed to write to {}: {error}", state.display());
-            }
-            Err(superseded(marker))
-        }
+    Ok(ending)
+}
+
+/// Lets the recorder of DMTCP's images ask the loop for what agents do, and the port at `address` for what it does.
+fn serve_recorder(
+    recorder: &Mutex<dyn dmtcp::Recorder>,
+    calls: mpsc::Sender<Incoming>,
+    orders: mpsc::Sender<dmtcp::Order>,
+    address: SocketAddr,
+) {
+    // The coordinator ends: whoever waits for an answer hears that there is none.
+    let ask = move |call| drop(calls.blocking_send(Incoming::Dmtcp(call)));
+    let cluster = Cluster::new(ask, orders, address);
+    recorder.lock().unwrap_or_else(PoisonError::into_inner).cluster(cluster);
+}
+
+/// The user who may do what only the coordinator's own may: the one it runs as.
+fn operator() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+/// A listener's address as other machines know it: with the first of this one's addresses where it listens at all.
+fn with_host(mut listening: SocketAddr, addresses: &[String]) -> SocketAddr {
+    let own = addresses.first().and_then(|own| own.parse::<SocketAddr>().ok());
+    if let (true, Some(own)) = (listening.ip().is_unspecified(), own) {
+        listening.set_ip(own.ip());
     }
+    listening
 }
 
 fn check_grace(grace: f64) -> Result<(), ServeError> {
