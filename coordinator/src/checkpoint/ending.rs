@@ -78,7 +78,7 @@ impl JobMachine {
                     self.send(signal, out);
                 }
             }
-            Some(_) => self.escalate(now, out),
+            Some(stage) => self.escalate(now, stage, out),
         }
     }
 
@@ -115,28 +115,32 @@ impl JobMachine {
         out.push(Action::Notify(Notice::Ending { signal }));
     }
 
-    fn escalate(&mut self, now: Time, out: &mut Vec<Action>) {
-        let Some(ending) = &mut self.ending else { return };
-        ending.by_terminal = false;
-        ending.deadline = Some(now.nanos.saturating_add(self.settings.limits.grace));
-        if ending.stage == Stage::Asked {
-            ending.stage = Stage::Terminated;
-            self.send(SIGTERM, out);
-        } else {
+    /// Ends the job in a way that it can ignore less than the one of the stage before.
+    fn escalate(&mut self, now: Time, before: Stage, out: &mut Vec<Action>) {
+        if let Some(ending) = &mut self.ending {
+            ending.by_terminal = false;
+            ending.deadline = Some(now.nanos.saturating_add(self.settings.limits.grace));
+            ending.stage = match before {
+                Stage::Asked => Stage::Terminated,
+                Stage::Terminated | Stage::Killed => Stage::Killed,
+            };
+        }
+        match before {
+            Stage::Asked => self.send(SIGTERM, out),
             // Repeated for as long as the end has not been reported.
-            let first = ending.stage != Stage::Killed;
-            ending.stage = Stage::Killed;
-            self.tell_all(&AgentCommand::Kill, out);
-            if first {
-                out.push(Action::Notify(Notice::Ending { signal: SIGKILL }));
+            Stage::Terminated | Stage::Killed => {
+                self.tell_all(&AgentCommand::Kill, out);
+                if before == Stage::Terminated {
+                    out.push(Action::Notify(Notice::Ending { signal: SIGKILL }));
+                }
             }
         }
     }
 
     pub(super) fn check_grace(&mut self, now: Time, out: &mut Vec<Action>) {
-        let passed = |deadline: u64| now.nanos >= deadline;
-        if self.ending.as_ref().and_then(Ending::deadline).is_some_and(passed) {
-            self.escalate(now, out);
+        let passed = |ending: &&Ending| ending.deadline().is_some_and(|at| now.nanos >= at);
+        if let Some(stage) = self.ending.as_ref().filter(passed).map(|ending| ending.stage) {
+            self.escalate(now, stage, out);
         }
     }
 

@@ -35,6 +35,19 @@ impl Phase {
     }
 }
 
+impl Phase {
+    /// Ends the taking of a checkpoint whose record the log has. Without one, the fault is our own: it is told.
+    pub(super) fn take_committed(&mut self) -> Option<(Taking, CommitRecord)> {
+        if let Self::Taking(taking) = std::mem::replace(self, Self::Idle) {
+            if let (true, Some(record)) = (taking.recorded, taking.record.clone()) {
+                return Some((taking, record));
+            }
+        }
+        crate::fault::tell("announce a commit", "a checkpoint that the log has");
+        None
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Taking {
     pub(super) number: CheckpointNumber,

@@ -188,10 +188,9 @@ impl JobMachine {
     ) {
         // The log may have it only after the checkpoint was given up.
         let Phase::Taking(taking) = &mut self.phase else { return };
-        if taking.number != checkpoint || taking.recorded {
-            return;
-        }
-        let Some(record) = taking.record.clone() else { return };
+        let awaited = taking.number == checkpoint && !taking.recorded;
+        // Only what was handed to the log is waited for.
+        let Some(record) = taking.record.clone().filter(|_| awaited) else { return };
         taking.recorded = true;
         let agents = taking.agents.clone();
         taking.enter(now, Step::Commit, &self.settings.limits, &agents);
@@ -214,11 +213,8 @@ impl JobMachine {
     }
 
     pub(super) fn announce(&mut self, now: Time, out: &mut Vec<Action>) {
-        let Phase::Taking(taking) = std::mem::replace(&mut self.phase, Phase::Idle) else {
-            return;
-        };
+        let Some((taking, record)) = self.phase.take_committed() else { return };
         let steps = taking.step_times(now);
-        let Some(record) = taking.record else { return };
         let lasted = now.nanos.saturating_sub(taking.began.nanos);
         let pause = record.pause_us.saturating_mul(1000);
         if let Some(chosen) = self.settings.interval.choose(pause, lasted, self.departures) {

@@ -153,10 +153,9 @@ impl ClusterMachine {
         name: Name,
         failure: Option<String>,
     ) {
-        let Some(order) = self.copying.orders.get_mut(&name).filter(|order| order.node == *node)
-        else {
-            return;
-        };
+        // The order may have been given to another node meanwhile.
+        let ordered = self.copying.orders.get_mut(&name);
+        let Some(order) = ordered.filter(|order| order.node == *node) else { return };
         if let Some(reason) = failure {
             self.copying.failed = Some(format!("{node}: {reason}"));
             order.failed = true;
@@ -167,6 +166,7 @@ impl ClusterMachine {
         self.copying.failed = None;
         let (job, instance, checkpoint) = name;
         self.shared.members.note_image(node, &job, instance, checkpoint);
+        // It may have been forgotten while it was copied.
         let Some(found) = self.jobs.get_mut(&job) else { return };
         let image = found.ledger.images.get(&checkpoint).and_then(|images| images.get(&instance));
         if image.is_some_and(|image| !image.holders.contains(node)) {

@@ -112,9 +112,10 @@ impl Job {
 
     /// A machine has told how fast it is now.
     pub(super) fn note_pace(&mut self, now: Now, shared: &mut Shared, node: &NodeName) {
-        let Some(member) = shared.members.get(node) else { return };
+        let Some(member) = shared.members.known(node, "note a machine's speed") else { return };
         let rate = plan::machine(node, member, 0).rate();
         let changed = self.migration.paces.has_changed(node, rate);
+        // A job that does not run is placed anew before it does.
         let State::Running(running) = &self.state else { return };
         if !self.migration.altered.is_steady(node, changed, now.nanos)
             || !running.machine.may_hurry()

@@ -228,8 +228,12 @@ impl Job {
     }
 
     fn image_of(&self, origin: &Origin) -> Option<&ImageRecord> {
-        let Origin::Image { instance, .. } = origin else { return None };
-        self.ledger.images.get(&self.ledger.checkpoint?)?.get(instance)
+        match origin {
+            Origin::Image { instance, .. } => {
+                self.ledger.images.get(&self.ledger.checkpoint?)?.get(instance)
+            }
+            Origin::Run | Origin::Shell { .. } => None,
+        }
     }
 
     fn why(&self, node: &str, origin: &Origin) -> String {

@@ -381,6 +381,10 @@ impl Job {
             self.live.early_end = Some(EarlyEnd { status, since, comes_again });
         }
         for (number, stage) in expected {
+            if !self.is_running() {
+                // The word of the one before has ended the job, or sent it back.
+                return;
+            }
             let found = held.iter().find(|held| held.key.instance == number);
             match (found, stage) {
                 (None, Stage::Launching { .. }) => {

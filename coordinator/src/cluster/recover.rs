@@ -4,7 +4,7 @@ use super::entry::{self, Cause, ClusterEntry, Origin};
 use super::event::{ClusterAction, Now};
 use super::job::console::Console;
 use super::job::instances::Stage;
-use super::job::ledger::{Ledger, Mark};
+use super::job::ledger::{Ledger, Mark, Over};
 use super::job::{Job, State};
 use super::members::{Members, Presence};
 use super::rollback::Beginning;
@@ -144,9 +144,9 @@ impl Job {
     /// Goes on from what the log says.
     fn take_up(&mut self, now: Now, shared: &mut Shared, log_length: u64) {
         let window = self.ledger.request.launch.window;
-        if self.ledger.over.is_some() {
+        if let Some(over) = self.ledger.over.clone() {
             self.console = Console::at(log_length, 0);
-            return self.mark_lack(shared, log_length);
+            return self.mark_lack(shared, &over, log_length);
         }
         if let Some(end) = self.ledger.history.end().filter(|_| self.ledger.running).copied() {
             // It ended just before; only the last word is lacking.
@@ -199,8 +199,7 @@ impl Job {
 
     /// Another coordinator's copy of the log of a job that is over may lack its last output. Its machines have forgotten
     /// that: it can only be said.
-    fn mark_lack(&mut self, shared: &mut Shared, log_length: u64) {
-        let Some(over) = &self.ledger.over else { return };
+    fn mark_lack(&mut self, shared: &mut Shared, over: &Over, log_length: u64) {
         let lost = over.length.saturating_sub(log_length);
         match self.ledger.marks.last() {
             // It has been said, and not been written any more.

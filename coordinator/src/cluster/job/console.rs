@@ -314,7 +314,7 @@ impl Job {
 
     /// Who is attached has seen what the job wrote since the checkpoint, such as a run time's word that it will end the job.
     fn tell_of_cut(&self, shared: &mut Shared, checkpoint: Option<CheckpointNumber>, length: u64) {
-        let State::Making(making) = &self.state else { return };
+        let Some(making) = self.state.made("tell what is taken back") else { return };
         let bytes = text::size(self.console.stretches.behind(length));
         if making.takes_back_output() && self.console.stretches.behind(length) > 0 {
             let since = checkpoint
@@ -388,8 +388,10 @@ impl Job {
 
     /// Hands over what waits, if the job can take it.
     pub(in crate::cluster) fn pass_input(&mut self, shared: &mut Shared) {
-        let (Some(key), Some(node)) = (self.root_key(), self.root_node()) else { return };
+        // It is kept until the job runs.
         let State::Running(running) = &self.state else { return };
+        // Agents tell, with its images, who has the first process; where none does, nobody reads it.
+        let (Some(key), Some(node)) = (self.root_key(), self.root_node()) else { return };
         // What a job got that is about to go on elsewhere would be lost.
         if running.machine.is_parked() || !shared.members.is_connected(&node) {
             return;

@@ -25,21 +25,26 @@ impl Job {
     ) {
         if self.live.root_end.is_none() {
             self.live.root_end = Some(status);
-            self.weigh_end(now, shared);
+            self.weigh_end(now, shared, status);
         }
     }
 
     /// Killed processes send FIN and RST at once, and an MPI run time gives up long before a grace
     /// is over, or ends with 0, as prterun does that has lost a daemon. So an end counts only once every other machine that
     /// has an instance left was heard after it.
-    pub(in crate::cluster) fn weigh_end(&mut self, now: Now, shared: &mut Shared) {
-        let Some(status) = self.live.root_end else { return };
+    pub(in crate::cluster) fn weigh_end(
+        &mut self,
+        now: Now,
+        shared: &mut Shared,
+        status: ExitKind,
+    ) {
         self.hold_while_needed();
         let mut awaited = self.nodes();
         if let Some(root) = self.root_node() {
             // What it says comes in order: it was heard just now.
             awaited.remove(&root);
         }
+        // While others are still being let go, it waits until all of them run.
         let State::Running(running) = &mut self.state else { return };
         if awaited.is_empty() || running.machine.is_ending() {
             self.end_with(now, shared, status);
@@ -97,16 +102,14 @@ impl Job {
         gone: Option<&NodeName>,
     ) {
         let (succeeded, nodes) = (self.has_succeeded(), self.nodes());
-        if let State::Running(running) = &mut self.state {
-            if let Some(held) = &mut running.held {
-                held.awaited
-                    .retain(|node| Some(node) != gone && (!succeeded || nodes.contains(node)));
-                self.release_end(now, shared);
-            }
+        if let Some(held) = self.state.held_end() {
+            held.awaited.retain(|node| Some(node) != gone && (!succeeded || nodes.contains(node)));
+            self.release_end(now, shared);
         }
     }
 
     fn end_with(&mut self, now: Now, shared: &mut Shared, status: ExitKind) {
+        // Agents tell, with its images, who has the first process; where none does, no end is its.
         let Some(agent) = self.ledger.root() else { return };
         if let State::Running(running) = &mut self.state {
             running.held = None;
@@ -125,22 +128,22 @@ impl Job {
             }
         }
         // Heartbeats come whatever the job does; only an end that is held waits for them.
-        let State::Running(running) = &mut self.state else { return };
-        let Some(held) = &mut running.held else { return };
-        if now.nanos >= held.since.saturating_add(shared.settings.heartbeat()) {
-            held.awaited.remove(node);
+        if let Some(held) = self.state.held_end() {
+            if now.nanos >= held.since.saturating_add(shared.settings.heartbeat()) {
+                held.awaited.remove(node);
+            }
+            self.release_end(now, shared);
         }
-        self.release_end(now, shared);
     }
 
     /// Lets a held end count, if nothing speaks against it any more.
     pub(in crate::cluster) fn release_end(&mut self, now: Now, shared: &mut Shared) {
-        let State::Running(running) = &self.state else { return };
-        let Some(held) = &running.held else { return };
-        if held.awaited.is_empty() || running.machine.is_ending() {
-            if let Some(status) = self.live.root_end {
-                self.end_with(now, shared, status);
-            }
+        let is_free = match &self.state {
+            State::Running(running) => running.lets_end_count(),
+            State::Making(_) | State::Over => false,
+        };
+        if let Some(status) = self.live.root_end.filter(|_| is_free) {
+            self.end_with(now, shared, status);
         }
     }
 

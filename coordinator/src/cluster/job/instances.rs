@@ -5,6 +5,7 @@ use super::partners::Candidates;
 use super::resting::Rest;
 use crate::cluster::entry::InstanceRecord;
 use crate::cluster::shared::Shared;
+use crate::fault;
 use protocol::agent::{ExitKind, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::addresses::AddressMap;
@@ -87,6 +88,20 @@ pub(in crate::cluster) struct Live {
 impl Live {
     pub(in crate::cluster) fn node(&self, instance: InstanceId) -> Option<&NodeName> {
         self.instances.get(&instance).map(|instance| &instance.record.node)
+    }
+
+    /// An instance of which its agent has just reported: reports are taken only of those of this epoch. Without it, the
+    /// fault is our own: it is told, and the step left out.
+    pub(in crate::cluster) fn known(
+        &mut self,
+        instance: InstanceId,
+        step: &'static str,
+    ) -> Option<&mut Instance> {
+        let found = self.instances.get_mut(&instance);
+        if found.is_none() {
+            fault::tell(step, "an instance of this epoch");
+        }
+        found
     }
 
     pub(in crate::cluster) fn insert(
@@ -205,6 +220,7 @@ impl Job {
     /// Tells an agent again what it may have missed about an instance.
     pub(in crate::cluster) fn remind(&mut self, shared: &mut Shared, number: InstanceId) {
         let key = self.key(number);
+        // The word that it runs may have been what the job's end had waited for.
         let Some(instance) = self.live.instances.get(&number) else { return };
         let node = instance.record.node.clone();
         let nodes = instance.partners.clone();

@@ -31,7 +31,7 @@ use protocol::cluster::client::Answer;
 use protocol::cluster::settings::Daemons;
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::StreamKind;
-use running::Running;
+use running::{HeldEnd, Running};
 use std::collections::BTreeSet;
 use tickets::Tickets;
 
@@ -67,6 +67,14 @@ impl State {
         match self {
             Self::Making(making) => arrive(making),
             Self::Running(_) | Self::Over => Arrival::Stale,
+        }
+    }
+
+    /// The end of the job's first process, while it is not to count yet.
+    pub(super) fn held_end(&mut self) -> Option<&mut HeldEnd> {
+        match self {
+            Self::Running(running) => running.held.as_mut(),
+            Self::Making(_) | Self::Over => None,
         }
     }
 

@@ -57,6 +57,7 @@ impl Candidates {
     }
 
     fn count(&mut self, node: &NodeName, change: i32) {
+        // A partner that can't be reached any more is no candidate.
         let Some(load) = self.load.get_mut(node) else { return };
         if let Some(names) = self.by_load.get_mut(load) {
             names.remove(node);

@@ -44,6 +44,7 @@ impl Job {
 
     /// Ends the job if it has come to where it can only wait.
     pub(in crate::cluster) fn check_rest(&mut self, now: Now, shared: &mut Shared) {
+        // Only a job that runs comes to rest.
         let State::Running(running) = &self.state else { return };
         let pausing = running.machine.is_pausing();
         let changing = running.machine.is_ending()

@@ -51,6 +51,13 @@ pub(in crate::cluster) struct Running {
     pub(in crate::cluster) tree: TreeUse,
 }
 
+impl Running {
+    /// Whether an end is held against which nothing speaks any more.
+    pub(in crate::cluster) fn lets_end_count(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.awaited.is_empty() || self.machine.is_ending())
+    }
+}
+
 fn one_job_settings(settings: &JobSettings, limits: crate::Limits) -> Settings {
     let interval = match settings.interval {
         settings::Interval::Auto => Interval::Auto,
@@ -273,10 +280,10 @@ impl Job {
         mut facts: ImageFacts,
         mut holders: Vec<NodeName>,
     ) {
-        // The job may have ended since.
-        let Some(found) = self.live.instances.get(&instance) else { return };
+        let Some(found) = self.live.known(instance, "note an image") else { return };
         // A remote shell's first process is not the job's: with its end the others go on.
         facts.root = facts.root.filter(|_| found.record.root);
+        // Only of a job that runs images are taken; an agent's word for it is not believed.
         let State::Running(running) = &mut self.state else { return };
         let node = found.record.node.clone();
         if !holders.contains(&node) {
@@ -395,7 +402,7 @@ impl Job {
         if self.ledger.root() == Some(instance) {
             return;
         }
-        let Some(found) = self.live.instances.get_mut(&instance) else { return };
+        let Some(found) = self.live.known(instance, "note an end") else { return };
         match found.stage {
             Stage::Ended => return self.release(shared, instance),
             Stage::Launching { .. } => {

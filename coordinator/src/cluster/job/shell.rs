@@ -1,10 +1,11 @@
 //! `ckptd rsh`: processes of a job start further ones on other nodes.
 
-use super::instances::{Delayed, Stage};
+use super::instances::{Delayed, Instance, Stage};
 use super::{Job, State, addresses, hosts};
 use crate::cluster::entry::{ClusterEntry, InstanceRecord, Origin};
 use crate::cluster::event::Now;
 use crate::cluster::shared::Shared;
+use crate::fault;
 use protocol::agent::{AgentCommand, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{LaunchOrder, RelayLink, RelaySide, ShellCall, ToAgent};
@@ -152,7 +153,7 @@ impl Job {
         instance: InstanceId,
         pid: Option<i32>,
     ) {
-        let Some(found) = self.live.instances.get_mut(&instance) else { return };
+        let Some(found) = self.live.known(instance, "note a launch") else { return };
         match found.stage {
             Stage::Launching { .. } => {}
             // It was given up meanwhile.
@@ -161,9 +162,12 @@ impl Job {
         }
         found.stage = Stage::Running;
         found.pid = pid;
-        let Origin::Shell { caller, call } = found.record.origin else { return };
+        let Origin::Shell { caller, call } = found.record.origin else {
+            return fault::tell("note a launch", "a remote shell that called for it");
+        };
         let entry = ClusterEntry::InstanceRuns { job: self.ledger.id.clone(), instance };
         self.record(shared, entry);
+        // A coordinator that was started again knows no caller that has ended, and counts on the instance already.
         let Some(caller_node) = self.live.node(caller).cloned() else { return };
         let call = ShellCall { caller: self.key(caller), node: caller_node, call };
         self.shell_runs(shared, call, instance);
@@ -254,10 +258,9 @@ impl Job {
         instance: InstanceId,
         reason: &str,
     ) {
-        let Some(found) = self.live.instances.get_mut(&instance) else { return };
-        if !matches!(found.stage, Stage::Launching { .. }) {
-            return;
-        }
+        let launching = |found: &&mut Instance| matches!(found.stage, Stage::Launching { .. });
+        // It may run, or have been given up, by now.
+        let Some(found) = self.live.instances.get_mut(&instance).filter(launching) else { return };
         found.stage = Stage::Ended;
         self.live.given_up_on.insert(found.record.node.clone());
         let origin = found.record.origin.clone();

@@ -12,6 +12,7 @@ use crate::cluster::job::{Job, hosts};
 use crate::cluster::placement::NoMachine;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
+use crate::fault;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{OuterSocket, PrepareOrder, ToAgent};
@@ -238,9 +239,13 @@ impl Job {
     }
 
     fn note_holder(&mut self, shared: &mut Shared, instance: InstanceId) {
-        let Some(found) = self.live.instances.get(&instance) else { return };
-        let Origin::Image { instance: image, .. } = found.record.origin else { return };
-        let Some(checkpoint) = self.ledger.checkpoint else { return };
+        let Some(found) = self.live.known(instance, "note where an image is") else { return };
+        let (Origin::Image { instance: image, .. }, Some(checkpoint)) =
+            (&found.record.origin, self.ledger.checkpoint)
+        else {
+            return fault::tell("note where an image is", "an image that an instance comes from");
+        };
+        let image = *image;
         let node = found.record.node.clone();
         shared.members.note_image(&node, &self.ledger.id, image, checkpoint);
         let known = self.ledger.images.get(&checkpoint).and_then(|images| images.get(&image));

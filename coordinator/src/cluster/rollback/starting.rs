@@ -137,8 +137,8 @@ impl Job {
         for instance in ended {
             self.remove_ended(now, shared, instance);
         }
-        if self.live.root_end.is_some() {
-            self.weigh_end(now, shared);
+        if let Some(status) = self.live.root_end {
+            self.weigh_end(now, shared, status);
         }
     }
 }
