@@ -4,7 +4,7 @@ use super::departed::Departing;
 use crate::cluster::entry::{ImageRecord, InstanceRecord, Move, Origin};
 use crate::cluster::job::ledger::Ledger;
 use crate::cluster::members::{Member, Members};
-use crate::cluster::placement::{self, Image, Machine, NoMachine, Wishes};
+use crate::cluster::placement::{self, Image, Machine, NoMachine, Why, Wishes};
 use crate::cluster::work::Works;
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
@@ -140,64 +140,21 @@ pub(super) fn parts(
     let mut number = ledger.next_instance().0;
     for (instance, image) in &images {
         let homes = plan.homes.get(instance).map_or(&[][..], Vec::as_slice);
-        let mut by_pid: BTreeMap<i32, &NodeName> = BTreeMap::new();
-        let mut load: BTreeMap<&NodeName, u32> = BTreeMap::new();
-        for (unit, (home, _)) in stay(instance, image).iter().zip(homes) {
-            *load.entry(home).or_default() += unit.load;
-            by_pid.extend(unit.pids.iter().map(|pid| (*pid, home)));
-        }
-        // The parts are numbered by the lowest process that each has.
-        let mut order: Vec<&NodeName> = Vec::new();
-        for home in by_pid.values() {
-            if !order.contains(home) {
-                order.push(home);
-            }
-        }
-        let part_of = |home: &NodeName| order.iter().position(|other| *other == home).unwrap_or(0);
-        let assignment: BTreeMap<i32, u32> = image
-            .facts
-            .processes
-            .iter()
-            .map(|process| {
-                if departs(instance, process.pid) {
-                    return (process.pid, DEPARTED);
-                }
-                // One that no unit names stays with the first part.
-                let part = by_pid.get(&process.pid).map_or(0, |home| part_of(home));
-                (process.pid, u32::try_from(part).unwrap_or(DEPARTED))
-            })
-            .collect();
-        for (part, home) in order.iter().enumerate() {
-            let part = u32::try_from(part).unwrap_or(DEPARTED);
-            let root = image.facts.root.is_some_and(|pid| assignment.get(&pid) == Some(&part));
-            parts.load.insert(InstanceId(number), load.get(*home).copied().unwrap_or(0));
-            parts.instances.insert(
-                InstanceId(number),
-                InstanceRecord {
-                    node: (*home).clone(),
-                    logical_node: image.logical_node.clone(),
-                    root,
-                    origin: Origin::Image {
-                        instance: *instance,
-                        assignment: assignment.clone(),
-                        part,
-                    },
-                    addresses: Vec::new(),
-                },
-            );
+        let units = stay(instance, image);
+        let divided = Divided::new(&units, homes);
+        parts.moves.extend(divided.moves(image));
+        let assignment = divided.assignment(image, |pid| departs(instance, pid));
+        for (part, home) in (0..).zip(&divided.homes) {
+            let record = InstanceRecord {
+                node: (*home).clone(),
+                logical_node: image.logical_node.clone(),
+                root: image.facts.root.is_some_and(|pid| assignment.get(&pid) == Some(&part)),
+                origin: Origin::Image { instance: *instance, assignment: assignment.clone(), part },
+                addresses: Vec::new(),
+            };
+            parts.load.insert(InstanceId(number), divided.load.get(home).copied().unwrap_or(0));
+            parts.instances.insert(InstanceId(number), record);
             number = number.saturating_add(1);
-        }
-        for process in &image.facts.processes {
-            if let Some(home) = by_pid.get(&process.pid) {
-                if **home != image.node {
-                    parts.moves.push(Move {
-                        process: process.name.clone(),
-                        pid: process.pid,
-                        from: image.node.clone(),
-                        to: (*home).clone(),
-                    });
-                }
-            }
         }
     }
     for (node, instance, reason) in plan.unfit {
@@ -206,6 +163,58 @@ pub(super) fn parts(
         parts.left_out.push(line);
     }
     Ok(parts)
+}
+
+/// One image's units on their machines.
+struct Divided<'a> {
+    by_pid: BTreeMap<i32, &'a NodeName>,
+    /// Processes that count as load, by machine.
+    load: BTreeMap<&'a NodeName, u32>,
+    /// The machine of each part. The parts are numbered by the lowest process that each has.
+    homes: Vec<&'a NodeName>,
+}
+
+impl<'a> Divided<'a> {
+    fn new(units: &[Unit], homes: &'a [(NodeName, Why)]) -> Self {
+        let (mut by_pid, mut load) = (BTreeMap::new(), BTreeMap::new());
+        for (unit, (home, _)) in units.iter().zip(homes) {
+            *load.entry(home).or_default() += unit.load;
+            by_pid.extend(unit.pids.iter().map(|pid| (*pid, home)));
+        }
+        let mut homes: Vec<&NodeName> = Vec::new();
+        for home in by_pid.values() {
+            if !homes.contains(home) {
+                homes.push(home);
+            }
+        }
+        Self { by_pid, load, homes }
+    }
+
+    /// The part of each process of the image.
+    fn assignment(&self, image: &ImageRecord, departs: impl Fn(i32) -> bool) -> BTreeMap<i32, u32> {
+        let part = |pid: i32| {
+            if departs(pid) {
+                return DEPARTED;
+            }
+            // One that no unit names stays with the first part.
+            let home = self.by_pid.get(&pid);
+            let part = self.homes.iter().position(|other| Some(other) == home).unwrap_or(0);
+            u32::try_from(part).unwrap_or(DEPARTED)
+        };
+        image.facts.processes.iter().map(|process| (process.pid, part(process.pid))).collect()
+    }
+
+    fn moves(&self, image: &ImageRecord) -> impl Iterator<Item = Move> {
+        image.facts.processes.iter().filter_map(|process| {
+            let home = *self.by_pid.get(&process.pid)?;
+            (*home != image.node).then(|| Move {
+                process: process.name.clone(),
+                pid: process.pid,
+                from: image.node.clone(),
+                to: home.clone(),
+            })
+        })
+    }
 }
 
 /// "nqueens (17) and orted (5) moved to node1, nqueens (18) to node2"
