@@ -4,12 +4,12 @@
 use protocol::agent::{
     AgentCommand, AgentEvent, CheckpointNumber, CommitRecord, ImageSummary, InstanceId, Step,
 };
-use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::InstanceReport;
+use protocol::cluster::{InstanceKey, NodeName};
 use protocol::compact::KeptImages;
 
-use super::Node;
-use super::instance::Committing;
+use super::instance::{Committing, Instance};
+use super::{Node, Voice};
 use crate::names::is_job_id;
 use crate::{Action, ConsoleOrder, Copied, CopyImage, Kept};
 
@@ -21,21 +21,21 @@ impl Node {
         if command == AgentCommand::Kill {
             return self.kill_instances(std::slice::from_ref(key));
         }
-        if !self.instances.get(key).is_some_and(|known| known.lives()) {
-            return self.refuse(key, &command);
-        }
+        let alive = self.instances.get_mut(key).filter(|known| known.lives());
+        let Some(instance) = alive else { return self.refuse(key, &command) };
+        let voice = &mut self.voice;
         let passed_on = Action::Command(key.clone(), command.clone());
         match command {
-            AgentCommand::Quiesce { checkpoint } => self.pause_relays(key, checkpoint),
+            AgentCommand::Quiesce { checkpoint } => instance.pause_relays(voice, checkpoint),
             AgentCommand::Commit { checkpoint, record } => {
-                self.voice.act(passed_on);
-                self.commit_copies(key, checkpoint, record);
+                voice.act(passed_on);
+                instance.commit_copies(voice, &self.own.name, checkpoint, record);
             }
             AgentCommand::Abandon { checkpoint } => {
-                self.voice.act(passed_on);
-                self.abandon_copies(key, checkpoint);
+                voice.act(passed_on);
+                instance.abandon_copies(voice, checkpoint);
             }
-            _ => self.voice.act(passed_on),
+            _ => voice.act(passed_on),
         }
     }
 
@@ -56,19 +56,7 @@ impl Node {
             _ => return,
         };
         let reason = format!("instance {key} is not on {}", self.own.name);
-        self.fail(key, checkpoint, step, reason);
-    }
-
-    /// Says that a step failed, for an instance that can't say it itself.
-    fn fail(
-        &mut self,
-        key: &InstanceKey,
-        checkpoint: CheckpointNumber,
-        step: Step,
-        reason: String,
-    ) {
-        let event = AgentEvent::Failed { checkpoint, step, reason, passing: false };
-        self.voice.report(key, event);
+        self.voice.fail(key, checkpoint, step, reason);
     }
 
     pub(super) fn drain(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber, parks: bool) {
@@ -81,121 +69,9 @@ impl Node {
             }
             None => {
                 let reason = "the job's console is not here".to_owned();
-                self.fail(key, checkpoint, Step::Drain, reason);
+                self.voice.fail(key, checkpoint, Step::Drain, reason);
             }
         }
-    }
-
-    /// What an instance's processes have done is read beside the job, which runs again.
-    pub(super) fn read_efforts(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
-        if let Some(instance) = self.instances.get_mut(key) {
-            instance.efforts = Some(checkpoint);
-            self.voice.act(Action::ReadEfforts(key.clone()));
-        }
-    }
-
-    /// The image is durable here: now elsewhere.
-    pub(super) fn copy(
-        &mut self,
-        key: &InstanceKey,
-        checkpoint: CheckpointNumber,
-        summary: ImageSummary,
-    ) {
-        let read = self.instances.get(key).and_then(|instance| instance.efforts);
-        if read != Some(checkpoint) {
-            // The job stands still, to go on elsewhere.
-            self.read_efforts(key, checkpoint);
-        }
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        instance.efforts = None;
-        instance.copying = Some(checkpoint);
-        let record = &instance.record;
-        let others = record.partners.iter().filter(|node| **node != self.own.name);
-        self.voice.act(Action::CopyImage(Box::new(CopyImage {
-            key: key.clone(),
-            checkpoint,
-            summary,
-            user: record.user.clone(),
-            partners: others.cloned().collect(),
-            copies: record.settings.copies.saturating_sub(1) as usize,
-            callers: !record.settings.fallback,
-        })));
-    }
-
-    pub(super) fn copied(&mut self, copied: Copied) {
-        let Copied { key, checkpoint, summary, facts, holders, warnings } = copied;
-        let Some(instance) = self.instances.get_mut(&key) else { return };
-        if instance.copying.take_if(|number| *number == checkpoint).is_none() {
-            // It was given up.
-            return;
-        }
-        instance.copied = Some((checkpoint, holders.clone()));
-        warnings.into_iter().for_each(|text| self.voice.warn(&key, text));
-        match facts {
-            Ok(facts) => {
-                self.voice.report(&key, InstanceReport::Image { checkpoint, facts, holders });
-                let event = AgentEvent::Written { checkpoint, summary };
-                self.voice.report(&key, event);
-            }
-            Err(reason) => {
-                let abandon = AgentCommand::Abandon { checkpoint };
-                self.voice.act(Action::Command(key.clone(), abandon));
-                self.fail(&key, checkpoint, Step::Write, reason);
-            }
-        }
-    }
-
-    pub(super) fn abandon_copies(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        if instance.copying.take_if(|number| *number == checkpoint).is_some() {
-            self.voice.act(Action::StopCopying(key.clone()));
-        }
-        instance.copied.take_if(|(number, _)| *number == checkpoint);
-    }
-
-    /// The coordinator's log has it: the mark goes beside every copy, too.
-    fn commit_copies(
-        &mut self,
-        key: &InstanceKey,
-        checkpoint: CheckpointNumber,
-        record: CommitRecord,
-    ) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        let copied = instance.copied.take().filter(|(number, _)| *number == checkpoint);
-        let mut holders = copied.map(|(_, holders)| holders).unwrap_or_default();
-        holders.retain(|node| *node != self.own.name);
-        instance.committing = Some(Committing { checkpoint, left: MARKS });
-        let record = Box::new(record);
-        self.voice.act(Action::MarkCopies { key: key.clone(), record, holders });
-    }
-
-    /// What a partner lacks it gets once it is asked for the image: the coordinator's log is the truth.
-    pub(super) fn marked(
-        &mut self,
-        key: &InstanceKey,
-        checkpoint: CheckpointNumber,
-        result: Result<(), String>,
-    ) {
-        if let Err(reason) = result {
-            self.voice.warn(key, reason);
-        }
-        self.committed_here(key, checkpoint);
-    }
-
-    /// The mark is beside the image here, or beside all copies: when both are, that is said.
-    pub(super) fn committed_here(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        if let Some(committing) = &mut instance.committing {
-            if committing.checkpoint == checkpoint {
-                committing.left -= 1;
-                if committing.left > 0 {
-                    return;
-                }
-                instance.committing = None;
-            }
-        }
-        let event = AgentEvent::Committed { checkpoint };
-        self.voice.report(key, event);
     }
 
     /// An image is committed, and nobody has said so here.
@@ -230,5 +106,97 @@ impl Node {
             }
         }
         self.voice.act(Action::Keep(Box::new(kept)));
+    }
+}
+
+impl Instance {
+    /// What its processes have done is read beside the job, which runs again.
+    pub fn read_efforts(&mut self, voice: &mut Voice, checkpoint: CheckpointNumber) {
+        self.efforts = Some(checkpoint);
+        voice.act(Action::ReadEfforts(self.key().clone()));
+    }
+
+    /// The image is durable here: now elsewhere. `own` is this node.
+    pub fn copy(
+        &mut self,
+        voice: &mut Voice,
+        own: &NodeName,
+        checkpoint: CheckpointNumber,
+        summary: ImageSummary,
+    ) {
+        if self.efforts != Some(checkpoint) {
+            // The job stands still, to go on elsewhere.
+            self.read_efforts(voice, checkpoint);
+        }
+        self.efforts = None;
+        self.copying = Some(checkpoint);
+        let record = &self.record;
+        voice.act(Action::CopyImage(Box::new(CopyImage {
+            key: self.key().clone(),
+            checkpoint,
+            summary,
+            user: record.user.clone(),
+            partners: record.partners.iter().filter(|node| *node != own).cloned().collect(),
+            copies: record.settings.copies.saturating_sub(1) as usize,
+            callers: !record.settings.fallback,
+        })));
+    }
+
+    pub fn copied(&mut self, voice: &mut Voice, copied: Copied) {
+        let Copied { key, checkpoint, summary, facts, holders, warnings } = copied;
+        if self.copying.take_if(|number| *number == checkpoint).is_none() {
+            // It was given up.
+            return;
+        }
+        self.copied = Some((checkpoint, holders.clone()));
+        warnings.into_iter().for_each(|text| voice.warn(&key, text));
+        match facts {
+            Ok(facts) => {
+                voice.report(&key, InstanceReport::Image { checkpoint, facts, holders });
+                voice.report(&key, AgentEvent::Written { checkpoint, summary });
+            }
+            Err(reason) => {
+                let abandon = AgentCommand::Abandon { checkpoint };
+                voice.act(Action::Command(key.clone(), abandon));
+                voice.fail(&key, checkpoint, Step::Write, reason);
+            }
+        }
+    }
+
+    pub fn abandon_copies(&mut self, voice: &mut Voice, checkpoint: CheckpointNumber) {
+        if self.copying.take_if(|number| *number == checkpoint).is_some() {
+            voice.act(Action::StopCopying(self.key().clone()));
+        }
+        self.copied.take_if(|(number, _)| *number == checkpoint);
+    }
+
+    /// The coordinator's log has it: the mark goes beside every copy, too. `own` is this node.
+    fn commit_copies(
+        &mut self,
+        voice: &mut Voice,
+        own: &NodeName,
+        checkpoint: CheckpointNumber,
+        record: CommitRecord,
+    ) {
+        let copied = self.copied.take().filter(|(number, _)| *number == checkpoint);
+        let mut holders = copied.map(|(_, holders)| holders).unwrap_or_default();
+        holders.retain(|node| node != own);
+        self.committing = Some(Committing { checkpoint, left: MARKS });
+        let record = Box::new(record);
+        voice.act(Action::MarkCopies { key: self.key().clone(), record, holders });
+    }
+
+    /// The mark is beside the image here, or beside all copies: when both are, that is said.
+    pub fn committed_here(&mut self, voice: &mut Voice, checkpoint: CheckpointNumber) {
+        if let Some(committing) = &mut self.committing {
+            if committing.checkpoint == checkpoint {
+                committing.left -= 1;
+                if committing.left > 0 {
+                    return;
+                }
+                self.committing = None;
+            }
+        }
+        voice.report(self.key(), AgentEvent::Committed { checkpoint });
     }
 }

@@ -1,43 +1,41 @@
 //! Instances of a job that does without some of its daemons: relays that lead nowhere, output that comes
 //! without a daemon, connections whose peers have departed, and whether all processes only wait.
 
-use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{Fallen, InstanceReport, RelaySide};
 
-use super::Node;
+use super::Voice;
+use super::instance::Instance;
 use crate::{Action, RelayOrder};
 
-impl Node {
+impl Instance {
     /// What becomes of relays whose other side has departed, before the instance runs.
-    pub(super) fn fall_back(&mut self, key: &InstanceKey, fallen: Fallen) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        for side in fallen.silent.into_iter().filter(|side| instance.relays.contains(side)) {
-            self.voice.act(Action::Relay(key.clone(), side, RelayOrder::Silence));
+    pub fn fall_back(&mut self, voice: &mut Voice, fallen: Fallen) {
+        let key = self.key().clone();
+        for side in fallen.silent.into_iter().filter(|side| self.relays.contains(side)) {
+            voice.act(Action::Relay(key.clone(), side, RelayOrder::Silence));
         }
-        for link in fallen.outputs.into_iter().filter(|_| instance.console) {
+        for link in fallen.outputs.into_iter().filter(|_| self.console) {
             // It may be here from before.
-            if instance.relays.insert(link.side.clone()) {
-                instance.sinks.insert(link.side.clone());
-                self.voice.act(Action::Sink(key.clone(), link));
+            if self.relays.insert(link.side.clone()) {
+                self.sinks.insert(link.side.clone());
+                voice.act(Action::Sink(key.clone(), link));
             }
         }
-        instance.rests = Some(false);
-        self.voice.act(Action::WatchRest(key.clone()));
+        self.rests = Some(false);
+        voice.act(Action::WatchRest(key));
     }
 
-    pub(super) fn sink_lost(&mut self, key: &InstanceKey, side: &RelaySide, reason: String) {
-        if let Some(instance) = self.instances.get_mut(key) {
-            instance.relays.remove(side);
-            instance.sinks.remove(side);
-            self.voice.warn(key, format!("output of a process is lost: {reason}"));
-        }
+    pub fn sink_lost(&mut self, voice: &mut Voice, side: &RelaySide, reason: String) {
+        self.relays.remove(side);
+        self.sinks.remove(side);
+        voice.warn(self.key(), format!("output of a process is lost: {reason}"));
     }
 
-    pub(super) fn rests(&mut self, key: &InstanceKey, waits: bool) {
-        let instance = self.instances.get_mut(key);
-        if let Some(rests) = instance.and_then(|instance| instance.rests.as_mut()) {
+    /// Whether all its processes only wait. Nobody looks at one of a job that has all its daemons.
+    pub fn rests(&mut self, voice: &mut Voice, waits: bool) {
+        if let Some(rests) = &mut self.rests {
             *rests = waits;
-            self.voice.report(key, InstanceReport::Rest { waits });
+            voice.report(self.key(), InstanceReport::Rest { waits });
         }
     }
 }

@@ -17,6 +17,7 @@ const SHORTEST_BEAT: Duration = Duration::from_millis(10);
 
 impl Node {
     pub(super) fn say_hello(&mut self) {
+        // It is said once there is a connection.
         let Some(coordinator) = &mut self.coordinator else { return };
         coordinator.hello_sent = self.now;
         let instances = self
@@ -50,7 +51,9 @@ impl Node {
         if !self.is_followed(followed) {
             return;
         }
-        let Some(coordinator) = &mut self.coordinator else { return };
+        let Some(coordinator) = &mut self.coordinator else {
+            return tracing::error!("a welcome came over no connection");
+        };
         coordinator.term = Some(followed.term);
         coordinator.unanswered = 0;
         self.voice.unmute();

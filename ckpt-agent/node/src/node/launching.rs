@@ -4,10 +4,10 @@ use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{InstanceReport, LaunchOrder};
 use protocol::cluster::baseline::Baseline;
 
-use super::Node;
 use super::instance::{Instance, Origin, State, Unleased};
+use super::{Node, Voice};
 use crate::names::is_job_id;
-use crate::{Action, Keeps, Lacking, Made, Record, RelayOrder, Tie};
+use crate::{Action, Keeps, Lacking, Made, Record, Tie};
 
 impl Node {
     pub(super) fn launch(&mut self, order: LaunchOrder) {
@@ -36,18 +36,12 @@ impl Node {
         })
     }
 
-    /// The user who runs an instance has been looked up.
-    pub(super) fn run_by(&mut self, key: &InstanceKey, uid: u32) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        instance.record.uid = Some(uid);
-        self.voice.act(Action::WriteRecord(Box::new(instance.record.clone())));
-    }
-
     pub(super) fn made(&mut self, key: &InstanceKey, result: Result<Made, Lacking>) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        let State::Starting(origin) = instance.state else {
-            return tracing::error!(%key, state = ?instance.state, "it was made out of turn");
-        };
+        let starting = self.instances.get_mut(key).and_then(|known| match known.state {
+            State::Starting(origin) => Some((known, origin)),
+            _ => None,
+        });
+        let Some((instance, origin)) = starting else { return self.out_of_turn(key, "made") };
         let doomed = instance.doomed;
         let made = match result {
             Ok(made) => made,
@@ -65,34 +59,15 @@ impl Node {
             return self.finish_off(key);
         }
         self.voice.act(Action::Lease(key.clone(), self.lease.until()));
-        self.tie(key, origin, made);
-    }
-
-    /// Has an instance's streams and relays tied to what carries them.
-    pub(super) fn tie(&mut self, key: &InstanceKey, origin: Origin, made: Made) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        instance.state = State::Tying(origin, Box::new(made));
-        let keeps = match (instance.record.is_root, origin) {
-            (false, _) => Keeps::Nothing,
-            (true, Origin::Launched | Origin::Restored) => Keeps::All,
-            (true, Origin::Adopted) => Keeps::Continued,
-        };
-        // Of a launched one all relays lead to the shell; others are told of theirs.
-        let shell = instance.record.shell.clone().filter(|_| origin != Origin::Adopted);
-        let shell = shell.map(|call| (call.caller, call.node));
-        let skipped = instance.skipped.clone();
-        self.voice.act(Action::Tie(Tie { key: key.clone(), keeps, shell, skipped }));
+        instance.tie(&mut self.voice, origin, made);
     }
 
     pub(super) fn tied(&mut self, key: &InstanceKey, result: Result<bool, String>) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        let next = match &instance.state {
-            State::Tying(Origin::Restored, _) => State::Complete,
-            State::Tying(Origin::Launched | Origin::Adopted, _) => State::Running,
-            state => return tracing::error!(%key, ?state, "it was tied out of turn"),
-        };
-        let State::Tying(origin, made) = std::mem::replace(&mut instance.state, next) else {
-            unreachable!("it has just been looked at");
+        let tying = self.instances.get_mut(key);
+        let Some((instance, (origin, made))) =
+            tying.and_then(|known| known.finish_tying().map(|tied| (known, tied)))
+        else {
+            return self.out_of_turn(key, "tied");
         };
         let doomed = instance.doomed;
         let console = match result {
@@ -115,14 +90,9 @@ impl Node {
         let Made { root, relays, outputs, sinks, listeners, warnings, .. } = *made;
         instance.relays.extend(relays.iter().chain(&sinks).cloned());
         instance.sinks.extend(sinks.iter().cloned());
-        for link in std::mem::take(&mut instance.links) {
-            if instance.relays.contains(&link.side) {
-                let side = link.side.clone();
-                self.voice.act(Action::Relay(key.clone(), side, RelayOrder::Link(link)));
-            } else {
-                instance.links.push(link);
-            }
-        }
+        let early = std::mem::take(&mut instance.links);
+        instance.link(&mut self.voice, early);
+        let (ended, empty) = (instance.ended, instance.empty);
         match origin {
             Origin::Launched => {
                 let root = root.unwrap_or_default();
@@ -139,21 +109,51 @@ impl Node {
             }
             Origin::Adopted => {}
         }
-        self.catch_up(key);
-    }
-
-    /// What an instance has reported before it was complete here.
-    fn catch_up(&mut self, key: &InstanceKey) {
-        let Some(instance) = self.instances.get(key) else { return };
-        let (ended, empty) = (instance.ended, instance.empty);
+        // What it has reported before it was complete here.
         if let Some(ended) = ended {
             self.voice.act(Action::TellShell(key.clone(), ended.status));
             if !ended.told {
-                self.report_end(key);
+                self.with(key, Instance::report_end);
             }
         }
         if empty {
             self.emptied(key);
+        }
+    }
+}
+
+impl Instance {
+    /// The user who runs it has been looked up.
+    pub fn run_by(&mut self, voice: &mut Voice, uid: u32) {
+        self.record.uid = Some(uid);
+        voice.act(Action::WriteRecord(Box::new(self.record.clone())));
+    }
+
+    /// Has its streams and relays tied to what carries them.
+    pub fn tie(&mut self, voice: &mut Voice, origin: Origin, made: Made) {
+        self.state = State::Tying(origin, Box::new(made));
+        let keeps = match (self.record.is_root, origin) {
+            (false, _) => Keeps::Nothing,
+            (true, Origin::Launched | Origin::Restored) => Keeps::All,
+            (true, Origin::Adopted) => Keeps::Continued,
+        };
+        // Of a launched one all relays lead to the shell; others are told of theirs.
+        let shell = self.record.shell.clone().filter(|_| origin != Origin::Adopted);
+        let shell = shell.map(|call| (call.caller, call.node));
+        let (key, skipped) = (self.key().clone(), self.skipped.clone());
+        voice.act(Action::Tie(Tie { key, keeps, shell, skipped }));
+    }
+
+    /// Goes on from being tied; None where it was not.
+    fn finish_tying(&mut self) -> Option<(Origin, Box<Made>)> {
+        let next = match &self.state {
+            State::Tying(Origin::Restored, _) => State::Complete,
+            State::Tying(Origin::Launched | Origin::Adopted, _) => State::Running,
+            _ => return None,
+        };
+        match std::mem::replace(&mut self.state, next) {
+            State::Tying(origin, made) => Some((origin, made)),
+            _ => None,
         }
     }
 }

@@ -162,7 +162,9 @@ impl Node {
             // As if it were killed: everything stays where it is.
             Event::HandOver => self.voice.act(Action::End(Ending::InOrder)),
             Event::Instance(key, event) => self.instance_event(&key, event),
-            Event::RunBy(key, uid) => self.run_by(&key, uid),
+            Event::RunBy(key, uid) => {
+                self.with(&key, |instance, voice| instance.run_by(voice, uid));
+            }
             Event::Made(key, result) => {
                 self.made(&key, result);
                 self.hear_early_calls();
@@ -176,10 +178,14 @@ impl Node {
             Event::Console(key, report) => self.console(&key, report),
             Event::Relay(key, event) => self.relay(&key, event),
             Event::RelaysPaused(key, number, result) => self.relays_paused(&key, number, result),
-            Event::SinkLost(key, side, reason) => self.sink_lost(&key, &side, reason),
+            Event::SinkLost(key, side, reason) => {
+                self.with(&key, |instance, voice| instance.sink_lost(voice, &side, reason));
+            }
             Event::Line(event) => self.line(event),
             Event::Clock => self.clock_strikes(),
-            Event::Rest(key, waits) => self.rests(&key, waits),
+            Event::Rest(key, waits) => {
+                self.with(&key, |instance, voice| instance.rests(voice, waits));
+            }
             Event::Replica(report) => self.voice.tell(FromAgent::Replica(report)),
             Event::Successor { asker, question } => self.successor(asker, question),
             Event::FollowedNoted { followed, asker, failure } => {
@@ -193,28 +199,54 @@ impl Node {
             Event::Called(call) => self.called(*call),
             Event::CallerTied(key, sides) => self.caller_tied(&key, sides),
             Event::ShellSignal(key, signal) => self.shell_signal(&key, signal),
-            Event::Copied(copied) => self.copied(*copied),
+            Event::Copied(copied) => {
+                self.with(&copied.key.clone(), |instance, voice| instance.copied(voice, *copied));
+            }
             Event::Fetched(job, instance, checkpoint, result) => {
                 let failure = result.err();
                 self.voice.tell(FromAgent::Copied { job, instance, checkpoint, failure });
             }
-            Event::Marked(key, number, result) => self.marked(&key, number, result),
+            Event::Marked(key, number, result) => {
+                if let Err(reason) = result {
+                    // What a partner lacks it gets once it is asked for the image: the coordinator's log is the truth.
+                    self.voice.warn(&key, reason);
+                }
+                self.with(&key, |instance, voice| instance.committed_here(voice, number));
+            }
             Event::Dmtcp(image, result) => self.dmtcp_done(image, result),
             Event::Rehearsed(number, instance) => self.rehearsed(number, instance),
             Event::Looked(client, found) => self.looked(client, found),
         }
     }
 
+    /// Does what is reported of an instance, or wanted of it. One that is not here has been killed, or was given up by the
+    /// coordinator: nothing that is still said of it counts.
+    fn with<T>(
+        &mut self,
+        key: &InstanceKey,
+        act: impl FnOnce(&mut Instance, &mut Voice) -> T,
+    ) -> Option<T> {
+        self.instances.get_mut(key).map(|instance| act(instance, &mut self.voice))
+    }
+
+    /// Something has been done with an instance that was not asked for.
+    fn out_of_turn(&self, key: &InstanceKey, done: &str) {
+        let state = self.instances.get(key).map(|known| &known.state);
+        tracing::error!(%key, ?state, "it was {done} out of turn");
+    }
+
     fn instance_event(&mut self, key: &InstanceKey, event: InstanceEvent) {
         match event {
             InstanceEvent::Agent(event) => self.agent_event(key, event),
-            InstanceEvent::RootEnded(status) => self.root_ended(key, status),
+            InstanceEvent::RootEnded(status) => {
+                self.with(key, |instance, voice| instance.root_ended(voice, status));
+            }
             InstanceEvent::Empty => self.emptied(key),
             InstanceEvent::Listens(listeners) => {
-                if let Some(instance) = self.instances.get_mut(key) {
+                self.with(key, |instance, voice| {
                     instance.listeners.clone_from(&listeners);
-                    self.voice.report(key, InstanceEvent::Listens(listeners));
-                }
+                    voice.report(key, InstanceEvent::Listens(listeners));
+                });
             }
         }
     }

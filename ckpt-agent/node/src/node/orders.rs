@@ -9,6 +9,7 @@ use super::Node;
 use crate::{Action, ConsoleOrder, Ending};
 
 impl Node {
+    /// One arm for each message, in a table without steps of its own.
     pub(super) fn obey(&mut self, message: ToAgent, body: Vec<u8>) {
         let is_first = matches!(message, ToAgent::Welcome { .. } | ToAgent::Refused { .. });
         if !self.is_welcome() && !is_first {
@@ -47,23 +48,27 @@ impl Node {
             ToAgent::TreeReset(mark) => self.tree_reset(mark),
             ToAgent::Drain { key, checkpoint, parks } => self.drain(&key, checkpoint, parks),
             ToAgent::Partners { key, nodes } => {
-                if let Some(instance) = self.instances.get_mut(&key) {
+                self.with(&key, |instance, voice| {
                     instance.record.partners = nodes;
-                    self.voice.act(Action::WriteRecord(Box::new(instance.record.clone())));
-                }
+                    voice.act(Action::WriteRecord(Box::new(instance.record.clone())));
+                });
             }
             ToAgent::Prepare(order) => self.prepare(*order),
             ToAgent::Restore { key, connections, skipped } => {
                 self.restore(&key, connections, skipped);
             }
             ToAgent::Go { key, links, fallen } => {
-                self.links(&key, links);
-                if let Some(fallen) = fallen {
-                    self.fall_back(&key, fallen);
-                }
+                self.with(&key, |instance, voice| {
+                    instance.link(voice, links);
+                    if let Some(fallen) = fallen {
+                        instance.fall_back(voice, fallen);
+                    }
+                });
                 self.go(&key);
             }
-            ToAgent::Links { key, links } => self.links(&key, links),
+            ToAgent::Links { key, links } => {
+                self.with(&key, |instance, voice| instance.link(voice, links));
+            }
             ToAgent::Addresses { key, addresses } => {
                 if self.instances.contains_key(&key) {
                     self.voice.act(Action::Addresses(key, addresses));

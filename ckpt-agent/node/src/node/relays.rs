@@ -4,33 +4,11 @@ use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, Step};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{InstanceReport, RelayLink, RelaySide, stream_relay};
 
-use super::Node;
 use super::instance::Instance;
+use super::{Node, Voice};
 use crate::{Action, RelayEvent, RelayOrder, RelayState};
 
 impl Node {
-    pub(super) fn links(&mut self, key: &InstanceKey, links: Vec<RelayLink>) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        for link in links {
-            if instance.relays.contains(&link.side) {
-                let side = link.side.clone();
-                self.voice.act(Action::Relay(key.clone(), side, RelayOrder::Link(link)));
-            } else {
-                instance.links.push(link);
-            }
-        }
-    }
-
-    /// The job stands still: what relays have read arrives on the other side before the engine looks.
-    pub(super) fn pause_relays(&mut self, key: &InstanceKey, checkpoint: CheckpointNumber) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        instance.paused = Some(checkpoint);
-        self.voice.act(match instance.relays.is_empty() {
-            true => Action::Command(key.clone(), AgentCommand::Quiesce { checkpoint }),
-            false => Action::PauseRelays(key.clone(), checkpoint),
-        });
-    }
-
     pub(super) fn relays_paused(
         &mut self,
         key: &InstanceKey,
@@ -48,57 +26,85 @@ impl Node {
                 let quiesce = AgentCommand::Quiesce { checkpoint };
                 self.voice.act(Action::Command(key.clone(), quiesce));
             }
-            Err(reason) => self.spoil(key, checkpoint, reason),
-        }
-    }
-
-    /// Gives a checkpoint up that can't be right any more.
-    pub(super) fn spoil(
-        &mut self,
-        key: &InstanceKey,
-        checkpoint: CheckpointNumber,
-        reason: String,
-    ) {
-        let abandon = AgentCommand::Abandon { checkpoint };
-        self.voice.act(Action::Command(key.clone(), abandon));
-        self.resume_relays(key);
-        let event = AgentEvent::Failed { checkpoint, step: Step::Quiesce, reason, passing: true };
-        self.voice.report(key, event);
-    }
-
-    pub(super) fn resume_relays(&mut self, key: &InstanceKey) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        let withheld = std::mem::take(&mut instance.withheld);
-        if instance.paused.take().is_some() || withheld {
-            for side in &instance.relays {
-                self.voice.act(Action::Relay(key.clone(), side.clone(), RelayOrder::Resume));
+            Err(reason) => {
+                self.with(key, |instance, voice| instance.spoil(voice, checkpoint, reason));
             }
         }
     }
 
     pub(super) fn relay(&mut self, key: &InstanceKey, event: RelayEvent) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
+        let lost = self.with(key, |instance, voice| instance.relay(voice, event));
+        if lost == Some(true) {
+            self.report_lost_relays();
+        }
+    }
+}
+
+impl Instance {
+    /// Links relays to their other sides, or keeps the links until the relays are here.
+    pub fn link(&mut self, voice: &mut Voice, links: Vec<RelayLink>) {
+        for link in links {
+            if self.relays.contains(&link.side) {
+                let (key, side) = (self.key().clone(), link.side.clone());
+                voice.act(Action::Relay(key, side, RelayOrder::Link(link)));
+            } else {
+                self.links.push(link);
+            }
+        }
+    }
+
+    /// The job stands still: what relays have read arrives on the other side before the engine looks.
+    pub fn pause_relays(&mut self, voice: &mut Voice, checkpoint: CheckpointNumber) {
+        self.paused = Some(checkpoint);
+        let key = self.key().clone();
+        voice.act(match self.relays.is_empty() {
+            true => Action::Command(key, AgentCommand::Quiesce { checkpoint }),
+            false => Action::PauseRelays(key, checkpoint),
+        });
+    }
+
+    /// Gives a checkpoint up that can't be right any more.
+    pub fn spoil(&mut self, voice: &mut Voice, checkpoint: CheckpointNumber, reason: String) {
+        let abandon = AgentCommand::Abandon { checkpoint };
+        voice.act(Action::Command(self.key().clone(), abandon));
+        self.resume_relays(voice);
+        let event = AgentEvent::Failed { checkpoint, step: Step::Quiesce, reason, passing: true };
+        voice.report(self.key(), event);
+    }
+
+    pub fn resume_relays(&mut self, voice: &mut Voice) {
+        let withheld = std::mem::take(&mut self.withheld);
+        if self.paused.take().is_some() || withheld {
+            for side in &self.relays {
+                let key = self.key().clone();
+                voice.act(Action::Relay(key, side.clone(), RelayOrder::Resume));
+            }
+        }
+    }
+
+    /// Something has happened to one of its relays. True where the instance can only be rolled back.
+    fn relay(&mut self, voice: &mut Voice, event: RelayEvent) -> bool {
         match event {
-            RelayEvent::Closed(end) => self.voice.act(Action::CloseEnd(key.clone(), end)),
+            RelayEvent::Closed(end) => voice.act(Action::CloseEnd(self.key().clone(), end)),
             RelayEvent::OrphanEnded(side, status) => {
                 if let Some(pid) = child_of_link(&side.relay) {
-                    self.voice.report(key, InstanceReport::OrphanEnded { pid, status });
+                    voice.report(self.key(), InstanceReport::OrphanEnded { pid, status });
                 }
             }
             RelayEvent::Done(side) => {
-                instance.relays.remove(&side);
-                instance.sinks.remove(&side);
-                for side in open_gates(instance) {
-                    self.voice.act(Action::Relay(key.clone(), side, RelayOrder::Open));
+                self.relays.remove(&side);
+                self.sinks.remove(&side);
+                for side in open_gates(self) {
+                    voice.act(Action::Relay(self.key().clone(), side, RelayOrder::Open));
                 }
-                self.report_empty(key);
+                self.report_empty(voice);
             }
             RelayEvent::Lost(side, reason) => {
-                let reason = format!("relay {}: {reason}", side.relay);
-                instance.relays_lost = Some(reason);
-                self.report_lost_relays();
+                self.relays_lost = Some(format!("relay {}: {reason}", side.relay));
+                return true;
             }
         }
+        false
     }
 }
 

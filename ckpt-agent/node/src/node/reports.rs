@@ -4,8 +4,8 @@ use protocol::agent::{AgentEvent, ExitKind, InstanceEvent};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, InstanceReport};
 
-use super::Node;
-use super::instance::Ended;
+use super::instance::{Ended, Instance};
+use super::{Node, Voice};
 use crate::{Action, ConsoleOrder, ConsoleReport, RelayOrder};
 
 /// Bytes of input that are handed back in one message.
@@ -15,21 +15,30 @@ impl Node {
     pub(super) fn agent_event(&mut self, key: &InstanceKey, event: AgentEvent) {
         match event {
             AgentEvent::Written { checkpoint, summary } => {
-                return self.copy(key, checkpoint, summary);
+                let own = self.own.name.clone();
+                self.with(key, |instance, voice| instance.copy(voice, &own, checkpoint, summary));
+                return;
             }
-            AgentEvent::Committed { checkpoint } => return self.committed_here(key, checkpoint),
+            AgentEvent::Committed { checkpoint } => {
+                self.with(key, |instance, voice| instance.committed_here(voice, checkpoint));
+                return;
+            }
             AgentEvent::Ended { status } => {
-                self.root_ended(key, status);
+                self.with(key, |instance, voice| instance.root_ended(voice, status));
                 return self.emptied(key);
             }
             AgentEvent::Resumed { checkpoint, .. } => {
-                self.resume_relays(key);
-                self.read_efforts(key, checkpoint);
+                self.with(key, |instance, voice| {
+                    instance.resume_relays(voice);
+                    instance.read_efforts(voice, checkpoint);
+                });
             }
             AgentEvent::Failed { checkpoint, .. } | AgentEvent::Abandoned { checkpoint } => {
-                self.resume_relays(key);
-                self.order_console(key, ConsoleOrder::Release);
-                self.abandon_copies(key, checkpoint);
+                self.with(key, |instance, voice| {
+                    instance.resume_relays(voice);
+                    instance.order_console(voice, ConsoleOrder::Release);
+                    instance.abandon_copies(voice, checkpoint);
+                });
             }
             _ => {}
         }
@@ -37,76 +46,14 @@ impl Node {
     }
 
     pub(super) fn order_console(&mut self, key: &InstanceKey, order: ConsoleOrder) {
-        if self.instances.get(key).is_some_and(|instance| instance.console) {
-            self.voice.act(Action::Console(key.clone(), order));
-        }
-    }
-
-    pub(super) fn root_ended(&mut self, key: &InstanceKey, status: ExitKind) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        if instance.ended.is_some() {
-            return;
-        }
-        instance.ended = Some(Ended { status, told: false });
-        if instance.is_starting() {
-            // Its end comes after its beginning.
-            return;
-        }
-        self.voice.act(Action::TellShell(key.clone(), status));
-        self.report_end(key);
-    }
-
-    /// Says how the first process ended, once all that it wrote has been said.
-    pub(super) fn report_end(&mut self, key: &InstanceKey) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        if instance.console {
-            return self.voice.act(Action::Console(key.clone(), ConsoleOrder::Flush));
-        }
-        let spoilt = instance.paused.filter(|_| !instance.record.is_root);
-        self.tell_end(key);
-        if let Some(checkpoint) = spoilt {
-            // Neither the process nor its end might be in the images.
-            self.spoil(key, checkpoint, "a remote program has just ended".to_owned());
-        }
-    }
-
-    fn tell_end(&mut self, key: &InstanceKey) {
-        let ended = self.instances.get_mut(key).and_then(|instance| instance.ended.as_mut());
-        if let Some(ended) = ended {
-            ended.told = true;
-            let status = ended.status;
-            self.voice.report(key, InstanceEvent::RootEnded(status));
-        }
+        self.with(key, |instance, voice| instance.order_console(voice, order));
     }
 
     /// No process is left. What the first one wrote must be out before that is said.
     pub(super) fn emptied(&mut self, key: &InstanceKey) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        instance.empty = true;
-        if instance.lives() {
-            for side in &instance.relays {
-                self.voice.act(Action::Relay(key.clone(), side.clone(), RelayOrder::Deserted));
-            }
-        }
-        self.tree_deserted(key);
-        self.report_empty(key);
-    }
-
-    /// Of an instance nothing is left. It goes when the coordinator, which has that in its log then, says so:
-    /// one that is lost before must not leave behind a successor that misses the instance.
-    pub(super) fn report_empty(&mut self, key: &InstanceKey) {
-        let welcome = self.is_welcome();
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        // The root instance's end is the job's: the coordinator says when it goes.
-        let waits = instance.ended.is_some_and(|ended| !ended.told);
-        let told = instance.empty_told;
-        if !welcome || !instance.empty || waits || told || instance.record.is_root {
-            return;
-        }
-        // Relays may still carry what it wrote.
-        if instance.relays.is_empty() && instance.lives() {
-            instance.empty_told = true;
-            self.voice.report(key, InstanceEvent::Empty);
+        if self.with(key, Instance::desert).is_some() {
+            self.tree_deserted(key);
+            self.with(key, Instance::report_empty);
         }
     }
 
@@ -117,18 +64,16 @@ impl Node {
                 self.voice.report(key, InstanceReport::Rest { waits: true });
             }
         }
-        let keys: Vec<_> = self.instances.keys().cloned().collect();
-        for key in keys {
-            let Some(instance) = self.instances.get_mut(&key) else { continue };
+        for instance in self.instances.values_mut() {
             instance.empty_told = false;
             if instance.ended.is_some_and(|ended| ended.told) {
                 match instance.console {
                     // Its last words may be on their way again, and come first.
-                    true => self.order_console(&key, ConsoleOrder::Flush),
-                    false => self.tell_end(&key),
+                    true => instance.order_console(&mut self.voice, ConsoleOrder::Flush),
+                    false => instance.tell_end(&mut self.voice),
                 }
             }
-            self.report_empty(&key);
+            instance.report_empty(&mut self.voice);
         }
     }
 
@@ -176,10 +121,81 @@ impl Node {
                 self.voice.report(key, InstanceReport::Drained { checkpoint, offset });
             }
             ConsoleReport::Flushed => {
-                self.tell_end(key);
-                self.report_empty(key);
+                self.with(key, |instance, voice| {
+                    instance.tell_end(voice);
+                    instance.report_empty(voice);
+                });
             }
             ConsoleReport::Closed(end) => self.voice.act(Action::CloseEnd(key.clone(), end)),
+        }
+    }
+}
+
+impl Instance {
+    pub fn order_console(&self, voice: &mut Voice, order: ConsoleOrder) {
+        if self.console {
+            voice.act(Action::Console(self.key().clone(), order));
+        }
+    }
+
+    pub fn root_ended(&mut self, voice: &mut Voice, status: ExitKind) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(Ended { status, told: false });
+        if self.is_starting() {
+            // Its end comes after its beginning.
+            return;
+        }
+        voice.act(Action::TellShell(self.key().clone(), status));
+        self.report_end(voice);
+    }
+
+    /// Says how the first process ended, once all that it wrote has been said.
+    pub fn report_end(&mut self, voice: &mut Voice) {
+        if self.console {
+            return self.order_console(voice, ConsoleOrder::Flush);
+        }
+        let spoilt = self.paused.filter(|_| !self.record.is_root);
+        self.tell_end(voice);
+        if let Some(checkpoint) = spoilt {
+            // Neither the process nor its end might be in the images.
+            self.spoil(voice, checkpoint, "a remote program has just ended".to_owned());
+        }
+    }
+
+    fn tell_end(&mut self, voice: &mut Voice) {
+        if let Some(ended) = &mut self.ended {
+            ended.told = true;
+            let status = ended.status;
+            voice.report(self.key(), InstanceEvent::RootEnded(status));
+        }
+    }
+
+    /// No process is left in it.
+    fn desert(&mut self, voice: &mut Voice) {
+        self.empty = true;
+        if self.lives() {
+            for side in &self.relays {
+                let key = self.key().clone();
+                voice.act(Action::Relay(key, side.clone(), RelayOrder::Deserted));
+            }
+        }
+    }
+
+    /// Of an instance nothing is left. It goes when the coordinator, which has that in its log then, says so:
+    /// one that is lost before must not leave behind a successor that misses the instance.
+    pub fn report_empty(&mut self, voice: &mut Voice) {
+        // The root instance's end is the job's: the coordinator says when it goes.
+        let waits = self.ended.is_some_and(|ended| !ended.told);
+        let told = self.empty_told;
+        if !voice.is_heard() || !self.empty || waits || told || self.record.is_root {
+            return;
+        }
+        // Relays may still carry what it wrote.
+        if self.relays.is_empty() && self.lives() {
+            self.empty_told = true;
+            voice.report(self.key(), InstanceEvent::Empty);
         }
     }
 }

@@ -3,9 +3,9 @@
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{InstanceReport, OuterSocket, PrepareOrder, Rewire, Skipped};
 
-use super::Node;
 use super::instance::{Ended, Instance, Origin, State, Unleased};
 use super::launching::checked;
+use super::{Node, Voice};
 use crate::{Action, Adopted, Lacking, Record, Restore};
 
 impl Node {
@@ -62,15 +62,14 @@ impl Node {
         connections: Vec<Rewire>,
         skipped: Vec<Skipped>,
     ) {
-        let Some(instance) = self.instances.get(key) else {
+        let node = self.instances.get(key).map(|instance| &instance.record.logical_node);
+        let crowded = self.instances.iter().any(|(other, instance)| {
+            other.job == key.job && other != key && Some(&instance.record.logical_node) == node
+        });
+        let Some(instance) = self.instances.get_mut(key) else {
             let reason = "it was not prepared here".to_owned();
             return self.voice.report(key, InstanceReport::NotMade { reason });
         };
-        let node = &instance.record.logical_node;
-        let crowded = self.instances.iter().any(|(other, instance)| {
-            other.job == key.job && other != key && instance.record.logical_node == *node
-        });
-        let Some(instance) = self.instances.get_mut(key) else { return };
         let State::Prepared(order) = &instance.state else {
             return tracing::warn!(%key, state = ?instance.state, "it can't be restored now");
         };
@@ -83,28 +82,23 @@ impl Node {
     }
 
     pub(super) fn go(&mut self, key: &InstanceKey) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        if instance.state == State::Running && !instance.held {
-            return self.voice.report(key, InstanceReport::Running);
+        if self.with(key, Instance::go) == Some(true) {
+            self.do_unleased();
         }
-        if instance.state != State::Complete && !instance.held {
-            return tracing::warn!(%key, state = ?instance.state, "it can't be let go now");
-        }
-        instance.unleased = Some(Unleased::Go);
-        self.do_unleased();
     }
 
     pub(super) fn running(&mut self, key: &InstanceKey, result: Result<(), String>) {
-        let Some(instance) = self.instances.get_mut(key) else { return };
         match result {
             Ok(()) => {
-                if instance.state == State::Complete {
-                    instance.state = State::Running;
-                }
-                self.voice.report(key, InstanceReport::Running);
+                self.with(key, |instance, voice| {
+                    if instance.state == State::Complete {
+                        instance.state = State::Running;
+                    }
+                    voice.report(key, InstanceReport::Running);
+                });
             }
             Err(reason) => {
-                self.voice.report(key, InstanceReport::NotMade { reason });
+                self.with(key, |_, voice| voice.report(key, InstanceReport::NotMade { reason }));
                 self.kill_instances(std::slice::from_ref(key));
             }
         }
@@ -122,18 +116,35 @@ impl Node {
         instance.empty = adopted.empty;
         instance.listeners.clone_from(&adopted.made.listeners);
         instance.relays_lost = lost_with_agent(&instance.record, &adopted);
-        self.instances.insert(key.clone(), instance);
         if adopted.touched {
             // Bytes or registers are lost with the agent before: it can only be rolled back.
             tracing::warn!(%key, "it cannot go on: the agent before died in the middle of a step");
+            self.instances.insert(key.clone(), instance);
             return self.kill_instances(&[key]);
         }
-        self.tie(&key, Origin::Adopted, adopted.made);
+        instance.tie(&mut self.voice, Origin::Adopted, adopted.made);
+        self.instances.insert(key, instance);
     }
 
     pub(super) fn all_found(&mut self) {
         self.looked_for = true;
         self.say_hello();
+    }
+}
+
+impl Instance {
+    /// It may run, as far as the coordinator is concerned. False where there is nothing to be done for that.
+    fn go(&mut self, voice: &mut Voice) -> bool {
+        if self.state == State::Running && !self.held {
+            voice.report(self.key(), InstanceReport::Running);
+            return false;
+        }
+        if self.state != State::Complete && !self.held {
+            tracing::warn!(key = %self.key(), state = ?self.state, "it can't be let go now");
+            return false;
+        }
+        self.unleased = Some(Unleased::Go);
+        true
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use command_tree::Works;
-use protocol::agent::{AgentEvent, InstanceEvent};
+use protocol::agent::{AgentEvent, CheckpointNumber, InstanceEvent, Step};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, InstanceReport};
 use protocol::cluster::tree::Operation;
@@ -78,6 +78,17 @@ impl Voice {
             }
         }
         self.tell(FromAgent::of(key.clone(), report));
+    }
+
+    /// Says that a step failed, for an instance that can't say it itself.
+    pub fn fail(
+        &mut self,
+        key: &InstanceKey,
+        checkpoint: CheckpointNumber,
+        step: Step,
+        reason: String,
+    ) {
+        self.report(key, AgentEvent::Failed { checkpoint, step, reason, passing: false });
     }
 
     /// A line for the user.
