@@ -5,5 +5,6 @@
 
 pub mod doctor;
 pub mod driver;
+pub mod images;
 pub mod look;
 pub mod rewire;

@@ -14,6 +14,7 @@ use protocol::cluster::agent::{
 };
 use protocol::cluster::dmtcp::DmtcpOrder;
 use protocol::cluster::look::{ImageName, Look};
+use protocol::cluster::portable::AdoptOrder;
 use protocol::cluster::rehearsal::RehearsalOrder;
 use protocol::cluster::replica::ReplicaOrder;
 use protocol::cluster::succession::{Followed, ToSuccessor};
@@ -173,6 +174,19 @@ pub enum Action {
         /// What to look at.
         look: Look,
     },
+    /// Send an image to a local command, from the machine that holds it. Reports [`crate::Event::Looked`].
+    Give {
+        /// The command's number.
+        client: u64,
+        /// The job.
+        job: String,
+        /// The image.
+        image: ImageName,
+        /// The machine.
+        holder: NodeName,
+    },
+    /// Take images over from a local command's folder. Reports [`crate::Event::Adopted`].
+    Adopt(Box<AdoptOrder>),
     /// Nobody listens any more to what is read for that command.
     StopLook(u64),
     /// Pass a line on to a local command; None: the conversation is over.

@@ -1,5 +1,6 @@
 //! What happens to a node.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use command_tree::Line;
@@ -142,6 +143,8 @@ pub enum Event {
     Rehearsed(u64, Option<RehearsedInstance>),
     /// An answer to a local command that looks at images; None: that was the last.
     Looked(u64, Option<String>),
+    /// Images were taken over from the folder of a local command, by its number, for a job; or not.
+    Adopted(u64, String, Result<BTreeMap<InstanceId, ImageFacts>, String>),
 }
 
 /// An instance that is there. Its descriptors stay with the driver.

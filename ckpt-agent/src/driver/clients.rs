@@ -34,6 +34,11 @@ impl Clients {
         self.open.remove(&client);
     }
 
+    /// The way back to one, for what is too much for the event loop.
+    pub fn answers(&self, client: u64) -> Option<AnswerQueue> {
+        self.open.get(&client).cloned()
+    }
+
     /// Says why nothing is done for a client, and ends the conversation.
     pub fn refuse(&mut self, client: u64, reason: &str) {
         if let Some(answers) = self.open.remove(&client) {

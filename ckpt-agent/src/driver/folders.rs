@@ -6,6 +6,7 @@
 //! DIR/JOB/instances/NUMBER/files/           files that only this machine may have, by their hash
 //! DIR/JOB/instances/NUMBER/instance.json    what a later agent must know of one that runs here
 //! DIR/JOB/instances/NUMBER/init.sock        where its init listens
+//! DIR/.incoming/JOB/instances/NUMBER/       as above, of an import until all of it is checked
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -19,6 +20,8 @@ use protocol::cluster::agent::Holding;
 
 use ckpt_store::CheckpointState;
 
+/// Folder of jobs that are being imported.
+const INCOMING: &str = ".incoming";
 /// Jobs that are looked at.
 const MOST_JOBS: usize = 10_000;
 /// Instances of one job that are looked at.
@@ -105,6 +108,20 @@ impl Folders {
             }
         }
         holdings
+    }
+
+    /// Where the folder of a job that is imported lies until all of it is checked: no job's id begins with a dot.
+    #[must_use]
+    pub fn incoming(&self, job: &str) -> PathBuf {
+        self.dir.join(INCOMING).join(job)
+    }
+
+    /// Removes what imports have left that were cut off by the end of an agent before.
+    ///
+    /// # Errors
+    /// As unlink(2), rmdir(2).
+    pub fn clear_incoming(&self) -> io::Result<()> {
+        gone(fs::remove_dir_all(self.dir.join(INCOMING)))
     }
 
     /// Removes an instance's folder; what is not there is gone.

@@ -13,7 +13,7 @@ mod clients;
 mod clock;
 mod console;
 mod coordinator;
-mod copies;
+pub(crate) mod copies;
 mod discover;
 mod dmtcp;
 mod folders;

@@ -189,6 +189,9 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
     let peers = Peers::new(dialer.clone());
     let hub = Hub::new(name.clone(), peers.clone());
     let folders = Folders::new(options.dir.clone());
+    if let Err(error) = folders.clear_incoming() {
+        tracing::warn!(%error, "what an import has left is not removed");
+    }
     let busy = Busy::default();
     let nominal = host::Nominal::measure(options.speed);
     let mut profile = host::profile(options, &nominal, listener.address());

@@ -32,6 +32,14 @@ pub fn survey(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
     }
 }
 
+/// The commit mark of checkpoint `number` of the job kept in `job_dir`, and nothing else of it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn mark(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
+    read_mark(&Layout::new(job_dir), number)
+}
+
 /// Hash of the index files of a checkpoint, committed or not: of their names, lengths and contents. They hold the hashes of
 /// all chunks.
 ///

@@ -35,7 +35,7 @@ mod writer;
 pub use blob::{BLOB_PIECE, Blob, PendingBlob, Piece};
 pub use checkpoint::{Checkpoint, CheckpointState, CheckpointSummary, list};
 pub use chunk::{ChunkRef, Encoding, MAX_CHUNK, PackId};
-pub use copy::{commit_copy, digest, packs, survey, tell_anew, verify_copy};
+pub use copy::{commit_copy, digest, mark, packs, survey, tell_anew, verify_copy};
 pub use disk::{Disk, DiskFile, RealDisk};
 pub use error::{Damage, StoreError};
 pub use hash::ChunkHash;

@@ -52,6 +52,9 @@ impl ClusterMachine {
             FromAgent::Copied { job, instance, checkpoint, failure } => {
                 self.copied(now, node, (job, instance, checkpoint), failure);
             }
+            FromAgent::Adopted { client: number, job, facts, failure } => {
+                self.adopted(now, &client(number), &job, facts, failure);
+            }
             FromAgent::Killed { job, below } => {
                 if let Some(job) = self.jobs.get_mut(&job) {
                     job.killed(now, &mut self.shared, node, below);

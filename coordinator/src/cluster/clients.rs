@@ -22,7 +22,7 @@ use thiserror::Error;
 const MOST_CLIENTS: usize = 4096;
 
 /// Jobs remembered.
-const MOST_JOBS: usize = 4096;
+pub(super) const MOST_JOBS: usize = 4096;
 
 /// Signals by which a user or a system wants a job ended; the same on every architecture of Linux (signal(7)):
 /// SIGHUP, SIGINT, SIGQUIT, SIGPIPE and SIGTERM. What others mean is the job's to decide.
@@ -64,6 +64,7 @@ impl ClusterMachine {
     pub(super) fn client_gone(&mut self, client: &ClientId) {
         self.shared.clients.remove(client);
         self.forget_rehearsals(client);
+        self.forget_import(client);
         for job in self.jobs.values_mut() {
             job.client_gone(client);
         }
@@ -156,6 +157,10 @@ impl ClusterMachine {
             Ask::Rehearse { job, checkpoint } => {
                 self.rehearse(now, client, caller, &job, checkpoint);
             }
+            Ask::Portable { job, checkpoint } => self.portable(client, caller, &job, checkpoint),
+            Ask::Image { job, image, avoid } => self.give(client, caller, &job, image, &avoid),
+            Ask::Import(request) => self.import(client, caller, *request),
+            Ask::ImportLog { bytes } => self.import_log(client, &bytes),
             Ask::Look { job, checkpoint, look } => {
                 self.look(client, caller, &job, checkpoint, look);
             }

@@ -34,6 +34,11 @@ pub(super) fn of_cluster(entry: &ClusterEntry) {
             let node = client_node.as_ref().map(tracing::field::display);
             info!(job, name, user = user.uid, node, "job: created");
         }
+        ClusterEntry::JobImported(imported) => {
+            let node = imported.client_node.as_ref().map(tracing::field::display);
+            let (job, name, user) = (&imported.job, &imported.name, imported.user.uid);
+            info!(job, name, user, node, checkpoint = imported.record.checkpoint, "job: imported");
+        }
         ClusterEntry::JobRemoved { job } => info!(job, reason = "asked for", "job: forgotten"),
         ClusterEntry::TermBegun { term, from, lost, .. } => {
             let reason = format!("the coordinator at {} is lost", lost.join(", "));

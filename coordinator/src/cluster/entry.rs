@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+pub use protocol::cluster::portable::DepartedDaemon;
+
 /// Version of the entries that this build writes.
 pub const FORMAT: u32 = 1;
 
@@ -70,6 +72,8 @@ pub enum ClusterEntry {
     },
     /// A job is to be run.
     JobCreated(Box<JobCreated>),
+    /// A job has come from an archive, and is at rest.
+    JobImported(Box<JobImported>),
     /// Settings of a job were changed.
     Settings {
         /// The job.
@@ -237,6 +241,7 @@ impl ClusterEntry {
             | ClusterEntry::NodeReadmitted { .. }
             | ClusterEntry::NodeLeaves { .. } => None,
             ClusterEntry::JobCreated(created) => Some(&created.job),
+            ClusterEntry::JobImported(imported) => Some(&imported.job),
             ClusterEntry::Settings { job, .. }
             | ClusterEntry::EpochBegun { job, .. }
             | ClusterEntry::Departed { job, .. }
@@ -268,6 +273,33 @@ pub struct JobCreated {
     /// What was asked for.
     pub request: RunRequest,
     /// When, in milliseconds since 1970 UTC.
+    pub at_ms: u64,
+}
+
+/// A job that has come from an archive, at the one checkpoint that it came with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobImported {
+    /// Its id, unique in the cluster's history.
+    pub job: String,
+    /// Its name: the one that it had, or that was asked for; else its id.
+    pub name: String,
+    /// Whose it is.
+    pub user: JobUser,
+    /// The node on which it was imported.
+    pub client_node: Option<NodeName>,
+    /// What was asked for when it was run.
+    pub request: RunRequest,
+    /// The epoch that it was in.
+    pub epoch: Epoch,
+    /// The record of the checkpoint's commit.
+    pub record: CommitRecord,
+    /// Every instance's part of it.
+    pub images: BTreeMap<InstanceId, ImageRecord>,
+    /// The addresses by which its processes know logical nodes.
+    pub addresses: BTreeMap<NodeName, Vec<IpAddr>>,
+    /// Daemons that are not brought back.
+    pub departed: Vec<DepartedDaemon>,
+    /// When it was imported, in milliseconds since 1970 UTC.
     pub at_ms: u64,
 }
 
@@ -480,20 +512,6 @@ pub struct ImageRecord {
 
 fn common_speed() -> u32 {
     1000
-}
-
-/// A daemon that is not brought back: its children fall back to the daemons of the machines where they
-/// are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DepartedDaemon {
-    /// The machine where it was when the checkpoint was taken.
-    pub node: NodeName,
-    /// Its logical node.
-    pub logical_node: NodeName,
-    /// Its number there.
-    pub pid: i32,
-    /// Its name.
-    pub name: String,
 }
 
 /// A process that came to another machine.

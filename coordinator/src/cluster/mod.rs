@@ -10,7 +10,7 @@
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
 //! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
 //! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
-//! `clients`, `looks`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
+//! `clients`, `looks`, `exports`, `imports`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
 
 mod agents;
 mod callers;
@@ -19,6 +19,8 @@ mod copies;
 mod decisions;
 pub mod entry;
 pub mod event;
+mod exports;
+mod imports;
 mod job;
 mod joining;
 mod leave;
@@ -41,10 +43,11 @@ mod work;
 pub use entry::ClusterEntry;
 pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};
 pub use secrets::SeededSecrets;
-pub use settings::{ClusterSettings, RollbackLimits};
+pub use settings::{ArchiveKey, ClusterSettings, RollbackLimits};
 
 use crate::event::Event;
 use copies::Copying;
+use imports::Imports;
 use job::{Job, State};
 use leave::Leaving;
 use protocol::cluster::NodeName;
@@ -62,6 +65,7 @@ pub struct ClusterMachine {
     leaving: BTreeMap<NodeName, Leaving>,
     copying: Copying,
     rehearsals: Rehearsals,
+    imports: Imports,
     /// When the last step was taken, on the clock of [`crate::Time::nanos`].
     last_step: Option<u64>,
 }
@@ -78,6 +82,7 @@ impl ClusterMachine {
             leaving: BTreeMap::new(),
             copying: Copying::default(),
             rehearsals: Rehearsals::default(),
+            imports: Imports::default(),
             last_step: None,
         }
     }
@@ -90,6 +95,7 @@ impl ClusterMachine {
             leaving: BTreeMap::new(),
             copying: Copying::default(),
             rehearsals: Rehearsals::default(),
+            imports: Imports::default(),
             last_step: Some(now.nanos),
         }
     }

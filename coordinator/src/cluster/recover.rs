@@ -81,6 +81,11 @@ impl Recovered {
                 ledger.familiar = self.members.present();
                 self.ledgers.insert(created.job.clone(), ledger);
             }
+            ClusterEntry::JobImported(imported) => {
+                let mut ledger = Ledger::of_import(imported.as_ref().clone());
+                ledger.familiar = self.members.present();
+                self.ledgers.insert(imported.job.clone(), ledger);
+            }
             ClusterEntry::JobRemoved { job } => {
                 self.ledgers.remove(job);
                 self.removed_jobs.insert(job.clone());
@@ -125,6 +130,10 @@ impl Recovered {
         }
         shared.lost = self.lost;
         shared.members.forgive(now);
+        // Of an import that a coordinator before did not come to the end of.
+        for job in job_logs.keys().filter(|job| !self.ledgers.contains_key(*job)) {
+            shared.act(ClusterAction::RemoveJob { job: job.clone() });
+        }
         let mut jobs = BTreeMap::new();
         for (id, ledger) in self.ledgers {
             let length = job_logs.get(&id).copied().unwrap_or(0);

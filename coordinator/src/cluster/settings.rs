@@ -25,6 +25,18 @@ pub struct ClusterSettings {
     pub addresses: Vec<String>,
     /// The folder with a folder for each job, for listings.
     pub jobs_folder: String,
+    /// By which the cluster knows the archives of its own jobs again.
+    pub archive_key: ArchiveKey,
+}
+
+/// A key that only the cluster's coordinators have.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ArchiveKey(pub [u8; 32]);
+
+impl std::fmt::Debug for ArchiveKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ArchiveKey(..)")
+    }
 }
 
 /// How long a step of a rollback may take, in nanoseconds.
@@ -68,6 +80,7 @@ impl Default for ClusterSettings {
             operator: 0,
             addresses: Vec::new(),
             jobs_folder: String::new(),
+            archive_key: ArchiveKey::default(),
         }
     }
 }

@@ -33,7 +33,7 @@ mod sealing;
 pub mod succession;
 
 use crate::cluster::entry::{ClusterEntry, FORMAT};
-use crate::cluster::{ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
+use crate::cluster::{ArchiveKey, ClusterMachine, ClusterSettings, RecoverError, SeededSecrets};
 use crate::journal::Journal;
 use crate::log::LogError;
 use admission::{Admission, AdmissionError};
@@ -82,6 +82,8 @@ pub const LEAST_GRACE: f64 = 0.5;
 
 /// In the environment: see [`ClusterSettings::tree_above`].
 const TREE_ABOVE: &str = "CKPTD_TREE_ABOVE";
+/// What the key is for by which a cluster knows its own archives again.
+const ARCHIVE_KEY: &str = "ckptd 2026 archives of a cluster's jobs";
 
 /// Reports that may wait for the loop.
 const MAX_INCOMING: usize = 1024;
@@ -301,6 +303,7 @@ impl Folder {
         let admission = Admission::open(state)?;
         let authority = admission.authority().fingerprint();
         let credentials = admission.authority().issue(&Role::Coordinator)?;
+        let archive_key = ArchiveKey(admission.authority().derived_key(ARCHIVE_KEY));
         let admission = Arc::new(Mutex::new(admission));
         let jobs = state.join("jobs");
         let logs = JobLogs::open(&jobs).map_err(io_error(format!("open {}", jobs.display())))?;
@@ -310,6 +313,7 @@ impl Folder {
             tree_above: tree_above()?,
             addresses: addresses.to_vec(),
             jobs_folder: jobs.to_string_lossy().into_owned(),
+            archive_key,
             ..ClusterSettings::default()
         };
         let source = Source::new(state);

@@ -172,8 +172,8 @@ Examples:
     /// Take a checkpoint from an archive; prints the name of the job that it becomes.
     ///
     /// Every hash is checked before the job can be seen. What runs after a restart is what is in the
-    /// archive: import only what you would run. The job is one of this machine, also where the machine
-    /// belongs to a cluster.
+    /// archive: import only what you would run. A job of a cluster becomes one of the cluster that this machine belongs
+    /// to; a job of one machine is one of this machine, also where that belongs to a cluster.
     #[command(after_long_help = "\
 Examples:
   ckptd import job.tar.zst
@@ -184,6 +184,9 @@ Examples:
         /// The job's name [default: the one that it had].
         #[arg(long)]
         name: Option<String>,
+        /// On a cluster: whose the job is to be; for operators.
+        #[arg(long)]
+        user: Option<String>,
     },
     /// Forget jobs, with their checkpoints and logs; refused while one runs.
     Rm {

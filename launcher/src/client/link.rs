@@ -118,6 +118,14 @@ impl Link {
         (peer > 0).then(|| Pid::from_raw(peer))
     }
 
+    /// Says something more.
+    ///
+    /// # Errors
+    /// Where nobody is there, or it is too long.
+    pub fn send(&mut self, ask: &Ask) -> Result<(), LinkError> {
+        self.sender.send(ask)
+    }
+
     /// The next answer; waits as long as it takes.
     ///
     /// # Errors

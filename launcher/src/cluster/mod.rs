@@ -120,6 +120,14 @@ impl Cluster {
         found.ok_or_else(|| Failure::of(what, LinkError::Gone))
     }
 
+    /// Begins a conversation.
+    ///
+    /// # Errors
+    /// Where nobody is there.
+    pub fn open(&self, ask: &Ask) -> Result<Link, LinkError> {
+        Link::open(&self.socket, ask)
+    }
+
     /// Asks for what has several answers, until one has been taken that is the last.
     ///
     /// # Errors

@@ -1,5 +1,8 @@
 //! `ckptd export`.
 
+mod images;
+mod of_cluster;
+
 use super::interrupts::Interrupts;
 use super::{Context, dmtcp, target};
 use crate::failure::Failure;
@@ -15,11 +18,8 @@ use std::path::{Path, PathBuf};
 pub fn perform(context: &Context, wanted: &str, file: &Path) -> Result<u8, Failure> {
     let (name, only) = target::split(wanted)?;
     let what = format!("export {wanted}");
-    if context.cluster_of(name)?.is_some() {
-        let cause = "its images are on several machines, and an archive holds a job of one; to take it \
-                     elsewhere, let other machines join by 'ckptd token' and 'ckptd agent --join', and its \
-                     own ones go by 'ckptd leave'";
-        return Err(Failure::of(what, cause));
+    if let Some(cluster) = context.cluster_of(name)? {
+        return of_cluster::perform(context, &cluster, wanted, file);
     }
     let job = context.state.find_job(name)?;
     dmtcp::refuse(&job, "export")?;
@@ -66,13 +66,7 @@ fn write(
     out: Output,
     watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
 ) -> Result<u64, ArchiveError> {
-    let counted = Counted { out: BufWriter::with_capacity(1 << 20, out), length: 0 };
-    let mut counted = export.write(job.record(), counted, watch)?;
-    counted.flush().map_err(ArchiveError::Write)?;
-    let length = counted.length;
-    let out = counted.out.into_inner().map_err(|error| ArchiveError::Write(error.into_error()))?;
-    out.keep().map_err(ArchiveError::Write)?;
-    Ok(length)
+    export.write(job.record(), Counted::of(out), watch)?.keep()
 }
 
 /// A bar on standard error, drawn only where that is a terminal.
@@ -154,6 +148,20 @@ impl Write for Output {
 struct Counted<W> {
     out: W,
     length: u64,
+}
+
+impl Counted<BufWriter<Output>> {
+    fn of(out: Output) -> Self {
+        Self { out: BufWriter::with_capacity(1 << 20, out), length: 0 }
+    }
+
+    /// Makes the archive durable, under its name; its length.
+    fn keep(mut self) -> Result<u64, ArchiveError> {
+        self.flush().map_err(ArchiveError::Write)?;
+        let out = self.out.into_inner().map_err(|error| ArchiveError::Write(error.into_error()))?;
+        out.keep().map_err(ArchiveError::Write)?;
+        Ok(self.length)
+    }
 }
 
 impl<W: Write> Write for Counted<W> {

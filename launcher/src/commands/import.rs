@@ -1,10 +1,13 @@
 //! `ckptd import`.
 
+mod to_cluster;
+
 use super::export::bytes_bar;
 use super::interrupts::Interrupts;
 use super::{Context, print};
+use crate::client::link::LinkError;
 use crate::failure::Failure;
-use crate::jobs::{Incoming, JobError, JobFolder, JobRecord, Wanted};
+use crate::jobs::{Incoming, JobError, JobRecord, Wanted};
 use ckpt_store::archive::{ArchiveError, Import, Interrupted};
 use nix::sys::statvfs::statvfs;
 use protocol::agent::{CommitRecord, InstanceId};
@@ -13,8 +16,17 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 
+/// What the job is to become.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// Its name; None: the one that it had.
+    pub name: Option<&'a str>,
+    /// Whose it is to be; None: whoever imports it.
+    pub user: Option<&'a str>,
+}
+
 /// The exit status; that of a signal if one came.
-pub fn perform(context: &Context, file: &Path, name: Option<&str>) -> Result<u8, Failure> {
+pub fn perform(context: &Context, file: &Path, wish: Wish<'_>) -> Result<u8, Failure> {
     let what = format!("import {}", file.display());
     let opened = match file == Path::new("-") {
         true => io::stdin().as_fd().try_clone_to_owned().map(File::from),
@@ -25,7 +37,7 @@ pub fn perform(context: &Context, file: &Path, name: Option<&str>) -> Result<u8,
     let from = interrupts.reader(opened).map_err(|error| Failure::of(&what, error))?;
     let bar = bytes_bar(None, file.display().to_string());
     let mut signal = None;
-    let result = take(context, name, from, &mut |bytes| {
+    let result = take(context, wish, from, &mut |bytes| {
         bar.inc(bytes);
         signal = interrupts.came();
         if signal.is_some() { Err(Interrupted) } else { Ok(()) }
@@ -37,10 +49,10 @@ pub fn perform(context: &Context, file: &Path, name: Option<&str>) -> Result<u8,
             Ok(128 + signal)
         }
         (Err(refusal), None) => Err(Failure::of(what, refusal)),
-        (Ok((job, checkpoint)), _) => {
-            let resume = context.resume_command(job.name());
+        (Ok((name, checkpoint)), _) => {
+            let resume = context.resume_command(&name);
             eprintln!("ckptd: checkpoint {checkpoint} is here; go on from it with: {resume}");
-            print(&format!("{}\n", job.name()))?;
+            print(&format!("{name}\n"))?;
             Ok(0)
         }
     }
@@ -59,32 +71,59 @@ enum Refusal {
     Record(String),
     #[error("failed to tell the free space: {0}")]
     Space(#[from] nix::Error),
+    #[error("{0}")]
+    Cluster(#[from] Failure),
+    #[error("{0}")]
+    Link(#[from] LinkError),
+    #[error("failed to read the log that came with it: {0}")]
+    Log(io::Error),
 }
 
 fn take(
     context: &Context,
-    name: Option<&str>,
+    wish: Wish<'_>,
     from: impl Read,
     watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
-) -> Result<(JobFolder, u64), Refusal> {
+) -> Result<(String, u64), Refusal> {
     let import = Import::open(from)?;
+    if !import.about().instances.is_empty() {
+        return to_cluster::take(context, wish, import, watch);
+    }
+    if wish.user.is_some() {
+        let reason = "a job of one machine belongs to whoever imports it: leave --user away";
+        return Err(Refusal::Record(reason.to_owned()));
+    }
+    take_own(context, wish.name, import, watch)
+}
+
+/// A job of one machine.
+fn take_own(
+    context: &Context,
+    name: Option<&str>,
+    import: Import<impl Read>,
+    watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
+) -> Result<(String, u64), Refusal> {
     let job = import.about().job.clone();
     let record = JobRecord::adopt(job).map_err(Refusal::Record)?;
     let wanted = Wanted::of(name, &record);
     wanted.check(&context.state)?;
     let incoming = Incoming::new(&context.state)?;
-    let space = statvfs(incoming.path())?;
-    // On 32-bit machines these are shorter.
-    #[allow(clippy::useless_conversion)]
-    let free = u64::from(space.blocks_available()).saturating_mul(u64::from(space.fragment_size()));
-    let mark = import.unpack(incoming.path(), free, watch)?;
+    let mark = import.unpack(incoming.path(), free(incoming.path())?, watch)?;
     let committed = commit_record(mark.meta, mark.checkpoint).map_err(Refusal::Record)?;
     let folder = incoming.path().to_owned();
     let job = incoming.publish(&context.state, &wanted, record, |id| {
         let committed = CommitRecord { job: id.to_owned(), ..committed };
         ckpt_store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)
     })?;
-    Ok((job, mark.checkpoint))
+    Ok((job.name().to_owned(), mark.checkpoint))
+}
+
+/// Bytes that are free where a folder is.
+fn free(folder: &Path) -> Result<u64, nix::Error> {
+    let space = statvfs(folder)?;
+    // On 32-bit machines these are shorter.
+    #[allow(clippy::useless_conversion)]
+    Ok(u64::from(space.blocks_available()).saturating_mul(u64::from(space.fragment_size())))
 }
 
 /// The record of the commit, as it is for the one copy here.

@@ -120,8 +120,9 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Run(arguments) => return run::perform(&context, arguments),
         Command::Restart(arguments) => return restart::perform(&context, &arguments),
         Command::Export { job, file } => return export::perform(&context, &job, &file),
-        Command::Import { file, name } => {
-            return import::perform(&context, &file, name.as_deref());
+        Command::Import { file, name, user } => {
+            let (name, user) = (name.as_deref(), user.as_deref());
+            return import::perform(&context, &file, import::Wish { name, user });
         }
         Command::Top { every } => return top::perform(&context, every),
         Command::Completions { shell } => completions::completions(shell)?,

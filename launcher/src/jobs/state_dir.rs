@@ -45,7 +45,7 @@ impl StateDir {
     }
 
     /// Makes the folder, open to its user alone, or checks that it is the user's own.
-    pub(super) fn make(&self) -> Result<(), JobError> {
+    pub(crate) fn make(&self) -> Result<(), JobError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)

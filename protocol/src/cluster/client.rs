@@ -4,6 +4,8 @@
 
 use super::agent::Stream;
 use super::look::{Finding, ImageName, Look};
+use super::peer::ImageFile;
+use super::portable::{ImportRequest, SealedJob};
 use super::powers::Powers;
 use super::rehearsal::RehearsedInstance;
 use super::settings::JobSettings;
@@ -167,6 +169,31 @@ pub enum Ask {
         /// What is wanted.
         look: Look,
     },
+    /// What is known of a job at a checkpoint, to take it elsewhere. Answer: [`Answer::Portable`].
+    Portable {
+        /// The job.
+        job: String,
+        /// The checkpoint; None: the newest.
+        checkpoint: Option<CheckpointNumber>,
+    },
+    /// The files of one image of a job. Answers: [`Answer::Holder`], [`Answer::Files`], [`Answer::Piece`]...,
+    /// [`Answer::Done`]; or [`Answer::Failed`] at any place.
+    Image {
+        /// The job.
+        job: String,
+        /// Which image.
+        image: ImageName,
+        /// Machines from which it is not wanted.
+        avoid: Vec<NodeName>,
+    },
+    /// Take over a job of an archive. Answers: [`Answer::Accepted`], [`Answer::Taken`] for each piece of its log, and
+    /// [`Answer::Imported`] after the last.
+    Import(Box<ImportRequest>),
+    /// A piece of the log of the job that this connection imports, base64; empty: its end.
+    ImportLog {
+        /// The bytes.
+        bytes: String,
+    },
     /// Rehearse a restart of a job, on machines that hold its images. Answers: [`Answer::Rehearsed`]..., [`Answer::Done`].
     Rehearse {
         /// The job.
@@ -252,6 +279,37 @@ pub enum Answer {
         image: ImageName,
         /// That.
         finding: Finding,
+    },
+    /// What is known of a job.
+    Portable {
+        /// That.
+        job: SealedJob,
+    },
+    /// The image comes from this machine.
+    Holder {
+        /// Its name.
+        node: NodeName,
+    },
+    /// The files of an image that follow.
+    Files {
+        /// In their order.
+        files: Vec<ImageFile>,
+    },
+    /// A piece of such a file, base64: in order, without gaps.
+    Piece {
+        /// The file.
+        path: String,
+        /// Bytes of it before these.
+        offset: u64,
+        /// The bytes.
+        bytes: String,
+    },
+    /// A piece of a log is taken.
+    Taken,
+    /// The job is the cluster's.
+    Imported {
+        /// Its name.
+        name: String,
     },
     /// How the rehearsal of one instance came out.
     Rehearsed {

@@ -11,6 +11,7 @@ pub mod image;
 pub mod look;
 pub mod name;
 pub mod peer;
+pub mod portable;
 pub mod powers;
 pub mod rehearsal;
 pub mod replica;

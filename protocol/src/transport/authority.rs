@@ -79,6 +79,12 @@ impl Authority {
         Ok(Self { key, issuer, pem, certificate })
     }
 
+    /// A key for a purpose of its own, which whoever has the authority's key can derive again.
+    #[must_use]
+    pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
+        blake3::derive_key(purpose, &self.key.der)
+    }
+
     /// The fingerprint of its certificate.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {

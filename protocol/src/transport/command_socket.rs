@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
@@ -63,9 +64,25 @@ pub enum ClientEvent {
 pub struct AnswerQueue {
     lines: UnboundedSender<String>,
     waiting: Arc<AtomicUsize>,
+    /// Told whenever a line has been written.
+    written: Arc<Notify>,
 }
 
 impl AnswerQueue {
+    /// Waits until the client has read what it was sent, but for so many bytes; false if it has gone.
+    pub async fn drained_to(&self, bytes: usize) -> bool {
+        loop {
+            let written = self.written.notified();
+            if self.waiting.load(Ordering::Acquire) <= bytes {
+                return !self.lines.is_closed();
+            }
+            tokio::select! {
+                () = written => {}
+                () = self.lines.closed() => return false,
+            }
+        }
+    }
+
     /// Queues a line; false if the client has gone, is too slow, or the line is longer than it would take.
     #[must_use]
     pub fn put(&self, line: String) -> bool {
@@ -183,14 +200,19 @@ where
         let lines = Lines::new(reading, self.uid, self.long.clone(), MAX_ASK);
         let (queue, queued) = unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let answers = AnswerQueue { lines: queue, waiting: Arc::clone(&waiting) };
+        let written = Arc::new(Notify::new());
+        let answers = AnswerQueue {
+            lines: queue,
+            waiting: Arc::clone(&waiting),
+            written: Arc::clone(&written),
+        };
         let opened = ClientEvent::Opened { number: self.number, uid: self.uid, answers };
         if !(self.tell)(opened).await {
             return;
         }
         let refused = tokio::select! {
             refused = self.listen(lines, place) => refused,
-            () = write(&mut writing, queued, &waiting) => None,
+            () = write(&mut writing, queued, &waiting, &written) => None,
         };
         if let Some(refused) = refused {
             let answer = Answer::Failed { reason: refused.to_string(), status: 2 };
@@ -224,13 +246,15 @@ async fn write(
     writing: &mut OwnedWriteHalf,
     mut queued: UnboundedReceiver<String>,
     waiting: &AtomicUsize,
+    written: &Notify,
 ) {
     while let Some(line) = queued.recv().await {
         let length = line.len();
         if send(writing, line).await.is_err() {
             return;
         }
-        waiting.fetch_sub(length, Ordering::Relaxed);
+        waiting.fetch_sub(length, Ordering::AcqRel);
+        written.notify_waiters();
     }
     let _ = writing.shutdown().await;
 }

@@ -3,9 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use protocol::agent::InstanceId;
+use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, JobUser};
 use protocol::cluster::client::{Answer, NO_COORDINATOR};
+use protocol::cluster::image::ImageFacts;
 use protocol::cluster::look::{ImageName, Look};
+use protocol::cluster::portable::AdoptOrder;
 
 use super::{Node, Voice};
 use crate::Action;
@@ -60,10 +64,47 @@ impl Node {
     }
 
     pub(super) fn look(&mut self, client: u64, job: String, images: Vec<ImageName>, look: Look) {
+        if self.begin_reading(client, &job) {
+            self.voice.act(Action::Look { client, job, images, look });
+        }
+    }
+
+    pub(super) fn give(&mut self, client: u64, job: String, image: ImageName, holder: NodeName) {
+        if self.begin_reading(client, &job) {
+            self.voice.act(Action::Give { client, job, image, holder });
+        }
+    }
+
+    /// The coordinator waits for the end of it, whatever becomes of the command.
+    pub(super) fn adopt(&mut self, order: Box<AdoptOrder>) {
+        match is_job_id(&order.job) {
+            true => self.voice.act(Action::Adopt(order)),
+            false => {
+                let reason = format!("{:?} is no id of a job", order.job);
+                self.adopted(order.client, order.job, Err(reason));
+            }
+        }
+    }
+
+    pub(super) fn adopted(
+        &mut self,
+        client: u64,
+        job: String,
+        result: Result<BTreeMap<InstanceId, ImageFacts>, String>,
+    ) {
+        let (facts, failure) = match result {
+            Ok(facts) => (facts, None),
+            Err(reason) => (BTreeMap::new(), Some(reason)),
+        };
+        self.voice.tell(FromAgent::Adopted { client, job, facts, failure });
+    }
+
+    /// Whether images may be read for a command now; else it has been told why not.
+    fn begin_reading(&mut self, client: u64, job: &str) -> bool {
         // It has gone meanwhile.
-        let Some(uid) = self.clients.open.get(&client).copied() else { return };
+        let Some(uid) = self.clients.open.get(&client).copied() else { return false };
         let readers = &self.clients.readers;
-        let refusal = if !is_job_id(&job) {
+        let refusal = if !is_job_id(job) {
             Some(format!("{job:?} is no id of a job"))
         } else if readers.values().any(|reader| *reader == uid) {
             Some("images are being read for this user: try again when that is done".to_owned())
@@ -75,10 +116,11 @@ impl Node {
         if let Some(reason) = refusal {
             let reason = format!("look at images: {reason}");
             self.answer(client, &Answer::Failed { reason, status: 125 });
-            return self.pass_on(client, None);
+            self.pass_on(client, None);
+            return false;
         }
         self.clients.readers.insert(client, uid);
-        self.voice.act(Action::Look { client, job, images, look });
+        true
     }
 
     /// Something was found, or that was all.

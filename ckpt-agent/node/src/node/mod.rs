@@ -216,6 +216,7 @@ impl Node {
             Event::Dmtcp(image, result) => self.dmtcp_done(image, result),
             Event::Rehearsed(number, instance) => self.rehearsed(number, instance),
             Event::Looked(client, found) => self.looked(client, found),
+            Event::Adopted(client, job, result) => self.adopted(client, job, result),
         }
     }
 

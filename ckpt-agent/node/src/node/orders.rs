@@ -89,6 +89,8 @@ impl Node {
             ToAgent::Client { client, line } => self.pass_on(client, line),
             ToAgent::Rehearse(order) => self.rehearse(order),
             ToAgent::Look { client, job, images, look } => self.look(client, job, images, look),
+            ToAgent::Give { client, job, image, holder } => self.give(client, job, image, holder),
+            ToAgent::Adopt(order) => self.adopt(order),
             ToAgent::Replica(order) => self.voice.act(Action::Replica(order, body)),
             ToAgent::Copy { job, instance, checkpoint, holders, digest } => {
                 self.voice.act(Action::FetchCopy { job, instance, checkpoint, holders, digest });

@@ -1,8 +1,10 @@
 //! Does what the node decides, with real processes, files and connections. Everything that waits is a task of its own,
 //! which reports through a channel.
 
+mod adopting;
 mod copying;
 mod dmtcp;
+mod giving;
 mod instances;
 mod keeping;
 mod killing;
@@ -286,6 +288,8 @@ impl Driver {
 
             Action::Rehearse(order) => self.rehearse(*order),
             Action::Look { client, job, images, look } => self.look(client, job, images, look),
+            Action::Give { client, job, image, holder } => self.give(client, job, image, holder),
+            Action::Adopt(order) => self.adopt(*order),
             Action::StopLook(client) => self.stop_look(client),
             Action::Answer(client, line) => self.clients.answer(client, line),
             Action::RefuseClient(client, reason) => self.clients.refuse(client, reason),

@@ -42,6 +42,28 @@ pub fn facts(
     user: Option<&User>,
     callers: bool,
 ) -> Result<ImageFacts, String> {
+    let stashed = |named: &BTreeSet<Named>| stash(folder, checkpoint, named, user);
+    facts_with(folder, checkpoint, callers, stashed)
+}
+
+/// Facts of an image that came from elsewhere, with the job's files beside it.
+///
+/// # Errors
+/// One line.
+pub fn facts_of_complete(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    callers: bool,
+) -> Result<ImageFacts, String> {
+    facts_with(folder, checkpoint, callers, |_| Ok(Vec::new()))
+}
+
+fn facts_with(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+    callers: bool,
+    stash: impl FnOnce(&BTreeSet<Named>) -> Result<Vec<String>, String>,
+) -> Result<ImageFacts, String> {
     let graph: Graph = read(folder, checkpoint, "graph.json")?;
     let mut images = BTreeMap::new();
     for node in graph.processes.iter().filter(|node| node.state == ProcessState::Alive) {
@@ -82,7 +104,7 @@ pub fn facts(
                 .max()
                 .unwrap_or(0),
         },
-        at_stake: stash(folder, checkpoint, &named_files(&graph, images.values()), user)?,
+        at_stake: stash(&named_files(&graph, images.values()))?,
         // With the list that has just been written.
         digest: digest(folder, checkpoint)?,
         efforts: None,

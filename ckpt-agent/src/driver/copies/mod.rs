@@ -14,7 +14,9 @@ mod facts;
 mod files;
 mod harm;
 mod own_files;
+mod passing;
 mod sparing;
+mod taking_over;
 #[cfg(test)]
 mod tests;
 
@@ -33,13 +35,18 @@ use super::link::PeerLink;
 use super::peers::Peers;
 
 pub use carry::unexpected;
-pub use digest::{must_be, reject};
+pub use digest::{digest, must_be, reject};
 pub use facts::facts;
+pub use files::check;
 use files::Thoroughness;
 pub use files::forget_files;
 pub use harm::{Harm, harm};
 
-pub use own_files::{as_user, checkpoints, misplaced, place, prune};
+pub use passing::{Passing, pass_on, pass_through};
+pub use taking_over::take_over;
+
+pub use own_files::list as own_files;
+pub use own_files::{LIST, as_user, checkpoints, misplaced, place, prune};
 
 /// How long nothing may come before a copy is given up.
 const SILENCE: Duration = Duration::from_secs(20);

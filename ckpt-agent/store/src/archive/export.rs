@@ -16,7 +16,7 @@ use super::super::mark::PackFile;
 use super::super::pack::PADDING;
 use super::super::reader::ChunkReader;
 use super::super::references::references;
-use super::{ARCHIVE_VERSION, About, ArchiveError, Interrupted, LogPart, STRIDE, Watch};
+use super::{About, ArchiveError, Interrupted, LogPart, ONE_IMAGE, STRIDE, Watch};
 use super::{inner, members};
 
 /// Level of the archive's compression: what is in packs has been compressed as far as it pays.
@@ -26,11 +26,17 @@ const LEVEL: i32 = 1;
 /// collection meanwhile does not disturb.
 #[derive(Debug)]
 pub struct Export {
+    image: ImageExport,
+    log: Option<(File, LogPart)>,
+}
+
+/// One image of an archive.
+#[derive(Debug)]
+pub(super) struct ImageExport {
     checkpoint: Checkpoint,
     reader: ChunkReader,
     chunks: BTreeMap<PackId, Vec<ChunkRef>>,
     indexes: Vec<Vec<u8>>,
-    log: Option<(File, LogPart)>,
 }
 
 impl Export {
@@ -44,6 +50,51 @@ impl Export {
         number: u64,
         log: Option<(File, u64)>,
     ) -> Result<Self, ArchiveError> {
+        let image = ImageExport::open(job_dir, number)?;
+        let log = match log {
+            Some((file, length)) => Some(measure(file, length).map_err(ArchiveError::Read)?),
+            None => None,
+        };
+        Ok(Self { image, log: log.filter(|(_, log)| log.length > 0) })
+    }
+
+    /// The bytes that [`write`](Self::write) is going to tell of.
+    pub fn bytes(&self) -> u64 {
+        self.image.bytes() + self.log.as_ref().map_or(0, |(_, log)| log.length)
+    }
+
+    /// Writes the archive. Every chunk is checked by its hash on the way.
+    ///
+    /// # Errors
+    /// Damage found, or what `out` refuses.
+    pub fn write<W: Write>(
+        mut self,
+        job: &impl Serialize,
+        out: W,
+        watch: Watch<'_>,
+    ) -> Result<W, ArchiveError> {
+        let about = About {
+            format: ONE_IMAGE,
+            checkpoint: self.image.number(),
+            log: self.log.as_ref().map(|(_, log)| *log),
+            job: protocol::json::to_value(job).map_err(json)?,
+            instances: Vec::new(),
+        };
+        let mut tar = Tar::begin(out, &about, watch)?;
+        self.image.append(&mut tar, &members::only())?;
+        if let Some((file, part)) = self.log.take() {
+            tar.log(&file, part)?;
+        }
+        tar.finish()
+    }
+}
+
+pub(super) fn json(error: serde_json::Error) -> ArchiveError {
+    ArchiveError::About(error.to_string())
+}
+
+impl ImageExport {
+    pub(super) fn open(job_dir: &Path, number: u64) -> Result<Self, ArchiveError> {
         let checkpoint = Checkpoint::open(job_dir, number)?;
         let reader = checkpoint.reader()?;
         let mut found: HashSet<ChunkRef> = HashSet::new();
@@ -63,61 +114,35 @@ impl Export {
         for list in chunks.values_mut() {
             list.sort_unstable_by_key(|chunk| chunk.offset);
         }
-        let log = match log {
-            Some((file, length)) => Some(measure(file, length).map_err(ArchiveError::Read)?),
-            None => None,
-        };
-        Ok(Self { checkpoint, reader, chunks, indexes, log: log.filter(|(_, log)| log.length > 0) })
+        Ok(Self { checkpoint, reader, chunks, indexes })
     }
 
-    /// The bytes that [`write`](Self::write) is going to tell of.
-    pub fn bytes(&self) -> u64 {
+    fn number(&self) -> u64 {
+        self.checkpoint.mark().checkpoint
+    }
+
+    fn bytes(&self) -> u64 {
         let mark = self.checkpoint.mark();
         let packs: u64 = mark.packs.iter().map(|pack| pack.length).sum();
         let indexes: u64 = mark.files.iter().map(|file| file.length).sum();
-        packs + indexes + self.log.as_ref().map_or(0, |(_, log)| log.length)
+        packs + indexes
     }
 
-    /// Writes the archive. Every chunk is checked by its hash on the way.
-    ///
-    /// # Errors
-    /// Damage found, or what `out` refuses.
-    pub fn write<W: Write>(
-        mut self,
-        job: &impl Serialize,
-        out: W,
-        watch: Watch<'_>,
-    ) -> Result<W, ArchiveError> {
-        let mut compressor = zstd::Encoder::new(out, LEVEL).map_err(ArchiveError::Write)?;
-        compressor.include_checksum(true).map_err(ArchiveError::Write)?;
-        let mut tar = Tar { builder: tar::Builder::new(compressor), watch };
-        let json = |error: serde_json::Error| ArchiveError::About(error.to_string());
-        let about = About {
-            format: ARCHIVE_VERSION,
-            checkpoint: self.checkpoint.mark().checkpoint,
-            log: self.log.as_ref().map(|(_, log)| *log),
-            job: protocol::json::to_value(job).map_err(json)?,
-        };
-        let about = serde_json::to_vec_pretty(&about).map_err(json)?;
-        tar.append(&members::about(), about.len() as u64, about.as_slice())?;
+    /// Mark, index files and packs. Every chunk is checked by its hash on the way.
+    pub(super) fn append<W: Write>(
+        &self,
+        tar: &mut Tar<'_, W>,
+        folder: &str,
+    ) -> Result<(), ArchiveError> {
         let mark = self.checkpoint.mark().encode().map_err(json)?;
-        tar.append(&members::mark(), mark.len() as u64, mark.as_slice())?;
+        tar.append(&members::mark(folder), mark.len() as u64, mark.as_slice())?;
         for (file, text) in self.checkpoint.mark().files.iter().zip(&self.indexes) {
-            tar.append(&members::index(&file.name), file.length, text.as_slice())?;
+            tar.append(&members::index(folder, &file.name), file.length, text.as_slice())?;
         }
         for pack in &self.checkpoint.mark().packs {
-            tar.append(&members::pack(pack.id), pack.length, self.pack(pack)?)?;
+            tar.append(&members::pack(folder, pack.id), pack.length, self.pack(pack)?)?;
         }
-        if let Some((file, part)) = self.log.take() {
-            let mut hasher = blake3::Hasher::new();
-            let from = Hashing { inner: At { file: &file, position: 0 }, hasher: &mut hasher };
-            tar.append(&members::log(), part.length, from.take(part.length))?;
-            if part.hash != hasher.finalize().into() {
-                return Err(ArchiveError::Changed("the job's log".to_owned()));
-            }
-        }
-        let done = tar.builder.into_inner().and_then(zstd::Encoder::finish);
-        done.map_err(ArchiveError::Write)
+        Ok(())
     }
 
     /// The bytes of a pack, with zeros for the chunks that this checkpoint does not need.
@@ -164,7 +189,7 @@ impl Export {
 }
 
 /// The hash of the first `length` bytes of a file, or of as many as it has.
-fn measure(file: File, length: u64) -> io::Result<(File, LogPart)> {
+pub(super) fn measure(file: File, length: u64) -> io::Result<(File, LogPart)> {
     let mut hasher = blake3::Hasher::new();
     let mut from = At { file: &file, position: 0 }.take(length);
     let length = io::copy(&mut from, &mut hasher)?;
@@ -172,13 +197,39 @@ fn measure(file: File, length: u64) -> io::Result<(File, LogPart)> {
 }
 
 /// The tar archive, and who is told of its progress.
-struct Tar<'a, W: Write> {
-    builder: tar::Builder<W>,
+pub(super) struct Tar<'a, W: Write> {
+    builder: tar::Builder<zstd::Encoder<'static, W>>,
     watch: Watch<'a>,
 }
 
-impl<W: Write> Tar<'_, W> {
-    fn append(&mut self, name: &str, length: u64, from: impl Read) -> Result<(), ArchiveError> {
+impl<'a, W: Write> Tar<'a, W> {
+    /// Begins an archive with what it is about.
+    pub(super) fn begin(out: W, about: &About, watch: Watch<'a>) -> Result<Self, ArchiveError> {
+        let mut compressor = zstd::Encoder::new(out, LEVEL).map_err(ArchiveError::Write)?;
+        compressor.include_checksum(true).map_err(ArchiveError::Write)?;
+        let mut tar = Self { builder: tar::Builder::new(compressor), watch };
+        let about = serde_json::to_vec_pretty(about).map_err(json)?;
+        tar.append(&members::about(), about.len() as u64, about.as_slice())?;
+        Ok(tar)
+    }
+
+    /// The job's output, which is the last member.
+    pub(super) fn log(&mut self, file: &File, part: LogPart) -> Result<(), ArchiveError> {
+        let mut hasher = blake3::Hasher::new();
+        let from = Hashing { inner: At { file, position: 0 }, hasher: &mut hasher };
+        self.append(&members::log(), part.length, from.take(part.length))?;
+        match part.hash == hasher.finalize().into() {
+            true => Ok(()),
+            false => Err(ArchiveError::Changed("the job's log".to_owned())),
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<W, ArchiveError> {
+        let done = self.builder.into_inner().and_then(zstd::Encoder::finish);
+        done.map_err(ArchiveError::Write)
+    }
+
+    pub(super) fn append(&mut self, name: &str, length: u64, from: impl Read) -> Result<(), ArchiveError> {
         let header = members::header(name, length).map_err(ArchiveError::Write)?;
         let mut watched = Watched { from, watch: self.watch, length: 0 };
         let appended = self.builder.append(&header, &mut watched);

@@ -1,10 +1,10 @@
 //! Reading an archive from outside.
 
-use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use super::super::disk::{Disk, RealDisk};
 use super::super::error::{Damage, StoreError};
@@ -12,8 +12,9 @@ use super::super::hash::ChunkHash;
 use super::super::layout::{Layout, MARK};
 use super::super::mark::{CommitMark, MAX_MARK};
 use super::super::verify::verify;
-use super::{ARCHIVE_VERSION, About, ArchiveError, STRIDE, Watch};
-use super::{MAX_ABOUT, MAX_INDEXES, MAX_PACKS, members};
+use super::beside::{self, Beside};
+use super::{ALL_IMAGES, ARCHIVE_VERSION, About, ArchiveError, ONE_IMAGE, STRIDE, Watch};
+use super::{MAX_ABOUT, MAX_IMAGES, MAX_INDEXES, MAX_PACKS, members};
 
 /// The largest window of compression that is accepted, as a power of two: 128 MiB.
 const MAX_WINDOW: u32 = 27;
@@ -66,7 +67,16 @@ impl<R: Read> Import<R> {
             Some(found) if found > ARCHIVE_VERSION => return Err(ArchiveError::Newer { found }),
             _ => {}
         }
-        let about = protocol::json::of_value(&value).map_err(bad)?;
+        let about: About = protocol::json::of_value(&value).map_err(bad)?;
+        let rising = about.instances.windows(2).all(|pair| pair[0] < pair[1]);
+        let fits = match about.format {
+            ONE_IMAGE => about.instances.is_empty(),
+            _ => !about.instances.is_empty() && about.instances.len() <= MAX_IMAGES && rising,
+        };
+        if !fits {
+            let reason = "the instances that it names are not those of its format".to_owned();
+            return Err(ArchiveError::About(reason));
+        }
         Ok(Self { archive, about, padding: length.next_multiple_of(BLOCK) - length })
     }
 
@@ -75,8 +85,8 @@ impl<R: Read> Import<R> {
         &self.about
     }
 
-    /// Unpacks it into the empty folder `job_dir`, which becomes a job's folder but for its description,
-    /// and checks every hash. After an error the folder is to be removed.
+    /// Unpacks its one image into the empty folder `job_dir`, which becomes a job's folder but for its
+    /// description, and checks every hash. After an error the folder is to be removed.
     ///
     /// # Errors
     /// The first thing that is wrong with the archive, or what the kernel refuses.
@@ -86,12 +96,64 @@ impl<R: Read> Import<R> {
         free: u64,
         watch: Watch<'_>,
     ) -> Result<CommitMark, ArchiveError> {
-        let Self { archive, about, padding } = self;
-        let layout = Layout::new(job_dir);
-        let folders = [layout.checkpoints(), layout.checkpoint(about.checkpoint), layout.packs()];
-        for folder in &folders {
-            RealDisk.make_dir(folder).map_err(refused("create", folder))?;
+        if self.about.format != ONE_IMAGE {
+            return Err(ArchiveError::Kind("a job of a cluster"));
         }
+        let (mark, text) = self.read(&mut *watch, |members, about| {
+            let mut room = Room::of(about, free, job_dir)?;
+            let image = members.image(&members::only(), about.checkpoint, job_dir, &mut room)?;
+            members.log(about, &job_dir.join("log"))?;
+            Ok(image)
+        })?;
+        settle(job_dir, &mark, &text, watch)?;
+        Ok(mark)
+    }
+
+    /// Unpacks the images of all instances, each into a folder of `folder` as `place` names it, and the job's
+    /// output into `folder/log`. As [`unpack`](Self::unpack) otherwise.
+    ///
+    /// # Errors
+    /// As [`unpack`](Self::unpack).
+    pub fn unpack_all(
+        self,
+        folder: &Path,
+        place: impl Fn(u32) -> PathBuf,
+        free: u64,
+        watch: Watch<'_>,
+    ) -> Result<BTreeMap<u32, CommitMark>, ArchiveError> {
+        if self.about.format != ALL_IMAGES {
+            return Err(ArchiveError::Kind("a job of one machine"));
+        }
+        self.read(watch, |members, about| {
+            let mut room = Room::of(about, free, folder)?;
+            let mut marks = BTreeMap::new();
+            for instance in &about.instances {
+                let (name, place) = (members::of_instance(*instance), place(*instance));
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&place)
+                    .map_err(refused("create", &place))?;
+                let (mark, text) = members.image(&name, about.checkpoint, &place, &mut room)?;
+                members.beside(&name, about.checkpoint, &place, &mut room)?;
+                settle(&place, &mark, &text, &mut *members.watch)?;
+                marks.insert(*instance, mark);
+            }
+            members.log(about, &folder.join("log"))?;
+            Ok(marks)
+        })
+    }
+
+    /// Reads all members that follow, to the end of the archive and of what it came from.
+    fn read<T>(
+        self,
+        watch: Watch<'_>,
+        take: impl FnOnce(
+            &mut Members<'_, '_, &mut zstd::Decoder<'static, BufReader<R>>>,
+            &About,
+        ) -> Result<T, ArchiveError>,
+    ) -> Result<T, ArchiveError> {
+        let Self { archive, about, padding } = self;
         // A second listing of the entries would begin at the archive's start: what is left is read as an
         // archive of its own.
         let mut decoder = archive.into_inner();
@@ -100,72 +162,79 @@ impl<R: Read> Import<R> {
         let mut members = Members {
             entries: archive.entries().map_err(read)?.raw(true),
             seen: HashSet::from([members::about().into_bytes()]),
-            watch: &mut *watch,
+            watch,
         };
-        let text = members.due(&members::mark(), None, |entry, _| small(entry, MAX_MARK as u64))?;
-        let mark = CommitMark::decode(about.checkpoint, &text)?;
-        check_size(&mark, &about, free, job_dir)?;
-        for file in &mark.files {
-            let path = layout.checkpoint(mark.checkpoint).join(&file.name);
-            let (name, length) = (members::index(&file.name), Some(file.length));
-            let hash = members.due(&name, length, |entry, watch| save(entry, &path, watch))?;
-            if hash != file.hash {
-                let (number, name) = (mark.checkpoint, file.name.clone());
-                let reason = "its hash does not match".to_owned();
-                return Err(Damage::Index { number, name, reason }.into());
-            }
-        }
-        for pack in &mark.packs {
-            let path = layout.pack(pack.id);
-            let (name, length) = (members::pack(pack.id), Some(pack.length));
-            members.due(&name, length, |entry, watch| save(entry, &path, watch))?;
-        }
-        if let Some(part) = about.log {
-            let path = job_dir.join("log");
-            let (name, length) = (members::log(), Some(part.length));
-            let hash = members.due(&name, length, |entry, watch| save(entry, &path, watch))?;
-            if hash != part.hash {
-                let (name, reason) = (members::log(), "is damaged: its hash does not match".into());
-                return Err(ArchiveError::Member { name, reason });
-            }
-        }
+        let taken = take(&mut members, &about)?;
         members.end()?;
         expect_end(decoder)?;
-        let path = layout.checkpoint(mark.checkpoint).join(MARK);
-        let mut file = RealDisk.create(&path).map_err(refused("create", &path))?;
-        file.append(&[&text]).and_then(|()| file.sync()).map_err(refused("write", &path))?;
-        let mut interrupted = Ok(());
-        verify(job_dir, mark.checkpoint, |_| {
-            if interrupted.is_ok() {
-                interrupted = watch(0);
-            }
-        })?;
-        interrupted?;
-        for folder in folders.iter().rev() {
-            RealDisk.sync_dir(folder).map_err(refused("write", folder))?;
-        }
-        Ok(mark)
+        Ok(taken)
     }
 }
 
-fn check_size(
+/// Writes the mark of an image that has been read, checks every hash, and makes it durable.
+fn settle(
+    job_dir: &Path,
     mark: &CommitMark,
-    about: &About,
-    free: u64,
-    folder: &Path,
+    text: &[u8],
+    watch: Watch<'_>,
 ) -> Result<(), ArchiveError> {
-    let sum = |lengths: &mut dyn Iterator<Item = u64>| lengths.fold(0, u64::saturating_add);
-    let indexes = sum(&mut mark.files.iter().map(|file| file.length));
-    if mark.packs.len() > MAX_PACKS || indexes > MAX_INDEXES {
-        let reason = "names more files than any checkpoint has".to_owned();
-        return Err(ArchiveError::Member { name: members::mark(), reason });
+    let layout = Layout::new(job_dir);
+    let path = layout.checkpoint(mark.checkpoint).join(MARK);
+    let mut file = RealDisk.create(&path).map_err(refused("create", &path))?;
+    file.append(&[text]).and_then(|()| file.sync()).map_err(refused("write", &path))?;
+    let mut interrupted = Ok(());
+    verify(job_dir, mark.checkpoint, |_| {
+        if interrupted.is_ok() {
+            interrupted = watch(0);
+        }
+    })?;
+    interrupted?;
+    for folder in folders(&layout, mark.checkpoint).iter().rev() {
+        RealDisk.sync_dir(folder).map_err(refused("write", folder))?;
     }
-    let packs = sum(&mut mark.packs.iter().map(|pack| pack.length));
-    let log = about.log.map_or(0, |log| log.length);
-    let needed = indexes.saturating_add(packs).saturating_add(log);
-    match needed > free {
-        true => Err(ArchiveError::Room { needed, free, folder: folder.to_owned() }),
-        false => Ok(()),
+    Ok(())
+}
+
+fn folders(layout: &Layout, checkpoint: u64) -> [PathBuf; 3] {
+    [layout.checkpoints(), layout.checkpoint(checkpoint), layout.packs()]
+}
+
+/// What an archive may still take.
+struct Room<'a> {
+    folder: &'a Path,
+    free: u64,
+    needed: u64,
+    indexes: u64,
+    packs: usize,
+}
+
+impl<'a> Room<'a> {
+    fn of(about: &About, free: u64, folder: &'a Path) -> Result<Self, ArchiveError> {
+        let mut room = Self { folder, free, needed: 0, indexes: 0, packs: 0 };
+        room.take(about.log.map_or(0, |log| log.length))?;
+        Ok(room)
+    }
+
+    fn take(&mut self, bytes: u64) -> Result<(), ArchiveError> {
+        self.needed = self.needed.saturating_add(bytes);
+        let Self { needed, free, .. } = *self;
+        match needed > free {
+            true => Err(ArchiveError::Room { needed, free, folder: self.folder.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
+    fn take_image(&mut self, mark: &CommitMark, name: &str) -> Result<(), ArchiveError> {
+        let sum = |lengths: &mut dyn Iterator<Item = u64>| lengths.fold(0, u64::saturating_add);
+        let indexes = sum(&mut mark.files.iter().map(|file| file.length));
+        self.indexes = self.indexes.saturating_add(indexes);
+        self.packs = self.packs.saturating_add(mark.packs.len());
+        if self.packs > MAX_PACKS || self.indexes > MAX_INDEXES {
+            let reason = "names more files than any checkpoint has".to_owned();
+            return Err(ArchiveError::Member { name: members::mark(name), reason });
+        }
+        let packs = sum(&mut mark.packs.iter().map(|pack| pack.length));
+        self.take(indexes.saturating_add(packs))
     }
 }
 
@@ -198,6 +267,85 @@ impl<R: Read> Members<'_, '_, R> {
         }
         self.seen.insert(name.as_bytes().to_vec());
         take(&mut entry, &mut *self.watch)
+    }
+
+    /// Reads an image into `job_dir`, but for its mark.
+    fn image(
+        &mut self,
+        name: &str,
+        checkpoint: u64,
+        job_dir: &Path,
+        room: &mut Room<'_>,
+    ) -> Result<(CommitMark, Vec<u8>), ArchiveError> {
+        let layout = Layout::new(job_dir);
+        for folder in &folders(&layout, checkpoint) {
+            RealDisk.make_dir(folder).map_err(refused("create", folder))?;
+        }
+        let text =
+            self.due(&members::mark(name), None, |entry, _| small(entry, MAX_MARK as u64))?;
+        let mark = CommitMark::decode(checkpoint, &text)?;
+        room.take_image(&mark, name)?;
+        for file in &mark.files {
+            let path = layout.checkpoint(checkpoint).join(&file.name);
+            let (member, length) = (members::index(name, &file.name), Some(file.length));
+            let hash = self.due(&member, length, |entry, watch| save(entry, &path, watch))?;
+            if hash != file.hash {
+                let (number, name) = (checkpoint, file.name.clone());
+                let reason = "its hash does not match".to_owned();
+                return Err(Damage::Index { number, name, reason }.into());
+            }
+        }
+        for pack in &mark.packs {
+            let path = layout.pack(pack.id);
+            let (member, length) = (members::pack(name, pack.id), Some(pack.length));
+            self.due(&member, length, |entry, watch| save(entry, &path, watch))?;
+        }
+        Ok((mark, text))
+    }
+
+    /// Reads what lies beside an image.
+    fn beside(
+        &mut self,
+        name: &str,
+        checkpoint: u64,
+        folder: &Path,
+        room: &mut Room<'_>,
+    ) -> Result<(), ArchiveError> {
+        let member = members::beside(name);
+        let text = self.due(&member, None, |entry, _| small(entry, MAX_ABOUT))?;
+        let wrong = |reason: String| ArchiveError::Member { name: member.clone(), reason };
+        let list: Vec<Beside> =
+            protocol::json::read(&text).map_err(|error| wrong(error.to_string()))?;
+        if let Some(complaint) = beside::complaint(&list) {
+            return Err(wrong(complaint.to_owned()));
+        }
+        let files = folder.join("files");
+        RealDisk.make_dir(&files).map_err(refused("create", &files))?;
+        for file in &list {
+            room.take(file.length)?;
+            let Some(path) = file.place(folder, checkpoint) else { continue };
+            let (member, length) = (members::piece(name, &file.name), Some(file.length));
+            let found = self.due(&member, length, |entry, watch| save(entry, &path, watch))?;
+            if file.hash().is_some_and(|hash| hash != found.to_string()) {
+                let reason = "is damaged: its hash does not match".to_owned();
+                return Err(ArchiveError::Member { name: member, reason });
+            }
+        }
+        RealDisk.sync_dir(&files).map_err(refused("write", &files))
+    }
+
+    /// Reads the job's output, where it has any.
+    fn log(&mut self, about: &About, path: &Path) -> Result<(), ArchiveError> {
+        let Some(part) = about.log else { return Ok(()) };
+        let (name, length) = (members::log(), Some(part.length));
+        let hash = self.due(&name, length, |entry, watch| save(entry, path, watch))?;
+        match hash == part.hash {
+            true => Ok(()),
+            false => {
+                let reason = "is damaged: its hash does not match".to_owned();
+                Err(ArchiveError::Member { name, reason })
+            }
+        }
     }
 
     fn end(&mut self) -> Result<(), ArchiveError> {

@@ -6,20 +6,39 @@ use super::super::chunk::PackId;
 use super::super::layout::MARK;
 use super::FOLDER;
 
+/// The folder of an archive's one image.
+pub(super) fn only() -> String {
+    FOLDER.to_owned()
+}
+
+/// The folder of one image of several.
+pub(super) fn of_instance(number: u32) -> String {
+    format!("{FOLDER}/instances/{number}")
+}
+
 pub(super) fn about() -> String {
     format!("{FOLDER}/about.json")
 }
 
-pub(super) fn mark() -> String {
-    format!("{FOLDER}/{MARK}")
+pub(super) fn mark(folder: &str) -> String {
+    format!("{folder}/{MARK}")
 }
 
-pub(super) fn index(name: &str) -> String {
-    format!("{FOLDER}/index/{name}")
+pub(super) fn index(folder: &str, name: &str) -> String {
+    format!("{folder}/index/{name}")
 }
 
-pub(super) fn pack(id: PackId) -> String {
-    format!("{FOLDER}/packs/{id}.tar")
+pub(super) fn pack(folder: &str, id: PackId) -> String {
+    format!("{folder}/packs/{id}.tar")
+}
+
+/// The list of what lies beside an image.
+pub(super) fn beside(folder: &str) -> String {
+    format!("{folder}/beside.json")
+}
+
+pub(super) fn piece(folder: &str, name: &str) -> String {
+    format!("{folder}/{name}")
 }
 
 pub(super) fn log() -> String {

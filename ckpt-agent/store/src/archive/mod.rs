@@ -1,13 +1,18 @@
 //! A committed checkpoint as one archive, for another machine. `FORMAT.md` draws it.
 //!
-//! [`Export`] writes it: the chunks that this checkpoint needs, and no others. [`Import`] reads it, and
-//! takes it for hostile: every member has the one name, kind and length that are due where it stands, and
-//! every hash is checked before [`Import::unpack`] returns.
+//! [`Export`] writes it: the chunks that this checkpoint needs, and no others; [`ExportAll`] writes the images
+//! of several instances into one archive. [`Import`] reads it, and takes it for hostile: every member has the
+//! one name, kind and length that are due where it stands, and every hash is checked before
+//! [`Import::unpack`] or [`Import::unpack_all`] returns.
 
+mod all;
+mod beside;
 mod export;
 mod import;
 mod members;
 
+pub use all::ExportAll;
+pub use beside::Beside;
 pub use export::Export;
 pub use import::Import;
 
@@ -20,8 +25,12 @@ use thiserror::Error;
 use super::error::{Damage, StoreError};
 use super::hash::ChunkHash;
 
-/// Version of the archive that this build writes.
-pub const ARCHIVE_VERSION: u64 = 1;
+/// Newest version of the archive that this build knows.
+pub const ARCHIVE_VERSION: u64 = 2;
+/// Version of an archive with one image.
+const ONE_IMAGE: u64 = 1;
+/// Version of an archive with the images of several instances.
+const ALL_IMAGES: u64 = 2;
 
 /// The folder in which all members are.
 const FOLDER: &str = "ckptd-checkpoint";
@@ -29,15 +38,17 @@ const FOLDER: &str = "ckptd-checkpoint";
 const MAX_ABOUT: u64 = 16 << 20;
 /// The most bytes of all index files together: the chunks of some terabytes of memory.
 const MAX_INDEXES: u64 = 4 << 30;
-/// The most packs.
+/// The most packs of all images together.
 const MAX_PACKS: usize = 100_000;
+/// The most images.
+const MAX_IMAGES: usize = 10_000;
 /// Bytes handled between two calls for progress.
 const STRIDE: usize = 256 << 10;
 
 /// The first member, `about.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct About {
-    /// Version of the archive, [`ARCHIVE_VERSION`].
+    /// Version of the archive, up to [`ARCHIVE_VERSION`].
     pub format: u64,
     /// The checkpoint's number.
     pub checkpoint: u64,
@@ -45,6 +56,9 @@ pub struct About {
     pub log: Option<LogPart>,
     /// What the caller tells of the job.
     pub job: serde_json::Value,
+    /// The instances whose images follow, rising; none where it is the one image of a job on one machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<u32>,
 }
 
 /// The part of a job's output that an archive holds.
@@ -118,6 +132,9 @@ pub enum ArchiveError {
     /// The source changed while it was read.
     #[error("{0} changed while it was read: try again")]
     Changed(String),
+    /// It holds another kind of job than is wanted.
+    #[error("it holds {0}")]
+    Kind(&'static str),
     /// Somebody wanted it to end.
     #[error("{0}")]
     Interrupted(#[from] Interrupted),

@@ -1,8 +1,8 @@
 //! What the log says of one job. Live and recovered jobs come to be by the same entries.
 
 use crate::cluster::entry::{
-    Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, JobCreated, Origin,
-    RollbackRecord,
+    Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, JobCreated, JobImported,
+    Origin, RollbackRecord,
 };
 use crate::cluster::work::Works;
 use crate::history::{Entry, History};
@@ -116,6 +116,27 @@ fn keep_last<T>(list: &mut VecDeque<T>, most: usize, one: T) {
 }
 
 impl Ledger {
+    /// The ledger of a job that has come from an archive, at rest: as if it had run here until its checkpoint.
+    pub(in crate::cluster) fn of_import(imported: JobImported) -> Self {
+        let JobImported { job, name, user, client_node, request, at_ms, .. } = imported;
+        let created = JobCreated { job, name, user, client_node, request, at_ms };
+        let JobImported { epoch, record, images, addresses, departed, .. } = imported;
+        let mut ledger = Self::begin(created);
+        (ledger.epoch, ledger.ran) = (epoch, epoch);
+        let highest = images.keys().next_back().map_or(0, |instance| instance.0);
+        ledger.next_instance = highest.saturating_add(1);
+        ledger.addresses = addresses;
+        if !departed.is_empty() {
+            ledger.departed_at.insert(record.checkpoint, departed);
+        }
+        ledger.works.see(&images);
+        ledger.images.insert(record.checkpoint, images);
+        let length = record.log_length;
+        ledger.history.apply(&Entry::Committed(record));
+        ledger.over = Some(Over { status: None, reason: None, at_ms, length, marked: false });
+        ledger
+    }
+
     /// The ledger of a job that nothing else is known of.
     pub(in crate::cluster) fn begin(created: JobCreated) -> Self {
         let JobCreated { job, name, user, client_node, request, at_ms } = created;
@@ -154,6 +175,14 @@ impl Ledger {
             least_epoch: 1,
             over: None,
         }
+    }
+
+    /// Daemons that are not brought back from a checkpoint.
+    pub(in crate::cluster) fn departed_at(
+        &self,
+        checkpoint: CheckpointNumber,
+    ) -> &[DepartedDaemon] {
+        self.departed_at.get(&checkpoint).map_or(&[], Vec::as_slice)
     }
 
     /// The first epoch that no older one can be taken for.
@@ -254,6 +283,7 @@ impl Ledger {
             | ClusterEntry::NodeReadmitted { .. }
             | ClusterEntry::NodeLeaves { .. }
             | ClusterEntry::JobCreated(_)
+            | ClusterEntry::JobImported(_)
             | ClusterEntry::JobRemoved { .. } => {}
         }
     }

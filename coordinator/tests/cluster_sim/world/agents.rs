@@ -277,6 +277,8 @@ impl World {
             | Action::Dmtcp(_)
             | Action::Rehearse(_)
             | Action::Look { .. }
+            | Action::Give { .. }
+            | Action::Adopt(_)
             | Action::StopLook(_)
             | Action::Answer(..)
             | Action::RefuseClient(..)

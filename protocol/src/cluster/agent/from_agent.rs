@@ -5,6 +5,7 @@ use super::machine::{HeldInstance, Holding, NodeProfile, Vitals};
 use super::orders::{JobUser, ShellCall};
 use crate::agent::{CheckpointNumber, InstanceId};
 use crate::cluster::dmtcp::DmtcpReport;
+use crate::cluster::image::ImageFacts;
 use crate::cluster::rehearsal::RehearsedInstance;
 use crate::cluster::replica::ReplicaReport;
 use crate::cluster::succession::Followed;
@@ -12,6 +13,7 @@ use crate::cluster::tree::TreeAnswer;
 use crate::cluster::{Epoch, InstanceKey, NodeName, Term};
 use crate::launch::LaunchSpec;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Which stream of a job's console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +86,17 @@ pub enum FromAgent {
         /// The checkpoint.
         checkpoint: CheckpointNumber,
         /// Why it is not here, in one line; None: it is.
+        failure: Option<String>,
+    },
+    /// Images were taken over from a local client's folder, or not.
+    Adopted {
+        /// The agent's number for the client.
+        client: u64,
+        /// The job.
+        job: String,
+        /// What is in them; empty where they were not.
+        facts: BTreeMap<InstanceId, ImageFacts>,
+        /// Why they were not, in one line.
         failure: Option<String>,
     },
     /// A local client has connected.

@@ -7,6 +7,7 @@ use crate::agent::{AgentCommand, CheckpointNumber, CommitRecord, InstanceId};
 use crate::cluster::addresses::AddressMap;
 use crate::cluster::dmtcp::DmtcpOrder;
 use crate::cluster::look::{ImageName, Look};
+use crate::cluster::portable::AdoptOrder;
 use crate::cluster::rehearsal::RehearsalOrder;
 use crate::cluster::replica::ReplicaOrder;
 use crate::cluster::succession::Followed;
@@ -206,6 +207,19 @@ pub enum ToAgent {
         /// What is wanted.
         look: Look,
     },
+    /// Send the files of an image to a local client, which may have it: [`crate::cluster::client::Ask::Image`].
+    Give {
+        /// The agent's number for it.
+        client: u64,
+        /// The job.
+        job: String,
+        /// Which image.
+        image: ImageName,
+        /// The machine that holds it, this one or another.
+        holder: NodeName,
+    },
+    /// Take images over from a local client's folder. Answer: [`super::FromAgent::Adopted`].
+    Adopt(Box<AdoptOrder>),
     /// Rehearse the restart of instances.
     Rehearse(Box<RehearsalOrder>),
     /// Get an image and keep it, for the sake of one more copy. Answer: [`super::FromAgent::Copied`].

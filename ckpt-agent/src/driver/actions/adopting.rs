@@ -1,0 +1,99 @@
+//! Images of a job from an archive: they are taken over from the folder of the user who imports it, and get their place only
+//! when all of them have been checked.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use ckpt_node::Event;
+use nix::sys::statvfs::statvfs;
+use protocol::agent::InstanceId;
+use protocol::cluster::image::ImageFacts;
+use protocol::cluster::portable::AdoptOrder;
+use protocol::task;
+
+use super::Driver;
+use super::launching::user_on;
+use crate::driver::copies;
+use crate::driver::folders::Folders;
+use crate::driver::user::User;
+use ckpt_engine::fault;
+
+impl Driver {
+    pub(super) fn adopt(&mut self, order: AdoptOrder) {
+        let (folders, reports) = (self.parts.folders.clone(), self.parts.reports.clone());
+        let name = self.parts.name.clone();
+        let (client, job) = (order.client, order.job.clone());
+        task::spawn(async move {
+            let adopted = task::spawn_blocking(move || {
+                // Root reads its own folder here: whether its jobs may run on this machine does not matter.
+                let user = user_on(&name, true, &order.user)?;
+                adopt(&folders, &order, user.as_ref())
+            });
+            let result = adopted.await.unwrap_or_else(|error| Err(error.to_string()));
+            reports.event(Event::Adopted(client, job, result));
+        });
+    }
+}
+
+/// A job's folder that is not one yet. Dropped, it is removed.
+struct Incoming(PathBuf);
+
+impl Incoming {
+    fn new(folders: &Folders, job: &str) -> Result<Self, String> {
+        let path = folders.incoming(job);
+        let failed = |error: std::io::Error| format!("create {}: {error}", path.display());
+        if let Some(parent) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
+        }
+        DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
+        Ok(Self(path))
+    }
+
+    /// Gives it its place, where nothing may be.
+    fn publish(self, place: &Path) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("create {}: {error}", place.display());
+        // rename(2) would take the place of an empty folder.
+        if fs::symlink_metadata(place).is_ok() {
+            return Err(format!("{} is there already", place.display()));
+        }
+        fs::rename(&self.0, place).map_err(failed)?;
+        let synced = place.parent().map_or(Ok(()), |above| File::open(above)?.sync_all());
+        synced.map_err(failed)
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // After it has its place there is nothing left here.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn adopt(
+    folders: &Folders,
+    order: &AdoptOrder,
+    user: Option<&User>,
+) -> Result<BTreeMap<InstanceId, ImageFacts>, String> {
+    let incoming = Incoming::new(folders, &order.job)?;
+    let space = statvfs(&incoming.0).map_err(|errno| format!("tell the free space: {errno}"))?;
+    // On 32-bit machines these are shorter.
+    #[allow(clippy::useless_conversion)]
+    let mut room =
+        u64::from(space.blocks_available()).saturating_mul(u64::from(space.fragment_size()));
+    let instances = incoming.0.join("instances");
+    let mut facts = BTreeMap::new();
+    for (instance, digest) in &order.images {
+        let from = Path::new(&order.folder).join(instance.0.to_string());
+        let to = instances.join(instance.0.to_string());
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&to);
+        made.map_err(|error| format!("create {}: {error}", to.display()))?;
+        let (record, callers) = (&order.record, order.callers);
+        let taken = copies::take_over(&from, &to, user, record, digest, callers, &mut room);
+        facts.insert(*instance, taken.map_err(|reason| format!("instance {}: {reason}", instance.0))?);
+    }
+    fault::point("adopted");
+    incoming.publish(&folders.job(&order.job))?;
+    Ok(facts)
+}

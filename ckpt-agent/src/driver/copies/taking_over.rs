@@ -1,0 +1,132 @@
+//! Images that a user brings from elsewhere, in a folder of its own: this agent, which may be root, reads them there with
+//! no other rights than that user's, and believes nothing.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+use protocol::agent::{CheckpointNumber, CommitRecord};
+use protocol::cluster::image::ImageFacts;
+use protocol::cluster::peer::ImageFile;
+
+use super::digest::digest;
+use super::facts::facts_of_complete;
+use super::files::{self, pack_path};
+use super::own_files::{self, as_user};
+use crate::driver::user::User;
+
+/// The most bytes of an image's index files.
+const MOST_INDEX: u64 = 1 << 30;
+/// What is left out of a file where it is all zeros.
+const HOLE: usize = 4096;
+/// Bytes that are copied at a time.
+const PIECE: usize = 256 * 1024;
+
+/// Takes an image over from the folder `from` into the empty folder `to`: every byte is checked, and it must have that
+/// digest. `room`: bytes that it may take, less those that it has taken afterwards.
+///
+/// # Errors
+/// One line. What is in `to` then is to be removed.
+pub fn take_over(
+    from: &Path,
+    to: &Path,
+    user: Option<&User>,
+    record: &CommitRecord,
+    expected: &str,
+    callers: bool,
+    room: &mut u64,
+) -> Result<ImageFacts, String> {
+    let checkpoint = record.checkpoint;
+    let place = from.to_owned();
+    let listed = as_user(user, move || Ok(list(&place, checkpoint)));
+    let all = listed.map_err(|error| error.to_string())??;
+    files::check(&all, checkpoint, false)?;
+    let needed = all.iter().fold(0, |sum: u64, file| sum.saturating_add(file.length));
+    *room = room
+        .checked_sub(needed)
+        .ok_or_else(|| format!("it takes {needed} bytes, and {room} are free at the agent"))?;
+    for file in &all {
+        let failed = |error: io::Error| format!("copy {}: {error}", file.path);
+        copy(from, to, file, user).map_err(failed)?;
+    }
+    sync_folders(to, checkpoint).map_err(|error| format!("copy the image: {error}"))?;
+    // Before anything in it is looked at any closer.
+    if digest(to, checkpoint)? != expected {
+        return Err(format!("its image at {checkpoint} is not the one that was committed"));
+    }
+    ckpt_store::verify_copy(to, checkpoint, &HashSet::new())
+        .map(drop)
+        .map_err(|damage| damage.to_string())
+        .and_then(|()| own_files::verify(to, checkpoint))?;
+    ckpt_store::commit_copy(to, checkpoint, record).map_err(|error| error.to_string())?;
+    facts_of_complete(to, checkpoint, callers)
+}
+
+/// The files of the image, without its mark, which the agent makes itself.
+fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<ImageFile>, String> {
+    let mark = ckpt_store::mark(folder, checkpoint).map_err(|damage| damage.to_string())?;
+    let index = mark.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.length));
+    if index > MOST_INDEX {
+        return Err(format!("its index has {index} bytes, and no more than {MOST_INDEX} are taken"));
+    }
+    let own = own_files::list(folder, checkpoint)?.into_iter();
+    let own = own.map(|(path, length)| ImageFile { path, length });
+    let packs = mark.packs.iter();
+    let packs = packs.map(|pack| ImageFile { path: pack_path(pack.id), length: pack.length });
+    let index = mark.files.iter().map(|file| ImageFile {
+        path: format!("checkpoints/{checkpoint}/{}", file.name),
+        length: file.length,
+    });
+    Ok(own.chain(packs).chain(index).collect())
+}
+
+fn copy(from: &Path, to: &Path, file: &ImageFile, user: Option<&User>) -> io::Result<()> {
+    let place = from.join(&file.path);
+    let source = as_user(user, move || {
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        File::options().read(true).custom_flags(flags.bits()).open(place)
+    })?;
+    let found = source.metadata()?;
+    if !found.is_file() || found.len() != file.length {
+        return Err(io::Error::other("it has changed"));
+    }
+    let place = to.join(&file.path);
+    if let Some(parent) = place.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    let target = File::options().write(true).create_new(true).mode(0o600).open(&place)?;
+    let mut source = source.take(file.length);
+    let mut buffer = vec![0; PIECE];
+    let mut offset = 0;
+    while offset < file.length {
+        let size = (file.length - offset).min(PIECE as u64) as usize;
+        source.read_exact(&mut buffer[..size])?;
+        for (index, part) in buffer[..size].chunks(HOLE).enumerate() {
+            if part.iter().any(|byte| *byte != 0) {
+                target.write_all_at(part, offset + (index * HOLE) as u64)?;
+            }
+        }
+        offset += size as u64;
+    }
+    target.set_len(file.length)?;
+    target.sync_all()?;
+    match own_files::is_content(&file.path) {
+        true => own_files::must_be_content(&File::open(&place)?, &file.path),
+        false => Ok(()),
+    }
+}
+
+fn sync_folders(to: &Path, checkpoint: CheckpointNumber) -> io::Result<()> {
+    let checkpoint = format!("checkpoints/{checkpoint}");
+    for folder in ["packs", "files", "checkpoints", &checkpoint, "."] {
+        match File::open(to.join(folder)) {
+            Ok(folder) => folder.sync_all()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

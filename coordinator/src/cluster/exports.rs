@@ -1,0 +1,157 @@
+//! Users who take a job elsewhere: what is known of it, and its images from whoever holds them.
+
+use super::ClusterMachine;
+use super::callers::Caller;
+use super::event::ClientId;
+use super::job::ledger::Ledger;
+use super::members::Members;
+use super::settings::ArchiveKey;
+use protocol::agent::{CheckpointNumber, CommitRecord};
+use protocol::cluster::NodeName;
+use protocol::cluster::agent::ToAgent;
+use protocol::cluster::client::Answer;
+use protocol::cluster::look::ImageName;
+use protocol::cluster::portable::{
+    FORMAT, MAX_INSTANCES, MAX_TEXT, PortableImage, PortableJob, SealedJob,
+};
+
+impl ArchiveKey {
+    /// What a text is known again by.
+    fn seal(&self, text: &str) -> blake3::Hash {
+        blake3::keyed_hash(&self.0, text.as_bytes())
+    }
+
+    /// Whether a coordinator of this cluster has written it.
+    pub(super) fn has_sealed(&self, job: &SealedJob) -> bool {
+        // Compared in constant time, as hashes are.
+        let told = blake3::Hash::from_hex(job.seal.as_bytes());
+        told.is_ok_and(|told| told == self.seal(&job.text))
+    }
+}
+
+impl Ledger {
+    fn portable(&self, record: &CommitRecord) -> Result<PortableJob, String> {
+        let images = self.images.get(&record.checkpoint);
+        let images = images.ok_or("no machine is known to hold its images")?;
+        if images.len() > MAX_INSTANCES {
+            return Err(format!("it has more than {MAX_INSTANCES} instances"));
+        }
+        if images.values().any(|image| image.facts.digest.is_empty()) {
+            let reason = "its images were taken by an older ckptd, and can't be told from others: take a new \
+                          checkpoint by 'ckptd checkpoint'";
+            return Err(reason.to_owned());
+        }
+        let images = images.iter().map(|(instance, image)| {
+            let processes = image.facts.processes.iter();
+            let image = PortableImage {
+                node: image.node.clone(),
+                logical_node: image.logical_node.clone(),
+                speed_permille: image.speed_permille,
+                digest: image.facts.digest.clone(),
+                root: image.facts.root.is_some(),
+                bytes: processes.fold(0, |sum, process| process.bytes.saturating_add(sum)),
+            };
+            (*instance, image)
+        });
+        Ok(PortableJob {
+            format: FORMAT,
+            id: self.id.clone(),
+            name: self.name.clone(),
+            user: self.user.clone(),
+            request: self.request.clone(),
+            created_at_ms: self.created_at_ms,
+            record: record.clone(),
+            epoch: self.epoch,
+            images: images.collect(),
+            addresses: self.addresses.clone(),
+            departed: self.departed_at(record.checkpoint).to_vec(),
+        })
+    }
+
+    /// The machine from which an image is had, by preference the one that asks.
+    fn giver(
+        &self,
+        members: &Members,
+        image: ImageName,
+        node: &NodeName,
+        avoid: &[NodeName],
+    ) -> Result<NodeName, String> {
+        let of = self.images.get(&image.checkpoint).and_then(|of| of.get(&image.instance));
+        let of = of.ok_or("there is no committed image of that name, or not any more")?;
+        let there = |holder: &&NodeName| members.is_connected(holder) && !avoid.contains(holder);
+        let mut givers: Vec<&NodeName> = of.holders.iter().filter(there).collect();
+        givers.sort_by_key(|holder| *holder != node);
+        givers.first().map(|holder| (*holder).clone()).ok_or_else(|| {
+            let names: Vec<&str> = of.holders.iter().map(NodeName::as_str).collect();
+            format!("it is held by {} alone, and can't be had from there now", names.join(", "))
+        })
+    }
+}
+
+impl ClusterMachine {
+    /// Tells a job's user what is known of it at a checkpoint, sealed.
+    pub(super) fn portable(
+        &mut self,
+        client: &ClientId,
+        caller: &Caller,
+        wanted: &str,
+        only: Option<CheckpointNumber>,
+    ) {
+        let job = match self.find(caller, wanted) {
+            Ok(job) => job,
+            Err(error) => return self.shared.fail(client, error.to_string()),
+        };
+        let history = &job.ledger.history;
+        let record = only.map_or_else(|| history.newest(), |number| history.record(number));
+        let told = match (record, only) {
+            (Some(record), _) => job.ledger.portable(record),
+            (None, Some(number)) => Err(format!("it has no committed checkpoint {number}")),
+            (None, None) => Err("no checkpoint of it was committed".to_owned()),
+        };
+        let text = told.and_then(|told| {
+            let text = serde_json::to_string(&told).map_err(|error| error.to_string())?;
+            let fits = text.len() <= MAX_TEXT;
+            fits.then_some(text).ok_or_else(|| "its description is too long".to_owned())
+        });
+        match text {
+            Ok(text) => {
+                let seal = self.shared.settings.archive_key.seal(&text).to_hex().to_string();
+                let job = SealedJob { text, seal };
+                self.shared.answer_last(client, Answer::Portable { job });
+            }
+            Err(reason) => self.shared.fail(client, format!("export {wanted}: {reason}")),
+        }
+    }
+
+    /// Has the agent of the client's node send it an image, which it gets from whoever holds it.
+    pub(super) fn give(
+        &mut self,
+        client: &ClientId,
+        caller: &Caller,
+        wanted: &str,
+        image: ImageName,
+        avoid: &[NodeName],
+    ) {
+        let job = match self.find(caller, wanted) {
+            Ok(job) => job,
+            Err(error) => return self.shared.fail(client, error.to_string()),
+        };
+        let Some(node) = &client.node else {
+            let reason = format!("read the images of {wanted}: no agent listens at this socket");
+            return self.shared.fail(client, reason);
+        };
+        let (instance, checkpoint) = (image.instance.0, image.checkpoint);
+        match job.ledger.giver(&self.shared.members, image, node, avoid) {
+            Ok(holder) => {
+                let job = job.ledger.id.clone();
+                self.shared.answer(client, Answer::Holder { node: holder.clone() });
+                let order = ToAgent::Give { client: client.number, job, image, holder };
+                self.shared.send(&node.clone(), order);
+            }
+            Err(reason) => {
+                let what = format!("read the image of instance {instance} at {checkpoint}");
+                self.shared.fail(client, format!("{what}: {reason}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `ckptd export` of a cluster's job. Its images are fetched one after the other into a folder beside the archive, checked
+//! there, and added to it.
+
+use super::images::{Miss, Source, Watched};
+use super::{Counted, Output, bytes_bar};
+use crate::client::refusal::unexpected;
+use crate::cluster::Cluster;
+use crate::commands::interrupts::Interrupts;
+use crate::commands::{Context, target};
+use crate::failure::Failure;
+use crate::text;
+use ckpt_agent::images;
+use ckpt_store::archive::{ArchiveError, Beside, ExportAll};
+use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::portable::SealedJob;
+use std::path::{Path, PathBuf};
+
+/// The exit status; that of a signal if one came.
+pub fn perform(
+    context: &Context,
+    cluster: &Cluster,
+    wanted: &str,
+    file: &Path,
+) -> Result<u8, Failure> {
+    let (name, checkpoint) = target::split(wanted)?;
+    let what = format!("export {wanted}");
+    let ask = Ask::Portable { job: name.to_owned(), checkpoint };
+    let sealed = match cluster.ask(&what, &ask)? {
+        Answer::Portable { job } => job,
+        other => return Err(unexpected(&what, &other)),
+    };
+    let job = sealed.read().map_err(|error| Failure::of(&what, format!("its description {error}")))?;
+    let bytes = job.images.values().map(|image| image.bytes).fold(0, u64::saturating_add);
+    let about = format!("{}@{}", job.name, job.record.checkpoint);
+    let room = room(context, file)?;
+    let interrupts = Interrupts::hold()?;
+    let watched = Watched::new(bytes_bar(Some(bytes), about), interrupts);
+    let source = Source { cluster, job: &job, watched: &watched };
+    let written = write(&source, &sealed, &room, file);
+    match (written, watched.signal()) {
+        (Err(error), Some(signal)) => {
+            eprintln!("ckptd: {}", Failure::of(what, error));
+            Ok(128 + signal)
+        }
+        (Err(error), None) => Err(Failure::of(what, error)),
+        (Ok(length), _) => {
+            let (size, checkpoint) = (text::size(length), job.record.checkpoint);
+            eprintln!("ckptd: checkpoint {checkpoint} of {}: {size}", job.name);
+            Ok(0)
+        }
+    }
+}
+
+/// Why no archive was written; the text is a cause.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("{0}")]
+    Archive(#[from] ArchiveError),
+    #[error("{0}")]
+    Miss(#[from] Miss),
+    #[error("{0}")]
+    Place(#[from] std::io::Error),
+    #[error("{0}")]
+    Image(String),
+}
+
+/// Where images lie until they are in the archive: beside it, where there is room for it. Nothing is left there.
+fn room(context: &Context, file: &Path) -> Result<PathBuf, Failure> {
+    match file.parent().filter(|_| file != Path::new("-")) {
+        Some(folder) if folder.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+        Some(folder) => Ok(folder.to_owned()),
+        None => {
+            context.state.make()?;
+            Ok(context.state.path().to_owned())
+        }
+    }
+}
+
+fn write(
+    source: &Source<'_>,
+    sealed: &SealedJob,
+    room: &Path,
+    file: &Path,
+) -> Result<u64, Refusal> {
+    let out = Output::to(file)?;
+    let staging = tempfile::Builder::new().prefix(".ckptd-export-").tempdir_in(room)?;
+    let log = source.log(tempfile::tempfile_in(staging.path())?)?;
+    let job = source.job;
+    let checkpoint = job.record.checkpoint;
+    let instances = job.images.keys().map(|instance| instance.0).collect();
+    // Images were counted when they came.
+    let mut watch = |_| source.watched.tick(0);
+    let out = Counted::of(out);
+    let mut archive =
+        ExportAll::begin(out, checkpoint, instances, sealed, Some(log), &mut watch)?;
+    for (instance, image) in &job.images {
+        let folder = staging.path().join(instance.0.to_string());
+        source.image(*instance, image, &folder)?;
+        let beside = images::beside(&folder, checkpoint).map_err(Refusal::Image)?;
+        let beside = beside.into_iter().map(|(name, length)| Beside { name, length });
+        archive.image(&folder, &beside.collect::<Vec<_>>())?;
+        std::fs::remove_dir_all(&folder)?;
+    }
+    Ok(archive.finish()?.keep()?)
+}

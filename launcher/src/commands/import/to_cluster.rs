@@ -1,0 +1,125 @@
+//! A job of a cluster from an archive. It is unpacked into a folder of the user's and checked there; the agent takes the
+//! images over from that folder, the coordinator gets the rest.
+
+use super::{Context, Refusal, Wish, free};
+use crate::client::link::Link;
+use crate::client::refusal::unexpected;
+use crate::cluster::Cluster;
+use crate::jobs::Incoming;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ckpt_store::archive::{About, Import, Interrupted};
+use protocol::agent::InstanceId;
+use protocol::cluster::agent::JobUser;
+use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::portable::{ImportRequest, PortableJob, SealedJob};
+use protocol::database::users::Account;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::time::Duration;
+
+/// How often it is looked whether a signal has come while nothing else does.
+const LOOK: Duration = Duration::from_millis(200);
+/// Bytes of the log that are sent at a time: with what base64 adds, a line that needs no place of its own.
+const PIECE: u64 = 128 << 10;
+
+type Watch<'a> = &'a mut dyn FnMut(u64) -> Result<(), Interrupted>;
+
+/// The job's name and the checkpoint's number.
+pub(super) fn take(
+    context: &Context,
+    wish: Wish<'_>,
+    import: Import<impl Read>,
+    watch: Watch<'_>,
+) -> Result<(String, u64), Refusal> {
+    let Some(cluster) = context.cluster()? else {
+        let count = import.about().instances.len();
+        return Err(Refusal::Record(format!(
+            "it is a job of a cluster, in {count} parts, and this machine belongs to none: import it on a machine \
+             that does, or join one by 'ckptd agent --join-file FILE'"
+        )));
+    };
+    let sealed: SealedJob = protocol::json::of_value(&import.about().job)
+        .map_err(|error| Refusal::Record(format!("its description is not one: {error}")))?;
+    let job =
+        sealed.read().map_err(|error| Refusal::Record(format!("its description {error}")))?;
+    check(&job, import.about())?;
+    let owner = wish.user.map(owner).transpose()?;
+    let incoming = Incoming::new(&context.state)?;
+    let log_length = import.about().log.map_or(0, |log| log.length);
+    let place = |instance: u32| incoming.path().join(instance.to_string());
+    import.unpack_all(incoming.path(), place, free(incoming.path())?, &mut *watch)?;
+    let folder = fs::canonicalize(incoming.path()).map_err(Refusal::Log)?;
+    let folder = folder.to_str().map(str::to_owned).ok_or_else(|| {
+        Refusal::Record(format!("the name of {} is no UTF-8: use --dir", folder.display()))
+    })?;
+    let name = wish.name.map(str::to_owned);
+    let request = ImportRequest { name, owner, job: sealed, folder, log_length };
+    let log = incoming.path().join("log");
+    let name = hand_over(&cluster, request, &log, watch)?;
+    Ok((name, job.record.checkpoint))
+}
+
+/// Whether the description is that of what is in the archive.
+fn check(job: &PortableJob, about: &About) -> Result<(), Refusal> {
+    let own = about.instances.iter().map(|instance| InstanceId(*instance));
+    if !own.eq(job.images.keys().copied()) || job.record.checkpoint != about.checkpoint {
+        let reason = "its description is that of another job or checkpoint";
+        return Err(Refusal::Record(reason.to_owned()));
+    }
+    Ok(())
+}
+
+fn owner(name: &str) -> Result<JobUser, Refusal> {
+    let account = Account::of_name(name)
+        .ok_or_else(|| Refusal::Record(format!("there is no user {name:?} on this machine")))?;
+    Ok(JobUser { uid: account.uid, name: account.name })
+}
+
+/// The job's name on the cluster.
+fn hand_over(
+    cluster: &Cluster,
+    request: ImportRequest,
+    log: &Path,
+    watch: Watch<'_>,
+) -> Result<String, Refusal> {
+    let length = request.log_length;
+    let mut link = cluster.open(&Ask::Import(Box::new(request)))?;
+    match next(&mut link, watch)? {
+        Answer::Accepted { .. } => {}
+        other => return Err(unexpected("import the job", &other).into()),
+    }
+    let mut log = match File::open(log) {
+        Ok(log) => Some(log),
+        Err(error) if error.kind() == ErrorKind::NotFound && length == 0 => None,
+        Err(error) => return Err(Refusal::Log(error)),
+    };
+    loop {
+        let mut bytes = Vec::new();
+        if let Some(log) = &mut log {
+            log.take(PIECE).read_to_end(&mut bytes).map_err(Refusal::Log)?;
+        }
+        link.send(&Ask::ImportLog { bytes: STANDARD.encode(&bytes) })?;
+        match next(&mut link, watch)? {
+            Answer::Taken if !bytes.is_empty() => {}
+            Answer::Imported { name } if bytes.is_empty() => return Ok(name),
+            other => return Err(unexpected("import the job", &other).into()),
+        }
+    }
+}
+
+fn next(link: &mut Link, watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>) -> Result<Answer, Refusal> {
+    loop {
+        watch(0).map_err(ckpt_store::archive::ArchiveError::from)?;
+        match link.next_within(LOOK)? {
+            Some(Answer::Say { text }) => eprintln!("ckptd: {text}"),
+            Some(Answer::Failed { reason, .. }) => {
+                let reason = reason.strip_prefix("import the job: ").unwrap_or(&reason);
+                return Err(Refusal::Record(reason.to_owned()));
+            }
+            Some(answer) => return Ok(answer),
+            None => {}
+        }
+    }
+}
