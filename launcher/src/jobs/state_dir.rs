@@ -17,25 +17,45 @@ pub struct StateDir {
     path: PathBuf,
 }
 
+fn set(variable: &str) -> Option<OsString> {
+    std::env::var_os(variable).filter(|value| !value.is_empty())
+}
+
+fn at_home() -> Result<PathBuf, JobError> {
+    let home = match set("HOME") {
+        Some(home) => Some(PathBuf::from(home)),
+        // A service has none (systemd.exec(5)).
+        None => Account::of_uid(nix::unistd::geteuid().as_raw()).map(|user| user.home),
+    };
+    Ok(home.ok_or(JobError::NoPlace)?.join(".local/state/ckptd"))
+}
+
 impl StateDir {
     /// The folder that was asked for, else the default. It need not exist.
     ///
     /// # Errors
     /// [`JobError::NoPlace`] where none can be told.
     pub fn find(asked: Option<PathBuf>) -> Result<Self, JobError> {
-        let set = |variable| std::env::var_os(variable).filter(|value| !value.is_empty());
-        let home = || match set("HOME") {
-            Some(home) => Some(PathBuf::from(home)),
-            // A service has none (systemd.exec(5)).
-            None => Account::of_uid(nix::unistd::geteuid().as_raw()).map(|user| user.home),
-        };
         let path = match (asked, set("CKPTD_DIR")) {
             (Some(path), _) => path,
             (None, Some(path)) => path.into(),
-            (None, None) => home().ok_or(JobError::NoPlace)?.join(".local/state/ckptd"),
+            (None, None) => at_home()?,
         };
         let path = std::path::absolute(&path).map_err(JobError::io("find", path))?;
         Ok(Self { path })
+    }
+
+    /// A folder of this user's for what passes through: this one, or where this is another's, as that of an agent of root's
+    /// is, the one at home.
+    ///
+    /// # Errors
+    /// Where neither can be used.
+    pub fn passing_through(&self) -> Result<Self, JobError> {
+        let own = match self.make() {
+            Err(JobError::OtherOwner { .. }) => Self { path: at_home()? },
+            other => other.map(|()| Self { path: self.path.clone() })?,
+        };
+        own.make().map(|()| own)
     }
 
     /// The folder itself, which need not exist.
@@ -45,7 +65,7 @@ impl StateDir {
     }
 
     /// Makes the folder, open to its user alone, or checks that it is the user's own.
-    pub(crate) fn make(&self) -> Result<(), JobError> {
+    pub(super) fn make(&self) -> Result<(), JobError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)

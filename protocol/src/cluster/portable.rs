@@ -115,8 +115,7 @@ impl SealedJob {
             return Err(PortableError::Unsound("it is too long"));
         }
         let foreign = |error: serde_json::Error| PortableError::Foreign(error.to_string());
-        let value: serde_json::Value =
-            crate::json::read(self.text.as_bytes()).map_err(foreign)?;
+        let value: serde_json::Value = crate::json::read(self.text.as_bytes()).map_err(foreign)?;
         match value.get("format").and_then(serde_json::Value::as_u64) {
             Some(found) if found > u64::from(FORMAT) => return Err(PortableError::Newer { found }),
             _ => {}

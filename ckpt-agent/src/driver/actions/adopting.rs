@@ -91,7 +91,10 @@ fn adopt(
         made.map_err(|error| format!("create {}: {error}", to.display()))?;
         let (record, callers) = (&order.record, order.callers);
         let taken = copies::take_over(&from, &to, user, record, digest, callers, &mut room);
-        facts.insert(*instance, taken.map_err(|reason| format!("instance {}: {reason}", instance.0))?);
+        facts.insert(
+            *instance,
+            taken.map_err(|reason| format!("instance {}: {reason}", instance.0))?,
+        );
     }
     fault::point("adopted");
     incoming.publish(&folders.job(&order.job))?;

@@ -37,8 +37,8 @@ use super::peers::Peers;
 pub use carry::unexpected;
 pub use digest::{digest, must_be, reject};
 pub use facts::facts;
-pub use files::check;
 use files::Thoroughness;
+pub use files::check;
 pub use files::forget_files;
 pub use harm::{Harm, harm};
 

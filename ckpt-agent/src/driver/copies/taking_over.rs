@@ -70,7 +70,9 @@ fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<ImageFile>, S
     let mark = ckpt_store::mark(folder, checkpoint).map_err(|damage| damage.to_string())?;
     let index = mark.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.length));
     if index > MOST_INDEX {
-        return Err(format!("its index has {index} bytes, and no more than {MOST_INDEX} are taken"));
+        return Err(format!(
+            "its index has {index} bytes, and no more than {MOST_INDEX} are taken"
+        ));
     }
     let own = own_files::list(folder, checkpoint)?.into_iter();
     let own = own.map(|(path, length)| ImageFile { path, length });

@@ -56,7 +56,10 @@ impl<'a, W: Write> ExportAll<'a, W> {
         let name = members::of_instance(instance);
         ImageExport::open(folder, self.checkpoint)?.append(&mut self.tar, &name)?;
         if let Some(complaint) = complaint(beside) {
-            return Err(ArchiveError::Member { name: members::beside(&name), reason: complaint.to_owned() });
+            return Err(ArchiveError::Member {
+                name: members::beside(&name),
+                reason: complaint.to_owned(),
+            });
         }
         let list = serde_json::to_vec(beside).map_err(json)?;
         self.tar.append(&members::beside(&name), list.len() as u64, list.as_slice())?;

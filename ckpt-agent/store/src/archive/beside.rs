@@ -36,7 +36,9 @@ impl Beside {
     pub(super) fn place(&self, folder: &Path, checkpoint: u64) -> Option<PathBuf> {
         match self.hash() {
             Some(_) => Some(folder.join(&self.name)),
-            None if self.name == LIST => Some(Layout::new(folder).checkpoint(checkpoint).join(LIST)),
+            None if self.name == LIST => {
+                Some(Layout::new(folder).checkpoint(checkpoint).join(LIST))
+            }
             None => None,
         }
     }

@@ -229,7 +229,12 @@ impl<'a, W: Write> Tar<'a, W> {
         done.map_err(ArchiveError::Write)
     }
 
-    pub(super) fn append(&mut self, name: &str, length: u64, from: impl Read) -> Result<(), ArchiveError> {
+    pub(super) fn append(
+        &mut self,
+        name: &str,
+        length: u64,
+        from: impl Read,
+    ) -> Result<(), ArchiveError> {
         let header = members::header(name, length).map_err(ArchiveError::Write)?;
         let mut watched = Watched { from, watch: self.watch, length: 0 };
         let appended = self.builder.append(&header, &mut watched);

@@ -119,8 +119,7 @@ impl Source<'_> {
     ) -> Result<(), Miss> {
         let checkpoint = self.job.record.checkpoint;
         let name = ImageName { instance, checkpoint };
-        let ask =
-            Ask::Image { job: self.job.id.clone(), image: name, avoid: avoid.to_vec() };
+        let ask = Ask::Image { job: self.job.id.clone(), image: name, avoid: avoid.to_vec() };
         let mut link = self.cluster.open(&ask)?;
         let node = match self.next(&mut link)? {
             Answer::Holder { node } => node,
@@ -132,7 +131,8 @@ impl Source<'_> {
         let record = &self.job.record;
         ckpt_store::commit_copy(folder, checkpoint, record)
             .map_err(|error| of_holder(error.to_string()))?;
-        let damaged = |reason: String| of_holder(format!("the image of {node} is damaged: {reason}"));
+        let damaged =
+            |reason: String| of_holder(format!("the image of {node} is damaged: {reason}"));
         if images::digest(folder, checkpoint).map_err(damaged)? != image.digest {
             return Err(damaged("it is not the one that was committed".to_owned()));
         }

@@ -29,7 +29,8 @@ pub fn perform(
         Answer::Portable { job } => job,
         other => return Err(unexpected(&what, &other)),
     };
-    let job = sealed.read().map_err(|error| Failure::of(&what, format!("its description {error}")))?;
+    let job =
+        sealed.read().map_err(|error| Failure::of(&what, format!("its description {error}")))?;
     let bytes = job.images.values().map(|image| image.bytes).fold(0, u64::saturating_add);
     let about = format!("{}@{}", job.name, job.record.checkpoint);
     let room = room(context, file)?;
@@ -69,10 +70,7 @@ fn room(context: &Context, file: &Path) -> Result<PathBuf, Failure> {
     match file.parent().filter(|_| file != Path::new("-")) {
         Some(folder) if folder.as_os_str().is_empty() => Ok(PathBuf::from(".")),
         Some(folder) => Ok(folder.to_owned()),
-        None => {
-            context.state.make()?;
-            Ok(context.state.path().to_owned())
-        }
+        None => Ok(context.state.passing_through()?.path().to_owned()),
     }
 }
 
@@ -91,8 +89,7 @@ fn write(
     // Images were counted when they came.
     let mut watch = |_| source.watched.tick(0);
     let out = Counted::of(out);
-    let mut archive =
-        ExportAll::begin(out, checkpoint, instances, sealed, Some(log), &mut watch)?;
+    let mut archive = ExportAll::begin(out, checkpoint, instances, sealed, Some(log), &mut watch)?;
     for (instance, image) in &job.images {
         let folder = staging.path().join(instance.0.to_string());
         source.image(*instance, image, &folder)?;

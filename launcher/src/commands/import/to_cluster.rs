@@ -42,11 +42,10 @@ pub(super) fn take(
     };
     let sealed: SealedJob = protocol::json::of_value(&import.about().job)
         .map_err(|error| Refusal::Record(format!("its description is not one: {error}")))?;
-    let job =
-        sealed.read().map_err(|error| Refusal::Record(format!("its description {error}")))?;
+    let job = sealed.read().map_err(|error| Refusal::Record(format!("its description {error}")))?;
     check(&job, import.about())?;
     let owner = wish.user.map(owner).transpose()?;
-    let incoming = Incoming::new(&context.state)?;
+    let incoming = Incoming::new(&context.state.passing_through()?)?;
     let log_length = import.about().log.map_or(0, |log| log.length);
     let place = |instance: u32| incoming.path().join(instance.to_string());
     import.unpack_all(incoming.path(), place, free(incoming.path())?, &mut *watch)?;
@@ -109,7 +108,10 @@ fn hand_over(
     }
 }
 
-fn next(link: &mut Link, watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>) -> Result<Answer, Refusal> {
+fn next(
+    link: &mut Link,
+    watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
+) -> Result<Answer, Refusal> {
     loop {
         watch(0).map_err(ckpt_store::archive::ArchiveError::from)?;
         match link.next_within(LOOK)? {

@@ -42,22 +42,27 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Nobody, and another one whom nodes know.
-const OWNER: &str = "65534";
-const OTHER: &str = "1";
+pub(super) const OWNER: &str = "65534";
+pub(super) const OTHER: &str = "1";
 const SCRIPT: &str =
     "echo started; until [ -e /mnt/shared/end ]; do sleep 0.2; done; echo all done";
 
-fn as_user(uid: &str) -> Vec<&str> {
+pub(super) fn as_user(uid: &str) -> Vec<&str> {
     let user = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"];
     [&user[..], &["env", "-C", "/", "HOME=/tmp"]].concat()
 }
 
-fn say(ckptd: &Ckptd, number: usize, uid: &str, words: &[&str]) -> Result<Output, Failure> {
+pub(super) fn say(
+    ckptd: &Ckptd,
+    number: usize,
+    uid: &str,
+    words: &[&str],
+) -> Result<Output, Failure> {
     ckptd.node(number).run(&[&as_user(uid)[..], &["ckptd"], words].concat(), &[])
 }
 
 /// Packs in a node's copies of images.
-fn packs(ckptd: &Ckptd, number: usize) -> Vec<PathBuf> {
+pub(super) fn packs(ckptd: &Ckptd, number: usize) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![ckptd.node(number).disk().to_owned()];
     while let Some(folder) = folders.pop() {
@@ -73,7 +78,7 @@ fn packs(ckptd: &Ckptd, number: usize) -> Vec<PathBuf> {
 }
 
 /// Changes a byte in the middle of a file.
-fn wound(path: &PathBuf) -> Result<(), Failure> {
+pub(super) fn wound(path: &PathBuf) -> Result<(), Failure> {
     let file = fs::OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(failure("open a pack"))?;
     let middle = file.metadata().map_err(failure("look at a pack"))?.len() / 2;

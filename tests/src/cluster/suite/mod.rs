@@ -1,5 +1,6 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
+mod archives;
 mod commands;
 mod damage;
 mod discovery;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<Case> {
         members::CASES,
         commands::CASES,
         images::CASES,
+        archives::CASES,
         faults::CASES,
         runtimes::CASES,
         fallback::CASES,

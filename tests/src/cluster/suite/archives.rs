@@ -1,0 +1,152 @@
+//! Jobs of a cluster that are taken elsewhere by an archive.
+
+use std::fs;
+
+use super::images::{OTHER, OWNER, as_user, packs, say, wound};
+use super::open_mpi::{ANSWER, END, end};
+use super::stage::{JOB_LIMIT, LIMIT, Stage};
+use super::{Case, check};
+use crate::cluster::ckptd::Ckptd;
+use crate::cluster::{Background, Output, SHARED, failure};
+use crate::job::Failure;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "export-import",
+        about: "a user takes an Open MPI job of three nodes out of the cluster and in again, past a damaged copy; it ends right",
+        run: there_and_back,
+    },
+    Case {
+        name: "import-elsewhere",
+        about: "a job goes to another cluster: its user may not bring it, root may for the user; it ends right",
+        run: elsewhere,
+    },
+];
+
+const FILE: &str = "/tmp/queens.tar.zst";
+
+/// Runs six ranks as the user on the cluster's machines, and takes a checkpoint of them.
+fn start(ckptd: &Ckptd, ranks: &str, last: &str) -> Result<Background, Failure> {
+    let run = ["ckptd", "run", "--name", "queens", "--interval", "0", "--"];
+    let mpi = ["mpirun.openmpi", "-np", ranks, "--mca", "mpi_yield_when_idle", "1", "nqueens"];
+    let words = ["13", "--ballast", "16", "--chat", "40", "--until", END];
+    let words = [&as_user(OWNER)[..], &run, &mpi, &words].concat();
+    let mut job = ckptd.node(1).spawn(&words, &[])?;
+    job.wait_for_output(last, LIMIT)?;
+    must(say(ckptd, 1, OWNER, &["checkpoint", "queens"])?)?;
+    Ok(job)
+}
+
+fn must(said: Output) -> Result<Output, Failure> {
+    check(said.status == 0, || format!("{said:?}"))?;
+    Ok(said)
+}
+
+fn refused(said: &Output, words: &str) -> Result<(), Failure> {
+    let one_line = said.stderr.trim_end().lines().count() == 1;
+    let told = said.status == 125 && one_line && said.stderr.contains(words);
+    check(told && said.stdout.is_empty(), || format!("not refused by {words:?}: {said:?}"))
+}
+
+/// What exports and imports have left on a node: in folders of the user, and in its agent's.
+fn left_on(ckptd: &Ckptd, number: usize) -> Result<String, Failure> {
+    let names =
+        ["-name", ".ckptd-export-*", "-o", "-name", ".import-*", "-o", "-path", "*/.incoming/*"];
+    let find = [&["find", "/tmp", "/mnt/home", "-xdev", "("], &names[..], &[")"]].concat();
+    ckptd.node(number).must_run(&find)
+}
+
+fn restart(ckptd: &Ckptd, name: &str, options: &[&str]) -> Result<(), Failure> {
+    let words = [&as_user(OWNER)[..], &["ckptd", "restart", name], options].concat();
+    let mut again = ckptd.node(1).spawn(&words, &[])?;
+    end(ckptd)?;
+    let status = again.wait(JOB_LIMIT)?;
+    let output = again.output();
+    check(status == 0 && output.contains(ANSWER), || {
+        format!("status {status}: {output}\n{}", again.errors())
+    })
+}
+
+fn there_and_back(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(3)?;
+    let mut job = start(&ckptd, "6", "rank 5 of 6 on node3")?;
+    // No node holds all three images.
+    must(say(&ckptd, 2, OWNER, &["export", "queens", FILE])?)?;
+    refused(&say(&ckptd, 2, OWNER, &["export", "queens", FILE])?, "is there already")?;
+    let denied = say(&ckptd, 2, OTHER, &["export", "queens", "/tmp/stolen.tar.zst"])?;
+    refused(&denied, "there is none of that name")?;
+    refused(
+        &say(&ckptd, 2, OWNER, &["export", "queens@9", "/tmp/x"])?,
+        "no committed checkpoint 9",
+    )?;
+    for pack in packs(&ckptd, 2) {
+        wound(&pack)?;
+    }
+    let second = must(say(&ckptd, 2, OWNER, &["export", "queens@1", "/tmp/second.tar.zst"])?)?;
+    check(second.stderr.contains("checkpoint 1 of queens: "), || format!("{second:?}"))?;
+    must(say(&ckptd, 1, OWNER, &["stop", "queens"])?)?;
+    job.wait(LIMIT)?;
+    must(say(&ckptd, 1, OWNER, &["rm", "queens"])?)?;
+
+    hostile(&ckptd)?;
+    let imported = must(say(&ckptd, 2, OWNER, &["import", "/tmp/second.tar.zst"])?)?;
+    check(imported.stdout == "queens\n", || format!("{imported:?}"))?;
+    refused(&say(&ckptd, 2, OWNER, &["import", FILE])?, "choose one with --name")?;
+    let again = must(say(&ckptd, 2, OWNER, &["import", FILE, "--name", "again"])?)?;
+    check(again.stdout == "again\n", || format!("{again:?}"))?;
+    let seen = say(&ckptd, 2, OTHER, &["status", "again"])?;
+    refused(&seen, "there is none of that name")?;
+    let log = must(say(&ckptd, 3, OWNER, &["logs", "again"])?)?;
+    check(log.stdout.contains("rank 5 of 6 on node3"), || format!("{log:?}"))?;
+    check(left_on(&ckptd, 2)?.is_empty(), || "something is left".into())?;
+    // What was imported is in the coordinator's log.
+    ckptd.kill_coordinator()?;
+    ckptd.start_coordinator()?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    restart(&ckptd, "again", &[])
+}
+
+/// What is no whole archive is refused in one line, and leaves nothing.
+fn hostile(ckptd: &Ckptd) -> Result<(), Failure> {
+    let cases = [
+        (format!("head -c -100 {FILE}"), "cut short"),
+        (format!("head -c 100000 {FILE}"), "cut short"),
+        (format!("cat {FILE}; echo more"), "follows its end"),
+        (
+            format!(r#"zstd -dc {FILE} | sed 's/"seal": "....../"seal": "000000/' | zstd -q"#),
+            "only root may",
+        ),
+    ];
+    for (make, words) in cases {
+        ckptd.node(2).must_run(&["sh", "-c", &format!("({make}) > /tmp/bad")])?;
+        refused(&say(ckptd, 2, OWNER, &["import", "/tmp/bad", "--name", "bad"])?, words)?;
+    }
+    let jobs = must(ckptd.ckptd(2, &["ls", "--json"])?)?;
+    check(jobs.stdout.trim() == "[]", || format!("jobs are left: {jobs:?}"))?;
+    check(left_on(ckptd, 2)?.is_empty(), || "something is left".into())
+}
+
+fn elsewhere(stage: &Stage) -> Result<(), Failure> {
+    let archive = {
+        let ckptd = stage.cluster(2)?;
+        let _job = start(&ckptd, "4", "rank 3 of 4 on node2")?;
+        must(say(&ckptd, 1, OWNER, &["export", "queens", FILE])?)?;
+        let shared = format!("{SHARED}/queens.tar.zst");
+        ckptd.node(1).must_run(&["cp", FILE, &shared])?;
+        let path = ckptd.cluster().folder().join("shared").join("queens.tar.zst");
+        fs::read(path).map_err(failure("read the archive"))?
+    };
+    let ckptd = stage.cluster(2)?;
+    let path = ckptd.cluster().folder().join("shared").join("moved.tar.zst");
+    fs::write(path, archive).map_err(failure("write the archive"))?;
+    let shared = format!("{SHARED}/moved.tar.zst");
+    ckptd.node(2).must_run(&["sh", "-c", &format!("cp {shared} {FILE}; chmod 644 {FILE}")])?;
+    refused(&say(&ckptd, 2, OWNER, &["import", FILE])?, "so only root may import it")?;
+    let other = ["import", FILE, "--user", "nobody"];
+    refused(&say(&ckptd, 2, OWNER, &other)?, "only root may import")?;
+    must(ckptd.ckptd(2, &other)?)?;
+    let denied = say(&ckptd, 1, OTHER, &["restart", "queens"])?;
+    check(denied.status == 125, || format!("{denied:?}"))?;
+    // The cluster's programs have been made anew.
+    restart(&ckptd, "queens", &["--force"])
+}
