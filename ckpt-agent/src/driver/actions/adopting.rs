@@ -14,7 +14,6 @@ use protocol::cluster::portable::AdoptOrder;
 use protocol::task;
 
 use super::Driver;
-use super::launching::user_on;
 use crate::driver::copies;
 use crate::driver::folders::Folders;
 use crate::driver::user::User;
@@ -23,12 +22,11 @@ use ckpt_engine::fault;
 impl Driver {
     pub(super) fn adopt(&mut self, order: AdoptOrder) {
         let (folders, reports) = (self.parts.folders.clone(), self.parts.reports.clone());
-        let name = self.parts.name.clone();
+        let hosts = self.hosts().of_everybody();
         let (client, job) = (order.client, order.job.clone());
         task::spawn(async move {
             let adopted = task::spawn_blocking(move || {
-                // Root reads its own folder here: whether its jobs may run on this machine does not matter.
-                let user = user_on(&name, true, &order.user)?;
+                let user = hosts.account_of(&order.user)?;
                 adopt(&folders, &order, user.as_ref())
             });
             let result = adopted.await.unwrap_or_else(|error| Err(error.to_string()));

@@ -143,6 +143,11 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
+    /// The same, where only a user's own files are read: whose jobs may run here does not matter.
+    pub(super) fn of_everybody(self) -> Self {
+        Self { allow_root: true, shared: true, ..self }
+    }
+
     /// Who a job's user is here; None: this process's own user. Blocks.
     ///
     /// # Errors

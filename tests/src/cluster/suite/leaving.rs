@@ -36,7 +36,7 @@ fn mpirun_lost(stage: &Stage) -> Result<(), Failure> {
 fn leave_announced(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster(3)?;
     let mut job = start(&ckptd, &[], "nqueens")?;
-    let left = ckptd.ckptd(1, &["leave", "node3"])?;
+    let left = ckptd.ckptd(0, &["leave", "node3"])?;
     check(left.status == 0, || format!("leave: {}", left.stderr))?;
     // The node may go once nothing of the job is there; the job goes on a moment later.
     job.wait_for("the job runs again", LIMIT, |status| {
