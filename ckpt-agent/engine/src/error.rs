@@ -39,7 +39,7 @@ pub enum EngineError {
     RefusedDescriptor {
         /// The process, as the job numbers it.
         pid: Pid,
-        /// Its name.
+        /// The process's name, as /proc/PID/comm has it.
         comm: String,
         /// The descriptor.
         fd: i32,
@@ -51,7 +51,7 @@ pub enum EngineError {
     RefusedProcess {
         /// The process, as the job numbers it.
         pid: Pid,
-        /// Its name.
+        /// The process's name, as /proc/PID/comm has it.
         comm: String,
         /// Why.
         refusal: Refusal,

@@ -76,7 +76,7 @@ pub struct Doings {
 /// All processes of an instance at one moment, by their numbers on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Look {
-    /// They.
+    /// What each does, by its number.
     pub processes: BTreeMap<i32, Doings>,
 }
 

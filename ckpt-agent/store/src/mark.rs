@@ -52,7 +52,7 @@ pub struct IndexFile {
 /// A pack that a checkpoint refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackFile {
-    /// Its name.
+    /// The pack's name, which its file's name is made of.
     pub id: PackId,
     /// Its length in bytes.
     pub length: u64,

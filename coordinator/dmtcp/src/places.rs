@@ -8,7 +8,7 @@ use std::net::IpAddr;
 /// A node whose agent is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name.
+    /// The node's name in the cluster.
     pub name: NodeName,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,

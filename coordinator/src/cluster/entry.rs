@@ -41,31 +41,31 @@ pub enum ClusterEntry {
     },
     /// A node has joined, come back, or come with another profile.
     NodeKnown {
-        /// Which.
+        /// The node, by its name.
         node: NodeName,
         /// What it offers.
         profile: Box<NodeProfile>,
     },
     /// A node was declared gone.
     NodeGone {
-        /// Which.
+        /// The node that is gone until it connects again.
         node: NodeName,
         /// When, in milliseconds since 1970 UTC.
         at_ms: u64,
     },
     /// A node was turned out: it is not taken again by the certificate that it had.
     NodeRemoved {
-        /// Which.
+        /// The node that was turned out.
         node: NodeName,
     },
     /// A node that was turned out has been invited again: it has joined with a new token.
     NodeReadmitted {
-        /// Which.
+        /// The node that may connect again.
         node: NodeName,
     },
     /// A node has announced that it goes, or that was called off.
     NodeLeaves {
-        /// Which.
+        /// The node that goes, or stays.
         node: NodeName,
         /// Whether it goes.
         leaves: bool,
@@ -78,7 +78,7 @@ pub enum ClusterEntry {
     Settings {
         /// The job.
         job: String,
-        /// They.
+        /// All settings of the job from now on.
         settings: Box<JobSettings>,
     },
     /// A new epoch has begun: nothing of an older one counts any more.
@@ -107,21 +107,21 @@ pub enum ClusterEntry {
     Departed {
         /// The job.
         job: String,
-        /// They.
+        /// The daemons that were left out.
         daemons: Vec<DepartedDaemon>,
     },
     /// An instance that a shell called for runs; its caller is about to be told.
     InstanceRuns {
         /// The job.
         job: String,
-        /// Which.
+        /// The instance, one that [`ClusterEntry::Instances`] has told of.
         instance: InstanceId,
     },
     /// An instance is no part of the job any more.
     InstanceEnded {
         /// The job.
         job: String,
-        /// Which.
+        /// The instance in which no process is left, or that could not be had.
         instance: InstanceId,
     },
     /// The job runs in this epoch.
@@ -313,7 +313,7 @@ pub enum Cause {
     Restart,
     /// A node was declared gone.
     Lost {
-        /// Which.
+        /// The node that is gone.
         node: NodeName,
     },
     /// Nodes announced that they go.
@@ -348,7 +348,7 @@ pub enum Cause {
     },
     /// A machine has another address: connections over the one that it had carry nothing any more.
     Address {
-        /// Which.
+        /// The machine that has moved.
         node: NodeName,
         /// The one that it has now.
         address: IpAddr,
@@ -517,7 +517,7 @@ fn common_speed() -> u32 {
 /// A process that came to another machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Its name.
+    /// Its program's name.
     pub process: String,
     /// Its number in its logical node.
     pub pid: i32,

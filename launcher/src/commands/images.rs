@@ -49,7 +49,7 @@ pub enum Place {
 pub struct ClusterJob {
     /// Its id.
     pub id: String,
-    /// Its name.
+    /// The name that its user knows it by.
     pub name: String,
     /// Its command.
     pub command: String,

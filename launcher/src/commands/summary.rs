@@ -19,7 +19,7 @@ const LIVE_LIMIT: Duration = Duration::from_secs(5);
 pub struct JobSummary {
     /// Its id.
     pub id: String,
-    /// Its name.
+    /// The name that its user knows it by.
     pub name: String,
     /// `running`; `stopped`, where its user has suspended it; `ended`, where its end was seen; `interrupted`, where it was not, or was asked
     /// for: such a job is one to restart.

@@ -66,7 +66,7 @@ pub enum JobError {
     /// The name is not one.
     #[error("name the job {name:?}: {reason}")]
     BadName {
-        /// The name.
+        /// The name that was asked for.
         name: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -74,13 +74,13 @@ pub enum JobError {
     /// The name is another job's.
     #[error("name the job {name}: there is one of that name; 'ckptd rm {name}' forgets it")]
     NameTaken {
-        /// The name.
+        /// The name that was asked for.
         name: String,
     },
     /// The name of a job from outside is that of one that is here.
     #[error("name the job {name}: there is one of that name here; use --name")]
     ImportedNameTaken {
-        /// The name.
+        /// The name that the job had elsewhere.
         name: String,
     },
     /// The job runs.

@@ -59,7 +59,7 @@ pub enum Phase {
 pub struct Line<'a> {
     /// What it is.
     pub phase: Phase,
-    /// Its name.
+    /// The name that viewers show; of metadata, the format's word for what it tells.
     pub name: &'a str,
     /// Its fields.
     pub arguments: Arguments,

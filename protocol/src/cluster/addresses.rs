@@ -15,7 +15,7 @@ pub struct AddressMap {
 /// One logical node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogicalAddresses {
-    /// Its name.
+    /// Its name, which is the host name that its processes see.
     pub name: NodeName,
     /// The addresses by which the job knows it.
     pub addresses: Vec<IpAddr>,

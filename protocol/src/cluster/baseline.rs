@@ -80,7 +80,7 @@ impl Baseline {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::V1, Self::V2, Self::V3, Self::V4];
 
-    /// Its name.
+    /// The name by which `--cpu-baseline` takes it, such as `x86-64-v3`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -137,12 +137,12 @@ pub enum Ask {
     Nodes,
     /// A member is turned out, its certificate revoked. Answer: [`Answer::Done`].
     RemoveNode {
-        /// Which.
+        /// The member's name.
         node: NodeName,
     },
     /// A member is about to go; None: the one of this socket. Answer: [`Answer::Done`] when it is free to go.
     Leave {
-        /// Which.
+        /// The member's name.
         node: Option<NodeName>,
     },
     /// A join token. Only root, or the coordinator's own user, on the coordinator's socket.
@@ -217,7 +217,7 @@ pub enum Answer {
     Started {
         /// Its id.
         job: String,
-        /// Its name.
+        /// The name that its user knows it by.
         name: String,
         /// Whether it has a terminal.
         terminal: bool,
@@ -275,9 +275,9 @@ pub enum Answer {
     },
     /// What was found of an image.
     Image {
-        /// Which.
+        /// The image, by its instance and checkpoint.
         image: ImageName,
-        /// That.
+        /// What the agent has found of it.
         finding: Finding,
     },
     /// What is known of a job.
@@ -315,7 +315,7 @@ pub enum Answer {
     Rehearsed {
         /// Where; None: nobody there holds its image.
         node: Option<NodeName>,
-        /// That.
+        /// The instance's outcome.
         instance: RehearsedInstance,
     },
     /// It is done.

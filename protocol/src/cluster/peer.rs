@@ -51,7 +51,7 @@ pub enum PeerMessage {
     Listing {
         /// The asker's number.
         transfer: u64,
-        /// They.
+        /// All files of the image.
         files: Vec<ImageFile>,
     },
     /// Of an offer or a listing, these are lacking.

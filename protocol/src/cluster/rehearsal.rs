@@ -26,7 +26,7 @@ pub struct RehearsalOrder {
     pub number: u64,
     /// The job.
     pub job: String,
-    /// They.
+    /// The images that this node rehearses, with where each belongs.
     pub images: Vec<RehearsedImage>,
     /// Content of /etc/hosts inside.
     pub hosts: String,

@@ -76,7 +76,7 @@ pub enum ReplicaOrder {
     File {
         /// See above.
         number: u64,
-        /// Which.
+        /// The file that the body replaces.
         file: SmallFile,
     },
     /// The log begins anew. What comes takes the old one's place once it has this length.

@@ -103,7 +103,7 @@ pub struct TreeOrder {
 pub struct TreePlace {
     /// The node.
     pub node: NodeName,
-    /// They.
+    /// Those of its instances that take the step.
     pub instances: Vec<InstanceId>,
 }
 

@@ -19,7 +19,7 @@ impl<'a> ClusterJob<'a> {
         ClusterJob { ckptd, name: name.to_owned(), launcher }
     }
 
-    /// Its name.
+    /// The name by which the cluster's commands know it.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -60,7 +60,7 @@ pub enum Backing {
     Anonymous,
     /// A file that is referred to by its path.
     File {
-        /// Which.
+        /// The file, with what tells whether it has changed since.
         file: MappedFile,
         /// Offset in bytes.
         offset: u64,
@@ -69,7 +69,7 @@ pub enum Backing {
     },
     /// An inode that travels in the image.
     Carried {
-        /// Which.
+        /// The inode, among those of the image.
         inode: InodeId,
         /// Offset in bytes.
         offset: u64,

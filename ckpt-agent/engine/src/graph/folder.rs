@@ -50,7 +50,7 @@ pub enum EntryKind {
     },
     /// A file that is open or mapped.
     Held {
-        /// It.
+        /// The file's inode, among those of the image.
         inode: InodeId,
     },
     /// One more name of a file.

@@ -110,7 +110,7 @@ pub enum Instruction {
     Touching(bool),
     /// Close the copy of an end, so that the job can see the other side's end.
     Close {
-        /// Which.
+        /// The end whose descriptor the agent has.
         end: OuterEnd,
     },
     /// What has moved in the job; replaces what was said before.

@@ -155,7 +155,7 @@ pub enum Report {
     Ended(ExitKind),
     /// An agent's end of a relay, sent with its descriptor before [`Report::Ready`].
     Outer {
-        /// Which.
+        /// The end, as both sides of the relay name it.
         end: OuterEnd,
     },
     /// The first words to an agent that takes this init over. The descriptors sent along are its ends of
@@ -169,7 +169,7 @@ pub enum Report {
     Listens(Vec<MovedListener>),
     /// What single sockets are called.
     Names {
-        /// They.
+        /// The sockets, each with its addresses.
         sockets: Vec<NamedSocket>,
         /// Whether a connection has been accepted for a process that has not got it yet.
         unsettled: bool,

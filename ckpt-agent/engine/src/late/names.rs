@@ -32,7 +32,7 @@ pub struct Name {
 pub struct NamedSocket {
     /// SO_COOKIE.
     pub cookie: u64,
-    /// Its name.
+    /// Its own address and its peer's.
     pub name: Name,
 }
 

@@ -17,7 +17,7 @@ pub struct Probe {
     pub host_pid: i32,
     /// The same process as the job numbers it.
     pub pid: Pid,
-    /// Its name.
+    /// Its name, as /proc/PID/comm has it.
     pub comm: String,
     /// The descriptor in that process.
     pub fd: i32,

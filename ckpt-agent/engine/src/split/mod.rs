@@ -75,7 +75,7 @@ pub enum Realisation {
     },
     /// A TCP connection whose other end is in another part.
     RemoteConnection {
-        /// Which.
+        /// The part that has the other end, by its number.
         peer_part: u32,
     },
 }

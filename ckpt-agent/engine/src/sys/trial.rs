@@ -73,7 +73,7 @@ impl Call {
         Self::ProcessMrelease,
     ];
 
-    /// Its name.
+    /// The system call's name, as syscalls(2) has it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -164,7 +164,7 @@ pub fn script_in(text: &str, folder: PathBuf) -> LaunchSpec {
 
 /// A session of this process.
 pub struct Here {
-    /// It.
+    /// The session, which ends with this value.
     pub session: Session,
     /// What it tells.
     pub events: Receiver<InstanceEvent>,

@@ -41,7 +41,7 @@ const FIRST_BEAT: Duration = Duration::from_millis(500);
 /// What a node is from its beginning on.
 #[derive(Debug)]
 pub struct Own {
-    /// Its name.
+    /// The name by which the cluster's certificates and log know it.
     pub name: NodeName,
     /// What it offers; addresses without their host.
     pub profile: NodeProfile,

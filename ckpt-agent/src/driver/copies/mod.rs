@@ -119,7 +119,7 @@ fn failed(transfer: u64, reason: &str) -> PeerMessage {
 pub struct Wanted<'a> {
     /// Whose.
     pub job: &'a str,
-    /// Which.
+    /// The instance whose image is wanted.
     pub instance: InstanceId,
     /// Of which checkpoint.
     pub checkpoint: CheckpointNumber,

@@ -12,11 +12,11 @@ use super::saved::Saved;
 /// An agent's end of a relay.
 #[derive(Debug)]
 pub struct RelayEnd {
-    /// Which.
+    /// The side of the relay that ends here.
     pub side: RelaySide,
     /// What it is.
     pub kind: RelayEndKind,
-    /// It.
+    /// The agent's descriptor of it.
     pub native: OwnedFd,
     /// Whether the job has the same open file description.
     pub shared: bool,

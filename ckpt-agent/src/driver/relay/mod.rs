@@ -43,7 +43,7 @@ pub enum Order {
     LinkUp(NodeName),
     /// Stand still for a checkpoint, and say what is here.
     Pause {
-        /// Which.
+        /// The checkpoint that waits for it.
         checkpoint: CheckpointNumber,
         /// The way back.
         answer: oneshot::Sender<RelayState>,
@@ -55,7 +55,7 @@ pub enum Order {
 /// One side of a relay, carried by a task. Dropped, it ends.
 #[derive(Debug)]
 pub struct RelayHandle {
-    /// Which.
+    /// The side that is carried.
     pub side: RelaySide,
     orders: UnboundedSender<Order>,
     key: InstanceKey,
@@ -104,7 +104,7 @@ impl RelayHandle {
 pub struct Carried {
     /// Whose side it is.
     pub key: InstanceKey,
-    /// Which.
+    /// The side of the relay.
     pub side: RelaySide,
     /// What the native end is.
     pub kind: RelayEndKind,

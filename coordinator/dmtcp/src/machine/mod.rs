@@ -94,7 +94,7 @@ pub enum Event {
     },
     /// The machine with these addresses is lost.
     HostLost {
-        /// They.
+        /// Its addresses, all that are known.
         addresses: Vec<IpAddr>,
     },
     /// A command of the coordinator's own user.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// A machine that may be given processes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
-    /// Its name.
+    /// Its node's name.
     pub name: NodeName,
     /// Processes that it takes.
     pub slots: u32,

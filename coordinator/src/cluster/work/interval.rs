@@ -37,7 +37,7 @@ const EQUAL: f64 = 1.33;
 /// What a process did in an interval; times in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spell<K> {
-    /// Which.
+    /// The process, by whatever tells processes apart for the caller.
     pub process: K,
     /// Its machine, by any number.
     pub machine: usize,

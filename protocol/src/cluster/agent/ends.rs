@@ -38,7 +38,7 @@ pub struct OuterSocket {
 /// How a socket is to be connected again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rewire {
-    /// Which.
+    /// Its open file, an index into the graph of the image.
     pub file: u32,
     /// 32 bytes, hexadecimal, that both ends know.
     pub secret: String,

@@ -54,7 +54,7 @@ pub enum FromAgent {
     },
     /// What is reported of an instance.
     Instance {
-        /// Which.
+        /// The instance, with its job and epoch.
         key: InstanceKey,
         /// What.
         report: InstanceReport,

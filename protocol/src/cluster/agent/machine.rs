@@ -101,7 +101,7 @@ pub struct Vitals {
 /// An instance that an agent holds when it connects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldInstance {
-    /// Which.
+    /// The instance, with its job and epoch.
     pub key: InstanceKey,
     /// Whether this agent has taken it over from one that died, relays and bytes under way being lost
     /// with that one.
@@ -129,7 +129,7 @@ pub struct Holding {
 /// A member as the others see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// Its name.
+    /// The node's name in the cluster.
     pub name: NodeName,
     /// Where its agent listens for other agents.
     pub address: SocketAddr,

@@ -46,7 +46,7 @@ pub enum ToAgent {
     },
     /// All members that are there.
     Peers {
-        /// They.
+        /// As others reach them, the receiver included.
         peers: Shared<Vec<Peer>>,
     },
     /// Members have come, or are to be reached elsewhere, or have gone.
@@ -60,7 +60,7 @@ pub enum ToAgent {
     Launch(Box<LaunchOrder>),
     /// A command of a checkpoint, a signal or an end. Answers come as [`super::FromAgent::Instance`].
     Instance {
-        /// Which.
+        /// The instance, with its job and epoch.
         key: InstanceKey,
         /// The command.
         command: AgentCommand,
@@ -85,7 +85,7 @@ pub enum ToAgent {
     Partners {
         /// Of which instance.
         key: InstanceKey,
-        /// They.
+        /// The nodes; they replace those of before.
         nodes: Vec<NodeName>,
     },
     /// Fetch what a restore needs. Answer: [`super::InstanceReport::Prepared`], [`super::InstanceReport::NotMade`] or
@@ -94,7 +94,7 @@ pub enum ToAgent {
     /// Restore what was prepared, up to the last step. Answer: [`super::InstanceReport::Restored`],
     /// [`super::InstanceReport::NotMade`] or [`super::InstanceReport::Damaged`].
     Restore {
-        /// Which.
+        /// The instance, one that [`ToAgent::Prepare`] was sent for.
         key: InstanceKey,
         /// Connections to be made first.
         connections: Vec<Rewire>,
@@ -104,7 +104,7 @@ pub enum ToAgent {
     },
     /// Let it run. Answer: [`super::InstanceReport::Running`].
     Go {
-        /// Which.
+        /// The instance, one that is restored.
         key: InstanceKey,
         /// Where the other sides of its relays are.
         links: Vec<RelayLink>,
@@ -117,7 +117,7 @@ pub enum ToAgent {
     Links {
         /// Of which instance.
         key: InstanceKey,
-        /// They.
+        /// For each side that is here, where the other is.
         links: Vec<RelayLink>,
     },
     /// What has moved in the job; replaces what was said before. Comes before [`ToAgent::Go`], and again when it
@@ -202,7 +202,7 @@ pub enum ToAgent {
         client: u64,
         /// The job.
         job: String,
-        /// They.
+        /// The images that this client's user may look at.
         images: Vec<ImageName>,
         /// What is wanted.
         look: Look,

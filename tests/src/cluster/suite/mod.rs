@@ -30,7 +30,7 @@ pub use stage::Stage;
 
 /// One test.
 pub struct Case {
-    /// Its name.
+    /// The name by which `target/debug/cluster` is asked for it.
     pub name: &'static str,
     /// What it shows.
     pub about: &'static str,

@@ -133,7 +133,7 @@ pub struct Connection {
 pub enum PeerEnd {
     /// A socket of the job (this one itself, if it is connected to itself).
     Socket {
-        /// Which.
+        /// The open file description of the socket.
         file: FileId,
     },
     /// It waits to be accepted from a listening socket of the job.

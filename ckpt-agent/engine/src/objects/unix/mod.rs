@@ -102,7 +102,7 @@ pub enum UnixLink {
     },
     /// A socket of the job; of a datagram socket, maybe one way only.
     Socket {
-        /// Which.
+        /// The open file description of the socket.
         file: FileId,
     },
     /// Waits to be accepted.
