@@ -217,29 +217,31 @@ impl ClusterMachine {
         }
     }
 
-    fn run(&mut self, now: Now, client: &ClientId, caller: &Caller, request: RunRequest) {
-        let refusal = if request.launch.program.is_empty() {
-            Some("run the job: a command is needed".to_owned())
-        } else if self.jobs.len() >= MOST_JOBS {
-            Some(format!("run the job: the cluster remembers {MOST_JOBS} jobs; see 'ckptd rm'"))
-        } else if let Some(nowhere) =
-            self.shared.members.nowhere(&caller.user, request.settings.trust)
-        {
-            Some(format!("run the job: {nowhere}"))
-        } else {
-            request.name.as_deref().and_then(|name| {
-                let taken = || {
-                    let same = |job: &Job| job.ledger.name == name || job.ledger.id == name;
-                    self.jobs.values().any(same).then_some("there is a job of that name")
-                };
-                naming::refusal(name)
-                    .or_else(taken)
-                    .map(|why| format!("name the job {name:?}: {why}"))
-            })
+    /// Why a job can't be run, and the command's exit status.
+    fn refusal_of_run(&self, caller: &Caller, request: &RunRequest) -> Option<(String, u8)> {
+        if request.launch.program.is_empty() {
+            return Some(("run the job: a command is needed".to_owned(), 2));
+        }
+        if self.jobs.len() >= MOST_JOBS {
+            let full =
+                format!("run the job: the cluster remembers {MOST_JOBS} jobs; see 'ckptd rm'");
+            return Some((full, 2));
+        }
+        if let Some(nowhere) = self.shared.members.nowhere(&caller.user, request.settings.trust) {
+            return Some((format!("run the job: {nowhere}"), 125));
+        }
+        let name = request.name.as_deref()?;
+        let taken = || {
+            let same = |job: &Job| job.ledger.name == name || job.ledger.id == name;
+            self.jobs.values().any(same).then_some("there is a job of that name")
         };
-        if let Some(refusal) = refusal {
-            self.shared.answer_last(client, Answer::Failed { reason: refusal, status: 2 });
-            return;
+        let why = naming::refusal(name).or_else(taken)?;
+        Some((format!("name the job {name:?}: {why}"), 2))
+    }
+
+    fn run(&mut self, now: Now, client: &ClientId, caller: &Caller, request: RunRequest) {
+        if let Some((reason, status)) = self.refusal_of_run(caller, &request) {
+            return self.shared.answer_last(client, Answer::Failed { reason, status });
         }
         let program = request.launch.program.first().map_or(OsStr::new("job"), |name| name);
         let stem = request.name.clone().unwrap_or_else(|| naming::stem(program));

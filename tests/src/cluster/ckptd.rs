@@ -52,6 +52,17 @@ pub struct Setup {
     pub leave_below: Option<&'static str>,
     /// Agents and jobs are in the sandbox of Android's apps.
     pub apps: bool,
+    /// What members may order.
+    pub role: Role,
+}
+
+/// What the token says with which members join.
+#[derive(Clone, Copy, Debug)]
+pub enum Role {
+    /// As 'ckptd token' makes it that is told nothing.
+    Usual,
+    /// Root of each machine is an operator.
+    Operator,
 }
 
 impl Setup {
@@ -66,6 +77,7 @@ impl Setup {
             dmtcp: false,
             leave_below: None,
             apps: false,
+            role: Role::Usual,
             tree_above: std::env::var("CKPTD_TREE_ABOVE").ok().and_then(|text| text.parse().ok()),
             speed: Some("1"),
             numbers: Numbers::of_environment(),
@@ -107,7 +119,12 @@ impl Ckptd {
         };
         all.start_coordinator()?;
         let numbers = 1..=all.setup.agents;
-        all.token = all.new_token(&["--uses", &numbers.clone().count().to_string()])?;
+        let uses = numbers.clone().count().to_string();
+        let role: &[&str] = match all.setup.role {
+            Role::Usual => &[],
+            Role::Operator => &["--role", "operator"],
+        };
+        all.token = all.new_token(&[&["--uses", uses.as_str()], role].concat())?;
         for number in numbers.clone() {
             all.start_agent(number)?;
         }

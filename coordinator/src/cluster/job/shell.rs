@@ -94,6 +94,11 @@ impl Job {
         if !shared.members.is_connected(&node) {
             return self.refuse_call(shared, call, &format!("{node} can't be reached"));
         }
+        let trust = self.ledger.settings().trust;
+        let member = shared.members.get(&node);
+        if let Some(misfit) = member.and_then(|member| member.misfit_of(&self.ledger.user, trust)) {
+            return self.refuse_call(shared, call, &format!("{node} {misfit}"));
+        }
         let instance = self.ledger.next_instance();
         let record = InstanceRecord {
             node: node.clone(),

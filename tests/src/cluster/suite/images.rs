@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::open_mpi::{END, end, finish};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
-use crate::cluster::ckptd::{Ckptd, Setup};
+use crate::cluster::ckptd::{Ckptd, Role, Setup};
 use crate::cluster::{Output, failure, until};
 use crate::job::Failure;
 
@@ -88,7 +88,7 @@ pub(super) fn wound(path: &PathBuf) -> Result<(), Failure> {
 }
 
 fn of_users(stage: &Stage) -> Result<(), Failure> {
-    let ckptd = stage.cluster(3)?;
+    let ckptd = stage.cluster_of(Setup { role: Role::Operator, ..Setup::new(3) })?;
     let run = ["ckptd", "run", "--name", "looked", "--interval", "0", "--", "sh", "-c", SCRIPT];
     let mut job = ckptd.node(1).spawn(&[&as_user(OWNER)[..], &run].concat(), &[])?;
     job.wait_for_output("started", LIMIT)?;

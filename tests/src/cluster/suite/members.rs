@@ -40,6 +40,16 @@ pub(super) const CASES: &[Case] = &[
         run: strangers,
     },
     Case {
+        name: "roles",
+        about: "a member speaks for the users that its token says, and for nobody else",
+        run: roles,
+    },
+    Case {
+        name: "trust",
+        about: "a user's own agent runs that user's jobs, and others' where both sides want it",
+        run: trust,
+    },
+    Case {
         name: "users",
         about: "a job is its user's on every node, and one whom a node does not know is refused",
         run: users,
@@ -79,8 +89,8 @@ fn users(stage: &Stage) -> Result<(), Failure> {
     let known = as_user("65534")?;
     check(known.stdout == format!("nobody\n{groups}").repeat(2), || format!("{known:?}"))?;
     let unknown = as_user("54321")?;
-    let expected = "there is no user \"54321\" on node1";
-    check(unknown.status != 0 && unknown.stderr.contains(expected), || format!("{unknown:?}"))?;
+    let expected = "node1 has no user \"54321\"";
+    check(unknown.status == 125 && unknown.stderr.contains(expected), || format!("{unknown:?}"))?;
     for number in [1, 2] {
         check(ckptd.agent_runs(number)?, || ckptd.agent_errors(number))?;
     }
@@ -94,8 +104,13 @@ fn users_slow(stage: &Stage) -> Result<(), Failure> {
     let mut job = start(&ckptd, &[], "nqueens")?;
     let node = ckptd.node(1);
     let slow = "printf '#!/bin/sh\nsleep 5\nexit 2\n' > /tmp/getent && chmod 755 /tmp/getent \
-        && mount --bind /tmp/getent $(command -v getent)";
+        && mount --bind /tmp/getent $(command -v getent) \
+        && echo passwd: files sss > /tmp/nsswitch && mount --bind /tmp/nsswitch /etc/nsswitch.conf";
     node.must_run(&["sh", "-c", slow])?;
+    // The agent looks when it starts whether there is such a service.
+    ckptd.kill_agent(1)?;
+    ckptd.start_agent(1)?;
+    ckptd.wait_for_members(&[1])?;
     let run = ["env", "-C", "/", "HOME=/tmp", "ckptd", "run", "--", "true"];
     let as_user = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"];
     let began = Instant::now();
@@ -105,6 +120,119 @@ fn users_slow(stage: &Stage) -> Result<(), Failure> {
     check(began.elapsed() > Duration::from_secs(5), || "the service was not asked".into())?;
     no_rollback(&job)?;
     finish(&ckptd, &mut job)
+}
+
+/// As which user something is run on a node.
+fn as_user<'a>(uid: &'a str, words: &[&'a str]) -> Vec<&'a str> {
+    let user = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"];
+    [&user[..], &["env", "-C", "/", "HOME=/tmp"], words].concat()
+}
+
+/// Three machines: one whose users are all believed, one that speaks for nobody, one that speaks for two users.
+fn roles(stage: &Stage) -> Result<(), Failure> {
+    const NOBODY: &str = "65534";
+    const DAEMON: &str = "1";
+    let ckptd = stage.cluster_of(Setup { agents: 1, ..Setup::new(3) })?;
+    let worker = ckptd.new_token(&["--role", "worker"])?;
+    let _worker = ckptd.join(2, &worker, "node2")?;
+    ckptd.wait_for_members(&[1, 2])?;
+    let say = |number: usize, uid: &str, words: &[&str]| {
+        let words = [&["ckptd"], words].concat();
+        ckptd.node(number).run(&as_user(uid, &words), &[])
+    };
+    let denied = |number: usize, uid: &str, words: &[&str], why: &str| {
+        let said = say(number, uid, words)?;
+        let told = said.status == 125 && said.stdout.is_empty() && said.stderr.contains(why);
+        check(told, || format!("node{number}, {uid}, {words:?}: {said:?}"))
+    };
+    let mut hers = ckptd
+        .node(1)
+        .spawn(&as_user(NOBODY, &["ckptd", "run", "--name", "hers", "--", "sleep", "1000"]), &[])?;
+    until("the job runs", LIMIT, || {
+        let status = say(1, NOBODY, &["status", "hers"])?;
+        Ok((status.status == 0 && status.stdout.contains("running")).then_some(()))
+    })?;
+    // Root of a member is not root of the cluster, and users of a worker are nobody's word.
+    denied(1, "0", &["stop", "hers"], "there is none of that name")?;
+    denied(1, DAEMON, &["stop", "hers"], "there is none of that name")?;
+    for uid in ["0", NOBODY, DAEMON] {
+        for words in [&["stop", "hers"][..], &["checkpoint", "hers"], &["attach", "hers"], &["ls"]]
+        {
+            denied(2, uid, words, "node2 does not speak for users of that name")?;
+        }
+        denied(2, uid, &["run", "--", "true"], "--role login")?;
+    }
+    for number in [1, 2] {
+        denied(
+            number,
+            "0",
+            &["nodes", "--remove", "node1"],
+            if number == 1 { "only an operator" } else { "obey" },
+        )?;
+    }
+    denied(2, "0", &["leave", "node1"], "only its owner")?;
+    // One for whom a member is named is that member's to speak for.
+    let his = ckptd.new_token(&["--users", "daemon,nobody"])?;
+    let _his = ckptd.join(3, &his, "node3")?;
+    ckptd.wait_for_members(&[3])?;
+    denied(1, NOBODY, &["stop", "hers"], "--users nobody")?;
+    denied(3, "0", &["ls"], "node3 does not speak")?;
+    let by_operator = ckptd.coordinator_node().must_run(&["ckptd", "nodes", "--json"])?;
+    for role in ["login", "worker", "login: daemon, nobody"] {
+        check(by_operator.contains(&format!("\"role\": {role:?}")), || by_operator.clone())?;
+    }
+    let stopped = say(3, NOBODY, &["stop", "hers"])?;
+    check(stopped.status == 0, || format!("{stopped:?}"))?;
+    check(hers.wait(LIMIT)? != 0, || "it was ended by a signal".into())?;
+    // Who owns a machine may take it away.
+    let left = say(2, "0", &["leave"])?;
+    check(left.status == 0, || format!("{left:?}"))
+}
+
+/// A machine of root's and one of an ordinary user's.
+fn trust(stage: &Stage) -> Result<(), Failure> {
+    const NOBODY: &str = "65534";
+    const DAEMON: &str = "1";
+    let ckptd = stage.cluster_of(Setup { agents: 1, ..Setup::new(2) })?;
+    let token = ckptd.new_token(&["--role", "worker", "--uses", "2"])?;
+    let node = ckptd.node(2);
+    node.must_run(&["install", "-d", "-o", "nobody", "/tmp/own"])?;
+    let agent = |options: &[&str]| {
+        let words = ["ckptd", "agent", "--dir", "/tmp/own", "--join", &token, "--name", "own"];
+        let words = [&words[..], &["--slots", "2", "--speed", "1"], options].concat();
+        node.spawn(&as_user(NOBODY, &words), &[])
+    };
+    let there = || {
+        until("the user's own agent is there", LIMIT, || {
+            Ok(ckptd.members()?.get("own").is_some_and(|state| state == "alive").then_some(()))
+        })
+    };
+    let whoami = |uid: &str, options: &[&str]| {
+        let run = [&["ckptd", "run", "--interval", "0"], options, &["--", "sh", "-c"]].concat();
+        let words = [&run[..], &["ckptd rsh own id -un"]].concat();
+        ckptd.node(1).run(&as_user(uid, &words), &[])
+    };
+    let mut alone = agent(&[])?;
+    there()?;
+    let his = whoami(NOBODY, &[])?;
+    check(his.stdout == "nobody\n" && his.status == 0, || format!("{his:?}"))?;
+    for options in [&[][..], &["--trust", "any"]] {
+        let refused = whoami(DAEMON, options)?;
+        let why = "own runs the jobs of nobody alone";
+        check(refused.status != 0 && refused.stderr.contains(why), || format!("{refused:?}"))?;
+    }
+    // Of root's machine a job can be kept away.
+    let own = ckptd
+        .node(1)
+        .run(&as_user(DAEMON, &["ckptd", "run", "--trust", "own", "--", "true"]), &[])?;
+    let why = "node1 has an agent of root's";
+    check(own.status == 125 && own.stderr.contains(why), || format!("{own:?}"))?;
+    alone.signal(Signal::SIGTERM)?;
+    alone.wait(LIMIT)?;
+    let _shared = agent(&["--shared"])?;
+    there()?;
+    let shared = whoami(DAEMON, &["--trust", "any"])?;
+    check(shared.stdout == "nobody\n" && shared.status == 0, || format!("{shared:?}"))
 }
 
 /// Nobody's; a stranger's.
