@@ -25,7 +25,7 @@ use super::files::{MappedFiles, View, describe};
 use super::pages::Pagemap;
 use super::snapshot_process::is_alive;
 use super::stages::{ProcessDump, SnapshotData, is_not_inherited};
-use ckpt_store::{CheckpointWriter, ChunkRef, SealedCheckpoint, WriterOptions};
+use ckpt_store::{CheckpointWriter, ChunkRef, SealedCheckpoint, Totals, WriterOptions};
 
 /// Bytes of a chunk of a blob.
 const BLOB_CHUNK: usize = 1024 * 1024;
@@ -140,15 +140,18 @@ pub fn write_image(
         doing::begin("sealing the image", Thing::Job);
         index.seal()?
     };
-    let totals = sealed.totals();
-    let summary = ImageSummary {
-        processes: u32::try_from(data.graph.processes.len()).unwrap_or(u32::MAX),
+    let summary = summary(&sealed.totals(), &data.graph);
+    Ok((sealed, summary, data.context.warnings))
+}
+
+fn summary(totals: &Totals, graph: &Graph) -> ImageSummary {
+    ImageSummary {
+        processes: u32::try_from(graph.processes.len()).unwrap_or(u32::MAX),
         bytes: totals.bytes,
         stored_bytes: totals.stored.saturating_sub(totals.reused) + totals.index,
-        files: u32::try_from(data.graph.files.len()).unwrap_or(u32::MAX),
-        connections: connections(&data.graph),
-    };
-    Ok((sealed, summary, data.context.warnings))
+        files: u32::try_from(graph.files.len()).unwrap_or(u32::MAX),
+        connections: connections(graph),
+    }
 }
 
 /// Name of a process's file in a checkpoint.

@@ -108,10 +108,7 @@ pub fn bring_back(
     warnings.append(&mut context.warnings);
     let console = std::mem::take(&mut context.console);
     if let (Some(terminal), Some(window)) = (&console.terminal, spec.window) {
-        let WindowSize { rows, columns, x_pixels, y_pixels } = window;
-        let size = tty::WindowSize { rows, columns, width: x_pixels, height: y_pixels };
-        tty::set_window_size(terminal, size)
-            .map_err(|error| EngineError::system("ioctl", "the terminal's size", error))?;
+        resize(terminal, window)?;
     }
     let ends = [
         (StdioRole::Terminal, console.terminal),
@@ -123,11 +120,9 @@ pub fn bring_back(
         image.processes.values().map(|process| process.memory_map[START_STACK]).collect();
     // Where the kernel can't be told, it shows this process's for each of them.
     stacks.insert(own_stack()?);
+    let root = image.graph.root;
     Ok(Begun {
-        root: match image.processes.contains_key(&image.graph.root) {
-            true => standing.here(image.graph.root),
-            false => None,
-        },
+        root: if image.processes.contains_key(&root) { standing.here(root) } else { None },
         console: ends.into_iter().filter_map(|(role, end)| Some((role, end?))).collect(),
         outer: std::mem::take(&mut context.outer),
         moved: std::mem::take(&mut context.moved),
@@ -137,6 +132,13 @@ pub fn bring_back(
         watched: context.watched.take(),
         standing: Some(standing),
     })
+}
+
+fn resize(terminal: &OwnedFd, window: WindowSize) -> Result<()> {
+    let WindowSize { rows, columns, x_pixels, y_pixels } = window;
+    let size = tty::WindowSize { rows, columns, width: x_pixels, height: y_pixels };
+    tty::set_window_size(terminal, size)
+        .map_err(|error| EngineError::system("ioctl", "the terminal's size", error))
 }
 
 /// A restore by root must not give anybody more than the user has for whom it is done.

@@ -106,17 +106,21 @@ pub fn become_user(
     let answers = remote.run(&calls.batch)?;
     for (name, ticket) in calls.checked {
         if name == "setgroups" && answers[ticket.0] == -i64::from(libc::EPERM) {
-            return Err(EngineError::Unfit {
-                what: format!(
-                    "thread {} is in groups {:?}, and may not be put into them here",
-                    thread.tid, wanted.groups
-                ),
-                way_out: "restart it as a user who is in exactly these groups".into(),
-            });
+            return Err(no_right_to_groups(thread));
         }
         remote.checked(name, answers[ticket.0])?;
     }
     Ok(())
+}
+
+fn no_right_to_groups(thread: &ThreadImage) -> EngineError {
+    EngineError::Unfit {
+        what: format!(
+            "thread {} is in groups {:?}, and may not be put into them here",
+            thread.tid, thread.credentials.groups
+        ),
+        way_out: "restart it as a user who is in exactly these groups".into(),
+    }
 }
 
 /// The order says nothing.

@@ -73,15 +73,8 @@ pub fn lay_out(
     common: &Common,
     page: u64,
 ) -> Result<Laid> {
-    let host_pid = remote.thread().tid();
-    let current = read_maps(host_pid)?;
-    let mut occupied = Occupied::default();
-    for mapping in &current {
-        occupied.add(mapping.start, mapping.end);
-    }
-    for area in &image.areas {
-        occupied.add(area.start, area.end);
-    }
+    let current = read_maps(remote.thread().tid())?;
+    let mut occupied = taken_by(&current, image);
     let by_hand = files.means() == Means::Nothing;
     if by_hand {
         // The heap's end goes there through all that is below.
@@ -89,10 +82,7 @@ pub fn lay_out(
     }
     let scratch = remote.make_scratch(Some(occupied.take(SCRATCH_SIZE)?))?;
     if !scratch.executable {
-        return Err(EngineError::Unfit {
-            what: "this machine forbids memory that is both data and code".into(),
-            way_out: "allow execmem for ckptd".into(),
-        });
+        return Err(no_executable_memory());
     }
     let foreign = files.foreign_vdso();
     let mut kernel = match foreign {
@@ -140,7 +130,41 @@ pub fn lay_out(
     } else {
         true
     };
+    put_areas(remote, image, files, common, page, &mut occupied)?;
+    if let Some(foreign) = foreign {
+        foreign.put(remote, image, kernel.vdso_at())?;
+    }
+    Ok(Laid { entry_point, break_moved })
+}
 
+fn no_executable_memory() -> EngineError {
+    EngineError::Unfit {
+        what: "this machine forbids memory that is both data and code".into(),
+        way_out: "allow execmem for ckptd".into(),
+    }
+}
+
+/// Addresses that are in use now, or will be.
+fn taken_by(current: &[Mapping], image: &ProcessImage) -> Occupied {
+    let mut occupied = Occupied::default();
+    for mapping in current {
+        occupied.add(mapping.start, mapping.end);
+    }
+    for area in &image.areas {
+        occupied.add(area.start, area.end);
+    }
+    occupied
+}
+
+/// Maps the image's areas that were not inherited, and takes away what was inherited and is not the image's.
+fn put_areas(
+    remote: &mut Remote<'_>,
+    image: &ProcessImage,
+    files: &MappedFiles,
+    common: &Common,
+    page: u64,
+    occupied: &mut Occupied,
+) -> Result<()> {
     let mut calls = Calls::new(image);
     if let Some((fd, length)) = files.identity(image.pid) {
         use std::os::fd::AsRawFd;
@@ -161,13 +185,9 @@ pub fn lay_out(
         map(area, image, files, page, &mut calls)?;
     }
     for attachment in segments::attachments(&image.areas, files.segments(), page) {
-        attach(&attachment, &mut occupied, &mut calls)?;
+        attach(&attachment, occupied, &mut calls)?;
     }
-    calls.run(remote)?;
-    if let Some(foreign) = foreign {
-        foreign.put(remote, image, kernel.vdso_at())?;
-    }
-    Ok(Laid { entry_point, break_moved })
+    calls.run(remote)
 }
 
 /// What the C library of the helper has registered with the kernel and that must not be written

@@ -255,9 +255,6 @@ impl Quiesced {
         };
         let descriptors: Vec<Descriptor> =
             self.collected.descriptors.remove(&host_pid).unwrap_or_default();
-        let oom_path = format!("/proc/{host_pid}/oom_score_adj");
-        let oom_score_adj =
-            read_text(&oom_path)?.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let break_address = reading.inside.break_address;
         let (executable, memory_map, auxv) = match reading.identity {
             Some(own) => {
@@ -286,7 +283,7 @@ impl Quiesced {
             dumpable: reading.inside.dumpable,
             thp_disable: reading.inside.thp_disable,
             membarrier: reading.inside.membarrier,
-            oom_score_adj,
+            oom_score_adj: oom_score_adj(host_pid)?,
             stopped_by: process.group_stop,
             descriptors,
             locks: self.collected.process_locks.remove(&host_pid).unwrap_or_default(),
@@ -369,4 +366,10 @@ fn take_identity(host_pid: i32, mappings: &mut Vec<Mapping>) -> Result<Option<Id
         }
     }
     Ok(None)
+}
+
+/// How readily the kernel kills the process where memory is short; 0 where it does not say.
+fn oom_score_adj(host_pid: i32) -> Result<i32> {
+    let text = read_text(&format!("/proc/{host_pid}/oom_score_adj"))?;
+    Ok(text.and_then(|text| text.trim().parse().ok()).unwrap_or(0))
 }

@@ -192,19 +192,30 @@ pub(super) fn bound(
             Err(error) => error,
         };
         if first.is_none() {
-            // Where the machine has another address, a socket bound to all of them is reached at it.
-            let elsewhere = error.raw_os_error() == Some(libc::EADDRNOTAVAIL);
-            let any = address.unspecified();
-            let any_port = SocketAddr::new(any.ip(), 0);
-            candidates.extend(match context.cluster && of_job {
-                true if elsewhere => [any, any_port],
-                true => [SocketAddr::new(at.ip(), 0), any_port],
-                false => [SocketAddr::new(at.ip(), 0), address.loopback()],
-            });
+            candidates.extend(instead(address, at, context.cluster && of_job, &error));
         }
         first.get_or_insert(error);
     }
     Err(system("bind", at, first.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into())))
+}
+
+/// Where else a socket may be bound that can't be at its own address. `reached`: others find it where it is, through the
+/// cluster.
+fn instead(
+    address: &Address,
+    at: SocketAddr,
+    reached: bool,
+    error: &std::io::Error,
+) -> [SocketAddr; 2] {
+    // Where the machine has another address, a socket bound to all of them is reached at it.
+    let elsewhere = error.raw_os_error() == Some(libc::EADDRNOTAVAIL);
+    let any = address.unspecified();
+    let any_port = SocketAddr::new(any.ip(), 0);
+    match reached {
+        true if elsewhere => [any, any_port],
+        true => [SocketAddr::new(at.ip(), 0), any_port],
+        false => [SocketAddr::new(at.ip(), 0), address.loopback()],
+    }
 }
 
 /// A port that somebody has taken since the restart has looked for it.

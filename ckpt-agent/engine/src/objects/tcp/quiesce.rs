@@ -180,43 +180,11 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
             if !lines[sender].connected {
                 continue;
             }
-            match unacknowledged(lines[sender].probe)? {
-                0 => continue,
-                count => left += count,
+            let count = unacknowledged(lines[sender].probe)?;
+            left += count;
+            if count > 0 && is_waited_for(lines, sender, waited)? {
+                busy = Some(sender);
             }
-            if lines[sender].outer.is_some() {
-                if lines[sender].waits_for_outside(waited)? {
-                    busy = Some(sender);
-                }
-                continue;
-            }
-            // To outside nothing is waited for, but a peer that is not accepted yet, or closed, answers
-            // by itself within the delay of an acknowledgement.
-            let Some(receiver) = lines[sender].peer else {
-                if waited < Duration::from_millis(60) {
-                    busy = Some(sender);
-                }
-                continue;
-            };
-            busy = Some(sender);
-            lines[receiver].acknowledge_now();
-            if waited > ACKNOWLEDGED_BY {
-                lines[sender].push();
-            }
-            if waited < FULL_AFTER {
-                continue;
-            }
-            if lines[sender].has_shut_down()? {
-                if waited > SHUT_LIMIT {
-                    return Err(soon(
-                        lines[sender].probe,
-                        "a TCP connection shut down behind more bytes than its receiver has room for",
-                        "they arrive as soon as the receiver reads: try again",
-                    ));
-                }
-                continue;
-            }
-            lines[receiver].fetched.get_or_insert_with(Vec::new);
         }
         for line in lines.iter_mut() {
             line.fetch()?;
@@ -251,6 +219,38 @@ fn come_to_rest(lines: &mut [Line<'_>]) -> Result<()> {
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Whether bytes that a line has sent and nobody has acknowledged are waited for, after the time that all have waited
+/// already. What helps to have them acknowledged is done.
+fn is_waited_for(lines: &mut [Line<'_>], sender: usize, waited: Duration) -> Result<bool> {
+    if lines[sender].outer.is_some() {
+        return lines[sender].waits_for_outside(waited);
+    }
+    // To outside nothing is waited for, but a peer that is not accepted yet, or closed, answers
+    // by itself within the delay of an acknowledgement.
+    let Some(receiver) = lines[sender].peer else {
+        return Ok(waited < Duration::from_millis(60));
+    };
+    lines[receiver].acknowledge_now();
+    if waited > ACKNOWLEDGED_BY {
+        lines[sender].push();
+    }
+    if waited < FULL_AFTER {
+        return Ok(true);
+    }
+    if lines[sender].has_shut_down()? {
+        if waited > SHUT_LIMIT {
+            return Err(soon(
+                lines[sender].probe,
+                "a TCP connection shut down behind more bytes than its receiver has room for",
+                "they arrive as soon as the receiver reads: try again",
+            ));
+        }
+        return Ok(true);
+    }
+    lines[receiver].fetched.get_or_insert_with(Vec::new);
+    Ok(true)
 }
 
 fn put_back(lines: &[Line<'_>]) -> Result<()> {
