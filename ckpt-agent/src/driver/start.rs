@@ -4,7 +4,7 @@ use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use ckpt_node::{BatteryGuard, Ending, Event};
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 use protocol::cluster::NodeName;
+use protocol::cluster::agent::NodeProfile;
 use protocol::service::Service;
 use protocol::task;
 use protocol::transport::{Arrival, Identity, Members, PeerListener, Token};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
 use super::actions::{Driver, Parts};
@@ -171,7 +172,7 @@ async fn listen(
 
 /// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not.
 async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result<(), AgentError> {
-    let (sender, mut inbox) = unbounded_channel();
+    let (sender, inbox) = unbounded_channel();
     let reports = Reports::new(sender);
     on_signal(SignalKind::terminate(), &reports, || Event::Terminate)?;
     on_signal(SignalKind::interrupt(), &reports, || Event::Terminate)?;
@@ -180,7 +181,7 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
     let name = identity.name().clone();
     let lines = Lines::new(identity.trust(), reports.clone());
     let members = Members::default();
-    let (mut listener, wire) = listen(&identity, options.listen, &members).await?;
+    let (listener, wire) = listen(&identity, options.listen, &members).await?;
     let dialer = Arc::new(Carrier::new(identity.clone()));
     let told = reports.clone();
     let report = move |report| told.event(Event::Replica(report));
@@ -196,14 +197,7 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
     let nominal = host::Nominal::measure(options.speed);
     let mut profile = host::profile(options, &nominal, listener.address());
     profile.wire = wire.address();
-    if let Err(reason) = takes_jobs {
-        tracing::warn!(
-            "no job can run on this machine: {reason}; it keeps copies of images; see ckptd doctor"
-        );
-        profile.slots = 0;
-    } else if World::chosen() == World::Machine {
-        tracing::info!("jobs run without namespaces on this machine; see ckptd doctor");
-    }
+    tell_of_jobs(takes_jobs, &mut profile);
     let sockets = |error: io::Error| AgentError::System {
         what: format!("listen in {}", options.dir.display()),
         error,
@@ -216,6 +210,7 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
     if options.leave_below.is_some() && battery.charge().is_none() {
         tracing::warn!("no battery can be read here: --leave-below has no effect");
     }
+    let replica_folder = replica.folder().to_owned();
     let parts = Parts {
         name: name.clone(),
         battery,
@@ -225,7 +220,7 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
         host: options.listen,
         peers,
         identity,
-        replica: replica.clone(),
+        replica,
         members,
         hub: hub.clone(),
         wire: Arc::new(wire),
@@ -234,33 +229,59 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
         reports: reports.clone(),
         give_up,
     };
-    let (mut driver, beats) = Driver::new(parts, BatteryGuard::new(options.leave_below));
+    let (driver, beats) = Driver::new(parts, BatteryGuard::new(options.leave_below));
     driver.look_for_survivors();
     task::spawn(beat(beats, reports.clone()));
     task::spawn(coordinator::keep(dialer, reports.clone(), given_up));
     let server = Server { hub, folders, tree: Some(lines), busy };
-    task::spawn(async move {
-        while let Some(arrival) = listener.accept().await {
-            match arrival {
-                Arrival::Peer(from, connection) => {
-                    let server = server.clone();
-                    task::spawn(async move { server.serve(from, carry(connection)).await });
-                }
-                Arrival::Successor(connection) => {
-                    let folder = replica.folder().to_owned();
-                    task::spawn(succession::serve(connection, reports.clone(), folder));
-                }
-            }
-        }
-    });
+    task::spawn(accept(listener, server, reports, replica_folder));
     tracing::info!(%name, dir = %options.dir.display(), "agent");
     let mut service = Service::ready(&format!("a member by the name of {name}"));
+    attend(driver, inbox, &mut service).await?;
+    service.stopping("ending");
+    tokio::time::sleep(LAST_WORDS).await;
+    Ok(())
+}
+
+/// Says where jobs can't run here, or not as elsewhere. A machine that takes none has no slots for them.
+fn tell_of_jobs(takes_jobs: Result<(), String>, profile: &mut NodeProfile) {
+    if let Err(reason) = takes_jobs {
+        tracing::warn!(
+            "no job can run on this machine: {reason}; it keeps copies of images; see ckptd doctor"
+        );
+        profile.slots = 0;
+    } else if World::chosen() == World::Machine {
+        tracing::info!("jobs run without namespaces on this machine; see ckptd doctor");
+    }
+}
+
+/// Serves the other members, and coordinators that carry on for a lost one from the copy in `replica`.
+async fn accept(mut listener: PeerListener, server: Server, reports: Reports, replica: PathBuf) {
+    while let Some(arrival) = listener.accept().await {
+        match arrival {
+            Arrival::Peer(from, connection) => {
+                let server = server.clone();
+                task::spawn(async move { server.serve(from, carry(connection)).await });
+            }
+            Arrival::Successor(connection) => {
+                task::spawn(succession::serve(connection, reports.clone(), replica.clone()));
+            }
+        }
+    }
+}
+
+/// Handles reports until the agent is to end.
+async fn attend(
+    mut driver: Driver,
+    mut inbox: UnboundedReceiver<Report>,
+    service: &mut Service,
+) -> Result<(), AgentError> {
     let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP);
     loop {
         service.alive();
         let report = match tokio::time::timeout(longest_sleep, inbox.recv()).await {
             Ok(Some(report)) => report,
-            Ok(None) => break,
+            Ok(None) => return Ok(()),
             Err(_) => continue,
         };
         if matches!(report, Report::Node(Event::Terminate)) {
@@ -268,13 +289,10 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
         }
         match driver.handle(report) {
             None => {}
-            Some(Ending::InOrder) => break,
+            Some(Ending::InOrder) => return Ok(()),
             Some(Ending::Refused(reason)) => return Err(AgentError::Refused(reason)),
         }
     }
-    service.stopping("ending");
-    tokio::time::sleep(LAST_WORDS).await;
-    Ok(())
 }
 
 fn on_signal(kind: SignalKind, reports: &Reports, event: fn() -> Event) -> Result<(), AgentError> {

@@ -88,6 +88,7 @@ impl ClusterMachine {
         }
     }
 
+    /// One arm for each question, in a table without steps of its own.
     pub(super) fn asked(&mut self, now: Now, client: &ClientId, user: JobUser, ask: Ask) {
         // One of the coordinator's own socket is known from its first question on.
         let known = self.shared.clients.entry(client.clone());

@@ -142,6 +142,7 @@ impl Node {
         self.voice.take_actions()
     }
 
+    /// One arm for each event, in a table without steps of its own.
     fn take(&mut self, event: Event) {
         match event {
             Event::Connected { connection, host, addresses } => {

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use ckpt_node::Event;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::JobUser;
-use protocol::cluster::dmtcp::DmtcpOrder;
+use protocol::cluster::dmtcp::{DmtcpImage, DmtcpOrder};
 use protocol::task;
 use tokio::process::Command;
 
@@ -35,71 +35,84 @@ impl Driver {
             let failed = Err("this ckptd is built without DMTCP".to_owned());
             return self.events.push_back(Event::Dmtcp(image, failed));
         }
-        let folders = self.parts.folders.clone();
-        let folder = match folders.make_instance(&image.job, image.instance) {
+        let folder = match self.parts.folders.make_instance(&image.job, image.instance) {
             Ok(folder) => folder,
             Err(error) => {
                 let failed = Err(error.to_string());
                 return self.events.push_back(Event::Dmtcp(image, failed));
             }
         };
-        let (reports, busy) = (self.parts.reports.clone(), self.parts.busy.clone());
-        let checkpoint = image.checkpoint;
         match order {
-            DmtcpOrder::TakeIn { files, .. } => {
-                task::spawn(async move {
-                    busy.take(&folder, checkpoint).await;
-                    let (job, instance) = (image.job.clone(), image.instance);
-                    let take_in = move || {
-                        // Whoever was removing something there may have removed the folder.
-                        let made = folders.make_instance(&job, instance);
-                        let place = made.map_err(|error| error.to_string())?;
-                        dmtcp::take_in(&place, checkpoint, &files)
-                    };
-                    let taken = task::spawn_blocking(take_in).await;
-                    let taken = taken.unwrap_or_else(|error| Err(error.to_string()));
-                    busy.end_commit(&folder, checkpoint);
-                    reports.event(Event::Dmtcp(image, taken));
-                });
-            }
+            DmtcpOrder::TakeIn { files, .. } => self.take_in_images(image, folder, files),
             DmtcpOrder::Restart { holders, host, port, .. } => {
-                let (peers, own) = (self.parts.peers.clone(), self.parts.name.clone());
-                let users = self.users();
-                let log = folders.job(&image.job).join(LOG);
-                task::spawn(async move {
-                    let restarted = async {
-                        let lock = busy.fetching(&folder);
-                        let _alone = lock.lock().await;
-                        if !copies::is_here(&folder, checkpoint).await {
-                            let others: Vec<NodeName> =
-                                holders.into_iter().filter(|node| *node != own).collect();
-                            let wanted = Wanted {
-                                job: &image.job,
-                                instance: image.instance,
-                                checkpoint,
-                                digest: "",
-                                folder: &folder,
-                                without: &BTreeSet::new(),
-                            };
-                            copies::fetch(&peers, &others, wanted)
-                                .await
-                                .map_err(|lacking| lacking.reason)?;
-                        }
-                        let out = task::spawn_blocking(move || {
-                            dmtcp::put_out(&folder, checkpoint, users)
-                        });
-                        let out = out.await.unwrap_or_else(|error| Err(error.to_string()))?;
-                        for group in out {
-                            start(&group, host, port, &log)
-                                .map_err(|error| format!("execute {RESTART} on {own}: {error}"))?;
-                        }
-                        Ok::<_, String>(Vec::new())
-                    };
-                    let result = restarted.await;
-                    reports.event(Event::Dmtcp(image, result));
-                });
+                self.restart_images(image, folder, holders, host, port);
             }
         }
+    }
+
+    fn take_in_images(&self, image: DmtcpImage, folder: PathBuf, files: Vec<String>) {
+        let (reports, busy) = (self.parts.reports.clone(), self.parts.busy.clone());
+        let folders = self.parts.folders.clone();
+        let checkpoint = image.checkpoint;
+        task::spawn(async move {
+            busy.take(&folder, checkpoint).await;
+            let (job, instance) = (image.job.clone(), image.instance);
+            let take_in = move || {
+                // Whoever was removing something there may have removed the folder.
+                let made = folders.make_instance(&job, instance);
+                let place = made.map_err(|error| error.to_string())?;
+                dmtcp::take_in(&place, checkpoint, &files)
+            };
+            let taken = task::spawn_blocking(take_in).await;
+            let taken = taken.unwrap_or_else(|error| Err(error.to_string()));
+            busy.end_commit(&folder, checkpoint);
+            reports.event(Event::Dmtcp(image, taken));
+        });
+    }
+
+    fn restart_images(
+        &self,
+        image: DmtcpImage,
+        folder: PathBuf,
+        holders: Vec<NodeName>,
+        host: IpAddr,
+        port: u16,
+    ) {
+        let (reports, busy) = (self.parts.reports.clone(), self.parts.busy.clone());
+        let (peers, own) = (self.parts.peers.clone(), self.parts.name.clone());
+        let users = self.users();
+        let log = self.parts.folders.job(&image.job).join(LOG);
+        let checkpoint = image.checkpoint;
+        task::spawn(async move {
+            let restarted = async {
+                let lock = busy.fetching(&folder);
+                let _alone = lock.lock().await;
+                if !copies::is_here(&folder, checkpoint).await {
+                    let others: Vec<NodeName> =
+                        holders.into_iter().filter(|node| *node != own).collect();
+                    let wanted = Wanted {
+                        job: &image.job,
+                        instance: image.instance,
+                        checkpoint,
+                        digest: "",
+                        folder: &folder,
+                        without: &BTreeSet::new(),
+                    };
+                    copies::fetch(&peers, &others, wanted)
+                        .await
+                        .map_err(|lacking| lacking.reason)?;
+                }
+                let out = task::spawn_blocking(move || dmtcp::put_out(&folder, checkpoint, users));
+                let out = out.await.unwrap_or_else(|error| Err(error.to_string()))?;
+                for group in out {
+                    start(&group, host, port, &log)
+                        .map_err(|error| format!("execute {RESTART} on {own}: {error}"))?;
+                }
+                Ok::<_, String>(Vec::new())
+            };
+            let result = restarted.await;
+            reports.event(Event::Dmtcp(image, result));
+        });
     }
 
     /// Who an owner of images is on this machine.

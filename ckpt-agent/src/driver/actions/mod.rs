@@ -222,6 +222,7 @@ impl Driver {
         self.events.push_back(event);
     }
 
+    /// One arm for each action, in a table without steps of its own.
     fn perform(&mut self, action: Action) {
         match action {
             Action::Tell(message, body) => self.say(*message, body),

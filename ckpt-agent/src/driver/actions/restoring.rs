@@ -1,9 +1,10 @@
 //! Instances that are brought back, and those that outlived an agent.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use ckpt_node::{Event, FORMAT, Lacking, Record, Restore};
+use ckpt_node::{BootTime, Event, FORMAT, Lacking, Record, Restore};
 use protocol::cluster::addresses::AddressMap;
 use protocol::cluster::agent::{DEPARTED, PrepareOrder};
 use protocol::task;
@@ -101,21 +102,8 @@ impl Driver {
         fault::point("rewire");
         let instance = served.instance.clone();
         let whose = self.whose(&order.user);
-        let mut setup = InstanceOrder {
-            identity: key.clone(),
-            host_name: order.logical_node.to_string(),
-            hosts: order.hosts.clone(),
-            socket: served.folder.join(SOCKET),
-            lease_until_ns: lease_until,
-            hold: true,
-            root_instance: order.is_root,
-            external: order.settings.external,
-            user: None,
-            shell: None,
-            // What has moved is told before it goes.
-            watch: self.watch(&order.settings, AddressMap::default()),
-            crowded,
-        };
+        let socket = served.folder.join(SOCKET);
+        let mut setup = self.setup(&order, socket, lease_until, crowded);
         let image = self.parts.folders.instance(&key.job, order.image);
         let wire = self.parts.wire.clone();
         let (reports, of) = (self.parts.reports.clone(), key.clone());
@@ -172,6 +160,31 @@ impl Driver {
             fault::point("restored");
             reports.tell(Report::Started(of, result));
         });
+    }
+
+    /// What an instance's init is told before it restores; its user is looked up later.
+    fn setup(
+        &self,
+        order: &PrepareOrder,
+        socket: PathBuf,
+        lease_until: BootTime,
+        crowded: bool,
+    ) -> InstanceOrder {
+        InstanceOrder {
+            identity: order.key.clone(),
+            host_name: order.logical_node.to_string(),
+            hosts: order.hosts.clone(),
+            socket,
+            lease_until_ns: lease_until,
+            hold: true,
+            root_instance: order.is_root,
+            external: order.settings.external,
+            user: None,
+            shell: None,
+            // What has moved is told before it goes.
+            watch: self.watch(&order.settings, AddressMap::default()),
+            crowded,
+        }
     }
 
     /// Looks for instances that outlived the agent before.
