@@ -3,7 +3,7 @@
 use super::{Images, Kept, Place};
 use crate::cluster::Cluster;
 use crate::machine::Checkpoint;
-use crate::places::{self, KeptShare};
+use crate::places::{self, KeptShare, Share};
 use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use protocol::cluster::dmtcp::{DmtcpImage, JOB_PREFIX};
@@ -71,15 +71,7 @@ impl Images {
                     }
                 }
             }
-            // Others, where the first could not.
-            for partner in share.partners.iter().skip(1) {
-                if holders.len() >= COPIES {
-                    break;
-                }
-                if cluster.copy(partner, &image, vec![share.node.clone()]).wait().is_ok() {
-                    holders.push(partner.clone());
-                }
-            }
+            copy_to_others(cluster, &image, &share, &mut holders);
             let place = Place { instance: image.instance.0, node: share.node.clone(), holders };
             for (index, file) in share.images.into_iter().zip(files) {
                 let image = &checkpoint.images[index];
@@ -171,6 +163,23 @@ impl Images {
         // Who is not there hears it after a later checkpoint.
         for member in cluster.members() {
             cluster.keep(&member.name, self.job_id(), &kept);
+        }
+    }
+}
+
+/// Has partners but the first copy an image until it is in enough places: the first could not, or there are not enough yet.
+fn copy_to_others(
+    cluster: &Cluster,
+    image: &DmtcpImage,
+    share: &Share,
+    holders: &mut Vec<NodeName>,
+) {
+    for partner in share.partners.iter().skip(1) {
+        if holders.len() >= COPIES {
+            return;
+        }
+        if cluster.copy(partner, image, vec![share.node.clone()]).wait().is_ok() {
+            holders.push(partner.clone());
         }
     }
 }

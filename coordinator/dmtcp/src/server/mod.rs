@@ -192,23 +192,7 @@ impl Port {
             Some(_) => stand_in::listen(own_address).await,
             None => None,
         };
-        let identity = Identity {
-            host: u64::from(u32::from(own_address)),
-            time: wall_ms(),
-            pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX),
-            generation: 0,
-        };
-        let machine = Machine::new(Settings {
-            identity,
-            own_address,
-            interval: options.interval,
-            directory: options.directory.to_string_lossy().into_owned(),
-            exit_on_last: options.exit_on_last,
-            kill_after: options.kill_after,
-            patience: nanos(options.patience),
-            departed_after: options.departed_after.map(nanos),
-            stand_in,
-        });
+        let machine = Machine::new(settings(&options, own_address, stand_in));
         let (sender, mut arrivals) = mpsc::channel(MAX_ARRIVALS);
         let gate = task::spawn(link::listen(self.listener, options.allow.clone(), sender.clone()));
         let (done_sender, mut done) = mpsc::unbounded_channel();
@@ -254,18 +238,41 @@ impl Port {
             }
         }
         gate.abort();
-        // What was said last is still on its way.
-        let last: Vec<Arc<Link>> = driver.links.drain().map(|(_, link)| link).collect();
-        for link in &last {
-            link.close();
-        }
-        let since = Instant::now();
-        while last.iter().any(|link| !link.is_done()) && since.elapsed() < Duration::from_secs(2) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        close_all(driver.links.drain().map(|(_, link)| link).collect()).await;
         drop(driver);
         // All that was decided is kept.
         let _ = recording.await;
+    }
+}
+
+fn settings(options: &Options, own_address: Ipv4Addr, stand_in: Option<SocketAddr>) -> Settings {
+    let identity = Identity {
+        host: u64::from(u32::from(own_address)),
+        time: wall_ms(),
+        pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX),
+        generation: 0,
+    };
+    Settings {
+        identity,
+        own_address,
+        interval: options.interval,
+        directory: options.directory.to_string_lossy().into_owned(),
+        exit_on_last: options.exit_on_last,
+        kill_after: options.kill_after,
+        patience: nanos(options.patience),
+        departed_after: options.departed_after.map(nanos),
+        stand_in,
+    }
+}
+
+/// Closes connections once what was said last has been sent, or has had two seconds for it.
+async fn close_all(links: Vec<Arc<Link>>) {
+    for link in &links {
+        link.close();
+    }
+    let since = Instant::now();
+    while links.iter().any(|link| !link.is_done()) && since.elapsed() < Duration::from_secs(2) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -12,7 +12,7 @@ use ckpt_dmtcp::machine::Command as Wanted;
 use ckpt_dmtcp::server::{Options, Order, Port, Recorder, Status};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use protocol::agent::{CommitRecord, ExitKind};
+use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind};
 use protocol::cluster::client::{Answer, Ask};
 use protocol::control::LiveStatus;
 use protocol::task;
@@ -163,22 +163,7 @@ async fn foreground(
     if let Err(error) = &server {
         eprintln!("ckptd: warning: other commands can't reach this job: {error}");
     }
-    let mut command = Command::new(&begin.program);
-    command
-        .args(["--join-coordinator", "--coord-host", "127.0.0.1", "--coord-port"])
-        .arg(address.port().to_string())
-        .arg("--ckptdir")
-        .arg(&written_in);
-    if begin.from.is_none() {
-        // Compression makes a checkpoint take ten times as long.
-        command.arg("--no-gzip").args(&begin.command);
-    } else {
-        command.args(&begin.images);
-    }
-    // Its own questions to the topology of PCI devices end under DMTCP in a file that is not there any more.
-    if std::env::var_os("HWLOC_COMPONENTS").is_none() {
-        command.env("HWLOC_COMPONENTS", "-linux:io");
-    }
+    let mut command = begin.command_for(&written_in, address.port());
     let child = command
         .spawn()
         .map_err(|error| failed(&format!("execute {}: {error}", begin.program.display())))?;
@@ -205,14 +190,7 @@ async fn foreground(
         holder.tell(told);
     }
     let newest = lock(&recorder).newest();
-    if let Err(error) = lock(&recorder).end(Some(status), holder.asked_to_end) {
-        eprintln!("ckptd: warning: failed to write to the job's log: {error}");
-    }
-    for caller in std::mem::take(&mut holder.stopping) {
-        holder.callers.answer_last(caller, &Answer::Ended { status, checkpoint: newest });
-    }
-    holder.refuse_waiting("take a checkpoint: the job has ended");
-    drop(holder);
+    holder.end(&recorder, status, newest);
     if let Ok(server) = server {
         server.close().await;
     }
@@ -220,6 +198,47 @@ async fn foreground(
         eprintln!("ckptd: to go on from the newest checkpoint: {resume}");
     }
     Ok(status.shell_status())
+}
+
+impl Begin {
+    /// DMTCP's launcher, or its restart, for the coordinator at that port of this machine.
+    fn command_for(&self, written_in: &Path, port: u16) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--join-coordinator", "--coord-host", "127.0.0.1", "--coord-port"])
+            .arg(port.to_string())
+            .arg("--ckptdir")
+            .arg(written_in);
+        if self.from.is_none() {
+            // Compression makes a checkpoint take ten times as long.
+            command.arg("--no-gzip").args(&self.command);
+        } else {
+            command.args(&self.images);
+        }
+        // Its own questions to the topology of PCI devices end under DMTCP in a file that is not there any more.
+        if std::env::var_os("HWLOC_COMPONENTS").is_none() {
+            command.env("HWLOC_COMPONENTS", "-linux:io");
+        }
+        command
+    }
+}
+
+impl Holder {
+    /// The job has ended: that is written down, and who waits is told.
+    fn end(
+        mut self,
+        recorder: &SharedRecorder,
+        status: ExitKind,
+        newest: Option<CheckpointNumber>,
+    ) {
+        if let Err(error) = lock(recorder).end(Some(status), self.asked_to_end) {
+            eprintln!("ckptd: warning: failed to write to the job's log: {error}");
+        }
+        for caller in std::mem::take(&mut self.stopping) {
+            self.callers.answer_last(caller, &Answer::Ended { status, checkpoint: newest });
+        }
+        self.refuse_waiting("take a checkpoint: the job has ended");
+    }
 }
 
 fn exit_kind(status: ExitStatus) -> ExitKind {
