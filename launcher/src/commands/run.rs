@@ -1,14 +1,16 @@
 //! `ckptd run`.
 
+use super::clustered::{self, Prepared};
 use super::telling::{self, ON_A_CLUSTER, WITH_DMTCP};
-use super::{Context, clustered, dmtcp, is_loud};
+use super::{Context, dmtcp, is_loud};
 use crate::cli::{EngineSetting, Placement, RunArguments};
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobSettings};
 use crate::session::{self, Begin, Session, mpi};
 use protocol::launch::{Kept, LaunchSpec};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 pub fn perform(context: &Context, arguments: RunArguments) -> Result<u8, Failure> {
     perform_in(context, arguments, context.cluster()?, |_| {})
@@ -37,14 +39,8 @@ fn perform_in(
     let mut environment: Vec<_> = std::env::vars_os().collect();
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
     // Told here, before anything is made: a slip of the pen should leave no job behind.
-    let found = mpi::find_program(&program, path.as_deref(), &directory).ok_or_else(|| {
-        let cause = if program.as_encoded_bytes().contains(&b'/') {
-            "it is not there, or can't be executed"
-        } else {
-            "there is no such program in PATH"
-        };
-        Failure::of(&what, cause)
-    })?;
+    let found = find_program(&program, path.as_deref(), &directory)
+        .map_err(|cause| Failure::of(&what, cause))?;
     if let Some(baseline) = arguments.cpu_baseline {
         if arguments.options.engine == EngineSetting::Dmtcp {
             return Err(Failure::Usage(
@@ -78,14 +74,38 @@ fn perform_in(
                 eprintln!("ckptd: {text}");
             }
         }
-        let prepared = clustered::Prepared { found, directory, environment, kept };
+        let prepared = Prepared { found, directory, environment, kept };
         return clustered::run(context, &cluster, arguments, prepared);
     }
     super::refuse_without_cluster(&arguments.options, arguments.detach)?;
     let _timeline = telling::trace(&what, &arguments.options)?;
+    run_here(context, arguments, Prepared { found, directory, environment, kept }, begins)
+}
+
+fn find_program(
+    program: &OsStr,
+    path: Option<&OsStr>,
+    directory: &Path,
+) -> Result<PathBuf, &'static str> {
+    let is_path = program.as_encoded_bytes().contains(&b'/');
+    mpi::find_program(program, path, directory).ok_or(match is_path {
+        true => "it is not there, or can't be executed",
+        false => "there is no such program in PATH",
+    })
+}
+
+/// Runs the job on this machine alone.
+fn run_here(
+    context: &Context,
+    arguments: RunArguments,
+    prepared: Prepared,
+    begins: impl FnOnce(&JobFolder),
+) -> Result<u8, Failure> {
+    let Prepared { found, directory, mut environment, kept } = prepared;
     let settings = JobSettings::default().with(&arguments.options);
     if settings.placement == Placement::Process {
-        mpi::prepare(OsStr::new(&program), &found, mpi::Reach::Machine, &mut environment);
+        let program = arguments.command.first().map(OsString::as_os_str).unwrap_or_default();
+        mpi::prepare(program, &found, mpi::Reach::Machine, &mut environment);
     }
     let (job, _lock) = context.state.create(
         arguments.name.as_deref(),

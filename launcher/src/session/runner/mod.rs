@@ -15,7 +15,7 @@ use standing::Standing;
 use super::attached::Attached;
 use super::callers::{Callers, Server};
 use super::input::{self, Target, Typed, Typist};
-use super::joblog::{JobLog, put_back};
+use super::joblog::{JobLog, Tail, put_back};
 use super::output::{JobOutput, Output, Report};
 use super::rehearsals::{Finished, Rehearsals};
 use super::terminal::{self, RawGuard};
@@ -31,6 +31,7 @@ use protocol::launch::{Console, LaunchSpec, RestoreSpec};
 use protocol::task;
 use protocol::transport::ClientEvent;
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,7 +83,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
             format!("restart {} from checkpoint {}", session.job.name(), spec.checkpoint)
         }
     };
-    let failed = |cause: &dyn std::fmt::Display| Failure::of(&what, cause);
+    let failed = |cause: &dyn Display| Failure::of(&what, cause);
 
     let (log_file, history, warning) = jobs::open_log(session.job)?;
     let (signal_sender, mut signals) = mpsc::unbounded_channel();
@@ -98,60 +99,10 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     // Before the job can tell anybody that it runs. What is asked early waits.
     let (server, calls) = Server::start(session.job.path());
 
-    let begun = task::spawn_blocking({
-        let agent = agent.clone();
-        let begin = match &session.begin {
-            Begin::Launch(spec) => Ok(spec.as_ref().clone()),
-            Begin::Restore(spec, _) => Err(spec.clone()),
-        };
-        move || match begin {
-            Ok(launch) => agent.launch(launch),
-            Err(restore) => agent.restore(restore),
-        }
-    });
-    tokio::pin!(begun);
-    // For a job that does not exist yet.
-    let mut early = Vec::new();
-    let (mut said, mut first) = (Vec::new(), None);
-    let console = loop {
-        tokio::select! {
-            // What a restart waits for is said while it waits; all else is for the job that runs.
-            Some(event) = agent_events.recv(), if first.is_none() => match event {
-                AgentEvent::Warning { text } => {
-                    eprintln!("ckptd: warning: {text}");
-                    said.push(text);
-                }
-                other => first = Some(other),
-            },
-            begun = &mut begun => {
-                let begun = begun.map_err(|error| failed(&error))?;
-                break begun.map_err(|error| failed(&error))?;
-            }
-            Some(signal) = signals.recv() => {
-                if is_deadly(signal) {
-                    // The job, as far as it exists, dies with this process.
-                    agent.command(AgentCommand::Kill);
-                    return Err(failed(&"interrupted before the job ran"));
-                }
-                if signals::is_foreign(signal) && !early.contains(&signal) {
-                    early.push(signal);
-                }
-            }
-        }
-    };
-
-    let mut tail = None;
-    if let Begin::Restore(_, record) = &session.begin {
-        tail = put_back(&session.job.log(), record.log_length, record.checkpoint)
-            .map_err(|error| failed(&format!("put the log back: {error}")))?;
-    }
-    let mut log = JobLog::open(&session.job.log())
-        .map_err(|error| failed(&format!("open {}: {error}", session.job.log().display())))?;
-    if let Begin::Restore(spec, _) = &session.begin {
-        // Before anything that the job says.
-        log.mark(&format!("restarted from checkpoint {}", spec.checkpoint))
-            .map_err(|error| failed(&format!("mark the log: {error}")))?;
-    }
+    let mut early = Early::default();
+    let console =
+        early.begin(&session.begin, &agent, &mut agent_events, &mut signals, &failed).await?;
+    let (log, tail) = open_output(&session, &failed)?;
 
     let machine = JobMachine::new(
         session.job.id().to_owned(),
@@ -161,7 +112,7 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     );
     let mut runner =
         Runner::start(&session, machine, log_file, agent, console, log).map_err(|e| failed(&e))?;
-    for text in said {
+    for text in early.said {
         runner.output.mark(format!("warning: {text}"));
     }
     runner.greet(tail, warning);
@@ -171,11 +122,94 @@ async fn foreground(session: Session<'_>, start_agent: StartAgent) -> Result<u8,
     if matches!(&session.begin, Begin::Restore(_, record) if record.suspended) {
         runner.agent.command(AgentCommand::Signal { signal: nix::libc::SIGCONT });
     }
-    for signal in early {
+    for signal in early.signals {
         runner.agent.command(AgentCommand::Forward { signal });
     }
-    let outcome = runner.drive(first, agent_events, calls, &mut signals).await;
+    let outcome = runner.drive(early.first, agent_events, calls, &mut signals).await;
     runner.end(outcome, &mut signals, server.ok()).await
+}
+
+/// What is heard before the job runs.
+#[derive(Default)]
+struct Early {
+    /// Signals for the job, which does not exist yet.
+    signals: Vec<i32>,
+    /// Warnings, which the user has seen.
+    said: Vec<String>,
+    /// The first word that is for the job that runs.
+    first: Option<AgentEvent>,
+}
+
+impl Early {
+    /// Begins the job.
+    async fn begin(
+        &mut self,
+        begin: &Begin,
+        agent: &Arc<dyn AgentHandle>,
+        agent_events: &mut mpsc::UnboundedReceiver<AgentEvent>,
+        signals: &mut mpsc::UnboundedReceiver<i32>,
+        failed: &dyn Fn(&dyn Display) -> Failure,
+    ) -> Result<Console, Failure> {
+        let begun = task::spawn_blocking({
+            let agent = agent.clone();
+            let begin = match begin {
+                Begin::Launch(spec) => Ok(spec.as_ref().clone()),
+                Begin::Restore(spec, _) => Err(spec.clone()),
+            };
+            move || match begin {
+                Ok(launch) => agent.launch(launch),
+                Err(restore) => agent.restore(restore),
+            }
+        });
+        tokio::pin!(begun);
+        loop {
+            tokio::select! {
+                // What a restart waits for is said while it waits; all else is for the job that runs.
+                Some(event) = agent_events.recv(), if self.first.is_none() => match event {
+                    AgentEvent::Warning { text } => {
+                        eprintln!("ckptd: warning: {text}");
+                        self.said.push(text);
+                    }
+                    other => self.first = Some(other),
+                },
+                begun = &mut begun => {
+                    let begun = begun.map_err(|error| failed(&error))?;
+                    return begun.map_err(|error| failed(&error));
+                }
+                Some(signal) = signals.recv() => {
+                    if is_deadly(signal) {
+                        // The job, as far as it exists, dies with this process.
+                        agent.command(AgentCommand::Kill);
+                        return Err(failed(&"interrupted before the job ran"));
+                    }
+                    if signals::is_foreign(signal) && !self.signals.contains(&signal) {
+                        self.signals.push(signal);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The log of what the job writes: as long as its checkpoint left it, and what was cut off for that.
+fn open_output(
+    session: &Session<'_>,
+    failed: &dyn Fn(&dyn Display) -> Failure,
+) -> Result<(JobLog, Option<Tail>), Failure> {
+    let path = session.job.log();
+    let mut tail = None;
+    if let Begin::Restore(_, record) = &session.begin {
+        tail = put_back(&path, record.log_length, record.checkpoint)
+            .map_err(|error| failed(&format!("put the log back: {error}")))?;
+    }
+    let mut log = JobLog::open(&path)
+        .map_err(|error| failed(&format!("open {}: {error}", path.display())))?;
+    if let Begin::Restore(spec, _) = &session.begin {
+        // Before anything that the job says.
+        log.mark(&format!("restarted from checkpoint {}", spec.checkpoint))
+            .map_err(|error| failed(&format!("mark the log: {error}")))?;
+    }
+    Ok((log, tail))
 }
 
 fn is_deadly(signal: i32) -> bool {
