@@ -3,15 +3,16 @@
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
 use coordinator::server::{Options, Ready, SOCKET, ServeError, serve};
-use protocol::cluster::agent::{FromAgent, NodeProfile, ToAgent};
+use protocol::cluster::agent::{FromAgent, JobUser, NodeProfile, ToAgent};
 use protocol::cluster::client::{Answer, Ask};
-use protocol::cluster::powers::Powers;
+use protocol::cluster::powers::{Powers, SpeaksFor};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
     Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerListener, RefusalKind, Role,
     Sealer, Successor, Token, TransportError,
 };
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -58,7 +59,11 @@ impl Cluster {
     }
 
     fn token(&self, uses: u32, valid_s: u64) -> Token {
-        match self.ask(&Ask::Token { uses, valid_s, powers: Powers::of_all_users(false) }) {
+        self.token_of(uses, valid_s, Powers::of_all_users(false))
+    }
+
+    fn token_of(&self, uses: u32, valid_s: u64, powers: Powers) -> Token {
+        match self.ask(&Ask::Token { uses, valid_s, powers }) {
             Answer::Token { token } => token.parse().unwrap(),
             other => panic!("{other:?}"),
         }
@@ -178,21 +183,32 @@ async fn roles_and_forgeries_are_refused() {
     let a = Identity::open(&cluster.folder("a"), &token, &node("a")).await.unwrap();
     let b = Identity::open(&cluster.folder("b"), &token, &node("b")).await.unwrap();
     let address = cluster.ready.address;
+    let of_b = b.credentials().fingerprint();
     // The coordinator is no agent, whatever its port.
-    let error = a.connect_peer(&node("b"), address).await.unwrap_err().to_string();
+    let error = a.connect_peer(&node("b"), address, &of_b).await.unwrap_err().to_string();
     assert!(error.contains("not for the agent of b"), "{error}");
     // One agent is not another.
     let members = Members::default();
     let any = "127.0.0.1:0".parse().unwrap();
     let mut listener = PeerListener::bind(&b, any, members.clone()).await.unwrap();
-    let error = a.connect_peer(&node("c"), listener.address()).await.unwrap_err().to_string();
+    let error =
+        a.connect_peer(&node("c"), listener.address(), &of_b).await.unwrap_err().to_string();
     assert!(error.contains("not for the agent of c"), "{error}");
     // Nobody is a peer before the coordinator names it, nor after it no longer does.
-    let (_, reason) = refused(a.connect_peer(&node("b"), listener.address()).await);
+    let (_, reason) = refused(a.connect_peer(&node("b"), listener.address(), &of_b).await);
     assert!(reason.contains("a is not, or no longer, a member"), "{reason}");
-    members.set([node("a")]);
-    let (mut sender, _) = a.connect_peer(&node("b"), listener.address()).await.unwrap().split();
-    let Some(Arrival::Peer(name, connection)) = listener.accept().await else {
+    // The name is not enough: a certificate of the same name that was revoked is somebody else's.
+    members.set([(node("a"), of_b.clone())]);
+    let (_, reason) = refused(a.connect_peer(&node("b"), listener.address(), &of_b).await);
+    assert!(reason.contains("a is not, or no longer, a member"), "{reason}");
+    let of_a = a.credentials().fingerprint();
+    members.set([(node("a"), of_a.clone())]);
+    let wrong = a.connect_peer(&node("b"), listener.address(), &of_a).await;
+    let error = wrong.unwrap_err().to_string();
+    assert!(error.contains("for the agent of b is not the one that counts"), "{error}");
+    let link = a.connect_peer(&node("b"), listener.address(), &of_b).await.unwrap();
+    let (mut sender, _) = link.split();
+    let Some(Arrival::Peer(name, _, connection)) = listener.accept().await else {
         panic!("it is a peer");
     };
     assert_eq!(name, node("a"));
@@ -232,6 +248,66 @@ async fn greet(address: &SocketAddr, real: &Authority, credentials: &Credentials
     )
     .unwrap();
     refused(identity.connect_coordinator().await).1
+}
+
+/// What the cluster answers a member that says that one of its users asks for this.
+async fn asks_as(identity: &Identity, user: &JobUser, ask: &Ask) -> Answer {
+    let link = identity.connect_coordinator().await.unwrap();
+    let local = link.local;
+    let (mut sender, mut receiver) = link.split();
+    sender.send(&hello(local), &[]).await.unwrap();
+    let opened = FromAgent::ClientOpened { client: 1, user: user.clone() };
+    sender.send(&opened, &[]).await.unwrap();
+    for ask in [&Ask::Hello { version: VERSION }, ask] {
+        let line = serde_json::to_string(ask).unwrap();
+        sender.send(&FromAgent::ClientLine { client: 1, line }, &[]).await.unwrap();
+    }
+    loop {
+        match receiver.receive().await.unwrap().unwrap() {
+            (ToAgent::Client { client: 1, line: Some(line) }, _) => {
+                return serde_json::from_str(&line).unwrap();
+            }
+            (ToAgent::Client { line: None, .. }, _) => panic!("no answer"),
+            _ => {}
+        }
+    }
+}
+
+fn failure(answer: &Answer) -> &str {
+    match answer {
+        Answer::Failed { reason, .. } => reason,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// A member that says whatever it likes of its users gets what its token allows.
+#[tokio::test]
+async fn a_member_s_word_for_a_user_counts_as_far_as_its_token_says() {
+    let cluster = Cluster::start();
+    let user = |uid, name: &str| JobUser { uid, name: name.to_owned() };
+    let only = SpeaksFor::Only(BTreeSet::from(["alice".to_owned()]));
+    let worker = cluster.token_of(1, 60, Powers::default());
+    let hers = cluster.token_of(1, 60, Powers { speaks_for: only, operates: false });
+    let worker = Identity::open(&cluster.folder("w"), &worker, &node("w")).await.unwrap();
+    let hers = Identity::open(&cluster.folder("h"), &hers, &node("h")).await.unwrap();
+    let jobs = Ask::Status { job: None };
+    let remove = Ask::RemoveNode { node: node("h") };
+    for liar in [user(0, "root"), user(1000, "alice"), user(u32::MAX, "")] {
+        for ask in [&jobs, &remove, &Ask::Remove { job: "latest".to_owned() }] {
+            let answer = asks_as(&worker, &liar, ask).await;
+            assert!(failure(&answer).contains("w does not speak for users"), "{answer:?}");
+        }
+        let leave = asks_as(&worker, &liar, &Ask::Leave { node: Some(node("h")) }).await;
+        assert!(failure(&leave).contains("only its owner"), "{leave:?}");
+    }
+    assert!(matches!(asks_as(&hers, &user(5, "alice"), &jobs).await, Answer::Listing { .. }));
+    for (liar, ask) in [(user(0, "root"), &jobs), (user(0, "alice"), &remove)] {
+        failure(&asks_as(&hers, &liar, ask).await);
+    }
+    // Tokens are nobody's who is not at the coordinator's own socket.
+    let powers = Powers::of_all_users(true);
+    let token = Ask::Token { uses: 1, valid_s: 60, powers };
+    failure(&asks_as(&hers, &user(5, "alice"), &token).await);
 }
 
 #[tokio::test]

@@ -54,13 +54,20 @@ pub enum Action {
     /// that is being tried.
     GiveUp(Option<u64>),
     /// The members are these.
-    SetPeers(Shared<Vec<Peer>>),
+    SetPeers {
+        /// All that are there.
+        peers: Shared<Vec<Peer>>,
+        /// Those that were turned out.
+        expelled: Vec<NodeName>,
+    },
     /// Members have come or moved; others have gone.
     ChangePeers {
         /// Those that have come or moved.
         there: Vec<Peer>,
         /// Those that have gone.
         gone: Vec<NodeName>,
+        /// Those of them that were turned out: connections with them are cut.
+        expelled: Vec<NodeName>,
     },
     /// This machine has another address: connections over the one that it had are made again.
     OwnAddressChanged,

@@ -49,10 +49,11 @@ impl Dial for Carrier {
         validity: Validity,
     ) -> Promise<'_, Result<PeerLink, String>> {
         Box::pin(async move {
+            let certificate = validity.certificate().clone();
             let mut over = Box::pin(validity.over());
             let connection = tokio::select! {
-                connection = self.identity.connect_peer(&node, address) => connection,
-                () = &mut over => return Err(format!("{node} has another address now")),
+                connection = self.identity.connect_peer(&node, address, &certificate) => connection,
+                () = &mut over => return Err(format!("{node} has another address now, or is no member any more")),
             };
             let until = |connection| carry_until(connection, over);
             connection.map(until).map_err(|error| error.to_string())
@@ -70,7 +71,7 @@ where
 }
 
 /// The same; but it is broken off as soon as the future is ready.
-fn carry_until<Out, In>(
+pub fn carry_until<Out, In>(
     connection: Connection<Out, In>,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> Link<Out, In>
@@ -115,7 +116,7 @@ where
         tokio::select! {
             _ = &mut receiving => {}
             () = until => {
-                tracing::debug!(%remote, "broken off: an address has changed");
+                tracing::debug!(%remote, "broken off: an address has changed, or the member was turned out");
                 sending.abort();
                 receiving.abort();
             }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use protocol::cluster::agent::Peer;
 use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::{NodeName, VERSION};
+use protocol::transport::Fingerprint;
 use tokio::sync::watch;
 
 use super::link::{Dialer, PeerLink};
-use super::whereabouts::{Validity, Whereabouts};
+use super::whereabouts::{Place, Validity, Way, Whereabouts};
 
 /// All members, as the coordinator has named them last.
 #[derive(Clone)]
@@ -26,21 +27,40 @@ impl Peers {
         Self { dialer, known: Arc::new(watch::Sender::default()) }
     }
 
-    /// None but these from now on.
-    pub fn set(&self, peers: &[Peer]) {
-        let peers = peers.iter().map(|peer| (peer.name.clone(), peer.address)).collect();
-        self.known.send_modify(|known| known.peers = peers);
+    /// None but these from now on, of whom some who are not there were turned out: who is let in.
+    pub fn set(&self, peers: &[Peer], expelled: Vec<NodeName>) -> Vec<(NodeName, Fingerprint)> {
+        self.known.send_modify(|known| {
+            known.peers = peers.iter().cloned().map(place).collect();
+            known.expelled = expelled.into_iter().collect();
+        });
+        self.admitted()
     }
 
-    /// Some have come or moved, others have gone: who is there now.
-    pub fn change(&self, there: Vec<Peer>, gone: &[NodeName]) -> Vec<NodeName> {
-        let mut names = Vec::new();
+    /// Some have come or moved, others have gone, of whom some were turned out: who is let in now.
+    pub fn change(
+        &self,
+        there: Vec<Peer>,
+        gone: &[NodeName],
+        expelled: Vec<NodeName>,
+    ) -> Vec<(NodeName, Fingerprint)> {
         self.known.send_modify(|known| {
             known.peers.retain(|name, _| !gone.contains(name));
-            known.peers.extend(there.into_iter().map(|peer| (peer.name, peer.address)));
-            names = known.peers.keys().cloned().collect();
+            // One that was turned out is back if it was invited again.
+            known.expelled.retain(|name| !there.iter().any(|peer| peer.name == *name));
+            known.peers.extend(there.into_iter().map(place));
+            known.expelled.extend(expelled);
         });
-        names
+        self.admitted()
+    }
+
+    fn admitted(&self) -> Vec<(NodeName, Fingerprint)> {
+        let known = self.known.borrow();
+        known.peers.iter().map(|(name, place)| (name.clone(), place.certificate.clone())).collect()
+    }
+
+    /// How long a connection is good that a node has made.
+    pub fn guest(&self, node: NodeName, certificate: Fingerprint) -> Validity {
+        Validity { known: self.known.subscribe(), node, certificate, way: None }
     }
 
     /// This machine has another address: connections over the one that it had are made again.
@@ -50,7 +70,8 @@ impl Peers {
 
     /// Addresses of all machines.
     pub fn machines(&self) -> BTreeSet<IpAddr> {
-        self.known.borrow().peers.values().map(|address| address.ip().to_canonical()).collect()
+        let known = self.known.borrow();
+        known.peers.values().map(|place| place.address.ip().to_canonical()).collect()
     }
 
     /// A new connection to a node; the first message has been sent.
@@ -58,18 +79,23 @@ impl Peers {
     /// # Errors
     /// One line.
     pub async fn dial(&self, node: &NodeName) -> Result<PeerLink, String> {
-        let (address, own_moves) = {
+        let (place, own_moves) = {
             let known = self.known.borrow();
-            (known.peers.get(node).copied(), known.own_moves)
+            (known.peers.get(node).cloned(), known.own_moves)
         };
-        let address = address.ok_or_else(|| format!("{node} is not there"))?;
-        let (known, name) = (self.known.subscribe(), node.clone());
-        let validity = Validity { known, node: name, address, own_moves };
+        let Place { address, certificate } = place.ok_or_else(|| format!("{node} is not there"))?;
+        let (known, way) = (self.known.subscribe(), Some(Way { address, own_moves }));
+        let validity = Validity { known, node: node.clone(), certificate, way };
         let link = self.dialer.peer(node.clone(), address, validity).await?;
         let hello = (PeerMessage::Hello { version: VERSION }, Vec::new());
         link.to.send(hello).await.map_err(|_| format!("{node} has gone"))?;
         Ok(link)
     }
+}
+
+/// Where a peer is.
+fn place(peer: Peer) -> (NodeName, Place) {
+    (peer.name, Place { address: peer.address, certificate: peer.certificate })
 }
 
 #[cfg(test)]
@@ -102,14 +128,15 @@ mod tests {
     }
 
     fn peer(name: &str, address: &str) -> Peer {
-        Peer { name: name.parse().unwrap(), address: address.parse().unwrap() }
+        let certificate = Fingerprint::default();
+        Peer { name: name.parse().unwrap(), address: address.parse().unwrap(), certificate }
     }
 
     #[tokio::test]
     async fn a_connection_is_good_until_either_end_has_moved() {
         let kept = Arc::new(Kept::default());
         let peers = Peers::new(kept.clone());
-        peers.set(&[peer("a", "10.0.0.1:7"), peer("b", "10.0.0.2:7")]);
+        peers.set(&[peer("a", "10.0.0.1:7"), peer("b", "10.0.0.2:7")], Vec::new());
         let mut validity = Vec::new();
         for name in ["a", "b", "a"] {
             drop(peers.dial(&name.parse().unwrap()).await.unwrap());
@@ -121,15 +148,40 @@ mod tests {
         peers.change(
             vec![peer("b", "10.0.0.2:7"), peer("c", "10.0.0.3:7")],
             &["a".parse().unwrap()],
+            Vec::new(),
         );
         let mut first = Box::pin(first.over());
         assert!(timeout(Duration::from_millis(20), &mut first).await.is_err());
-        peers.change(vec![peer("a", "10.0.0.9:7")], &[]);
+        peers.change(vec![peer("a", "10.0.0.9:7")], &[], Vec::new());
         timeout(soon, first).await.unwrap();
         timeout(soon, later.over()).await.unwrap();
         let mut other = Box::pin(other.over());
         assert!(timeout(Duration::from_millis(20), &mut other).await.is_err());
         peers.own_address_changed();
         timeout(soon, other).await.unwrap();
+    }
+    #[tokio::test]
+    async fn whoever_is_turned_out_is_cut_off_at_once_both_ways() {
+        let kept = Arc::new(Kept::default());
+        let peers = Peers::new(kept.clone());
+        let (a, b): (NodeName, NodeName) = ("a".parse().unwrap(), "b".parse().unwrap());
+        peers.set(&[peer("a", "10.0.0.1:7"), peer("b", "10.0.0.2:7")], Vec::new());
+        drop(peers.dial(&a).await.unwrap());
+        let own = kept.0.lock().unwrap().pop().unwrap().1;
+        let guest = peers.guest(a.clone(), Fingerprint::default());
+        let mut other = Box::pin(peers.guest(b, Fingerprint::default()).over());
+        let admitted = peers.change(Vec::new(), &[a.clone()], vec![a.clone()]);
+        assert_eq!(admitted.len(), 1);
+        let soon = Duration::from_secs(10);
+        timeout(soon, own.over()).await.unwrap();
+        timeout(soon, guest.over()).await.unwrap();
+        assert!(timeout(Duration::from_millis(20), &mut other).await.is_err());
+        // Invited again, under a new certificate, it is welcome; what had the old one is not.
+        let certificate = serde_json::from_str("\"ff\"").unwrap();
+        peers.change(vec![Peer { certificate, ..peer("a", "10.0.0.1:7") }], &[], Vec::new());
+        timeout(soon, peers.guest(a.clone(), Fingerprint::default()).over()).await.unwrap();
+        let certificate = serde_json::from_str("\"ff\"").unwrap();
+        let mut fresh = Box::pin(peers.guest(a, certificate).over());
+        assert!(timeout(Duration::from_millis(20), &mut fresh).await.is_err());
     }
 }

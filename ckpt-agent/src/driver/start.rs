@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use super::actions::{Driver, Parts};
 use super::busy::Busy;
-use super::carrier::{Carrier, carry};
+use super::carrier::{Carrier, carry_until};
 use super::folders::Folders;
 use super::peers::Peers;
 use super::relay::Hub;
@@ -188,6 +188,7 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
     let replica = Replica::start(&options.dir.join(REPLICA), report)
         .map_err(AgentError::system("start a thread"))?;
     let peers = Peers::new(dialer.clone());
+    let connections = peers.clone();
     let hub = Hub::new(name.clone(), peers.clone());
     let folders = Folders::new(options.dir.clone());
     if let Err(error) = folders.clear_incoming() {
@@ -234,7 +235,7 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
     task::spawn(beat(beats, reports.clone()));
     task::spawn(coordinator::keep(dialer, reports.clone(), given_up));
     let server = Server { hub, folders, tree: Some(lines), busy };
-    task::spawn(accept(listener, server, reports, replica_folder));
+    task::spawn(accept(listener, connections, server, reports, replica_folder));
     tracing::info!(%name, dir = %options.dir.display(), "agent");
     let mut service = Service::ready(&format!("a member by the name of {name}"));
     attend(driver, inbox, &mut service).await?;
@@ -256,12 +257,19 @@ fn tell_of_jobs(takes_jobs: Result<(), String>, profile: &mut NodeProfile) {
 }
 
 /// Serves the other members, and coordinators that carry on for a lost one from the copy in `replica`.
-async fn accept(mut listener: PeerListener, server: Server, reports: Reports, replica: PathBuf) {
+async fn accept(
+    mut listener: PeerListener,
+    peers: Peers,
+    server: Server,
+    reports: Reports,
+    replica: PathBuf,
+) {
     while let Some(arrival) = listener.accept().await {
         match arrival {
-            Arrival::Peer(from, connection) => {
+            Arrival::Peer(from, certificate, connection) => {
                 let server = server.clone();
-                task::spawn(async move { server.serve(from, carry(connection)).await });
+                let link = carry_until(connection, peers.guest(from.clone(), certificate).over());
+                task::spawn(async move { server.serve(from, link).await });
             }
             Arrival::Successor(connection) => {
                 task::spawn(succession::serve(connection, reports.clone(), replica.clone()));

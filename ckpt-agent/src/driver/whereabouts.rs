@@ -1,36 +1,66 @@
-//! Where the other machines are, and how long a connection to one is good.
+//! Where the other machines are, and how long a connection with one is good.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use protocol::cluster::NodeName;
+use protocol::transport::Fingerprint;
 use tokio::sync::watch;
+
+/// Where a member is reached, and how it is known there.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) address: SocketAddr,
+    pub(super) certificate: Fingerprint,
+}
 
 /// Where everybody is.
 #[derive(Debug, Default)]
 pub(super) struct Whereabouts {
-    pub(super) peers: HashMap<NodeName, SocketAddr>,
+    pub(super) peers: HashMap<NodeName, Place>,
+    /// Nodes that were turned out, and not invited again.
+    pub(super) expelled: HashSet<NodeName>,
     /// How often this machine's own address has changed.
     pub(super) own_moves: u64,
 }
 
-/// A connection between two addresses, for as long as both are those of their machines.
+/// The way of a connection that this machine has made.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) address: SocketAddr,
+    /// [`Whereabouts::own_moves`] when it was made.
+    pub(super) own_moves: u64,
+}
+
+/// A connection with a member, for as long as it is one by the same certificate; of one that this machine has made, also
+/// for as long as both addresses are those of their machines.
 #[derive(Debug)]
 pub struct Validity {
     pub(super) known: watch::Receiver<Whereabouts>,
     pub(super) node: NodeName,
-    pub(super) address: SocketAddr,
-    pub(super) own_moves: u64,
+    pub(super) certificate: Fingerprint,
+    pub(super) way: Option<Way>,
 }
 
 impl Validity {
-    /// Until one of them is not: nothing comes over the connection any more, and nobody says so.
+    /// The certificate by which the other one is a member.
+    pub fn certificate(&self) -> &Fingerprint {
+        &self.certificate
+    }
+
+    /// Until it is not: the member was turned out, or nothing comes over the connection any more, and nobody says so.
     pub async fn over(mut self) {
-        let Self { known, node, address, own_moves } = &mut self;
-        let moved = |now: &Whereabouts| {
-            now.own_moves != *own_moves || now.peers.get(node).is_some_and(|at| at != address)
+        let Self { known, node, certificate, way } = &mut self;
+        let ended = |now: &Whereabouts| {
+            let moved = way.as_ref().is_some_and(|way| now.own_moves != way.own_moves);
+            // Gone is not moved: it may be there again, and the connection with it.
+            let another = now.peers.get(node).is_some_and(|place| {
+                let elsewhere = way.as_ref().is_some_and(|way| place.address != way.address);
+                elsewhere || place.certificate != *certificate
+            });
+            moved || another || now.expelled.contains(node)
         };
-        if known.wait_for(moved).await.is_err() {
+        if known.wait_for(ended).await.is_err() {
             // Nobody learns of any more changes.
             std::future::pending().await
         }

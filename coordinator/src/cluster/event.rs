@@ -6,6 +6,7 @@ use protocol::cluster::agent::{FromAgent, JobUser, Stream, ToAgent};
 use protocol::cluster::client::{Answer, Ask, LogPlace};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::{NodeName, Term};
+use protocol::transport::Fingerprint;
 use std::collections::BTreeSet;
 
 /// Names a local client: one of the coordinator's own socket, or of a node's.
@@ -50,12 +51,14 @@ pub enum ClusterEvent {
         /// The node.
         node: NodeName,
     },
-    /// A member is about to say Hello over a new connection: what it may order.
+    /// A node is a member, connected or not: what it may order, and how it is known.
     Admitted {
         /// The node.
         node: NodeName,
         /// As its token said.
         powers: Powers,
+        /// The one certificate by which it is that member.
+        certificate: Fingerprint,
     },
     /// For these users only members speak that tokens have named for them.
     Named {

@@ -8,6 +8,7 @@ use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, JobUser, NodeProfile, Peer, Takes, Vitals};
 use protocol::cluster::settings::Trust;
 use protocol::compact::Shared;
+use protocol::transport::Fingerprint;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a job that can be nowhere waits.
@@ -172,6 +173,8 @@ fn positive(number: Option<f64>) -> Option<f64> {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     table: BTreeMap<NodeName, Member>,
+    /// By which certificate each is a member.
+    certificates: BTreeMap<NodeName, Fingerprint>,
     /// Turned out, and not invited again.
     removed: BTreeSet<NodeName>,
     /// What agents are told of each other, until that changes.
@@ -246,8 +249,20 @@ impl Members {
         }
     }
 
+    /// By this certificate it is a member, and by no other.
+    pub(super) fn certify(&mut self, node: &NodeName, certificate: Fingerprint) {
+        self.certificates.insert(node.clone(), certificate);
+        self.changed();
+    }
+
+    /// Those that were turned out, and not invited again.
+    pub(super) fn removed(&self) -> Vec<NodeName> {
+        self.removed.iter().cloned().collect()
+    }
+
     pub(super) fn remove(&mut self, node: &NodeName) {
         self.table.remove(node);
+        self.certificates.remove(node);
         self.removed.insert(node.clone());
     }
 
@@ -307,14 +322,20 @@ impl Members {
 
     /// What agents are told of each other.
     pub(super) fn peers(&mut self) -> Shared<Vec<Peer>> {
-        let table = &self.table;
-        let list = || table.keys().filter_map(|name| peer(table, name)).collect::<Vec<_>>().into();
-        self.list.get_or_insert_with(list).clone()
+        if let Some(list) = &self.list {
+            return list.clone();
+        }
+        let list: Shared<Vec<Peer>> =
+            self.table.keys().filter_map(|name| self.peer(name)).collect::<Vec<_>>().into();
+        self.list = Some(list.clone());
+        list
     }
 
     /// What the others are told of a node; None: that it is not there.
     pub(super) fn peer(&self, node: &NodeName) -> Option<Peer> {
-        peer(&self.table, node)
+        let member = self.table.get(node).filter(|member| member.presence != Presence::Gone)?;
+        let certificate = self.certificates.get(node).cloned().unwrap_or_default();
+        Some(Peer { name: node.clone(), address: member.profile.address, certificate })
     }
 
     /// Somebody has come, gone, or moved.
@@ -369,11 +390,6 @@ impl Members {
         }
         overdue
     }
-}
-
-fn peer(table: &BTreeMap<NodeName, Member>, node: &NodeName) -> Option<Peer> {
-    let member = table.get(node).filter(|member| member.presence != Presence::Gone)?;
-    Some(Peer { name: node.clone(), address: member.profile.address })
 }
 
 #[cfg(test)]

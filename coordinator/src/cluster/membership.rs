@@ -238,6 +238,7 @@ impl ClusterMachine {
         }
         self.forget_clients_of(node, u64::MAX);
         self.shared.members.remove(node);
+        self.shared.powers.remove(node);
         self.node_is_gone(now, node);
     }
 
@@ -255,8 +256,13 @@ impl ClusterMachine {
             }
         }
         self.shared.members.changed();
-        self.shared
-            .broadcast(&ToAgent::PeersChanged { there: Vec::new(), gone: vec![node.clone()] });
+        let expelled =
+            if self.shared.members.is_removed(node) { vec![node.clone()] } else { Vec::new() };
+        self.shared.broadcast(&ToAgent::PeersChanged {
+            there: Vec::new(),
+            gone: vec![node.clone()],
+            expelled,
+        });
         self.tree_lost(now, node);
         for job in self.jobs.values_mut() {
             job.ledger.familiar.remove(node);
@@ -273,13 +279,15 @@ impl ClusterMachine {
             self.shared.members.changed();
         }
         let peers = self.shared.members.peers();
-        self.shared.send(node, ToAgent::Peers { peers });
+        let expelled = self.shared.members.removed();
+        self.shared.send(node, ToAgent::Peers { peers, expelled });
         if let Some(peer) = peer.filter(|peer| before.as_ref() != Some(peer)) {
             let others: Vec<NodeName> =
                 self.shared.members.connected().filter(|other| *other != node).cloned().collect();
             for other in others {
-                let (there, gone) = (vec![peer.clone()], Vec::new());
-                self.shared.send(&other, ToAgent::PeersChanged { there, gone });
+                let there = vec![peer.clone()];
+                let (gone, expelled) = (Vec::new(), Vec::new());
+                self.shared.send(&other, ToAgent::PeersChanged { there, gone, expelled });
             }
         }
     }

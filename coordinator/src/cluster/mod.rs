@@ -130,7 +130,8 @@ impl ClusterMachine {
                 self.disconnected(now, &node, connection);
             }
             ClusterEvent::Invited { node } => self.invited(&node),
-            ClusterEvent::Admitted { node, powers } => {
+            ClusterEvent::Admitted { node, powers, certificate } => {
+                self.shared.members.certify(&node, certificate);
                 self.shared.powers.insert(node, powers);
             }
             ClusterEvent::Named { users } => self.shared.named = users,

@@ -212,6 +212,14 @@ impl Admission {
         &self.authority
     }
 
+    /// All members, connected or not.
+    pub fn members(&self) -> impl Iterator<Item = (NodeName, Fingerprint, Powers)> {
+        self.register
+            .registered
+            .iter()
+            .map(|(node, known)| (node.clone(), known.certificate.clone(), known.powers.clone()))
+    }
+
     /// Users for whom only members speak that tokens have named for them.
     #[must_use]
     pub fn named(&self) -> &BTreeSet<String> {

@@ -304,10 +304,12 @@ impl Identity {
         &self,
         node: &NodeName,
         address: SocketAddr,
+        certificate: &Fingerprint,
     ) -> Result<Connection<PeerMessage, PeerMessage>, TransportError> {
         let greeting = Greeting::Member { version: VERSION };
         let role = Role::Agent(node.clone());
-        let (_, connection) = dial(&address.to_string(), &role, &self.client, &greeting).await?;
+        let (_, connection) =
+            dial(&address.to_string(), &role, Some(certificate), &self.client, &greeting).await?;
         Ok(connection.retype())
     }
 }
@@ -335,7 +337,7 @@ async fn first_of(
 ) -> Result<(Reply, Connection<Greeting, Reply>), TransportError> {
     let mut worst = TransportError::Unreachable(addresses.join(", "));
     for address in addresses {
-        match dial(address, &Role::Coordinator, config, greeting).await {
+        match dial(address, &Role::Coordinator, None, config, greeting).await {
             Ok(made) => return Ok(made),
             Err(error @ TransportError::Refused { .. }) => return Err(error),
             // Somebody else may be listening at an address of another network.
@@ -346,10 +348,12 @@ async fn first_of(
     Err(worst)
 }
 
-/// Connects, shows the certificate, greets, and hears the answer.
+/// Connects, shows the certificate, greets, and hears the answer. `certificate`: the other's one that counts, where that
+/// is known.
 pub(super) async fn dial(
     address: &str,
     role: &Role,
+    certificate: Option<&Fingerprint>,
     config: &Arc<ClientConfig>,
     greeting: &Greeting,
 ) -> Result<(Reply, Connection<Greeting, Reply>), TransportError> {
@@ -365,6 +369,11 @@ pub(super) async fn dial(
             .connect(name, stream)
             .await
             .map_err(|error| impostor(address, role, error))?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        if certificate.is_some_and(|wanted| shown.map(Fingerprint::of).as_ref() != Some(wanted)) {
+            let reason = format!("its certificate for {role} is not the one that counts");
+            return Err(TransportError::Impostor { server: address.to_owned(), reason });
+        }
         let mut connection = Connection::<Greeting, Reply>::over(stream.into(), MAX_GREETING)?;
         connection.sender.send(greeting, &[]).await?;
         match connection.receiver.receive().await? {

@@ -1,12 +1,15 @@
 //! Agents that connect to each other.
 
 use super::TransportError;
-use super::{Acceptor, Connection, Greeting, Guest, Holder, Identity, RefusalKind, Refusals, Role};
+use super::{
+    Acceptor, Connection, Fingerprint, Greeting, Guest, Holder, Identity, RefusalKind, Refusals,
+    Role,
+};
 use crate::cluster::NodeName;
 use crate::cluster::peer::PeerMessage;
 use crate::cluster::succession::{FromSuccessor, ToSuccessor};
 use crate::task;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -16,20 +19,20 @@ use tokio::sync::mpsc;
 /// Peers that wait to be taken by [`PeerListener::accept`].
 const WAITING: usize = 16;
 
-/// Who may connect: the members that the coordinator has named last.
+/// Who may connect: the members that the coordinator has named last, each by its one certificate.
 #[derive(Debug, Clone, Default)]
-pub struct Members(Arc<RwLock<BTreeSet<NodeName>>>);
+pub struct Members(Arc<RwLock<BTreeMap<NodeName, Fingerprint>>>);
 
 impl Members {
     /// None but these from now on.
-    pub fn set(&self, names: impl IntoIterator<Item = NodeName>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = names.into_iter().collect();
+    pub fn set(&self, members: impl IntoIterator<Item = (NodeName, Fingerprint)>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = members.into_iter().collect();
     }
 
-    /// Whether it is one.
+    /// Whether that certificate is the one by which a node of this name is a member.
     #[must_use]
-    pub fn contains(&self, name: &NodeName) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(name)
+    pub fn admits(&self, name: &NodeName, certificate: &Fingerprint) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name) == Some(certificate)
     }
 }
 
@@ -44,8 +47,8 @@ pub type SuccessorConnection = Connection<ToSuccessor, FromSuccessor>;
 // As short-lived as a message.
 #[allow(clippy::large_enum_variant)]
 pub enum Arrival {
-    /// The agent of that node.
-    Peer(NodeName, PeerConnection),
+    /// The agent of that node, by that certificate.
+    Peer(NodeName, Fingerprint, PeerConnection),
     /// One with a certificate of the role coordinator.
     Successor(SuccessorConnection),
 }
@@ -133,8 +136,10 @@ async fn admit(
 ) -> Result<Arrival, TransportError> {
     let guest = acceptor.accept(stream).await?;
     match known(&guest, members) {
-        Ok(Role::Agent(node)) => Ok(Arrival::Peer(node, guest.welcome().await?)),
-        Ok(Role::Coordinator) => Ok(Arrival::Successor(guest.welcome().await?)),
+        Ok((Role::Agent(node), certificate)) => {
+            Ok(Arrival::Peer(node, certificate, guest.welcome().await?))
+        }
+        Ok((Role::Coordinator, _)) => Ok(Arrival::Successor(guest.welcome().await?)),
         Err(reason) => {
             guest.refuse(RefusalKind::Certificate, &reason).await;
             Err(TransportError::Unfit(reason))
@@ -142,20 +147,20 @@ async fn admit(
     }
 }
 
-fn known(guest: &Guest, members: &Members) -> Result<Role, String> {
+fn known(guest: &Guest, members: &Members) -> Result<(Role, Fingerprint), String> {
     match (guest.holder(), guest.greeting()) {
         (Holder::Stranger { reason, .. }, _) => Err(reason.clone()),
         (Holder::Member { .. }, Greeting::Join { .. }) => {
             Err("an agent can't let anybody join: the coordinator does".to_owned())
         }
-        (Holder::Member { role: Role::Coordinator, .. }, Greeting::Successor { .. }) => {
-            Ok(Role::Coordinator)
-        }
-        (Holder::Member { role: Role::Agent(node), .. }, Greeting::Member { .. })
-            if members.contains(node) =>
-        {
-            Ok(Role::Agent(node.clone()))
-        }
+        (
+            Holder::Member { role: role @ Role::Coordinator, certificate },
+            Greeting::Successor { .. },
+        ) => Ok((role.clone(), certificate.clone())),
+        (
+            Holder::Member { role: role @ Role::Agent(node), certificate },
+            Greeting::Member { .. },
+        ) if members.admits(node, certificate) => Ok((role.clone(), certificate.clone())),
         (Holder::Member { role: Role::Agent(node), .. }, Greeting::Member { .. }) => {
             Err(format!("{node} is not, or no longer, a member"))
         }

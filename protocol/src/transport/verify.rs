@@ -16,8 +16,8 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 /// The last label of the names in certificates.
 const SUFFIX: &str = "ckptd";
 
-/// BLAKE3 of a certificate's DER form, hexadecimal.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// BLAKE3 of a certificate's DER form, hexadecimal. The default one is no certificate's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fingerprint(String);
 

@@ -26,15 +26,15 @@ impl Node {
                 self.voice.act(Action::End(Ending::Refused(reason)));
             }
             ToAgent::Heard { sequence } => self.heard(sequence),
-            ToAgent::Peers { peers } => {
+            ToAgent::Peers { peers, expelled } => {
                 self.members = peers.iter().map(|peer| peer.name.clone()).collect();
-                self.voice.act(Action::SetPeers(peers));
+                self.voice.act(Action::SetPeers { peers, expelled });
                 self.tree_members_changed();
             }
-            ToAgent::PeersChanged { there, gone } => {
+            ToAgent::PeersChanged { there, gone, expelled } => {
                 self.members.retain(|name| !gone.contains(name));
                 self.members.extend(there.iter().map(|peer| peer.name.clone()));
-                self.voice.act(Action::ChangePeers { there, gone });
+                self.voice.act(Action::ChangePeers { there, gone, expelled });
                 self.tree_members_changed();
             }
             ToAgent::Launch(order) => self.launch(*order),

@@ -235,13 +235,11 @@ impl Driver {
             }
             Action::BeatEvery(period) => drop(self.beat.send_replace(period)),
             Action::GiveUp(number) => self.give_up(number),
-            Action::SetPeers(peers) => {
-                self.parts.members.set(peers.iter().map(|peer| peer.name.clone()));
-                self.parts.peers.set(&peers);
+            Action::SetPeers { peers, expelled } => {
+                self.parts.members.set(self.parts.peers.set(&peers, expelled));
             }
-            Action::ChangePeers { there, gone } => {
-                let known = self.parts.peers.change(there, &gone);
-                self.parts.members.set(known);
+            Action::ChangePeers { there, gone, expelled } => {
+                self.parts.members.set(self.parts.peers.change(there, &gone, expelled));
             }
             Action::OwnAddressChanged => self.parts.peers.own_address_changed(),
             Action::NoteFollowed { followed, asker } => self.note_followed(followed, asker),

@@ -74,8 +74,9 @@ impl Wires {
         let known = ["a", "b"].map(|name| Peer {
             name: name.parse().unwrap(),
             address: "127.0.0.1:1".parse().unwrap(),
+            certificate: protocol::transport::Fingerprint::default(),
         });
-        peers.set(&known);
+        peers.set(&known, Vec::new());
         let hub = Hub::new(own.clone(), peers);
         let folders = Folders::new("/nonexistent".into());
         let server = Server { hub: hub.clone(), folders, tree: None, busy: Busy::default() };

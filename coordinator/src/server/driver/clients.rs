@@ -80,6 +80,14 @@ impl Driver {
         self.gone(number);
     }
 
+    /// Tells the machine who is a member.
+    pub(super) fn tell_members(&mut self) {
+        let members: Vec<_> = self.admission().members().collect();
+        for (node, certificate, powers) in members {
+            self.feed(ClusterEvent::Admitted { node, powers, certificate });
+        }
+    }
+
     /// Tells the machine for which users tokens have named members.
     pub(super) fn tell_named(&mut self) {
         let users = self.admission().named().clone();

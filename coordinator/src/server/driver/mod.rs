@@ -230,6 +230,7 @@ impl Driver {
         service: &mut Service,
     ) -> Option<Ending> {
         let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
+        self.tell_members();
         self.tell_named();
         self.feed(ClusterEvent::Clock);
         self.perform_all();
@@ -289,7 +290,7 @@ impl Driver {
                     let welcome = false;
                     let link = Link { connection, outbox, is_here, welcome, _closer: closer };
                     self.links.insert(node.clone(), link);
-                    self.feed(ClusterEvent::Admitted { node, powers });
+                    self.feed(ClusterEvent::Admitted { node, powers, certificate });
                 }
             }
             Incoming::Joined { node } => self.feed(ClusterEvent::Invited { node }),

@@ -149,10 +149,10 @@ impl World {
                     self.later(1, 100, Happening::Reconnect { node });
                 }
             }
-            Action::SetPeers(peers) => {
+            Action::SetPeers { peers, .. } => {
                 self.agent(node).peers = peers.iter().map(|peer| peer.name.clone()).collect();
             }
-            Action::ChangePeers { there, gone } => {
+            Action::ChangePeers { there, gone, .. } => {
                 let peers = &mut self.agent(node).peers;
                 peers.retain(|peer| !gone.contains(peer));
                 peers.extend(there.into_iter().map(|peer| peer.name));

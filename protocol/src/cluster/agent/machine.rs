@@ -3,6 +3,7 @@
 use super::orders::JobUser;
 use crate::agent::{CheckpointNumber, ExitKind, InstanceId};
 use crate::cluster::{InstanceKey, NodeName};
+use crate::transport::Fingerprint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -133,4 +134,7 @@ pub struct Peer {
     pub name: NodeName,
     /// Where its agent listens for other agents.
     pub address: SocketAddr,
+    /// The one certificate by which it is that member.
+    #[serde(default)]
+    pub certificate: Fingerprint,
 }

@@ -48,9 +48,15 @@ pub enum ToAgent {
     Peers {
         /// As others reach them, the receiver included.
         peers: Shared<Vec<Peer>>,
+        /// Those that were turned out.
+        #[serde(default)]
+        expelled: Vec<NodeName>,
     },
     /// Members have come, or are to be reached elsewhere, or have gone.
     PeersChanged {
+        /// Of those who are gone, the ones that were turned out: nothing is said to them any more, over any connection.
+        #[serde(default)]
+        expelled: Vec<NodeName>,
         /// Those who are there.
         there: Vec<Peer>,
         /// Those who are not there any more.
