@@ -170,7 +170,7 @@ mod tests {
         let own = kept.0.lock().unwrap().pop().unwrap().1;
         let guest = peers.guest(a.clone(), Fingerprint::default());
         let mut other = Box::pin(peers.guest(b, Fingerprint::default()).over());
-        let admitted = peers.change(Vec::new(), &[a.clone()], vec![a.clone()]);
+        let admitted = peers.change(Vec::new(), std::slice::from_ref(&a), vec![a.clone()]);
         assert_eq!(admitted.len(), 1);
         let soon = Duration::from_secs(10);
         timeout(soon, own.over()).await.unwrap();
