@@ -7,7 +7,7 @@ use std::io::{Cursor, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use ckpt_store::archive::{ArchiveError, Export, Import, Interrupted};
+use ckpt_store::archive::{ArchiveError, Beside, Export, ExportAll, Import, Interrupted};
 use ckpt_store::*;
 use serde_json::{Value, json};
 
@@ -417,5 +417,152 @@ fn every_flipped_bit_is_found_or_makes_no_difference() {
             assert_eq!(found, mark, "{at}");
             verify(to.path(), 3, |_| {}).unwrap();
         }
+    }
+}
+
+/// The contents beside the second of two images: the list, and a file by its hash.
+const LIST: &[u8] = b"the list";
+const CONTENT: &[u8] = b"what is in a file of the job";
+
+fn beside() -> Vec<Beside> {
+    let content = format!("files/{}", blake3::hash(CONTENT).to_hex());
+    let of = |name: String, bytes: &[u8]| Beside { name, length: bytes.len() as u64 };
+    vec![of(content, CONTENT), of("FILES".to_owned(), LIST)]
+}
+
+/// An archive of the images of two instances.
+fn export_all(dir: &Path) -> Vec<u8> {
+    for instance in ["2", "7"] {
+        fs::create_dir(dir.join(instance)).unwrap();
+        job(&dir.join(instance));
+    }
+    let last = dir.join("7");
+    fs::create_dir(last.join("files")).unwrap();
+    fs::write(last.join(&beside()[0].name), CONTENT).unwrap();
+    fs::write(last.join("checkpoints/3/FILES"), LIST).unwrap();
+    let log = File::open(last.join("log")).unwrap();
+    let watch = &mut |_| Ok(());
+    let about = json!({"name": "ring"});
+    let mut archive =
+        ExportAll::begin(Vec::new(), 3, vec![2, 7], &about, Some((log, 17)), watch).unwrap();
+    archive.image(&dir.join("2"), &[]).unwrap();
+    archive.image(&last, &beside()).unwrap();
+    archive.finish().unwrap()
+}
+
+fn import_all(archive: &[u8], to: &Path) -> Result<Vec<u32>, ArchiveError> {
+    let place = |instance: u32| to.join(instance.to_string());
+    let marks = Import::open(archive)?.unpack_all(to, place, 1 << 30, &mut |_| Ok(()))?;
+    Ok(marks.into_keys().collect())
+}
+
+#[test]
+fn all_instances_go_out_and_come_in() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let archive = export_all(from.path());
+    assert_eq!(import_all(&archive, to.path()).unwrap(), [2, 7]);
+    for instance in ["2", "7"] {
+        let (old, new) = (from.path().join(instance), to.path().join(instance));
+        verify(&new, 3, |_| {}).unwrap();
+        assert_eq!(digest(&old, 3).unwrap(), digest(&new, 3).unwrap());
+    }
+    let last = to.path().join("7");
+    assert_eq!(fs::read(last.join(&beside()[0].name)).unwrap(), CONTENT);
+    assert_eq!(fs::read(last.join("checkpoints/3/FILES")).unwrap(), LIST);
+    assert_eq!(fs::read(to.path().join("log")).unwrap(), &LOG[..17]);
+    // Neither kind is taken for the other.
+    let one = tempfile::tempdir().unwrap();
+    let error = import(&archive, one.path()).unwrap_err();
+    assert_eq!(error.to_string(), "it holds a job of a cluster");
+    let single = export(&from.path().join("2"), 17).unwrap();
+    let error = import_all(&single, one.path()).unwrap_err();
+    assert_eq!(error.to_string(), "it holds a job of one machine");
+    let room = Import::open(archive.as_slice()).unwrap();
+    let place = |instance: u32| one.path().join(format!("x{instance}"));
+    let error = room.unpack_all(one.path(), place, 500_000, &mut |_| Ok(())).unwrap_err();
+    assert!(matches!(error, ArchiveError::Room { free: 500_000, .. }), "{error}");
+}
+
+#[test]
+fn an_export_has_the_images_that_it_announces() {
+    let dir = tempfile::tempdir().unwrap();
+    job(dir.path());
+    let watch = &mut |_| Ok(());
+    let mut archive = ExportAll::begin(Vec::new(), 3, vec![1], &(), None, watch).unwrap();
+    archive.image(dir.path(), &[]).unwrap();
+    assert!(archive.image(dir.path(), &[]).is_err());
+    let watch = &mut |_| Ok(());
+    let archive = ExportAll::begin(Vec::new(), 3, vec![1], &(), None, watch).unwrap();
+    assert!(archive.finish().is_err());
+    let watch = &mut |_| Ok(());
+    let mut archive = ExportAll::begin(Vec::new(), 3, vec![1], &(), None, watch).unwrap();
+    let outside = Beside { name: "../secret".to_owned(), length: 1 };
+    let error = archive.image(dir.path(), &[outside]).unwrap_err().to_string();
+    assert!(error.contains("does not lie beside"), "{error}");
+}
+
+#[test]
+fn hostile_archives_of_several_instances_are_refused() {
+    let from = tempfile::tempdir().unwrap();
+    let good = members(&export_all(from.path()));
+    let at = |end: &str| {
+        let ends = |m: &Member| String::from_utf8_lossy(&m.header.path_bytes()).ends_with(end);
+        good.iter().rposition(ends).unwrap()
+    };
+    let (list, content, files) = (at("7/beside.json"), at(&beside()[0].name), at("7/FILES"));
+    let second = good[..=at("2/COMMITTED")].len() - 1;
+    let rename = move |name: &'static str| {
+        move |m: &mut Vec<Member>| {
+            m[list] = m[list].clone().edit(|v| v[0]["name"] = json!(name));
+        }
+    };
+    let about = |instances: Value| {
+        move |m: &mut Vec<Member>| {
+            m[0] = m[0].clone().edit(|v| v["instances"] = instances.clone());
+        }
+    };
+    type Changes<'a> = Vec<(&'a str, Box<dyn Fn(&mut Vec<Member>) + 'a>, &'a str)>;
+    let cases: Changes<'_> = vec![
+        ("outside", Box::new(rename("../../x")), "does not lie beside"),
+        ("absolute", Box::new(rename("/etc/passwd")), "does not lie beside"),
+        ("no hash", Box::new(rename("files/00")), "does not lie beside"),
+        ("the mark", Box::new(rename("COMMITTED")), "does not lie beside"),
+        ("twice", Box::new(rename("FILES")), "does not lie beside"),
+        ("other content", Box::new(move |m| m[content].bytes[3] ^= 1), "hash does not match"),
+        ("missing content", Box::new(move |m| drop(m.remove(content))), "not expected"),
+        (
+            "link",
+            Box::new(move |m| m[files] = m[files].clone().kind(tar::EntryType::Symlink)),
+            "link",
+        ),
+        (
+            "huge list",
+            Box::new(move |m| {
+                m[list] = m[list].clone().edit(|v| v[0]["length"] = json!(1u64 << 50))
+            }),
+            "are free in",
+        ),
+        ("other list", Box::new(move |m| m[list] = m[list].clone().with(b"{}".to_vec())), "beside"),
+        ("missing image", Box::new(about(json!([2, 5, 7]))), "not expected"),
+        ("unannounced image", Box::new(about(json!([2]))), "not expected"),
+        ("twice the same", Box::new(about(json!([2, 2]))), "instances"),
+        ("none", Box::new(about(json!([]))), "instances"),
+        ("too many", Box::new(about((0..10_001).collect::<Vec<u32>>().into())), "instances"),
+        (
+            "one kind as the other",
+            Box::new(|m| m[0] = m[0].clone().edit(|v| v["format"] = json!(1))),
+            "instances",
+        ),
+        ("missing mark", Box::new(move |m| drop(m.remove(second))), "not expected"),
+    ];
+    for (name, change, word) in cases {
+        let mut changed = good.clone();
+        change(&mut changed);
+        let to = tempfile::tempdir().unwrap();
+        let inside = to.path().join("inside");
+        fs::create_dir(&inside).unwrap();
+        let error = import_all(&pack_again(&changed), &inside).expect_err(name).to_string();
+        assert!(error.contains(word), "{name}: {error:?} does not say {word:?}");
+        assert_eq!(fs::read_dir(to.path()).unwrap().count(), 1, "{name}");
     }
 }

@@ -160,8 +160,8 @@ impl ClusterMachine {
             }
             Ask::Portable { job, checkpoint } => self.portable(client, caller, &job, checkpoint),
             Ask::Image { job, image, avoid } => self.give(client, caller, &job, image, &avoid),
-            Ask::Import(request) => self.import(client, caller, *request),
-            Ask::ImportLog { bytes } => self.import_log(client, &bytes),
+            Ask::Import(request) => self.import(now, client, caller, *request),
+            Ask::ImportLog { bytes } => self.import_log(now, client, &bytes),
             Ask::Look { job, checkpoint, look } => {
                 self.look(client, caller, &job, checkpoint, look);
             }

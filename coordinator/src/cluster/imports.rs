@@ -9,6 +9,7 @@ use super::event::{ClientId, ClusterAction, Now};
 use super::job::console::Console;
 use super::job::ledger::Ledger;
 use super::job::{Job, naming};
+use crate::settings::SECOND;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use protocol::agent::{CommitRecord, InstanceId};
@@ -25,6 +26,10 @@ use std::ffi::OsStr;
 const MOST_IMPORTS: usize = 16;
 /// The longest log that comes with a job, in bytes.
 const LONGEST_LOG: u64 = 4 << 30;
+/// From one word of the client to the next, in nanoseconds.
+const PATIENCE: u64 = 120 * SECOND;
+/// For the agent, in nanoseconds: images may be many.
+const ADOPTION: u64 = 7200 * SECOND;
 /// The longest piece of it, in bytes.
 const LONGEST_PIECE: usize = 1 << 20;
 
@@ -47,13 +52,21 @@ struct Import {
     lacking: u64,
     /// Whether the agent has been told.
     ordered: bool,
+    /// When it is given up.
+    until: u64,
 }
 
 impl ClusterMachine {
     /// Begins to take a job over. Its log follows.
-    pub(super) fn import(&mut self, client: &ClientId, caller: &Caller, request: ImportRequest) {
+    pub(super) fn import(
+        &mut self,
+        now: Now,
+        client: &ClientId,
+        caller: &Caller,
+        request: ImportRequest,
+    ) {
         let folder = request.folder.clone();
-        match self.check_import(client, caller, request) {
+        match self.check_import(now, client, caller, request) {
             Err(reason) => self.shared.fail(client, format!("import the job: {reason}")),
             Ok(import) => {
                 tracing::debug!(job = import.id, folder, "an import begins");
@@ -68,13 +81,17 @@ impl ClusterMachine {
 
     fn check_import(
         &self,
+        now: Now,
         client: &ClientId,
         caller: &Caller,
         request: ImportRequest,
     ) -> Result<Import, String> {
         let node = client.node.clone().ok_or("no agent listens at this socket")?;
-        if self.imports.0.contains_key(client) || self.imports.0.len() >= MOST_IMPORTS {
-            return Err("others are being imported: try again".to_owned());
+        if self.imports.0.values().any(|import| import.user.name == caller.user.name) {
+            return Err("another import of this user is under way: try again after that".to_owned());
+        }
+        if self.imports.0.len() >= MOST_IMPORTS {
+            return Err("several users are importing jobs: try again".to_owned());
         }
         if self.jobs.len() >= MOST_JOBS {
             return Err(format!("the cluster remembers {MOST_JOBS} jobs; see 'ckptd rm'"));
@@ -117,6 +134,7 @@ impl ClusterMachine {
             folder: request.folder,
             job,
             ordered: false,
+            until: now.nanos.saturating_add(PATIENCE),
         })
     }
 
@@ -128,7 +146,7 @@ impl ClusterMachine {
     }
 
     /// A piece of the log has come; after the last the agent takes the images.
-    pub(super) fn import_log(&mut self, client: &ClientId, bytes: &str) {
+    pub(super) fn import_log(&mut self, now: Now, client: &ClientId, bytes: &str) {
         let Some(import) = self.imports.0.get_mut(client).filter(|import| !import.ordered) else {
             return self.shared.fail(client, "import a log: nothing is being imported");
         };
@@ -141,11 +159,13 @@ impl ClusterMachine {
         };
         if bytes.is_empty() {
             import.ordered = true;
+            import.until = now.nanos.saturating_add(ADOPTION);
             let order = import.order(client.number);
             let node = import.node.clone();
             return self.shared.send(&node, ToAgent::Adopt(Box::new(order)));
         }
         import.lacking -= bytes.len() as u64;
+        import.until = now.nanos.saturating_add(PATIENCE);
         let job = import.id.clone();
         self.shared.act(ClusterAction::Log { job, bytes });
         self.shared.answer(client, Answer::Taken);
@@ -200,6 +220,20 @@ impl ClusterMachine {
         let mut job = Job::new(ledger);
         job.console = Console::at(length, 0);
         self.jobs.insert(id, job);
+    }
+
+    /// Gives up imports of clients that say nothing.
+    pub(super) fn check_imports(&mut self, now: Now) {
+        let late = self.imports.0.iter().find(|(_, import)| import.until <= now.nanos);
+        if let Some(client) = late.map(|(client, _)| client.clone()) {
+            self.forget_import(&client);
+            self.shared.fail(&client, "import the job: it takes too long");
+        }
+    }
+
+    /// When one is given up.
+    pub(super) fn imports_deadline(&self) -> Option<u64> {
+        self.imports.0.values().map(|import| import.until).min()
     }
 
     /// Nobody waits for an import any more.

@@ -161,7 +161,8 @@ impl ClusterMachine {
         let grace = self.shared.members.deadline();
         let tree = self.shared.tree.deadline();
         let rehearsals = self.rehearsals_deadline();
-        [pulse, jobs, leaving, grace, tree, rehearsals].into_iter().flatten().min()
+        let imports = self.imports_deadline();
+        [pulse, jobs, leaving, grace, tree, rehearsals, imports].into_iter().flatten().min()
     }
 
     /// A coordinator that was stopped, or whose machine slept, has heard nobody meanwhile: that is no
@@ -205,6 +206,7 @@ impl ClusterMachine {
         self.check_grace(now);
         self.pass_tree_time(now);
         self.check_rehearsals(now);
+        self.check_imports(now);
         for job in self.jobs.values_mut() {
             if matches!(job.state, State::Running(_)) {
                 job.tick(now, &mut self.shared);

@@ -14,6 +14,7 @@ use protocol::cluster::agent::{
 };
 use protocol::cluster::client::{Answer, Ask, RunRequest};
 use protocol::cluster::image::{ImageFacts, Requirements};
+use protocol::cluster::powers::Powers;
 use protocol::cluster::settings::{Interval, JobSettings};
 use protocol::cluster::{InstanceKey, NodeName, VERSION};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -115,6 +116,12 @@ impl Rig {
     /// Checkpoints are taken on demand only.
     pub fn on_demand() -> JobSettings {
         JobSettings { interval: Interval::Seconds(0.0), copies: 1, ..JobSettings::default() }
+    }
+
+    /// A machine may order what its token says.
+    pub fn admit(&mut self, node: usize, powers: Powers) {
+        self.events.push_back(ClusterEvent::Admitted { node: name(node), powers });
+        self.settle();
     }
 
     fn now(&self) -> Time {
@@ -391,7 +398,8 @@ impl Rig {
             }
             AgentCommand::Write { checkpoint } => {
                 self.nodes[node].disk.insert((key.clone(), checkpoint));
-                let facts = facts(key.instance == InstanceId(1));
+                let mut facts = facts(key.instance == InstanceId(1));
+                facts.digest = format!("digest {}", key.instance.0);
                 let all = (1..self.nodes.len()).filter(|other| self.spread || *other == node);
                 let holders = all.map(name).collect();
                 let image = FromAgent::of(

@@ -27,7 +27,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     Target { name: "frames", read: messages::frames, seeds: messages::frame_seeds },
     Target { name: "lines", read: messages::lines, seeds: messages::line_seeds },
     Target { name: "words", read: messages::words, seeds: messages::word_seeds },
@@ -38,6 +38,7 @@ pub const TARGETS: [Target; 11] = [
     Target { name: "mark", read: store::mark, seeds: store::mark_seeds },
     Target { name: "image", read: store::image, seeds: store::image_seeds },
     Target { name: "archive", read: store::archive, seeds: store::archive_seeds },
+    Target { name: "portable", read: store::portable, seeds: store::portable_seeds },
     Target { name: "state_files", read: jobs::state_files, seeds: jobs::seeds },
 ];
 

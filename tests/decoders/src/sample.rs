@@ -25,7 +25,7 @@ const TEXTS: [&str; 12] = [
 ];
 
 /// Steps from nothing to a valid value, after which a new beginning is made.
-const STEPS: usize = 600;
+const STEPS: usize = 3000;
 
 /// What a type does not like about a value, and where.
 struct Complaint {

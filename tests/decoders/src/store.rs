@@ -5,8 +5,9 @@ use crate::room;
 use crate::sample::samples;
 use ckpt_engine::graph::{Graph, ProcessImage};
 use ckpt_engine::split::{Holdings, PartOrder, plan, units};
-use ckpt_store::archive::{Export, Import};
+use ckpt_store::archive::{Beside, Export, ExportAll, Import};
 use ckpt_store::{Checkpoint, CheckpointWriter, ChunkRef, CommitMark};
+use protocol::cluster::portable::{PortableJob, SealedJob};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -159,8 +160,16 @@ fn unpack(bytes: &[u8]) {
         return;
     }
     if let Ok(import) = Import::open(bytes) {
-        let _ = import.about().checkpoint;
-        let _ = import.unpack(&target, 1 << 20, &mut |_| Ok(()));
+        let about = import.about();
+        if about.instances.is_empty() {
+            let _ = import.unpack(&target, 1 << 20, &mut |_| Ok(()));
+        } else {
+            if let Ok(sealed) = serde_json::from_value::<SealedJob>(about.job.clone()) {
+                let _ = sealed.read();
+            }
+            let place = |instance: u32| target.join(instance.to_string());
+            let _ = import.unpack_all(&target, place, 1 << 20, &mut |_| Ok(()));
+        }
     }
     // Nothing but what it unpacks into.
     let left = fs::read_dir(folder.path()).map_or(1, |listing| listing.count());
@@ -180,8 +189,43 @@ pub fn archive_seeds(_: &mut Random) -> Vec<Vec<u8>> {
         let log = File::open(job.path().join("log")).ok()?;
         let export = Export::open(job.path(), NUMBER, Some((log, 17))).ok()?;
         let packed = export.write(&json!({"name": "fold"}), Vec::new(), &mut |_| Ok(())).ok()?;
-        let plain = zstd::decode_all(packed.as_slice()).ok()?;
-        Some(vec![packed, plain])
+        let content = b"what is in a file of the job";
+        let name = format!("files/{}", blake3::hash(content).to_hex());
+        fs::create_dir(job.path().join("files")).ok()?;
+        fs::write(job.path().join(&name), content).ok()?;
+        let beside = [Beside { name, length: content.len() as u64 }];
+        let sealed = SealedJob { text: "{}".to_owned(), seal: "00".repeat(32) };
+        let watch = &mut |_| Ok(());
+        let begun = ExportAll::begin(Vec::new(), NUMBER, vec![1, 2], &sealed, None, watch);
+        let mut all = begun.ok()?;
+        all.image(job.path(), &beside).ok()?;
+        all.image(job.path(), &[]).ok()?;
+        let all = all.finish().ok()?;
+        let plain = [&packed, &all].map(|packed| zstd::decode_all(packed.as_slice()));
+        Some(plain.into_iter().flatten().chain([packed, all]).collect())
     };
     make().unwrap_or_default()
+}
+
+/// Reads what an archive tells of a cluster's job.
+pub fn portable(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    if let Ok(job) = (SealedJob { text, seal: String::new() }).read() {
+        let text = serde_json::to_string(&job).unwrap_or_default();
+        let again = SealedJob { text, seal: String::new() }.read();
+        assert!(again.is_ok(), "what is understood can be said again: {again:?}");
+    }
+}
+
+/// Such descriptions.
+pub fn portable_seeds(random: &mut Random) -> Vec<Vec<u8>> {
+    let mut jobs = samples::<PortableJob>(random);
+    for job in &mut jobs {
+        job["format"] = json!(1);
+        job["record"]["format"] = json!(1);
+        for (key, number) in [("epoch", 3), ("created_at_ms", 5)] {
+            job[key] = json!(number);
+        }
+    }
+    jobs.iter().map(|job| job.to_string().into_bytes()).collect()
 }

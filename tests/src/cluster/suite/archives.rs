@@ -6,8 +6,8 @@ use super::images::{OTHER, OWNER, as_user, packs, say, wound};
 use super::open_mpi::{ANSWER, END, end};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
-use crate::cluster::ckptd::Ckptd;
-use crate::cluster::{Background, Output, SHARED, failure};
+use crate::cluster::ckptd::{Ckptd, Setup};
+use crate::cluster::{Background, Output, SHARED, failure, until};
 use crate::job::Failure;
 
 pub(super) const CASES: &[Case] = &[
@@ -114,7 +114,7 @@ fn hostile(ckptd: &Ckptd) -> Result<(), Failure> {
         (format!("cat {FILE}; echo more"), "follows its end"),
         (
             format!(r#"zstd -dc {FILE} | sed 's/"seal": "....../"seal": "000000/' | zstd -q"#),
-            "only root may",
+            "only an operator may",
         ),
     ];
     for (make, words) in cases {
@@ -136,17 +136,39 @@ fn elsewhere(stage: &Stage) -> Result<(), Failure> {
         let path = ckptd.cluster().folder().join("shared").join("queens.tar.zst");
         fs::read(path).map_err(failure("read the archive"))?
     };
-    let ckptd = stage.cluster(2)?;
+    let ckptd = stage.cluster_of(Setup { faults: true, ..Setup::new(2) })?;
     let path = ckptd.cluster().folder().join("shared").join("moved.tar.zst");
     fs::write(path, archive).map_err(failure("write the archive"))?;
     let shared = format!("{SHARED}/moved.tar.zst");
     ckptd.node(2).must_run(&["sh", "-c", &format!("cp {shared} {FILE}; chmod 644 {FILE}")])?;
-    refused(&say(&ckptd, 2, OWNER, &["import", FILE])?, "so only root may import it")?;
+    refused(&say(&ckptd, 2, OWNER, &["import", FILE])?, "so only an operator may import it")?;
     let other = ["import", FILE, "--user", "nobody"];
-    refused(&say(&ckptd, 2, OWNER, &other)?, "only root may import")?;
+    refused(&say(&ckptd, 2, OWNER, &other)?, "only an operator may import")?;
+    agent_lost(&ckptd, &other)?;
     must(ckptd.ckptd(2, &other)?)?;
     let denied = say(&ckptd, 1, OTHER, &["restart", "queens"])?;
     check(denied.status == 125, || format!("{denied:?}"))?;
     // The cluster's programs have been made anew.
     restart(&ckptd, "queens", &["--force"])
+}
+
+/// The agent is killed when it has all images and nobody knows of the job yet: nothing of it is left.
+fn agent_lost(ckptd: &Ckptd, import: &[&str]) -> Result<(), Failure> {
+    let armed = ckptd.faults(2).join("adopted");
+    fs::create_dir_all(ckptd.faults(2)).map_err(failure("make a folder for faults"))?;
+    fs::write(&armed, "").map_err(failure("arm a fault"))?;
+    let mut importing = ckptd.node(2).spawn(&[&["ckptd"], import].concat(), &[])?;
+    let reached = armed.with_extension("reached");
+    until("the agent has the images", LIMIT, || Ok(reached.exists().then_some(())))
+        .map_err(|failure| importing.explain(&failure))?;
+    check(left_on(ckptd, 2)?.contains("/.incoming/"), || "nothing is on its way".into())?;
+    ckptd.kill_agent(2)?;
+    let status = importing.wait(LIMIT)?;
+    check(status == 125, || format!("status {status}: {}", importing.errors()))?;
+    fs::remove_file(&armed).map_err(failure("disarm a fault"))?;
+    ckptd.start_agent(2)?;
+    ckptd.wait_for_members(&[1, 2])?;
+    check(left_on(ckptd, 2)?.is_empty(), || "something is left".into())?;
+    let jobs = must(ckptd.ckptd(2, &["ls", "--json"])?)?;
+    check(jobs.stdout.trim() == "[]", || format!("jobs are left: {jobs:?}"))
 }
