@@ -238,6 +238,15 @@ fn mend(value: &mut Value, complaint: &Complaint, random: &mut Random) {
         *node = json!({"7": null});
         return;
     }
+    if text.contains("map with a single key") {
+        // A field was put here that another object was meant to have.
+        if let Value::Object(map) = node {
+            let known = map.iter().find(|(_, value)| !value.is_null()).or(map.iter().next());
+            let known = known.map(|(key, value)| (key.clone(), value.clone()));
+            *map = Map::from_iter(known);
+        }
+        return;
+    }
     if let Some(field) = missing(text) {
         // Below an enum with its tag inside, the path is lost: any object may be meant.
         let mut places = Vec::new();

@@ -121,7 +121,7 @@ fn hostile(ckptd: &Ckptd) -> Result<(), Failure> {
         ckptd.node(2).must_run(&["sh", "-c", &format!("({make}) > /tmp/bad")])?;
         refused(&say(ckptd, 2, OWNER, &["import", "/tmp/bad", "--name", "bad"])?, words)?;
     }
-    let jobs = must(ckptd.ckptd(2, &["ls", "--json"])?)?;
+    let jobs = must(ckptd.ckptd(0, &["ls", "--json"])?)?;
     check(jobs.stdout.trim() == "[]", || format!("jobs are left: {jobs:?}"))?;
     check(left_on(ckptd, 2)?.is_empty(), || "something is left".into())
 }
@@ -136,7 +136,10 @@ fn elsewhere(stage: &Stage) -> Result<(), Failure> {
         let path = ckptd.cluster().folder().join("shared").join("queens.tar.zst");
         fs::read(path).map_err(failure("read the archive"))?
     };
-    let ckptd = stage.cluster_of(Setup { faults: true, ..Setup::new(2) })?;
+    let ckptd = stage.cluster_of(Setup { faults: true, agents: 1, ..Setup::new(2) })?;
+    let token = ckptd.new_token(&["--role", "operator"])?;
+    let mut agent = ckptd.join(2, &token, "node2")?;
+    ckptd.wait_for_members(&[1, 2])?;
     let path = ckptd.cluster().folder().join("shared").join("moved.tar.zst");
     fs::write(path, archive).map_err(failure("write the archive"))?;
     let shared = format!("{SHARED}/moved.tar.zst");
@@ -144,7 +147,7 @@ fn elsewhere(stage: &Stage) -> Result<(), Failure> {
     refused(&say(&ckptd, 2, OWNER, &["import", FILE])?, "so only an operator may import it")?;
     let other = ["import", FILE, "--user", "nobody"];
     refused(&say(&ckptd, 2, OWNER, &other)?, "only an operator may import")?;
-    agent_lost(&ckptd, &other)?;
+    agent_lost(&ckptd, &mut agent, &other)?;
     must(ckptd.ckptd(2, &other)?)?;
     let denied = say(&ckptd, 1, OTHER, &["restart", "queens"])?;
     check(denied.status == 125, || format!("{denied:?}"))?;
@@ -153,7 +156,7 @@ fn elsewhere(stage: &Stage) -> Result<(), Failure> {
 }
 
 /// The agent is killed when it has all images and nobody knows of the job yet: nothing of it is left.
-fn agent_lost(ckptd: &Ckptd, import: &[&str]) -> Result<(), Failure> {
+fn agent_lost(ckptd: &Ckptd, agent: &mut Background, import: &[&str]) -> Result<(), Failure> {
     let armed = ckptd.faults(2).join("adopted");
     fs::create_dir_all(ckptd.faults(2)).map_err(failure("make a folder for faults"))?;
     fs::write(&armed, "").map_err(failure("arm a fault"))?;
@@ -162,13 +165,12 @@ fn agent_lost(ckptd: &Ckptd, import: &[&str]) -> Result<(), Failure> {
     until("the agent has the images", LIMIT, || Ok(reached.exists().then_some(())))
         .map_err(|failure| importing.explain(&failure))?;
     check(left_on(ckptd, 2)?.contains("/.incoming/"), || "nothing is on its way".into())?;
-    ckptd.kill_agent(2)?;
+    agent.kill();
     let status = importing.wait(LIMIT)?;
     check(status == 125, || format!("status {status}: {}", importing.errors()))?;
-    fs::remove_file(&armed).map_err(failure("disarm a fault"))?;
     ckptd.start_agent(2)?;
     ckptd.wait_for_members(&[1, 2])?;
     check(left_on(ckptd, 2)?.is_empty(), || "something is left".into())?;
-    let jobs = must(ckptd.ckptd(2, &["ls", "--json"])?)?;
+    let jobs = must(ckptd.ckptd(0, &["ls", "--json"])?)?;
     check(jobs.stdout.trim() == "[]", || format!("jobs are left: {jobs:?}"))
 }
