@@ -132,3 +132,77 @@ fn sync_folders(to: &Path, checkpoint: CheckpointNumber) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ckpt_store::CheckpointWriter;
+    use protocol::agent::{ImageSummary, InstanceId};
+
+    const CHECKPOINT: u64 = 3;
+
+    /// An image without processes, and its digest.
+    fn image(folder: &Path) -> String {
+        let writer = CheckpointWriter::create(folder, CHECKPOINT).unwrap();
+        // What can't be compressed lies plain, from byte 4096 of its pack on.
+        let mut noise = vec![0; 5000];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        writer.submit(0, noise).unwrap();
+        let (mut index, chunks) = writer.finish_chunks().unwrap();
+        let chunks: Vec<_> = chunks.iter().map(|(_, chunk)| chunk).collect();
+        index.put_json("graph.json", &chunks).unwrap();
+        index.seal().unwrap().commit(&()).unwrap();
+        digest(folder, CHECKPOINT).unwrap()
+    }
+
+    fn record() -> CommitRecord {
+        CommitRecord {
+            format: CommitRecord::FORMAT,
+            job: "a-1".into(),
+            checkpoint: CHECKPOINT,
+            restored_from: None,
+            taken_at_ms: 0,
+            committed_at_ms: 0,
+            pause_us: 0,
+            log_length: 0,
+            copies: 1,
+            degraded: false,
+            suspended: false,
+            summary: ImageSummary::default(),
+            agents: vec![InstanceId(1)].into(),
+        }
+    }
+
+    /// Why an image in that folder is not taken over.
+    fn refusal(from: &Path, expected: &str, mut room: u64) -> String {
+        let to = tempfile::tempdir().unwrap();
+        take_over(from, to.path(), None, &record(), expected, true, &mut room).unwrap_err()
+    }
+
+    fn pack(folder: &Path) -> std::path::PathBuf {
+        fs::read_dir(folder.join("packs")).unwrap().next().unwrap().unwrap().path()
+    }
+
+    #[test]
+    fn only_the_committed_image_is_taken_over_and_no_link_is_followed() {
+        let (from, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let from = from.path();
+        let right = image(from);
+        assert!(refusal(from, "", u64::MAX).contains("not the one that was committed"));
+        assert!(refusal(from, &right, 1000).contains("1000 are free"));
+        // All bytes were taken: what is wrong with this one is that it is no graph.
+        assert!(refusal(from, &right, u64::MAX).contains("graph.json"));
+        let pack = pack(from);
+        let mut bytes = fs::read(&pack).unwrap();
+        bytes[4096 + 100] ^= 1;
+        fs::write(&pack, &bytes).unwrap();
+        let refused = refusal(from, &right, u64::MAX);
+        assert!(!refused.contains("graph.json"), "{refused}");
+        fs::write(&pack, &bytes[1..]).unwrap();
+        assert!(refusal(from, &right, u64::MAX).contains("it has changed"));
+        let secret = other.path().join("secret");
+        fs::rename(&pack, &secret).unwrap();
+        std::os::unix::fs::symlink(&secret, &pack).unwrap();
+        assert!(refusal(from, &right, u64::MAX).contains("symbolic links"));
+    }
+}
