@@ -173,7 +173,8 @@ Examples:
     ///
     /// Every hash is checked before the job can be seen. What runs after a restart is what is in the
     /// archive: import only what you would run. A job of a cluster becomes one of the cluster that this machine belongs
-    /// to; a job of one machine is one of this machine, also where that belongs to a cluster.
+    /// to, or of this machine if it has one part alone and there is no cluster; a job of one machine is one of this
+    /// machine, also where that belongs to a cluster.
     #[command(after_long_help = "\
 Examples:
   ckptd import job.tar.zst

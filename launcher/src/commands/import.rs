@@ -1,5 +1,6 @@
 //! `ckptd import`.
 
+mod alone;
 mod to_cluster;
 
 use super::export::bytes_bar;
@@ -57,6 +58,8 @@ pub fn perform(context: &Context, file: &Path, wish: Wish<'_>) -> Result<u8, Fai
         }
     }
 }
+
+type Watch<'a> = &'a mut dyn FnMut(u64) -> Result<(), Interrupted>;
 
 /// Why an archive is not taken; the text is a cause.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! A job of a cluster from an archive. It is unpacked into a folder of the user's and checked there; the agent takes the
 //! images over from that folder, the coordinator gets the rest.
 
-use super::{Context, Refusal, Wish, free};
+use super::{Context, Refusal, Watch, Wish, alone, free};
 use crate::client::link::Link;
 use crate::client::refusal::unexpected;
 use crate::cluster::Cluster;
@@ -24,8 +24,6 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Bytes of the log that are sent at a time: with what base64 adds, a line that needs no place of its own.
 const PIECE: u64 = 128 << 10;
 
-type Watch<'a> = &'a mut dyn FnMut(u64) -> Result<(), Interrupted>;
-
 /// The job's name and the checkpoint's number.
 pub(super) fn take(
     context: &Context,
@@ -33,17 +31,13 @@ pub(super) fn take(
     import: Import<impl Read>,
     watch: Watch<'_>,
 ) -> Result<(String, u64), Refusal> {
-    let Some(cluster) = context.cluster()? else {
-        let count = import.about().instances.len();
-        return Err(Refusal::Record(format!(
-            "it is a job of a cluster, in {count} parts, and this machine belongs to none: import it on a machine \
-             that does, or join one by 'ckptd agent --join-file FILE'"
-        )));
-    };
     let sealed: SealedJob = protocol::json::of_value(&import.about().job)
         .map_err(|error| Refusal::Record(format!("its description is not one: {error}")))?;
     let job = sealed.read().map_err(|error| Refusal::Record(format!("its description {error}")))?;
     check(&job, import.about())?;
+    let Some(cluster) = context.cluster()? else {
+        return alone::take(context, wish, &job, import, watch);
+    };
     let owner = wish.user.map(owner).transpose()?;
     let incoming = Incoming::new(&context.state.passing_through()?)?;
     let log_length = import.about().log.map_or(0, |log| log.length);

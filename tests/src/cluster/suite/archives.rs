@@ -21,6 +21,11 @@ pub(super) const CASES: &[Case] = &[
         about: "a job goes to another cluster: its user may not bring it, root may for the user; it ends right",
         run: elsewhere,
     },
+    Case {
+        name: "import-alone",
+        about: "a cluster's job of one part becomes a job of one machine without the cluster; one of two parts does not",
+        run: alone,
+    },
 ];
 
 const FILE: &str = "/tmp/queens.tar.zst";
@@ -173,4 +178,36 @@ fn agent_lost(ckptd: &Ckptd, agent: &mut Background, import: &[&str]) -> Result<
     check(left_on(ckptd, 2)?.is_empty(), || "something is left".into())?;
     let jobs = must(ckptd.ckptd(0, &["ls", "--json"])?)?;
     check(jobs.stdout.trim() == "[]", || format!("jobs are left: {jobs:?}"))
+}
+
+/// A folder of jobs without a cluster.
+const OWN: &str = "/tmp/own";
+
+fn alone(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster(2)?;
+    let wait = "until [ -e /mnt/shared/end ]; do sleep 0.2; done";
+    let one = format!("echo started; {wait}; echo all done");
+    let two = format!("ckptd rsh node2 'echo started; {wait}'; echo all done");
+    for (name, script) in [("one", &one), ("two", &two)] {
+        let run = ["ckptd", "run", "--name", name, "--interval", "0", "--", "sh", "-c", script];
+        let mut job = ckptd.node(1).spawn(&[&as_user(OWNER)[..], &run].concat(), &[])?;
+        job.wait_for_output("started", LIMIT)?;
+        must(say(&ckptd, 1, OWNER, &["checkpoint", name])?)?;
+        must(say(&ckptd, 1, OWNER, &["export", name, &format!("/tmp/{name}")])?)?;
+        must(say(&ckptd, 1, OWNER, &["stop", name])?)?;
+        job.wait(LIMIT)?;
+    }
+    let import = |file| say(&ckptd, 1, OWNER, &["import", file, "--dir", OWN]);
+    refused(&import("/tmp/two")?, "in 2 parts")?;
+    let imported = must(import("/tmp/one")?)?;
+    check(imported.stdout == "one\n", || format!("{imported:?}"))?;
+    end(&ckptd)?;
+    // Agents give jobs the groups of their users.
+    let login = ["setpriv", "--reuid", OWNER, "--regid", OWNER, "--groups", OWNER];
+    let restart = ["env", "-C", "/", "HOME=/tmp", "ckptd", "restart", "one", "--dir", OWN];
+    let again = must(ckptd.node(1).run(&[&login[..], &restart].concat(), &[])?)?;
+    check(again.stdout.contains("all done"), || format!("{again:?}"))?;
+    let log = must(say(&ckptd, 1, OWNER, &["logs", "one", "--dir", OWN])?)?;
+    let lines: Vec<&str> = log.stdout.lines().filter(|line| !line.starts_with('[')).collect();
+    check(lines == ["started", "all done"], || format!("{log:?}"))
 }

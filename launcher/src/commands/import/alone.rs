@@ -1,0 +1,69 @@
+//! A job of a cluster from an archive, where there is none: one of a single instance becomes a job of this machine.
+
+use super::{Context, Refusal, Watch, Wish, commit_record, free};
+use crate::cli::{EngineSetting, IntervalSetting, Placement};
+use crate::jobs::{Incoming, JobRecord, JobSettings, Wanted};
+use ckpt_store::archive::Import;
+use protocol::agent::CommitRecord;
+use protocol::cluster::portable::PortableJob;
+use protocol::cluster::settings::{self, Interval};
+use std::io::Read;
+
+/// The job's name and the checkpoint's number.
+pub(super) fn take(
+    context: &Context,
+    wish: Wish<'_>,
+    job: &PortableJob,
+    import: Import<impl Read>,
+    watch: Watch<'_>,
+) -> Result<(String, u64), Refusal> {
+    if job.images.len() != 1 {
+        return Err(Refusal::Record(format!(
+            "it is a job of a cluster, in {} parts, and this machine belongs to none: import it on a machine that does, \
+             or join one by 'ckptd agent --join-file FILE'",
+            job.images.len()
+        )));
+    }
+    if wish.user.is_some() {
+        let reason = "a job of one machine belongs to whoever imports it: leave --user away";
+        return Err(Refusal::Record(reason.to_owned()));
+    }
+    let record = record(job);
+    let wanted = Wanted::of(wish.name, &record);
+    wanted.check(&context.state)?;
+    let incoming = Incoming::new(&context.state)?;
+    let folder = incoming.path().to_owned();
+    let marks = import.unpack_all(&folder, |_| folder.clone(), free(&folder)?, watch)?;
+    let Some(mark) = marks.into_values().next() else {
+        return Err(Refusal::Record("it has no image".to_owned()));
+    };
+    let committed = commit_record(mark.meta, mark.checkpoint).map_err(Refusal::Record)?;
+    let job = incoming.publish(&context.state, &wanted, record, |id| {
+        let committed = CommitRecord { job: id.to_owned(), ..committed };
+        ckpt_store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)
+    })?;
+    Ok((job.name().to_owned(), mark.checkpoint))
+}
+
+fn record(job: &PortableJob) -> JobRecord {
+    let launch = &job.request.launch;
+    let kept = &job.request.settings;
+    let settings = JobSettings {
+        interval: match kept.interval {
+            Interval::Seconds(seconds) => IntervalSetting::Seconds(seconds),
+            Interval::Auto => IntervalSetting::Auto,
+        },
+        keep: kept.keep,
+        copies: 1,
+        external: kept.external,
+        placement: match kept.placement {
+            settings::Placement::Process => Placement::Process,
+            settings::Placement::Node => Placement::Node,
+        },
+        engine: EngineSetting::Native,
+        rehearse: kept.rehearse,
+    };
+    let words = launch.program.iter().map(|word| word.to_string_lossy().into_owned());
+    let folder = launch.working_directory.to_string_lossy().into_owned();
+    JobRecord::new(job.id.clone(), job.name.clone(), words.collect(), folder, settings)
+}
