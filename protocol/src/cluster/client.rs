@@ -282,12 +282,12 @@ pub enum Answer {
     },
     /// What is known of a job.
     Portable {
-        /// That.
+        /// The job as another cluster takes it, sealed by the one that it comes from.
         job: SealedJob,
     },
     /// The image comes from this machine.
     Holder {
-        /// Its name.
+        /// The node that holds it.
         node: NodeName,
     },
     /// The files of an image that follow.
@@ -308,7 +308,7 @@ pub enum Answer {
     Taken,
     /// The job is the cluster's.
     Imported {
-        /// Its name.
+        /// The name that it has here.
         name: String,
     },
     /// How the rehearsal of one instance came out.

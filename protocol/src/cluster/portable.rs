@@ -75,7 +75,7 @@ pub struct DepartedDaemon {
     pub logical_node: NodeName,
     /// Its number there.
     pub pid: i32,
-    /// Its name.
+    /// Its program's name.
     pub name: String,
 }
 

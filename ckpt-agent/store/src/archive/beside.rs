@@ -18,7 +18,7 @@ const MAX_BESIDE: usize = 100_000;
 /// One file beside an image: `FILES`, or `files/HASH` with the BLAKE3 of its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beside {
-    /// Its name.
+    /// Its path below the image's folder.
     pub name: String,
     /// Its length in bytes.
     pub length: u64,
