@@ -308,12 +308,16 @@ impl Member {
     fn call(&mut self, now: u64, caller: Caller, call: TreeCall, out: &mut Vec<Act>) {
         let TreeCall { order, seal, places, limit_ms, margin_ms } = call;
         let operation = order.operation;
-        if let Err(reason) = self.check(&order, &places) {
-            let failure = TreeFailure::new(self.own.clone(), TreeCause::Lost, reason);
-            let answer = TreeAnswer { operation, failures: vec![failure], sum: TreeSum::default() };
-            return self.tell(&caller, answer, out);
-        }
-        let Some((place, subtrees)) = split(places) else { return };
+        let checked = self.check(&order, &places);
+        let nobody = || "the call names no node".to_owned();
+        let (place, subtrees) = match checked.and_then(|()| split(places).ok_or_else(nobody)) {
+            Ok(divided) => divided,
+            Err(reason) => {
+                let failures = vec![TreeFailure::new(self.own.clone(), TreeCause::Lost, reason)];
+                let answer = TreeAnswer { operation, failures, sum: TreeSum::default() };
+                return self.tell(&caller, answer, out);
+            }
+        };
         remember(&mut self.newest, &order.job, operation.number);
         let mut called = BTreeMap::new();
         let below_ms = limit_ms.saturating_sub(margin_ms);
@@ -382,6 +386,7 @@ impl Member {
 
     fn answered(&mut self, node: &NodeName, answer: TreeAnswer, out: &mut Vec<Act>) {
         let TreeAnswer { operation, mut failures, sum } = answer;
+        // Another's answer may have ended it; and only a node that was called, and has not answered, has a say.
         let Some(running) = self.running.get_mut(&operation) else { return };
         let Some(expected) = running.called.get(node).copied() else { return };
         if failures.is_empty() && sum.instances != expected {
@@ -408,6 +413,7 @@ impl Member {
 
     /// An operation has failed: that goes up at once, and is forgotten.
     fn fail(&mut self, operation: Operation, mut failures: Vec<TreeFailure>, out: &mut Vec<Act>) {
+        // It fails once, whatever else goes wrong with it.
         let Some(running) = self.running.remove(&operation) else { return };
         forget(operation, &running, out);
         failures.truncate(MOST_FAILURES);
@@ -425,10 +431,9 @@ impl Member {
         is_awaited: impl FnOnce(&Running) -> bool,
         out: &mut Vec<Act>,
     ) {
-        let Some(running) = self.running.get_mut(&operation).filter(|found| is_awaited(found))
-        else {
-            return;
-        };
+        // It may be over, or be waited for no longer where the word comes from.
+        let running = self.running.get_mut(&operation);
+        let Some(running) = running.filter(|found| is_awaited(found)) else { return };
         running.deadline = now.saturating_add(running.limit_ms.saturating_mul(1_000_000));
         // The coordinator hears of it from the instance itself.
         if let Caller::Member(node) = &running.caller {

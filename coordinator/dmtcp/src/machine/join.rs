@@ -247,7 +247,8 @@ impl Machine {
 
     /// Who the worker is now.
     pub(super) fn update(&mut self, now: Time, connection: Connection, message: &Message) {
-        let Some(worker) = self.workers.get_mut(&connection) else { return };
+        let known = Self::known(&mut self.workers, connection, "note who a worker is");
+        let Some(worker) = known else { return };
         worker.identity = message.from;
         if message.kind == Kind::AfterFork {
             worker.real_pid = message.real_pid;

@@ -404,6 +404,21 @@ impl Machine {
         }
     }
 
+    /// The worker of a connection, for what [`Machine::message`] takes from workers alone. Without it, the fault is our own:
+    /// it is told, and the step left out.
+    fn known<'a>(
+        workers: &'a mut BTreeMap<Connection, Worker>,
+        connection: Connection,
+        step: &'static str,
+    ) -> Option<&'a mut Worker> {
+        let worker = workers.get_mut(&connection);
+        if worker.is_none() {
+            tracing::error!("a fault of ckptd's own: asked to {step} without a worker");
+            debug_assert!(false, "asked to {step} without a worker");
+        }
+        worker
+    }
+
     /// Closes a connection of our own accord.
     fn drop_connection(&mut self, now: Time, connection: Connection) {
         self.close(connection);
@@ -414,6 +429,7 @@ impl Machine {
         self.store_only.remove(&connection);
         self.blocked.retain(|waiting| *waiting != connection);
         self.held.retain(|(held, ..)| *held != connection);
+        // It may have been a command's, or have been dropped already.
         let Some(worker) = self.workers.remove(&connection) else { return };
         self.states[worker.state as usize] -= 1;
         self.virtual_pids.remove(worker.virtual_pid);

@@ -255,7 +255,8 @@ impl Machine {
 
     /// A worker has begun to execute a program: of the checkpoint that it may have heard of it knows nothing.
     pub(super) fn executed(&mut self, now: Time, connection: Connection) {
-        let Some(worker) = self.workers.get_mut(&connection) else { return };
+        let known = Self::known(&mut self.workers, connection, "note a new program");
+        let Some(worker) = known else { return };
         if self.round.sort != Sort::Checkpoint || !self.round.has_part(&worker.part) {
             return;
         }
@@ -273,7 +274,8 @@ impl Machine {
     /// A worker has reached a barrier.
     pub(super) fn barrier(&mut self, now: Time, connection: Connection, message: Message) {
         self.set_state(connection, message.state);
-        let Some(worker) = self.workers.get_mut(&connection) else { return };
+        let known = Self::known(&mut self.workers, connection, "note a barrier");
+        let Some(worker) = known else { return };
         let name = message.name;
         if let Some(at) = self.round.waits_at(&worker.part) {
             if at == name {
@@ -387,7 +389,8 @@ impl Machine {
     /// A worker has written its image.
     pub(super) fn image(&mut self, now: Time, connection: Connection, message: &Message) {
         let standing = self.round.stands_still();
-        let Some(worker) = self.workers.get_mut(&connection) else { return };
+        let known = Self::known(&mut self.workers, connection, "note an image");
+        let Some(worker) = known else { return };
         if !standing || !self.round.has_part(&worker.part) || worker.part.wrote {
             let text = format!("{} told of an image that nobody had asked for", worker.label());
             return self.warn(text);
@@ -414,7 +417,8 @@ impl Machine {
     /// A worker goes on.
     pub(super) fn resuming(&mut self, now: Time, connection: Connection, state: WorkerState) {
         self.set_state(connection, state);
-        let Some(worker) = self.workers.get_mut(&connection) else { return };
+        let known = Self::known(&mut self.workers, connection, "note that a worker goes on");
+        let Some(worker) = known else { return };
         if self.round.is_free() || !self.round.has_part(&worker.part) {
             return;
         }

@@ -273,6 +273,7 @@ async fn converse(
             Came::End => return,
             Came::Wrong(what) => return reject(link, remote, &what),
         }
+        // What can't be written to any more has ended, and is reported as that.
         let Ok(flushed) = link.flush() else { return };
         if flushed && link.closing.load(Ordering::Relaxed) {
             return;
