@@ -79,6 +79,7 @@ impl Absent {
 /// Takes what the process says, until it says nothing any more.
 async fn listen(far: &mut TcpStream, daemon: Option<LocalDaemon>, spoken: &AtomicUsize) {
     let mut piece = vec![0; PIECE];
+    // It has ended, or closed the connection, without a word.
     let Ok(length @ 1..) = far.read(&mut piece).await else { return };
     if let Some(daemon) = daemon {
         spoken.fetch_add(1, Ordering::Relaxed);

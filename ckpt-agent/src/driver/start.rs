@@ -207,10 +207,7 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
     shells::listen(&options.dir, reports.clone()).map_err(sockets)?;
     let (give_up, given_up) = watch::channel(0);
     let gauge = host::Gauge::start(nominal).map_err(AgentError::system("start a thread"))?;
-    let battery = host::Battery::of_machine();
-    if options.leave_below.is_some() && battery.charge().is_none() {
-        tracing::warn!("no battery can be read here: --leave-below has no effect");
-    }
+    let battery = battery(options);
     let replica_folder = replica.folder().to_owned();
     let parts = Parts {
         name: name.clone(),
@@ -242,6 +239,14 @@ async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result
     service.stopping("ending");
     tokio::time::sleep(LAST_WORDS).await;
     Ok(())
+}
+
+fn battery(options: &AgentOptions) -> host::Battery {
+    let battery = host::Battery::of_machine();
+    if options.leave_below.is_some() && battery.charge().is_none() {
+        tracing::warn!("no battery can be read here: --leave-below has no effect");
+    }
+    battery
 }
 
 /// Says where jobs can't run here, or not as elsewhere. A machine that takes none has no slots for them.

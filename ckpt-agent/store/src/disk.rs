@@ -94,6 +94,7 @@ impl RealFile {
         if length < WRITE_BACK_EVERY {
             return;
         }
+        // A length that the call can't name goes without the advice.
         let (Ok(from), Ok(length)) = (self.handed_over.try_into(), length.try_into()) else {
             return;
         };

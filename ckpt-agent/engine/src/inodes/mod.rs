@@ -49,6 +49,7 @@ pub fn take(
 
 /// A known inode under another name, or under its first one.
 fn met_again(inode: &mut CarriedInode, origin: Origin) {
+    // Met through a descriptor alone, it has no further name.
     let Origin::Named { path: other } = origin else { return };
     match &inode.origin {
         Origin::Named { path } if *path == other || inode.links.contains(&other) => {}

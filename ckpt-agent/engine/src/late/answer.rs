@@ -395,6 +395,7 @@ impl Answerer {
 
     /// A process that has moved connects from a port by which it is known.
     fn say_who_calls(&mut self, call: &Notification, target: &Target, addresses: &Addresses) {
+        // One that has not moved is known by the addresses that it has.
         let Some(source) = addresses.away().map(|away| away.source) else { return };
         let fd = target.copy.as_fd();
         if !self.pass.local(fd).is_ok_and(|local| local.port() == 0) {
@@ -536,8 +537,6 @@ impl Answerer {
             }
         };
         let close_on_exec = flags & libc::SOCK_CLOEXEC != 0;
-        let accepted = Verdict::Accepted { close_on_exec, listener: target.cookie, socket };
-        let Verdict::Accepted { socket, .. } = &accepted else { return None };
         let plain = self.shared.name(target.cookie, None, None).plain;
         if let Some(cookie) = cookie_of(socket.as_fd()).filter(|_| plain) {
             self.shared.rename(cookie, |name| name.plain = true);
@@ -549,7 +548,7 @@ impl Answerer {
             let name = self.shared.name(cookie, None, Some(peer));
             self.write_address(call, [1, 2], target.v6, name.peer.unwrap_or(peer));
         }
-        Some(accepted)
+        Some(Verdict::Accepted { close_on_exec, listener: target.cookie, socket })
     }
 }
 

@@ -409,6 +409,7 @@ impl Job {
 
     /// Sends a signal to the process group of the job's first process.
     pub fn signal(&self, signal: i32) {
+        // It has ended, or runs on another machine.
         let Some(root) = self.root_on_this_machine() else { return };
         let group = nix::unistd::getpgid(Some(UnixPid::from_raw(root)));
         if let (Ok(group), Ok(signal)) = (group, Signal::try_from(signal)) {

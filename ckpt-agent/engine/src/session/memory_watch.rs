@@ -54,6 +54,7 @@ impl MemoryWatch {
     }
 
     fn add_limits(&mut self, host_pid: i32) {
+        // Where it can't be read, the process has ended, or the kernel has no cgroups, and no limits of theirs.
         let Ok(text) = std::fs::read_to_string(format!("/proc/{host_pid}/cgroup")) else {
             return;
         };

@@ -80,6 +80,7 @@ pub fn unix_sockets() -> Result<Vec<UnixEntry>> {
     };
     let mut found = Vec::new();
     ask(SockDiagMessage::UnixRequest(request), |answer| {
+        // The kernel answers a request for a family with sockets of that family alone.
         let SockDiagMessage::UnixResponse(answer) = answer else { return };
         let mut entry = UnixEntry {
             inode: answer.header.inode,

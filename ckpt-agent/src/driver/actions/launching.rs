@@ -111,6 +111,7 @@ fn at_home(launch: &mut LaunchSpec, user: Option<&User>) {
     let own = Account::of_uid(Uid::effective().as_raw());
     let own = own.map(|own| (own.name, own.home, own.shell));
     let of = user.map(|user| (user.name.clone(), user.home.clone(), user.shell.clone()));
+    // A user whom no database knows keeps the variables that were sent.
     let Some((name, home, shell)) = of.or(own) else { return };
     set(launch, "USER", name.clone().into());
     set(launch, "LOGNAME", name.into());

@@ -56,6 +56,7 @@ impl Driver {
 
     /// Finds out which instance a caller is inside of.
     pub(super) fn call_again(&mut self, number: u64) {
+        // It may have hung up while it was too early for its instance.
         let Some(caller) = self.callers.waiting.get(&number) else { return };
         let request = &caller.request;
         let node = match check(request) {

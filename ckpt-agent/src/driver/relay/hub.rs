@@ -88,6 +88,7 @@ impl Hub {
     ) {
         let mut state = self.state();
         state.relays.remove(&address);
+        // One that was never linked has told nobody anything.
         let Some(last) = last else { return };
         state.done.insert(address, last.clone());
         drop(state);
@@ -127,6 +128,7 @@ impl Hub {
     /// A message of a relay has come from a node. One for a relay that is not here is dropped: of an older
     /// epoch, most often.
     pub fn deliver(&self, from: &NodeName, message: PeerMessage, body: Vec<u8>) {
+        // No other message is a relay's.
         let Some(address) = address(&message) else { return };
         let state = self.state();
         if let Some(orders) = state.relays.get(&address) {
@@ -211,6 +213,7 @@ async fn carry(hub: Hub, node: NodeName, mut queue: UnboundedReceiver<Message<Pe
                 loop {
                     tokio::select! {
                         message = queue.recv() => {
+                            // The hub keeps no link to this node any more.
                             let Some(message) = message else { return };
                             if link.to.send(message).await.is_err() {
                                 break;

@@ -183,6 +183,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
         }
         let mut total = 0;
         while !self.sending.ended && total < MOST_DRAINED {
+            // It was closed, since nobody reads on the other side.
             let Some(native) = &self.native else { return };
             let read = native.try_read(buffer);
             match &read {
@@ -456,6 +457,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
     /// The whole job stands still: once everything that the other side has sent is here, what the native
     /// object does not take is what the image must hold.
     fn answer_pause(&mut self) {
+        // Looked at after every step, and only wanted while the job stands still.
         let Some(pause) = &self.pause else { return };
         let complete = match (self.link(), self.mark) {
             (None, _) => true,

@@ -291,6 +291,7 @@ impl Line<'_> {
     }
 
     fn give_back_options(&self) {
+        // Only a socket that was pushed has others than its own.
         let Some((cork, no_delay)) = self.pushed else { return };
         for (name, value) in [(libc::TCP_NODELAY, no_delay), (libc::TCP_CORK, cork)] {
             // These values were read from the same socket.

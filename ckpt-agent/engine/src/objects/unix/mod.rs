@@ -269,6 +269,7 @@ impl Name {
     /// Compares what the name leads to with the file that the socket was bound to. `others`: the files of all sockets.
     fn identify(&mut self, bound_to: Option<u32>, probe: &Probe, others: &HashSet<u32>) {
         self.bound_to = bound_to.filter(|_| self.bytes.first() != Some(&0));
+        // What is not there any more can't be another's file.
         let Some(own) = self.bound_to.filter(|_| self.exists) else { return };
         let Some(there) = at_path(self, probe).map(|meta| meta.ino() as u32) else { return };
         // Overlays may show other numbers than the kernel's list: there only another socket's file is told for sure.
