@@ -404,6 +404,7 @@ impl Screen {
     }
 
     fn farewell(&self, status: ExitKind, checkpoint: Option<CheckpointNumber>) {
+        // A job that has no name yet has nothing to be resumed by.
         let Some(job) = &self.job else { return };
         let resume = resume_command(self.want.dir.as_deref(), &job.name);
         match (status.shell_status(), checkpoint) {

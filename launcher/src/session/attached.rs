@@ -76,6 +76,7 @@ impl Attached {
 
     /// Tells a caller once that what it types goes nowhere.
     pub fn refuse_input(&mut self, callers: &mut Callers, caller: Caller) {
+        // It may have gone meanwhile.
         let Some(standing) = self.callers.get_mut(&caller) else { return };
         if !std::mem::replace(&mut standing.told_of_input, true) {
             let text = format!(

@@ -38,6 +38,7 @@ pub fn enter_raw(terminal: impl AsFd) {
     if saved.is_some() || !is_foreground(&terminal) {
         return;
     }
+    // A terminal that has hung up stays as it is.
     let Ok(before) = termios::tcgetattr(&terminal) else { return };
     let Ok(own) = terminal.as_fd().try_clone_to_owned() else { return };
     let mut raw = before.clone();

@@ -116,6 +116,7 @@ pub fn keep() {
 
 /// Only if it still is as the launcher has left it: a shell may have put it back already.
 fn put_back(terminal: BorrowedFd<'_>, change: &Change) {
+    // A terminal that has hung up keeps no settings.
     let Ok(mut now) = tcgetattr(terminal) else { return };
     if Settings::of(&now) == change.raw {
         change.before.apply(&mut now);
