@@ -120,7 +120,11 @@ impl Rig {
 
     /// A machine may order what its token says.
     pub fn admit(&mut self, node: usize, powers: Powers) {
-        self.events.push_back(ClusterEvent::Admitted { node: name(node), powers });
+        self.events.push_back(ClusterEvent::Admitted {
+            node: name(node),
+            powers,
+            certificate: Default::default(),
+        });
         self.settle();
     }
 
