@@ -119,6 +119,8 @@ trap 'exit 1' HUP INT TERM
 printf '%s\n' "$token" | on_phone_reading "umask 077 && rm -f $join && head -n 1 >$join" || fail "hand the token over"
 
 words="$folder/ckptd agent --dir $folder/state --name $(quoted "$name") --join-file $join"
+# The phone's user is nobody who has jobs: without this it would run none.
+[ "$way" = root ] || words="$words --shared"
 for word; do words="$words $(quoted "$word")"; done
 # adb's connection must not keep it, nor end it.
 on_phone "cd $folder && HOME=$folder setsid sh -c 'echo \$\$ >$folder/agent.pid; exec \"\$@\"' agent $words \
