@@ -273,6 +273,7 @@ Examples:
         command: Vec<OsString>,
     },
     /// Print the completions of a shell.
+    #[cfg(feature = "manual")]
     #[command(after_long_help = "\
 Examples:
   ckptd completions bash > /etc/bash_completion.d/ckptd
@@ -283,6 +284,7 @@ Examples:
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a folder.
+    #[cfg(feature = "manual")]
     #[command(after_long_help = "\
 Example:
   ckptd man /usr/local/share/man/man1")]

@@ -4,6 +4,7 @@ mod agent;
 mod attach;
 mod checkpoint;
 mod clustered;
+#[cfg(feature = "manual")]
 mod completions;
 mod coordinator;
 #[cfg(feature = "dmtcp")]
@@ -125,7 +126,9 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
             return import::perform(&context, &file, import::Wish { name, user });
         }
         Command::Top { every } => return top::perform(&context, every),
+        #[cfg(feature = "manual")]
         Command::Completions { shell } => completions::completions(shell)?,
+        #[cfg(feature = "manual")]
         Command::Man { folder } => completions::manual(&folder)?,
         Command::Doctor { engine, list } => return doctor::perform(&context, engine, list),
         Command::Verify { job, rehearse: true, list } => {
