@@ -4,7 +4,6 @@ use super::admission::{Admission, Admitted};
 use super::driver::Incoming;
 use crate::server::wall_ms;
 use protocol::cluster::agent::{FromAgent, ToAgent};
-use protocol::cluster::powers::Powers;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
 use protocol::task;
@@ -117,11 +116,10 @@ impl Port {
             (admitted, admission.authority().pem().to_owned(), admission.authority().trust())
         };
         match admitted {
-            Ok(Admitted::Agent(node, certificate, powers)) => {
+            Ok(Admitted::Agent(node, certificate)) => {
                 let coordinators = Coordinators { term: self.own.term, trust };
                 let connection = self.connections.fetch_add(1, Ordering::Relaxed);
-                let member = Member { node, certificate, powers, connection };
-                converse(guest, member, &self.incoming, &coordinators).await
+                converse(guest, node, certificate, connection, &self.incoming, &coordinators).await
             }
             Ok(Admitted::Joined(node, certified)) => {
                 tracing::info!("{node} has joined from {remote}");
@@ -167,23 +165,15 @@ impl Coordinators {
     }
 }
 
-/// A member that was let in.
-struct Member {
-    node: NodeName,
-    certificate: Fingerprint,
-    powers: Powers,
-    /// Number of its connection.
-    connection: u64,
-}
-
 /// Hands on what a member's agent says, until one of the two has enough.
 async fn converse(
     guest: Guest,
-    member: Member,
+    node: NodeName,
+    certificate: Fingerprint,
+    connection: u64,
     incoming: &mpsc::Sender<Incoming>,
     coordinators: &Coordinators,
 ) -> Result<(), TransportError> {
-    let Member { node, certificate, powers, connection } = member;
     let link: Connection<ToAgent, FromAgent> = guest.welcome().await?;
     let remote = link.remote;
     let is_here = link.remote.ip() == link.local.ip();
@@ -204,7 +194,6 @@ async fn converse(
     let connected = Incoming::Connected {
         node: node.clone(),
         certificate,
-        powers,
         connection,
         outbox: outbox.clone(),
         closer,

@@ -16,11 +16,10 @@ use std::collections::BTreeMap;
 impl Job {
     /// Starts the job's first process: where it was asked for, if that machine takes processes.
     pub(super) fn launch(&mut self, now: Now, shared: &mut Shared, attempts: &Attempts) {
-        let asked = self.ledger.client_node.clone().into_iter();
-        let may =
-            |node: &&NodeName| shared.members.usable_for(&self.ledger).any(|(n, _)| n == *node);
-        let mut usable: Vec<NodeName> = asked.filter(|node| may(&node)).collect();
-        usable.extend(shared.members.usable_for(&self.ledger).map(|(node, _)| node.clone()));
+        let may = shared.members.usable_for(&self.ledger).map(|(node, _)| node.clone());
+        let mut usable: Vec<NodeName> = may.collect();
+        // False comes first: the machine where it was asked for, then the others in the order of their names.
+        usable.sort_by_key(|node| self.ledger.client_node.as_ref() != Some(node));
         let unavoided = usable.iter().find(|node| !attempts.avoid.contains(node));
         let Some(node) = unavoided.or(usable.first()).cloned() else {
             fault::tell("launch a job", "a machine that takes processes");

@@ -5,10 +5,10 @@ use crate::cluster::{ClientId, ClusterEvent, LogPiece};
 use crate::server::admission::{MAX_USES, MAX_VALID_S};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use protocol::cluster::VERSION;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::{Answer, Ask, MAX_ASK};
 use protocol::cluster::powers::Powers;
+use protocol::cluster::{NodeName, VERSION};
 use protocol::frame;
 
 impl Driver {
@@ -80,9 +80,9 @@ impl Driver {
         self.gone(number);
     }
 
-    /// Tells the machine who is a member.
-    pub(super) fn tell_members(&mut self) {
-        let members: Vec<_> = self.admission().members().collect();
+    /// Tells the machine by which certificate these are members, and what they may order.
+    pub(super) fn tell_members(&mut self, which: impl Fn(&NodeName) -> bool) {
+        let members: Vec<_> = self.admission().members().filter(|(node, ..)| which(node)).collect();
         for (node, certificate, powers) in members {
             self.feed(ClusterEvent::Admitted { node, powers, certificate });
         }

@@ -19,7 +19,6 @@ use crate::journal::Journal;
 use ckpt_dmtcp::cluster::{Call, Calls};
 use disk::Disk;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
-use protocol::cluster::powers::Powers;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
 use protocol::service::Service;
@@ -49,8 +48,6 @@ pub enum Incoming {
         node: NodeName,
         /// By which certificate.
         certificate: Fingerprint,
-        /// What it may order.
-        powers: Powers,
         /// Number of the connection.
         connection: u64,
         /// The way to it.
@@ -230,7 +227,7 @@ impl Driver {
         service: &mut Service,
     ) -> Option<Ending> {
         let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
-        self.tell_members();
+        self.tell_members(|_| true);
         self.tell_named();
         self.feed(ClusterEvent::Clock);
         self.perform_all();
@@ -274,7 +271,6 @@ impl Driver {
             Incoming::Connected {
                 node,
                 certificate,
-                powers,
                 connection,
                 outbox,
                 closer,
@@ -289,11 +285,13 @@ impl Driver {
                     self.log_holders_changed = true;
                     let welcome = false;
                     let link = Link { connection, outbox, is_here, welcome, _closer: closer };
-                    self.links.insert(node.clone(), link);
-                    self.feed(ClusterEvent::Admitted { node, powers, certificate });
+                    self.links.insert(node, link);
                 }
             }
-            Incoming::Joined { node } => self.feed(ClusterEvent::Invited { node }),
+            Incoming::Joined { node } => {
+                self.feed(ClusterEvent::Invited { node: node.clone() });
+                self.tell_members(|member| *member == node);
+            }
             Incoming::Message { node, connection, message, body } => {
                 if !self.is_current(&node, connection) {
                     return;
