@@ -22,9 +22,9 @@ use coordinator::cluster::{
     ClientId, ClusterEntry, ClusterEvent, ClusterMachine, ClusterSettings, SeededSecrets,
 };
 use protocol::agent::{ExitKind, InstanceId};
-use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
 use protocol::cluster::client::{Ask, LogPlace};
+use protocol::cluster::{InstanceKey, NodeName};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
@@ -167,6 +167,8 @@ pub struct World {
     last_to_node: Vec<u64>,
     last_to_coordinator: Vec<u64>,
     next_connection: u64,
+    /// The newest connection of each node that the coordinator has heard of: what it sends goes there.
+    links: BTreeMap<NodeName, u64>,
     settings: ClusterSettings,
     client: u64,
     job: Option<String>,
@@ -251,6 +253,7 @@ impl World {
             last_to_node: vec![0; count],
             last_to_coordinator: vec![0; count],
             next_connection: 1,
+            links: BTreeMap::new(),
             nodes,
             bids_farewell: false,
             wires: Vec::new(),

@@ -19,6 +19,9 @@ impl World {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             let now = self.time();
+            if !self.is_current(&event) {
+                continue;
+            }
             let Some(machine) = &mut self.machine else { return };
             if self.trace {
                 if let ClusterEvent::Agent { node, message, .. } = &event {
@@ -57,6 +60,25 @@ impl World {
         }
     }
 
+    /// Whether an event is of a connection that was not replaced: the driver drops others.
+    fn is_current(&mut self, event: &ClusterEvent) -> bool {
+        match event {
+            ClusterEvent::Agent { node, connection, .. } => {
+                let newest = self.links.entry(node.clone()).or_insert(*connection);
+                *newest = (*newest).max(*connection);
+                *newest == *connection
+            }
+            ClusterEvent::Disconnected { node, connection } => {
+                let current = self.links.get(node) == Some(connection);
+                if current {
+                    self.links.remove(node);
+                }
+                current
+            }
+            _ => true,
+        }
+    }
+
     pub(super) fn act(&mut self, action: ClusterAction, events: &mut VecDeque<ClusterEvent>) {
         match action {
             ClusterAction::Send { node, message, body } => {
@@ -66,8 +88,9 @@ impl World {
                         self.copy_to(holder, true);
                     }
                 }
+                let link = self.links.get(&node).copied();
                 let node = self.index(&node);
-                if let Some(connection) = self.nodes[node].connection {
+                if let Some(connection) = link {
                     let delay = self.random.millis(0, 20);
                     let when = (self.now + delay).max(self.last_to_node[node] + 1);
                     self.last_to_node[node] = when;
@@ -75,15 +98,21 @@ impl World {
                 }
             }
             ClusterAction::Disconnect { node } => {
+                let link = self.links.remove(&node);
                 let node = self.index(&node);
                 // The agent sees it when it can.
-                if let Some(connection) = self.nodes[node].connection.take() {
+                if let Some(connection) =
+                    self.nodes[node].connection.take_if(|own| Some(*own) == link)
+                {
                     self.nodes[node].welcomed = false;
                     self.step(node, Event::Disconnected { connection });
                     self.later(100, 500, Happening::Reconnect { node });
                 }
             }
-            ClusterAction::Revoke { .. } | ClusterAction::RemoveJob { .. } => {}
+            ClusterAction::Revoke { .. }
+            | ClusterAction::Audit { .. }
+            | ClusterAction::ShowAudit { .. }
+            | ClusterAction::RemoveJob { .. } => {}
             ClusterAction::Close { .. } => {}
             ClusterAction::Replay { client, job, pieces } => {
                 for piece in pieces {
@@ -144,6 +173,7 @@ impl World {
         self.outcome.recoveries += 1;
         self.clock_at = None;
         self.inbox.clear();
+        self.links.clear();
         self.stalled_coordinator = false;
         self.waiting_client = false;
         self.client += 1;
