@@ -94,6 +94,7 @@ impl ClusterMachine {
         let known = self.shared.clients.entry(client.clone());
         known.or_insert_with(|| Client::of(user.clone()));
         let caller = &self.shared.caller(client, user);
+        self.shared.audit(client, caller, &ask);
         if let Some(reason) = caller.refusal(&ask) {
             return self.shared.fail(client, reason);
         }
@@ -160,6 +161,7 @@ impl ClusterMachine {
             }
             Ask::Portable { job, checkpoint } => self.portable(client, caller, &job, checkpoint),
             Ask::Image { job, image, avoid } => self.give(client, caller, &job, image, &avoid),
+            Ask::Audit { from } => self.show_audit(client, caller, from),
             Ask::Import(request) => self.import(now, client, caller, *request),
             Ask::ImportLog { bytes } => self.import_log(now, client, &bytes),
             Ask::Look { job, checkpoint, look } => {
@@ -295,6 +297,16 @@ impl ClusterMachine {
             self.shared.answer_last(client, Answer::Done { text });
             self.turn_out(now, node);
         }
+    }
+
+    fn show_audit(&mut self, client: &ClientId, caller: &Caller, from: u64) {
+        if !caller.is_operator() {
+            return self.shared.fail(
+                client,
+                "show the audit log: only an operator may, on the coordinator's machine or a member of --role operator",
+            );
+        }
+        self.shared.act(ClusterAction::ShowAudit { client: client.clone(), from });
     }
 
     fn remove_job(&mut self, client: &ClientId, caller: &Caller, wanted: &str) {

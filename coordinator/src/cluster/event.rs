@@ -3,6 +3,7 @@
 use super::entry::ClusterEntry;
 use crate::event::Time;
 use protocol::cluster::agent::{FromAgent, JobUser, Stream, ToAgent};
+use protocol::cluster::audit::AuditEvent;
 use protocol::cluster::client::{Answer, Ask, LogPlace};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::{NodeName, Term};
@@ -182,6 +183,18 @@ pub enum ClusterAction {
         length: u64,
         /// The checkpoint that it belongs to.
         checkpoint: u64,
+    },
+    /// Append to the audit log. Nothing waits until that is durable.
+    Audit {
+        /// What.
+        event: AuditEvent,
+    },
+    /// Answer a client with lines of the audit log.
+    ShowAudit {
+        /// Who.
+        client: ClientId,
+        /// Bytes of the log before those lines.
+        from: u64,
     },
     /// Remove a job's log and folder on the coordinator's disk.
     RemoveJob {

@@ -13,6 +13,7 @@
 //! `clients`, `looks`, `exports`, `imports`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
 
 mod agents;
+mod audit;
 mod callers;
 mod clients;
 mod copies;

@@ -9,6 +9,7 @@ use super::settings::ClusterSettings;
 use command_tree::Root;
 use protocol::agent::{AgentCommand, CheckpointNumber};
 use protocol::cluster::agent::{JobUser, ToAgent};
+use protocol::cluster::audit::Order;
 use protocol::cluster::client::Answer;
 use protocol::cluster::powers::Powers;
 use protocol::cluster::succession::Followed;
@@ -30,12 +31,14 @@ pub(super) struct Client {
     pub(super) user: JobUser,
     /// The job whose output it gets.
     pub(super) job: Option<String>,
+    /// The order of which nothing is known yet but that it was given.
+    pub(super) order: Option<Order>,
 }
 
 impl Client {
     /// A client that gets no job's output yet.
     pub(super) fn of(user: JobUser) -> Self {
-        Self { user, job: None }
+        Self { user, job: None, order: None }
     }
 }
 
@@ -132,6 +135,9 @@ impl Shared {
 
     /// The last answer of all.
     pub(super) fn answer_last(&mut self, client: &ClientId, answer: Answer) {
+        if let Answer::Failed { reason, .. } = &answer {
+            self.audit_failure(client, reason);
+        }
         self.answer(client, answer);
         self.close(client);
     }

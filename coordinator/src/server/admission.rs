@@ -220,6 +220,12 @@ impl Admission {
             .map(|(node, known)| (node.clone(), known.certificate.clone(), known.powers.clone()))
     }
 
+    /// The certificate by which a node is a member, if it is one.
+    #[must_use]
+    pub fn certificate(&self, node: &NodeName) -> Option<Fingerprint> {
+        self.register.registered.get(node).map(|known| known.certificate.clone())
+    }
+
     /// Users for whom only members speak that tokens have named for them.
     #[must_use]
     pub fn named(&self) -> &BTreeSet<String> {

@@ -7,6 +7,7 @@
 //! - `local`: the Unix socket for commands on this machine.
 //! - `driver`: the event loop.
 //! - `announce`: where the coordinator is, by multicast DNS.
+//! - `audit_log`: who ordered what.
 //! - `job_logs`, `clock`: jobs' output on disk; a clock that stands still when the process does.
 //!
 //! The folder:
@@ -14,6 +15,7 @@
 //! ```text
 //! STATE/lock                  held while a coordinator runs
 //! STATE/cluster.log           what is decided, from which everything is rebuilt
+//! STATE/audit.log             who ordered what
 //! STATE/members.json          tokens (hashes of their secrets) and members' certificates
 //! STATE/authority*.pem        the certificate authority
 //! STATE/coordinator.sock      for commands
@@ -24,6 +26,7 @@
 pub mod admission;
 mod agent_listener;
 mod announce;
+mod audit_log;
 mod clock;
 mod driver;
 mod job_logs;
@@ -39,6 +42,7 @@ use crate::log::LogError;
 use admission::{Admission, AdmissionError};
 use agent_listener::SharedAdmission;
 use announce::Announcement;
+use audit_log::AuditLog;
 use ckpt_dmtcp::cluster::Cluster;
 use ckpt_dmtcp::server as dmtcp;
 use clock::Clock;
@@ -283,6 +287,7 @@ struct Folder {
     machine: ClusterMachine,
     journal: Journal<ClusterEntry>,
     logs: JobLogs,
+    audit: AuditLog,
     admission: SharedAdmission,
     /// What names its certificate authority.
     authority: Fingerprint,
@@ -307,6 +312,7 @@ impl Folder {
         let admission = Arc::new(Mutex::new(admission));
         let jobs = state.join("jobs");
         let logs = JobLogs::open(&jobs).map_err(io_error(format!("open {}", jobs.display())))?;
+        let audit = AuditLog::open(state).map_err(io_error("open the audit log"))?;
         let settings = ClusterSettings {
             grace: Duration::from_secs_f64(grace).as_nanos() as u64,
             operator: operator(),
@@ -332,6 +338,7 @@ impl Folder {
             machine,
             journal,
             logs,
+            audit,
             admission,
             authority,
             credentials,
@@ -350,7 +357,7 @@ async fn run_from(
     taken_over: Option<String>,
     ready: impl FnOnce(&Ready),
 ) -> Result<Option<Ending>, ServeError> {
-    let Folder { machine, journal, logs, admission, authority, credentials, .. } = folder;
+    let Folder { machine, journal, logs, audit, admission, authority, credentials, .. } = folder;
     let Ports { agents, address, addresses, dmtcp } = ports;
     let own = machine.coordinator().clone();
     let acceptor = Acceptor::new(&credentials)?;
@@ -368,8 +375,9 @@ async fn run_from(
     let (sender, incoming) = mpsc::channel(MAX_INCOMING);
     let operator = Operator { uid: operator(), addresses: addresses.clone() };
     let (register, clock, copies) = (Arc::clone(&admission), folder.clock, folder.replication);
-    let driver = Driver::new(machine, journal, logs, register, operator, clock, copies, absent)
-        .map_err(io_error("start the thread of the log"))?;
+    let driver =
+        Driver::new(machine, journal, logs, audit, register, operator, clock, copies, absent)
+            .map_err(io_error("start the thread of the log"))?;
     let mut driver = driver.sealing(TreeSealer::new(folder.sealer));
     let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);
     let dmtcp_address = dmtcp.as_ref().map(|(port, _)| port.address());

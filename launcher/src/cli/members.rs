@@ -1,5 +1,6 @@
 //! What the commands about a cluster's members take.
 
+use super::listings::ListArguments;
 use super::values::{listen_address, percent, time_span, user_name};
 use ckpt_dmtcp::server::Network;
 use clap::{Args, ValueEnum};
@@ -78,6 +79,20 @@ pub enum MemberRole {
     Login,
     /// As login; and root of it may do what the coordinator's own user may.
     Operator,
+}
+
+/// What audit takes.
+#[derive(Debug, Args)]
+pub struct AuditArguments {
+    /// Fail unless a line has this hash, as noted from what an earlier call said of its last one.
+    #[arg(long, value_name = "HASH")]
+    pub contains: Option<String>,
+    /// The coordinator's folder, where it was given one.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// How it is printed.
+    #[command(flatten)]
+    pub list: ListArguments,
 }
 
 /// What agent takes.

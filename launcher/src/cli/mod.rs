@@ -15,7 +15,9 @@ pub use jobs::{
     Placement, RestartArguments, RunArguments,
 };
 pub use listings::{InspectArguments, ListArguments};
-pub use members::{AgentArguments, CoordinatorArguments, MemberRole, TokenArguments};
+pub use members::{
+    AgentArguments, AuditArguments, CoordinatorArguments, MemberRole, TokenArguments,
+};
 
 use clap::{Parser, Subcommand};
 use protocol::cluster::NodeName;
@@ -232,6 +234,16 @@ Examples:
   ckptd token                           for one machine, good for an hour
   ckptd token --uses 20 --valid 1d      for twenty, good for a day")]
     Token(TokenArguments),
+    /// Show who ordered what of the cluster, for operators: on the coordinator's machine, or a member of --role operator.
+    ///
+    /// Each line of that log has the hash of the one before. Exit status 125 where a line does not follow: somebody
+    /// has changed the log.
+    #[command(after_long_help = "\
+Examples:
+  ckptd audit
+  ckptd audit --json | jq '.[] | select(.event.order.user == \"alice\")'
+  ckptd audit --contains HASH           fails if the log was written anew since HASH was noted")]
+    Audit(AuditArguments),
     /// Join this machine to the cluster, and run jobs of it.
     ///
     /// The token is used once: afterwards the machine has a certificate, kept in DIR, and

@@ -2,6 +2,7 @@
 
 mod agent;
 mod attach;
+mod audit;
 mod checkpoint;
 mod clustered;
 #[cfg(feature = "manual")]
@@ -142,6 +143,7 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Rsh { node, command } => return rsh::perform(&context, &node, &command),
         Command::Coordinator(arguments) => coordinator::perform(&context, arguments)?,
         Command::Token(arguments) => token::perform(&context, arguments)?,
+        Command::Audit(arguments) => audit::perform(&context, &arguments)?,
         Command::Agent(arguments) => agent::perform(&context, arguments)?,
         Command::Nodes { remove, list } => {
             clustered::nodes(&context.need_cluster("list the nodes")?, remove, list)?;

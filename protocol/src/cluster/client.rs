@@ -194,6 +194,11 @@ pub enum Ask {
         /// The bytes.
         bytes: String,
     },
+    /// Lines of the audit log. Only operators. Answer: [`Answer::Audit`].
+    Audit {
+        /// Bytes of the log before those lines.
+        from: u64,
+    },
     /// Rehearse a restart of a job, on machines that hold its images. Answers: [`Answer::Rehearsed`]..., [`Answer::Done`].
     Rehearse {
         /// The job.
@@ -303,6 +308,15 @@ pub enum Answer {
         offset: u64,
         /// The bytes.
         bytes: String,
+    },
+    /// Lines of the audit log, whole ones.
+    Audit {
+        /// The lines, without newlines.
+        lines: Vec<String>,
+        /// Bytes of the log up to their end.
+        next: u64,
+        /// Whether there are no more.
+        over: bool,
     },
     /// A piece of a log is taken.
     Taken,

@@ -4,6 +4,7 @@
 
 pub mod addresses;
 pub mod agent;
+pub mod audit;
 pub mod baseline;
 pub mod client;
 pub mod dmtcp;

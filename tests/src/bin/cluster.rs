@@ -88,12 +88,13 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let (light, heavy): (VecDeque<_>, VecDeque<_>) =
         cases.iter().flat_map(|case| std::iter::repeat_n(case, options.times)).partition(light);
     let score = Mutex::new(Score::default());
-    // Cases that mostly wait, two side by side, each with a cluster of its own; then one after the other
+    // Cases that mostly wait, three side by side, each with a cluster of its own; then one after the other
     // those that keep all cores busy.
     let light = Mutex::new(light);
     std::thread::scope(|scope| {
-        scope.spawn(|| lane(&light, &stage, &score));
-        lane(&light, &stage, &score);
+        for _ in 0..3 {
+            scope.spawn(|| lane(&light, &stage, &score));
+        }
     });
     lane(&Mutex::new(heavy), &stage, &score);
     let Score { passed, failed } = *held(&score);

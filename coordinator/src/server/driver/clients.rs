@@ -3,9 +3,11 @@
 use super::Driver;
 use crate::cluster::{ClientId, ClusterEvent, LogPiece};
 use crate::server::admission::{MAX_USES, MAX_VALID_S};
+use crate::server::audit_log::Part;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use protocol::cluster::agent::ToAgent;
+use protocol::cluster::agent::{JobUser, ToAgent};
+use protocol::cluster::audit::{AuditEvent, Order, short};
 use protocol::cluster::client::{Answer, Ask, MAX_ASK};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::{NodeName, VERSION};
@@ -38,8 +40,8 @@ impl Driver {
                 self.reject(number, "talk to the cluster: no hello came first".to_owned())
             }
             (Ask::Token { uses, valid_s, powers }, true) => {
-                let uid = client.user.uid;
-                self.token(number, uid, (uses, valid_s), powers);
+                let user = client.user.clone();
+                self.token(number, &user, (uses, valid_s), powers);
             }
             (ask, true) => {
                 let user = client.user.clone();
@@ -54,12 +56,17 @@ impl Driver {
     }
 
     /// Makes a join token, good for so many uses and seconds.
-    fn token(&mut self, number: u64, uid: u32, (uses, valid_s): (u32, u64), powers: Powers) {
+    fn token(&mut self, number: u64, user: &JobUser, (uses, valid_s): (u32, u64), powers: Powers) {
+        let operator = user.uid == 0 || user.uid == self.operator.uid;
+        let (through, about) = (None, short(&format!("{}; uses: {uses}", powers.describe())));
+        let (user, order) = (short(&user.name), "token".to_owned());
+        let order = Order { user, through, operator, order, about };
+        self.audit(AuditEvent::Ordered { order: order.clone() });
         let refuse = |reason: &str, status| Answer::Failed {
             reason: format!("make a join token: {reason}"),
             status,
         };
-        let answer = if uid != 0 && uid != self.operator.uid {
+        let answer = if !operator {
             refuse("only root and the coordinator's own user may do that", 125)
         } else if !(1..=MAX_USES).contains(&uses) {
             refuse(&format!("it can be good for 1 to {MAX_USES} uses"), 2)
@@ -76,8 +83,30 @@ impl Driver {
                 Err(error) => refuse(&error.to_string(), 125),
             }
         };
+        if let Answer::Failed { reason, .. } = &answer {
+            self.audit(AuditEvent::Refused { order, reason: short(reason) });
+        }
         self.answer(&own(number), &answer);
         self.gone(number);
+    }
+
+    /// Writes down what was ordered.
+    pub(super) fn audit(&mut self, event: AuditEvent) {
+        if let Err(error) = self.audit.append(crate::server::wall_ms(), event) {
+            tracing::error!("failed to write to the audit log: {error}");
+        }
+    }
+
+    /// Sends lines of the audit log to a client, wherever it is.
+    pub(super) fn show_audit(&mut self, client: &ClientId, from: u64) {
+        let answer = match self.audit.read(from) {
+            Ok(Part { lines, next, over }) => Answer::Audit { lines, next, over },
+            Err(error) => {
+                Answer::Failed { reason: format!("read the audit log: {error}"), status: 125 }
+            }
+        };
+        self.tell(client, Some(&answer));
+        self.tell(client, None);
     }
 
     /// Tells the machine by which certificate these are members, and what they may order.
@@ -116,14 +145,21 @@ impl Driver {
                     Answer::Say { text }
                 }
             };
-            match &client.node {
-                None => self.answer(client, &answer),
-                Some(node) if self.is_current(node, client.connection) => {
-                    let line = Some(answer.line());
-                    self.send(node, &ToAgent::Client { client: client.number, line }, &[]);
-                }
-                Some(_) => return,
+            self.tell(client, Some(&answer));
+        }
+    }
+
+    /// Answers a client, wherever it is; None: that was all.
+    fn tell(&mut self, client: &ClientId, answer: Option<&Answer>) {
+        match (&client.node, answer) {
+            (None, Some(answer)) => self.answer(client, answer),
+            (None, None) => self.close(client),
+            (Some(node), _) if self.is_current(node, client.connection) => {
+                let line = answer.map(Answer::line);
+                self.send(node, &ToAgent::Client { client: client.number, line }, &[]);
             }
+            // It has gone with its machine's connection.
+            (Some(_), _) => {}
         }
     }
 

@@ -12,6 +12,8 @@ use tokio::sync::mpsc as news;
 pub struct Order {
     /// Jobs' output, by the jobs' names: an entry may speak of it.
     pub outputs: Vec<(String, Arc<File>)>,
+    /// The audit log, where it has new lines: who ordered what an entry decides.
+    pub audit: Option<Arc<File>>,
     /// The log.
     pub log: Arc<File>,
 }
@@ -19,6 +21,9 @@ pub struct Order {
 impl Order {
     fn sync(self) -> io::Result<()> {
         job_logs::sync(self.outputs);
+        if let Some(Err(error)) = self.audit.map(|audit| audit.sync_data()) {
+            tracing::error!("failed to write to the audit log: {error}");
+        }
         self.log.sync_data()
     }
 }
@@ -101,11 +106,14 @@ mod tests {
         let mut disk = Disk::start().unwrap();
         assert!(disk.take().is_none());
         let log = Arc::new(tempfile::tempfile().unwrap());
-        disk.begin(Order { outputs: vec![("job".into(), log.clone())], log: log.clone() }, ());
+        disk.begin(
+            Order { outputs: vec![("job".into(), log.clone())], audit: None, log: log.clone() },
+            (),
+        );
         disk.ready().await;
         assert!(disk.take().unwrap().1.is_ok());
         assert!(disk.take().is_none());
-        disk.begin(Order { outputs: Vec::new(), log }, ());
+        disk.begin(Order { outputs: Vec::new(), audit: Some(log.clone()), log }, ());
         loop {
             if let Some(((), result)) = disk.take() {
                 return result.unwrap();
@@ -120,7 +128,7 @@ mod tests {
         // What can't be made durable: a socket (fsync(2), EINVAL).
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let log = Arc::new(File::from(std::os::fd::OwnedFd::from(socket)));
-        disk.begin(Order { outputs: Vec::new(), log }, ());
+        disk.begin(Order { outputs: Vec::new(), audit: None, log }, ());
         disk.ready().await;
         assert!(disk.take().unwrap().1.is_err());
     }

@@ -9,6 +9,7 @@ mod disk;
 mod order;
 
 use super::agent_listener::SharedAdmission;
+use super::audit_log::AuditLog;
 use super::clock::Clock;
 use super::job_logs::JobLogs;
 use super::replication::Replication;
@@ -19,6 +20,7 @@ use crate::journal::Journal;
 use ckpt_dmtcp::cluster::{Call, Calls};
 use disk::Disk;
 use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
+use protocol::cluster::audit::AuditEvent;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, Term};
 use protocol::service::Service;
@@ -152,6 +154,7 @@ pub struct Driver {
     machine: ClusterMachine,
     journal: Journal<ClusterEntry>,
     logs: JobLogs,
+    audit: AuditLog,
     admission: SharedAdmission,
     operator: Operator,
     clock: Clock,
@@ -187,6 +190,7 @@ impl Driver {
         machine: ClusterMachine,
         journal: Journal<ClusterEntry>,
         logs: JobLogs,
+        audit: AuditLog,
         admission: SharedAdmission,
         operator: Operator,
         clock: Clock,
@@ -197,6 +201,7 @@ impl Driver {
             machine,
             journal,
             logs,
+            audit,
             admission,
             operator,
             clock,
@@ -227,6 +232,8 @@ impl Driver {
         service: &mut Service,
     ) -> Option<Ending> {
         let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        self.audit(AuditEvent::Began { term: self.machine.coordinator().term, version });
         self.tell_members(|_| true);
         self.tell_named();
         self.feed(ClusterEvent::Clock);
@@ -291,6 +298,10 @@ impl Driver {
             Incoming::Joined { node } => {
                 self.feed(ClusterEvent::Invited { node: node.clone() });
                 self.tell_members(|member| *member == node);
+                let certificate = self.admission().certificate(&node);
+                if let Some(certificate) = certificate {
+                    self.audit(AuditEvent::Joined { node, certificate: certificate.to_string() });
+                }
             }
             Incoming::Message { node, connection, message, body } => {
                 if !self.is_current(&node, connection) {
@@ -398,6 +409,8 @@ impl Driver {
                 self.kept.retain(|kept| !kept.is_of(&job));
                 self.copies(|replication, send| replication.cut(&job, length, send));
             }
+            ClusterAction::Audit { event } => self.audit(event),
+            ClusterAction::ShowAudit { client, from } => self.show_audit(&client, from),
             ClusterAction::RemoveJob { job } => {
                 let done = self.logs.remove(&job);
                 complain("remove the folder of", &job, done);

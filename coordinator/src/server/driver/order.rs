@@ -132,7 +132,8 @@ impl Driver {
             let register = self.admission().changes();
             written.need = Need { register, jobs, ..Need::default() };
         }
-        let order = disk::Order { outputs: self.logs.take_unsynced(), log: self.journal.file() };
+        let (outputs, audit) = (self.logs.take_unsynced(), self.audit.take_unsynced());
+        let order = disk::Order { outputs, audit, log: self.journal.file() };
         self.disk.begin(order, written);
     }
 

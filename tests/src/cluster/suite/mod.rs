@@ -1,6 +1,7 @@
 //! The end-to-end tests of the cluster: what is done to it, and what must come out.
 
 mod archives;
+mod audit;
 mod commands;
 mod damage;
 mod discovery;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Case> {
         rows::CASES,
         late::CASES,
         members::CASES,
+        audit::CASES,
         commands::CASES,
         images::CASES,
         archives::CASES,
@@ -70,18 +72,23 @@ pub fn all() -> Vec<Case> {
 
 /// Those of files whose other tests measure, or keep all cores busy by ranks that compute until they are told to end.
 const LIGHT: &[&str] = &[
+    "audit",
     "careless-end",
+    "import-alone",
     "late-connections",
     "late-unanswered",
     "leave-copies",
     "listener-port-taken",
     "no-rewire-listener",
     "output-meanwhile",
+    "roles",
     "shell-to-lost",
     "shells-end",
     "shells-of-others",
     "shells-spread",
+    "strangers",
     "tokens",
+    "trust",
     "users",
 ];
 

@@ -1,0 +1,84 @@
+//! Which orders the [audit log](protocol::cluster::audit) tells of: all that start, end, change or take out something, or
+//! look into a job. Listings are not orders, nor is what a job is told by whoever is attached to it already.
+
+use super::callers::Caller;
+use super::event::{ClientId, ClusterAction};
+use super::shared::Shared;
+use protocol::cluster::audit::{AuditEvent, Order, short};
+use protocol::cluster::client::{Ask, RunRequest};
+use protocol::cluster::look::Look;
+
+impl Shared {
+    /// Writes down what a client wants, before anything comes of it.
+    pub(super) fn audit(&mut self, client: &ClientId, caller: &Caller, ask: &Ask) {
+        let Some((order, about)) = ordered(ask) else { return };
+        let order = Order {
+            user: short(&caller.user.name),
+            through: client.node.clone(),
+            operator: caller.is_operator(),
+            order: order.to_owned(),
+            about: short(&about),
+        };
+        if let Some(known) = self.clients.get_mut(client) {
+            known.order = Some(order.clone());
+        }
+        self.act(ClusterAction::Audit { event: AuditEvent::Ordered { order } });
+    }
+
+    /// Writes down that nothing came of it, or no more.
+    pub(super) fn audit_failure(&mut self, client: &ClientId, reason: &str) {
+        let known = self.clients.get_mut(client);
+        // Without an order it was a listing, or nothing that is understood.
+        if let Some(order) = known.and_then(|known| known.order.take()) {
+            let reason = short(reason);
+            self.act(ClusterAction::Audit { event: AuditEvent::Refused { order, reason } });
+        }
+    }
+}
+
+/// The command by which a user orders that, and what it is about; None: it is no order.
+fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
+    let at = |job: &str, checkpoint: Option<u64>| match checkpoint {
+        Some(checkpoint) => format!("{job}@{checkpoint}"),
+        None => job.to_owned(),
+    };
+    Some(match ask {
+        Ask::Run(request) => ("run", what_runs(request)),
+        Ask::Restart(request) => ("restart", at(&request.job, request.checkpoint)),
+        Ask::Attach { job, .. } => ("attach", job.clone()),
+        Ask::Log { job, .. } => ("logs", job.clone()),
+        Ask::Checkpoint { job } => ("checkpoint", job.clone()),
+        Ask::Stop { job, .. } => ("stop", job.clone()),
+        Ask::RemoveNode { node } => ("nodes --remove", node.to_string()),
+        Ask::Leave { node } => {
+            ("leave", node.as_ref().map_or_else(|| "its machine".to_owned(), ToString::to_string))
+        }
+        Ask::Token { .. } => ("token", String::new()),
+        Ask::Remove { job } => ("rm", job.clone()),
+        Ask::Look { job, checkpoint, look: Look::Verify } => ("verify", at(job, *checkpoint)),
+        Ask::Look { job, checkpoint, look: Look::Inspect } => ("inspect", at(job, *checkpoint)),
+        Ask::Portable { job, checkpoint } => ("export", at(job, *checkpoint)),
+        Ask::Import(request) => ("import", request.name.clone().unwrap_or_default()),
+        Ask::Rehearse { job, checkpoint } => ("verify --rehearse", at(job, *checkpoint)),
+        Ask::Audit { .. } => ("audit", String::new()),
+        Ask::Hello { .. }
+        | Ask::Input { .. }
+        | Ask::Resize { .. }
+        | Ask::Signal { .. }
+        | Ask::Jobs
+        | Ask::Status { .. }
+        | Ask::Nodes
+        | Ask::Image { .. }
+        | Ask::ImportLog { .. } => return None,
+    })
+}
+
+/// The job's name if it was given one, and its program.
+fn what_runs(request: &RunRequest) -> String {
+    let program = request.launch.program.first();
+    let program = program.map(|program| program.to_string_lossy()).unwrap_or_default();
+    match &request.name {
+        Some(name) => format!("{name}: {program}"),
+        None => program.into_owned(),
+    }
+}
