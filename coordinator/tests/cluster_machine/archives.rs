@@ -4,9 +4,10 @@ use super::common::image_facts;
 use super::rig::{Rig, name};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ckpt_node::Event;
 use coordinator::cluster::ClusterEntry;
 use protocol::agent::InstanceId;
-use protocol::cluster::agent::{FromAgent, JobUser, ToAgent};
+use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::{Answer, Ask, RestartRequest};
 use protocol::cluster::look::ImageName;
 use protocol::cluster::portable::{AdoptOrder, ImportRequest, SealedJob};
@@ -28,14 +29,14 @@ fn with_checkpoint() -> Rig {
 
 fn open(rig: &mut Rig, client: u64, user: &str) {
     let user = JobUser { uid: 1000, name: user.to_owned() };
-    rig.says(HERE, FromAgent::ClientOpened { client, user });
+    rig.happens(HERE, Event::ClientOpened { client, user });
 }
 
 /// What a client is told when it says that.
 fn say(rig: &mut Rig, client: u64, ask: &Ask) -> Vec<Answer> {
     rig.sent.clear();
     let line = serde_json::to_string(ask).unwrap();
-    rig.says(HERE, FromAgent::ClientLine { client, line });
+    rig.happens(HERE, Event::ClientLine { client, line });
     told(rig, client)
 }
 
@@ -96,14 +97,18 @@ fn ordered(rig: &mut Rig, client: u64, job: &SealedJob) -> AdoptOrder {
     order.unwrap()
 }
 
-fn adopted(order: &AdoptOrder, digest: impl Fn(&str) -> String) -> FromAgent {
-    let facts = order.images.iter().map(|(instance, expected)| {
+/// The agent has taken over what was ordered, with these digests.
+fn adopts(rig: &mut Rig, order: &AdoptOrder, digest: impl Fn(&str) -> String) {
+    let (client, job) = (order.client, order.job.clone());
+    let mut adopted = BTreeMap::new();
+    for (instance, expected) in &order.images {
+        let image = (job.clone(), *instance, order.checkpoint());
+        rig.node(HERE).disk.insert(image, Default::default());
         let mut facts = image_facts(&[2, 3, 4], true, None);
         facts.digest = digest(expected);
-        (*instance, facts)
-    });
-    let (client, job) = (order.client, order.job.clone());
-    FromAgent::Adopted { client, job, facts: facts.collect(), failure: None }
+        adopted.insert(*instance, facts);
+    }
+    rig.happens(HERE, Event::Adopted(client, job, Ok(adopted)));
 }
 
 /// Whether the agent was told to keep nothing of a job.
@@ -158,7 +163,7 @@ fn an_imported_job_is_at_rest_and_restarts_after_the_coordinator_too() {
     assert_eq!((order.record.job.as_str(), order.checkpoint()), ("again-1", 1));
     // A piece more is none of the log.
     refused(&say(&mut rig, 1, &piece("more")), "nothing is being imported");
-    rig.says(HERE, adopted(&order, str::to_owned));
+    adopts(&mut rig, &order, str::to_owned);
     assert!(told(&rig, 1).contains(&Answer::Imported { name: "again".to_owned() }));
     assert_eq!(imports(&rig), 1);
     refused(&import(&mut rig, 2, "user", request(&job)), "there is a job of that name");
@@ -206,7 +211,7 @@ fn what_the_cluster_has_not_sealed_or_is_not_whole_is_no_job() {
     assert!(cleared(&rig, "again-1"));
     let order = ordered(&mut rig, 8, &job);
     rig.sent.clear();
-    rig.says(HERE, adopted(&order, |_| "another".to_owned()));
+    adopts(&mut rig, &order, |_| "another".to_owned());
     refused(&told(&rig, 8), "images are missing");
     assert!(cleared(&rig, "again-1"));
     assert_eq!(imports(&rig), 0);
@@ -218,11 +223,11 @@ fn an_import_that_nobody_waits_for_leaves_nothing() {
     let job = sealed(&mut rig);
     let order = ordered(&mut rig, 1, &job);
     rig.sent.clear();
-    rig.says(HERE, FromAgent::ClientClosed { client: 1 });
+    rig.happens(HERE, Event::ClientClosed { client: 1 });
     assert!(cleared(&rig, &order.job));
     rig.sent.clear();
     // The agent had them after all.
-    rig.says(HERE, adopted(&order, str::to_owned));
+    adopts(&mut rig, &order, str::to_owned);
     assert!(cleared(&rig, &order.job));
     let answers = import(&mut rig, 2, "user", request(&job));
     assert!(matches!(answers[..], [Answer::Accepted { .. }]), "{answers:?}");

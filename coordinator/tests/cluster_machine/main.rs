@@ -6,41 +6,47 @@
 mod archives;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/prompt.rs"]
+mod prompt;
 mod rehearsals;
 mod rig;
 mod shells;
 
+use ckpt_node::Event;
 use coordinator::cluster::ClusterEntry;
 use coordinator::cluster::entry::Cause;
-use protocol::agent::{AgentCommand, ExitKind, InstanceEvent};
-use protocol::cluster::agent::{FromAgent, InstanceReport, ToAgent};
+use protocol::agent::{AgentCommand, ExitKind};
+use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::{Answer, Ask, RestartRequest};
 use protocol::cluster::settings::{Daemons, JobSettings};
 use rig::{Rig, name};
 
 const SUCCESS: Option<ExitKind> = Some(ExitKind::Exited(0));
 
-/// The agent says the end behind the last output.
+const LOST_WITH_AGENT: &str = "the agent that carried bytes between nodes was started again";
+
+/// The first process ends behind its last output.
 fn last_words(rig: &mut Rig, status: u8) {
-    assert_eq!(rig.end(), None, "before its last output was there");
     rig.prints("the end\n");
-    let (key, status) = (rig.root(), ExitKind::Exited(status));
-    rig.says(1, FromAgent::of(key, InstanceEvent::RootEnded(status)));
+    rig.root_ends(status);
+}
+
+/// It had ended, and its last output is read.
+fn last_words_are_read(rig: &mut Rig) {
+    assert_eq!(rig.end(), None, "before its last output was there");
+    rig.is_read("the end\n");
 }
 
 #[test]
 fn a_success_counts_though_relays_were_lost_with_an_agent() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
     rig.disconnect(1);
-    rig.root_ends(0, true);
+    rig.root_ends_unread(0);
+    // Another one's agent is started again as well, and says what is lost.
     rig.restart_agent(1);
-    // Of the root's own instance, and of another one whose agent was started again as well.
-    for node in [1, 2] {
-        let (key, reason) = (rig.instance(node), "its agent died".to_owned());
-        rig.says(node, FromAgent::of(key, InstanceReport::RelaysLost { reason }));
-    }
+    rig.restart_agent(2);
     assert_eq!(rig.rollbacks(), []);
-    last_words(&mut rig, 0);
+    last_words_are_read(&mut rig);
     rig.wait(1000);
     assert_eq!(rig.end(), SUCCESS);
     assert!(String::from_utf8_lossy(&rig.output).ends_with("the end\n"));
@@ -50,10 +56,9 @@ fn a_success_counts_though_relays_were_lost_with_an_agent() {
 fn a_failure_may_come_of_lost_relays() {
     let mut rig = Rig::with_job(2, Rig::on_demand());
     rig.disconnect(1);
-    rig.root_ends(205, true);
+    rig.root_ends_unread(205);
     rig.restart_agent(1);
-    let (key, reason) = (rig.instance(1), "its agent died".to_owned());
-    rig.says(1, FromAgent::of(key, InstanceReport::RelaysLost { reason: reason.clone() }));
+    let reason = LOST_WITH_AGENT.to_owned();
     assert_eq!(rig.rollbacks(), [Cause::Broken { node: name(1), reason }]);
 }
 
@@ -62,12 +67,12 @@ fn a_success_counts_though_the_address_is_another_one() {
     for status in [0, 205] {
         let mut rig = Rig::with_job(2, Rig::on_demand());
         rig.disconnect(1);
-        rig.root_ends(status, true);
-        rig.nodes[1].network = 1;
+        rig.root_ends_unread(status);
+        rig.move_to_network(1, 1);
         rig.connect(1);
         if status == 0 {
             assert_eq!(rig.rollbacks(), []);
-            last_words(&mut rig, 0);
+            last_words_are_read(&mut rig);
             rig.wait(1000);
             assert_eq!(rig.end(), SUCCESS);
         } else {
@@ -91,8 +96,7 @@ fn a_success_does_not_count_while_a_machine_is_unheard() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
     rig.disconnect(2);
     last_words(&mut rig, 0);
-    rig.nodes[2].instances.clear();
-    rig.connect(2);
+    rig.reboot(2);
     let reason = "instance 2 is not there any more".to_owned();
     assert_eq!(rig.rollbacks(), [Cause::Broken { node: name(2), reason }]);
     assert_eq!(rig.end(), None);
@@ -115,12 +119,11 @@ fn a_success_counts_once_every_machine_was_heard() {
 #[test]
 fn a_success_counts_at_once_when_all_others_have_ended() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
-    let [second, third] = [2, 3].map(|node| rig.instance(node));
-    rig.says(2, FromAgent::of(second, InstanceEvent::Empty));
+    rig.empties(2);
     rig.disconnect(2);
     last_words(&mut rig, 0);
     assert_eq!(rig.end(), None);
-    rig.says(3, FromAgent::of(third, InstanceEvent::Empty));
+    rig.empties(3);
     assert_eq!((rig.end(), rig.rollbacks()), (SUCCESS, Vec::new()));
 }
 
@@ -128,10 +131,9 @@ fn a_success_counts_at_once_when_all_others_have_ended() {
 #[test]
 fn a_failure_does_not_wait_for_a_machine_that_has_nothing_left() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
-    let key = rig.instance(2);
     rig.disconnect(3);
     last_words(&mut rig, 1);
-    rig.says(2, FromAgent::of(key, InstanceEvent::Empty));
+    rig.empties(2);
     rig.disconnect(2);
     rig.connect(3);
     rig.wait(5000);
@@ -157,7 +159,7 @@ fn a_success_counts_though_a_machine_is_lost_that_was_heard_after_it() {
 fn a_success_is_lost_with_output_that_was_still_to_come() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
     rig.disconnect(1);
-    rig.root_ends(0, true);
+    rig.root_ends_unread(0);
     rig.connect(1);
     rig.disconnect(1);
     rig.wait(5000);
@@ -174,8 +176,8 @@ fn a_node_does_not_go_with_an_image_in_hand() {
     };
     rig.checkpoint();
     let key = rig.instance(2);
-    rig.says(2, FromAgent::of(key.clone(), InstanceEvent::Empty));
-    rig.says(2, FromAgent::Leaving { reason: "told to end".to_owned() });
+    rig.empties(2);
+    rig.happens(2, Event::Terminate);
     rig.wait(1000);
     let is_free = |rig: &Rig| rig.sent.contains(&(2, ToAgent::Farewell));
     assert!(!is_free(&rig));
@@ -225,7 +227,9 @@ fn what_the_log_of_a_job_lacks_that_is_over_is_said_once() {
 fn an_instance_that_has_ended_is_let_go_on_connecting() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
     let key = rig.instance(2);
-    rig.says(2, FromAgent::of(key.clone(), InstanceEvent::Empty));
+    // The word that lets it go is lost.
+    rig.deaf_to = |node, message| node == 2 && matches!(message, ToAgent::Instance { .. });
+    rig.empties(2);
     rig.disconnect(2);
     rig.sent.clear();
     rig.connect(2);
@@ -244,14 +248,12 @@ fn what_a_job_wrote_since_its_checkpoint_is_said_to_be_taken_back() {
         };
         rig.answers.iter().filter_map(say).collect()
     };
-    let mut rig = Rig::with_job(3, Rig::on_demand());
-    rig.spread = true;
+    let mut rig = Rig::with_job(3, JobSettings { copies: 3, ..Rig::on_demand() });
     rig.prints("one\n");
     rig.checkpoint();
     rig.disconnect(3);
     rig.prints("will terminate the job\n");
-    let key = rig.root();
-    rig.says(1, FromAgent::of(key, InstanceEvent::RootEnded(ExitKind::Exited(205))));
+    rig.root_ends(205);
     let held = "the job ended with status 205 while node3 can't be heard: it goes back to its last checkpoint if that \
                 stays so";
     assert_eq!(said(&rig), [held]);
@@ -301,9 +303,8 @@ fn who_must_be_back_is_said_when_every_copy_is_away() {
 fn a_copy_for_a_leaver_is_known_elsewhere_before_it_goes() {
     let mut rig = Rig::with_job(3, Rig::on_demand());
     rig.checkpoint();
-    let key = rig.instance(2);
-    rig.says(2, FromAgent::of(key, InstanceEvent::Empty));
-    rig.says(2, FromAgent::Leaving { reason: "told to end".to_owned() });
+    rig.empties(2);
+    rig.happens(2, Event::Terminate);
     rig.wait(1000);
     assert!(rig.sent.contains(&(2, ToAgent::Farewell)));
     let held: Vec<&ClusterEntry> =
@@ -315,9 +316,8 @@ fn a_copy_for_a_leaver_is_known_elsewhere_before_it_goes() {
 /// A try in which all daemons could have been brought back changes nothing of what the user was told.
 #[test]
 fn daemons_that_stay_away_are_told_of_once() {
-    let settings = JobSettings { daemons: Daemons::Fallback, ..Rig::on_demand() };
+    let settings = JobSettings { daemons: Daemons::Fallback, copies: 3, ..Rig::on_demand() };
     let mut rig = Rig::with_job(3, settings);
-    rig.spread = true;
     rig.checkpoint();
     // From here on no epoch is completed.
     rig.deaf_to = |_, message| matches!(message, ToAgent::Restore { .. });
@@ -349,21 +349,17 @@ fn failure(rig: &Rig) -> Option<String> {
 fn a_job_that_is_rolled_back_too_often_is_given_up_and_says_so() {
     let mut rig = Rig::with_job(2, JobSettings { max_restarts: 2, ..Rig::on_demand() });
     rig.checkpoint();
-    let breaks = |rig: &mut Rig| {
-        let (key, reason) = (rig.instance(2), "its relays are gone".to_owned());
-        rig.says(2, FromAgent::of(key, InstanceReport::RelaysLost { reason }));
-    };
     for rollbacks in 1..=2 {
-        breaks(&mut rig);
+        rig.loses_relay(2);
         assert_eq!((rig.rollbacks().len(), failure(&rig)), (rollbacks, None));
     }
     // A commit counts from anew.
     rig.checkpoint();
     for _ in 0..2 {
-        breaks(&mut rig);
+        rig.loses_relay(2);
     }
     assert_eq!(rig.rollbacks().len(), 4);
-    breaks(&mut rig);
+    rig.loses_relay(2);
     assert_eq!(rig.rollbacks().len(), 4);
     let reason = failure(&rig).unwrap();
     assert!(reason.contains("it was rolled back 2 times without a new commit"), "{reason}");

@@ -1,7 +1,8 @@
 //! Rehearsals whose agents are slow, lost, or not those that were asked.
 
 use super::rig::{Rig, name};
-use protocol::cluster::agent::{FromAgent, ToAgent};
+use ckpt_node::Event;
+use protocol::cluster::agent::ToAgent;
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::rehearsal::{RehearsalOrder, RehearsedInstance};
 use protocol::cluster::settings::JobSettings;
@@ -16,11 +17,12 @@ fn orders(rig: &Rig) -> Vec<(usize, RehearsalOrder)> {
     orders.collect()
 }
 
-/// The answer that an agent gives to its order, of the first instance.
-fn answer(order: &RehearsalOrder, outcome: RehearsalOutcome) -> FromAgent {
+/// What comes of an order, of its first instance, on a node.
+fn rehearsed(rig: &mut Rig, node: usize, order: &RehearsalOrder) {
     let image = order.images[0].image;
-    let instance = RehearsedInstance { image, outcome, warnings: Vec::new() };
-    FromAgent::Rehearsed { number: order.number, instance }
+    let instance = RehearsedInstance { image, outcome: restorable(), warnings: Vec::new() };
+    rig.happens(node, Event::Rehearsed(order.number, Some(instance)));
+    rig.happens(node, Event::Rehearsed(order.number, None));
 }
 
 fn restorable() -> RehearsalOutcome {
@@ -57,7 +59,7 @@ fn asked(settings: JobSettings) -> (Rig, Vec<(usize, RehearsalOrder)>) {
 #[test]
 fn what_is_rehearsed_on_a_lost_node_is_not_known() {
     let (mut rig, orders) = asked(Rig::on_demand());
-    rig.says(1, answer(&orders[0].1, restorable()));
+    rehearsed(&mut rig, 1, &orders[0].1);
     assert_eq!(told(&rig), (vec![(1, restorable())], false));
     rig.disconnect(2);
     let lost = RehearsalOutcome::Unknown("the connection to node2 was lost".to_owned());
@@ -65,17 +67,17 @@ fn what_is_rehearsed_on_a_lost_node_is_not_known() {
     // What it says when it is back is nobody's any more.
     let before = rig.answers.len();
     rig.connect(2);
-    rig.says(2, answer(&orders[1].1, restorable()));
+    rehearsed(&mut rig, 2, &orders[1].1);
     assert_eq!(rig.answers.len(), before);
 }
 
 #[test]
 fn nobody_answers_for_another_one_and_silence_has_an_end() {
     let (mut rig, orders) = asked(Rig::on_demand());
-    rig.says(2, answer(&orders[0].1, restorable()));
+    rehearsed(&mut rig, 2, &orders[0].1);
     assert_eq!(told(&rig), (vec![], false));
-    rig.says(1, answer(&orders[0].1, restorable()));
-    rig.says(1, answer(&orders[0].1, restorable()));
+    rehearsed(&mut rig, 1, &orders[0].1);
+    rehearsed(&mut rig, 1, &orders[0].1);
     rig.wait(600_000);
     assert_eq!(told(&rig), (vec![(1, restorable())], false));
     rig.wait(100_000);
@@ -99,7 +101,7 @@ fn what_is_due_is_rehearsed_after_every_so_many_checkpoints() {
     rig.checkpoint();
     assert_eq!(numbers(&rig), [2, 2]);
     for (node, order) in orders(&rig) {
-        rig.says(node, answer(&order, restorable()));
+        rehearsed(&mut rig, node, &order);
     }
     rig.checkpoint();
     assert_eq!(numbers(&rig), [2, 2, 5, 5]);

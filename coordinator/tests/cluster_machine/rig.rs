@@ -1,25 +1,24 @@
-//! A cluster whose agents do at once what they are told, unless a test has them do otherwise: one event after the
-//! other, without chance.
+//! A coordinator's machine and the real nodes of its agents, which do at once what they are told, unless a test has them
+//! not hear of it: one event after the other, without chance.
 
+use ckpt_node::{Event, InstanceEvent, RelayEvent};
 use coordinator::Time;
 use coordinator::cluster::entry::Cause;
 use coordinator::cluster::{
     ClientId, ClusterAction, ClusterEntry, ClusterEvent, ClusterMachine, ClusterSettings,
     SeededSecrets,
 };
-use protocol::agent::{AgentCommand, AgentEvent, ExitKind, ImageSummary, InstanceId};
-use protocol::cluster::agent::{
-    FromAgent, HeldInstance, Holding, InstanceReport, JobUser, NodeProfile, ShellCall, Stream,
-    ToAgent, Vitals,
-};
+use protocol::agent::{ExitKind, InstanceId};
+use protocol::cluster::agent::{JobUser, RelaySide, ToAgent};
 use protocol::cluster::client::{Answer, Ask, RunRequest};
-use protocol::cluster::image::{ImageFacts, Requirements};
+use protocol::cluster::image::ImageFacts;
 use protocol::cluster::powers::Powers;
 use protocol::cluster::settings::{Interval, JobSettings};
-use protocol::cluster::{InstanceKey, NodeName, VERSION};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use protocol::cluster::{InstanceKey, NodeName};
+use std::collections::VecDeque;
 
-use crate::common::{image_facts, launch_spec, requirements};
+use crate::common::{image_facts, launch_spec, profile};
+use crate::prompt::{Machine, Machines, Said};
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
@@ -36,23 +35,17 @@ fn client() -> ClientId {
     ClientId { node: None, connection: 0, number: 1 }
 }
 
-fn facts(root: bool) -> ImageFacts {
-    image_facts(&[2, 3, 4], root, None)
+fn facts(key: &InstanceKey) -> ImageFacts {
+    let mut facts = image_facts(&[2, 3, 4], key.instance == InstanceId(1), None);
+    facts.digest = format!("digest {}", key.instance.0);
+    facts
 }
 
-/// A machine, as its agent knows it.
-#[derive(Debug, Default)]
-pub struct Machine {
-    /// Number of its connection, while it has one.
-    pub connection: Option<u64>,
-    /// The third number of its address.
-    pub network: u8,
-    pub instances: BTreeMap<InstanceKey, HeldInstance>,
-    pub disk: BTreeSet<(InstanceKey, u64)>,
-    beats: u64,
+fn settings() -> ClusterSettings {
+    ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() }
 }
 
-/// See the module.
+/// See the module. Nodes are counted from 1.
 pub struct Rig {
     pub machine: ClusterMachine,
     pub nanos: u64,
@@ -62,12 +55,11 @@ pub struct Rig {
     pub answers: Vec<Answer>,
     /// The job's output.
     pub output: Vec<u8>,
-    pub nodes: Vec<Machine>,
-    /// Whether each image is on all machines, or on its own alone.
-    pub spread: bool,
-    /// What agents are told by these commands stays without an answer.
+    /// What an agent does not hear of.
     pub deaf_to: fn(usize, &ToAgent) -> bool,
-    printed: u64,
+    machines: Machines,
+    /// The third number of each node's address.
+    networks: Vec<u8>,
     events: VecDeque<ClusterEvent>,
     next_connection: u64,
 }
@@ -75,47 +67,48 @@ pub struct Rig {
 impl Rig {
     /// So many machines, node1 and so on, all of them connected.
     pub fn new(count: usize) -> Self {
-        let settings = ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() };
-        let machine = ClusterMachine::new(settings, SeededSecrets::new([7; 32]));
+        let mut machines = Machines::new(facts);
+        (1..=count).for_each(|number| machines.add(name(number), profile(4)));
         let mut rig = Self {
-            machine,
+            machine: ClusterMachine::new(settings(), SeededSecrets::new([7; 32])),
             nanos: SECOND,
             log: vec![ClusterEntry::Opened { format: 1 }],
             sent: Vec::new(),
             answers: Vec::new(),
             output: Vec::new(),
-            nodes: (0..=count).map(|_| Machine::default()).collect(),
-            spread: false,
             deaf_to: |_, _| false,
-            printed: 0,
+            machines,
+            networks: vec![0; count],
             events: VecDeque::new(),
             next_connection: 1,
         };
-        for node in 1..=count {
-            rig.connect(node);
-        }
+        (1..=count).for_each(|number| rig.connect(number));
+        rig
+    }
+
+    /// A job that consists of its first process, on node1.
+    pub fn alone(count: usize, settings: JobSettings) -> Self {
+        let mut rig = Self::new(count);
+        let request =
+            RunRequest { name: None, launch: launch_spec("rank"), settings, detach: false };
+        rig.ask(Ask::Run(Box::new(request)));
         rig
     }
 
     /// A job whose first process is on node1, and which has called for a remote shell on each of the others.
     pub fn with_job(count: usize, settings: JobSettings) -> Self {
-        let mut rig = Self::new(count);
-        let request =
-            RunRequest { name: None, launch: launch_spec("rank"), settings, detach: false };
-        rig.ask(Ask::Run(Box::new(request)));
-        for node in 2..=count {
-            let root = rig.root();
-            let call = ShellCall { caller: root, node: name(1), call: node as u64 };
-            let shell =
-                FromAgent::Shell { call, logical_node: name(node), launch: launch_spec("rank") };
-            rig.says(1, shell);
-        }
+        let mut rig = Self::alone(count, settings);
+        (2..=count).for_each(|node| rig.call(node as u64, node));
         rig
     }
 
-    /// Checkpoints are taken on demand only.
+    /// Checkpoints are taken on demand only; each image is on its own machine alone.
     pub fn on_demand() -> JobSettings {
         JobSettings { interval: Interval::Seconds(0.0), copies: 1, ..JobSettings::default() }
+    }
+
+    pub fn node(&mut self, number: usize) -> &mut Machine {
+        &mut self.machines.all[number - 1]
     }
 
     /// A machine may order what its token says.
@@ -134,13 +127,14 @@ impl Rig {
 
     /// The instance of the running epoch with the job's first process.
     pub fn root(&self) -> InstanceKey {
-        let keys = self.nodes.iter().flat_map(|node| node.instances.keys());
+        let keys = self.machines.all.iter().flat_map(|node| node.instances.keys());
         keys.min_by_key(|key| (std::cmp::Reverse(key.epoch), key.instance)).unwrap().clone()
     }
 
     /// The instance of the newest epoch on a machine.
     pub fn instance(&self, node: usize) -> InstanceKey {
-        self.nodes[node].instances.keys().max_by_key(|key| key.epoch).unwrap().clone()
+        let keys = self.machines.all[node - 1].instances.keys();
+        keys.max_by_key(|key| key.epoch).unwrap().clone()
     }
 
     pub fn ask(&mut self, ask: Ask) {
@@ -152,69 +146,97 @@ impl Rig {
         self.ask(Ask::Checkpoint { job: "latest".to_owned() });
     }
 
-    /// A machine connects, and says what it holds.
+    /// An agent connects, one that has just begun where there was none.
     pub fn connect(&mut self, node: usize) {
         let connection = self.next_connection;
         self.next_connection += 1;
-        self.nodes[node].connection = Some(connection);
-        let holdings = self.nodes[node]
-            .disk
-            .iter()
-            .map(|(key, checkpoint)| Holding {
-                job: key.job.clone(),
-                instance: key.instance,
-                checkpoints: vec![*checkpoint],
-            })
-            .collect();
-        let instances = self.nodes[node].instances.values().cloned().collect();
-        let (profile, version) = (self.profile(node), VERSION);
-        self.says(
-            node,
-            FromAgent::Hello { version, term: 1, followed: None, profile, instances, holdings },
-        );
+        let host = format!("10.0.{}.{node}", self.networks[node - 1]).parse().unwrap();
+        self.machines.now = self.nanos;
+        let said = self.machines.connect(node - 1, connection, host);
+        self.pass_on(said);
+        self.settle();
     }
 
-    fn profile(&self, node: usize) -> NodeProfile {
-        let network = self.nodes[node].network;
-        let at = |port: u16| format!("10.0.{network}.{node}:{port}").parse().unwrap();
-        let Requirements { architecture, page_size, vdso, features, .. } = requirements();
-        NodeProfile {
-            address: at(7000),
-            wire: at(7001),
-            addresses: Vec::new(),
-            slots: 4,
-            cores: 4,
-            speed: None,
-            speed_all: None,
-            capacity: None,
-            speed_given: false,
-            architecture,
-            page_size,
-            vdso,
-            features,
-            memory_top: 0,
-            memory: 1 << 30,
-            kernel: "6".to_owned(),
-            owner: None,
-            takes: protocol::cluster::agent::Takes::default(),
-            allow_root: true,
-            started_ms: 1,
-        }
+    /// A machine without a connection gets another address.
+    pub fn move_to_network(&mut self, node: usize, network: u8) {
+        self.networks[node - 1] = network;
     }
 
     /// Its connection breaks.
     pub fn disconnect(&mut self, node: usize) {
-        if let Some(connection) = self.nodes[node].connection.take() {
+        if let Some(connection) = self.node(node).connection.take() {
             self.events.push_back(ClusterEvent::Disconnected { node: name(node), connection });
-            self.settle();
+            self.happens(node, Event::Disconnected { connection });
         }
     }
 
-    /// The job's first process has ended, while node1 has no connection.
-    pub fn root_ends(&mut self, status: u8, flushes: bool) {
+    /// Something happens to an agent.
+    pub fn happens(&mut self, node: usize, event: Event) {
+        self.feed(node, event);
+        self.settle();
+    }
+
+    fn feed(&mut self, node: usize, event: Event) {
+        self.machines.now = self.nanos;
+        let said = self.machines.happens(node - 1, event);
+        self.pass_on(said);
+    }
+
+    fn pass_on(&mut self, said: Vec<Said>) {
+        for (at, message, body) in said {
+            if let Some(connection) = self.machines.all[at].connection {
+                let node = name(at + 1);
+                self.events.push_back(ClusterEvent::Agent { node, connection, message, body });
+            }
+        }
+    }
+
+    /// A process of the job's first instance, by its number, calls for a remote shell on a node.
+    pub fn call(&mut self, number: u64, node: usize) {
         let root = self.root();
-        let held = self.nodes[1].instances.get_mut(&root).unwrap();
-        (held.ended, held.flushes) = (Some(ExitKind::Exited(status)), flushes);
+        let at = self.machines.all.iter().position(|one| one.instances.contains_key(&root));
+        self.machines.now = self.nanos;
+        let said = self.machines.call(at.unwrap(), root, number, name(node));
+        self.pass_on(said);
+        self.settle();
+    }
+
+    /// The job's first process ends, on node1.
+    pub fn root_ends(&mut self, status: u8) {
+        let (key, status) = (self.root(), ExitKind::Exited(status));
+        self.node(1).instances.get_mut(&key).unwrap().ended = Some(status);
+        self.happens(1, Event::Instance(key, InstanceEvent::RootEnded(status)));
+    }
+
+    /// It ends, and its agent has not read its last output yet.
+    pub fn root_ends_unread(&mut self, status: u8) {
+        let key = self.root();
+        self.node(1).instances.get_mut(&key).unwrap().console.unread = true;
+        self.root_ends(status);
+    }
+
+    /// Its agent reads that.
+    pub fn is_read(&mut self, text: &str) {
+        self.prints(text);
+        let key = self.root();
+        let console = &mut self.node(1).instances.get_mut(&key).unwrap().console;
+        console.unread = false;
+        let flushed = console.flush();
+        flushed.into_iter().for_each(|report| self.happens(1, Event::Console(key.clone(), report)));
+    }
+
+    /// All processes of the instance on that machine have ended.
+    pub fn empties(&mut self, node: usize) {
+        let key = self.instance(node);
+        self.node(node).empty(&key);
+        self.happens(node, Event::Instance(key, InstanceEvent::Empty));
+    }
+
+    /// A relay of the instance on that machine has lost bytes.
+    pub fn loses_relay(&mut self, node: usize) {
+        let side = RelaySide { relay: "any".to_owned(), side: 0 };
+        let lost = RelayEvent::Lost(side, "its buffer is gone".to_owned());
+        self.happens(node, Event::Relay(self.instance(node), lost));
     }
 
     /// Causes of the epochs after the first one.
@@ -237,35 +259,24 @@ impl Rig {
     /// Its agent dies, and another one takes over what runs there.
     pub fn restart_agent(&mut self, node: usize) {
         self.disconnect(node);
-        self.nodes[node].instances.values_mut().for_each(|instance| instance.adopted = true);
+        self.machines.kill_agent(node - 1);
         self.connect(node);
     }
 
-    pub fn says(&mut self, node: usize, message: FromAgent) {
-        self.says_with(node, message, Vec::new());
-    }
-
-    pub fn says_with(&mut self, node: usize, message: FromAgent, body: Vec<u8>) {
-        self.will_say(node, message, body);
-        self.settle();
-    }
-
-    fn will_say(&mut self, node: usize, message: FromAgent, body: Vec<u8>) {
-        if let Some(connection) = self.nodes[node].connection {
-            let node = name(node);
-            self.events.push_back(ClusterEvent::Agent { node, connection, message, body });
-        }
+    /// The machine itself is started again: nothing that ran there is left.
+    pub fn reboot(&mut self, node: usize) {
+        self.disconnect(node);
+        self.machines.kill_agent(node - 1);
+        self.node(node).instances.clear();
+        self.connect(node);
     }
 
     /// The job writes something.
     pub fn prints(&mut self, text: &str) {
-        let (key, stream, offset) = (self.root(), Stream::Output, self.printed);
-        self.printed += text.len() as u64;
-        self.says_with(
-            1,
-            FromAgent::of(key, InstanceReport::Console { offset, stream }),
-            text.as_bytes().to_vec(),
-        );
+        let key = self.root();
+        let console = &mut self.node(1).instances.get_mut(&key).unwrap().console;
+        let piece = console.write(text.as_bytes());
+        piece.into_iter().for_each(|report| self.happens(1, Event::Console(key.clone(), report)));
     }
 
     /// Time passes, in which all who are connected are heard.
@@ -273,11 +284,8 @@ impl Rig {
         let until = self.nanos + millis * MILLI;
         while self.nanos < until {
             self.nanos += 100 * MILLI;
-            for node in 1..self.nodes.len() {
-                self.nodes[node].beats += 1;
-                let sequence = self.nodes[node].beats;
-                let vitals = Vitals::default();
-                self.will_say(node, FromAgent::Heartbeat { sequence, vitals }, Vec::new());
+            for node in 1..=self.networks.len() {
+                self.feed(node, Event::Tick { address_lost: false, charge: None });
             }
             self.events.push_back(ClusterEvent::Clock);
             self.settle();
@@ -286,21 +294,19 @@ impl Rig {
 
     /// The coordinator is killed, and started again from its log; everybody connects again.
     pub fn restart_coordinator(&mut self) {
+        let connected = |node: &usize| self.machines.all[*node - 1].connection.is_some();
+        let connected: Vec<usize> = (1..=self.networks.len()).filter(connected).collect();
         let entries: Vec<ClusterEntry> = self.log.clone();
-        let settings = ClusterSettings { grace: 3 * SECOND, ..ClusterSettings::default() };
         let secrets = SeededSecrets::new([8; 32]);
         let job = self.log.iter().find_map(|entry| entry.job().map(str::to_owned));
         let lengths = job.map(|job| (job, self.output.len() as u64)).into_iter().collect();
         self.machine =
-            ClusterMachine::recover(settings, secrets, self.now(), entries, &lengths).unwrap();
+            ClusterMachine::recover(settings(), secrets, self.now(), entries, &lengths).unwrap();
+        connected.iter().for_each(|node| self.disconnect(*node));
         self.events.clear();
         self.events.push_back(ClusterEvent::Clock);
         self.settle();
-        for node in 1..self.nodes.len() {
-            if self.nodes[node].connection.is_some() {
-                self.connect(node);
-            }
-        }
+        connected.into_iter().for_each(|node| self.connect(node));
     }
 
     fn settle(&mut self) {
@@ -315,11 +321,11 @@ impl Rig {
 
     fn act(&mut self, action: ClusterAction) {
         match action {
-            ClusterAction::Send { node, message, .. } => {
-                let number = (1..self.nodes.len()).find(|number| name(*number) == node).unwrap();
+            ClusterAction::Send { node, message, body } => {
+                let number = (1..).find(|number| name(*number) == node).unwrap();
                 self.sent.push((number, message.clone()));
                 if !(self.deaf_to)(number, &message) {
-                    self.handle(number, message);
+                    self.hears(number, message, body);
                 }
             }
             ClusterAction::Append { number, entry } => {
@@ -335,88 +341,15 @@ impl Rig {
         }
     }
 
-    /// An agent does what it was told some time ago.
-    pub fn does(&mut self, node: usize, message: ToAgent) {
-        self.handle(node, message);
-        self.settle();
-    }
-
-    fn holds(&mut self, node: usize, key: &InstanceKey) {
-        let held = HeldInstance {
-            key: key.clone(),
-            adopted: false,
-            held: false,
-            ended: None,
-            flushes: false,
-        };
-        self.nodes[node].instances.insert(key.clone(), held);
-    }
-
-    fn handle(&mut self, node: usize, message: ToAgent) {
-        let answer = match message {
-            ToAgent::Launch(order) => {
-                self.holds(node, &order.key);
-                FromAgent::of(order.key, InstanceReport::Launched { root: 2 })
-            }
-            ToAgent::Prepare(order) => {
-                FromAgent::of(order.key, InstanceReport::Prepared { sockets: Vec::new() })
-            }
-            ToAgent::Restore { key, .. } => {
-                self.holds(node, &key);
-                let (relays, outputs) = (Vec::new(), Vec::new());
-                let (listeners, warnings) = (Vec::new(), Vec::new());
-                FromAgent::of(
-                    key,
-                    InstanceReport::Restored { relays, outputs, listeners, warnings },
-                )
-            }
-            ToAgent::Go { key, .. } => FromAgent::of(key, InstanceReport::Running),
-            ToAgent::Kill { job, below } => {
-                self.nodes[node].instances.retain(|key, _| key.epoch >= below);
-                FromAgent::Killed { job, below }
-            }
-            ToAgent::Copy { job, instance, checkpoint, .. } => {
-                FromAgent::Copied { job, instance, checkpoint, failure: None }
-            }
-            ToAgent::Drain { key, checkpoint, .. } => {
-                FromAgent::of(key, InstanceReport::Drained { checkpoint, offset: self.printed })
-            }
-            ToAgent::Instance { key, command } => return self.command(node, key, command),
-            _ => return,
-        };
-        self.will_say(node, answer, Vec::new());
-    }
-
-    fn command(&mut self, node: usize, key: InstanceKey, command: AgentCommand) {
-        if !self.nodes[node].instances.contains_key(&key) {
-            return;
+    fn hears(&mut self, node: usize, message: ToAgent, body: Vec<u8>) {
+        if let Some(connection) = self.node(node).connection {
+            self.feed(node, Event::Coordinator { connection, message, body });
         }
-        let event = match command {
-            AgentCommand::Freeze { checkpoint } => {
-                AgentEvent::Frozen { checkpoint, processes: 3, threads: 3 }
-            }
-            AgentCommand::Quiesce { checkpoint } => AgentEvent::Quiesced { checkpoint },
-            AgentCommand::Snapshot { checkpoint } => AgentEvent::SnapshotTaken { checkpoint },
-            AgentCommand::Resume { checkpoint } => {
-                AgentEvent::Resumed { checkpoint, pause_us: 1000 }
-            }
-            AgentCommand::Write { checkpoint } => {
-                self.nodes[node].disk.insert((key.clone(), checkpoint));
-                let mut facts = facts(key.instance == InstanceId(1));
-                facts.digest = format!("digest {}", key.instance.0);
-                let all = (1..self.nodes.len()).filter(|other| self.spread || *other == node);
-                let holders = all.map(name).collect();
-                let image = FromAgent::of(
-                    key.clone(),
-                    InstanceReport::Image { checkpoint, facts, holders },
-                );
-                self.will_say(node, image, Vec::new());
-                AgentEvent::Written { checkpoint, summary: ImageSummary::default() }
-            }
-            AgentCommand::Commit { checkpoint, .. } => AgentEvent::Committed { checkpoint },
-            AgentCommand::Abandon { checkpoint } => AgentEvent::Abandoned { checkpoint },
-            _ => return,
-        };
-        self.will_say(node, FromAgent::of(key, event), Vec::new());
+    }
+
+    /// An agent hears now of what it was told some time ago.
+    pub fn does(&mut self, node: usize, message: ToAgent) {
+        self.hears(node, message, Vec::new());
+        self.settle();
     }
 }

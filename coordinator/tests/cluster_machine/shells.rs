@@ -1,20 +1,10 @@
 //! Remote shells that fail while connections and coordinators come and go.
 
-use crate::rig::{Rig, name};
+use crate::rig::Rig;
 use coordinator::cluster::ClusterEntry;
 use protocol::agent::AgentCommand;
-use protocol::cluster::agent::{FromAgent, InstanceReport, ShellCall, ToAgent};
+use protocol::cluster::agent::ToAgent;
 use protocol::cluster::tree::TreeStep;
-
-fn call(rig: &Rig, number: u64) -> ShellCall {
-    ShellCall { caller: rig.root(), node: name(1), call: number }
-}
-
-fn asks(rig: &mut Rig, number: u64, node: usize) {
-    let call = call(rig, number);
-    let launch = crate::common::launch_spec("rank");
-    rig.says(1, FromAgent::Shell { call, logical_node: name(node), launch });
-}
 
 fn refusals(rig: &Rig, number: u64) -> usize {
     let refused = |sent: &&(usize, ToAgent)| matches!(&sent.1, ToAgent::ShellFailed { call, .. } if call.call == number);
@@ -30,18 +20,19 @@ fn launches(rig: &Rig) -> usize {
 #[test]
 fn a_call_that_was_refused_begins_nothing_later() {
     let mut rig = Rig::with_job(2, Rig::on_demand());
-    rig.deaf_to = |_, message| matches!(message, ToAgent::Launch(_));
-    asks(&mut rig, 7, 2);
+    rig.deaf_to = |_, message| matches!(message, ToAgent::Launch(_) | ToAgent::ShellFailed { .. });
+    rig.call(7, 2);
     let begun = launches(&rig);
     // Node 2 comes back without it.
     rig.disconnect(2);
     rig.connect(2);
     assert_eq!(refusals(&rig, 7), 1);
-    asks(&mut rig, 7, 2);
+    rig.disconnect(1);
+    rig.connect(1);
     assert_eq!(launches(&rig), begun);
     assert_eq!(refusals(&rig, 7), 2);
     // Another process may try it.
-    asks(&mut rig, 8, 2);
+    rig.call(8, 2);
     assert_eq!(launches(&rig), begun + 1);
 }
 
@@ -51,7 +42,7 @@ fn a_call_that_was_refused_begins_nothing_later() {
 fn no_checkpoint_waits_for_what_was_never_launched() {
     let mut rig = Rig::with_job(2, Rig::on_demand());
     rig.deaf_to = |_, message| matches!(message, ToAgent::Launch(_));
-    asks(&mut rig, 7, 2);
+    rig.call(7, 2);
     rig.restart_coordinator();
     assert_eq!(refusals(&rig, 7), 1);
     rig.wait(500);
@@ -74,34 +65,32 @@ fn frozen(rig: &Rig) -> bool {
 /// the program, and a restart would begin it a second time.
 #[test]
 fn a_call_that_waits_begins_nothing_once_its_agent_has_died() {
-    let mut rig = Rig::with_job(2, Rig::on_demand());
+    let mut rig = Rig::alone(2, Rig::on_demand());
     rig.disconnect(2);
     let begun = launches(&rig);
-    asks(&mut rig, 7, 2);
+    rig.call(7, 2);
     rig.restart_agent(1);
     rig.connect(2);
     assert_eq!(launches(&rig), begun);
-    asks(&mut rig, 7, 2);
+    rig.call(7, 2);
     assert_eq!(launches(&rig), begun + 1);
 }
 
 /// The same of a program that is being launched while its caller's agent dies.
 #[test]
 fn no_checkpoint_is_taken_before_a_caller_has_called_the_next_agent() {
-    let mut rig = Rig::with_job(2, Rig::on_demand());
+    let mut rig = Rig::alone(2, Rig::on_demand());
     rig.deaf_to = |_, message| matches!(message, ToAgent::Launch(_));
-    asks(&mut rig, 7, 2);
+    rig.call(7, 2);
     rig.restart_agent(1);
-    // The program that was there before is called for again at once.
-    asks(&mut rig, 2, 2);
     let launch = rig.sent.iter().rev().find_map(|(_, message)| match message {
-        ToAgent::Launch(order) => Some(order.key.clone()),
+        ToAgent::Launch(_) => Some(message.clone()),
         _ => None,
     });
-    rig.says(2, FromAgent::of(launch.unwrap(), InstanceReport::Launched { root: 2 }));
+    rig.does(2, launch.unwrap());
     rig.checkpoint();
     assert!(!frozen(&rig));
-    asks(&mut rig, 7, 2);
+    rig.call(7, 2);
     rig.wait(500);
     rig.checkpoint();
     assert!(frozen(&rig));

@@ -7,10 +7,10 @@ mod facts;
 
 pub use facts::facts;
 
-use ckpt_node::{BatteryGuard, Node, Own, Record};
+use ckpt_node::{Node, Record};
 use command_tree::Line;
 use coordinator::cluster::ClusterEntry;
-use protocol::agent::{CheckpointNumber, ExitKind, InstanceId};
+use protocol::agent::{CheckpointNumber, ExitKind};
 use protocol::cluster::agent::{NodeProfile, RelayLink, RelaySide, Rewire};
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::succession::Followed;
@@ -18,11 +18,8 @@ use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common;
+use crate::common::{self, Console, ImageName, new_node, profile};
 use crate::random::Random;
-
-/// Job, instance, checkpoint.
-pub type ImageName = (String, InstanceId, CheckpointNumber);
 
 /// What an image holds.
 #[derive(Debug, Clone)]
@@ -76,12 +73,7 @@ pub struct Instance {
     pub lease_until: u64,
     pub links: BTreeMap<RelaySide, RelayLink>,
     pub rewired: Vec<Rewire>,
-    pub console: Vec<u8>,
-    pub kept: u64,
-    /// Whether the agent knows how much of the console came before it.
-    pub begun: bool,
-    /// The agent wants to know when all output is out.
-    pub flushes: bool,
+    pub console: Console,
     pub ended: Option<ExitKind>,
     /// Sides of relays that lead nowhere any more.
     pub silent: BTreeSet<RelaySide>,
@@ -116,10 +108,7 @@ impl Instance {
             lease_until,
             links: BTreeMap::new(),
             rewired: Vec::new(),
-            console: Vec::new(),
-            kept: 0,
-            begun: true,
-            flushes: false,
+            console: Console::new(),
             ended: None,
             silent: BTreeSet::new(),
             relays_lost: false,
@@ -284,14 +273,9 @@ impl Machine {
         self.life += 1;
         self.leaves = false;
         self.told_to_end = false;
-        let own = Own {
-            name: self.name.clone(),
-            profile: self.profile(),
-            battery: BatteryGuard::new(None),
-            followed: self.followed.clone(),
-        };
+        let profile = NodeProfile { started_ms: self.life, ..profile(2) };
         self.agent = Some(Agent {
-            node: Node::new(own),
+            node: new_node(self.name.clone(), profile, self.followed.clone()),
             beat: u64::try_from(Node::first_beat().as_nanos()).unwrap(),
             lines: BTreeMap::new(),
             peers: BTreeSet::new(),
@@ -301,31 +285,6 @@ impl Machine {
             copying: BTreeSet::new(),
             busy_until: BTreeMap::new(),
         });
-    }
-
-    fn profile(&self) -> NodeProfile {
-        NodeProfile {
-            address: "0.0.0.0:7000".parse().unwrap(),
-            wire: "0.0.0.0:7001".parse().unwrap(),
-            addresses: Vec::new(),
-            slots: 2,
-            cores: 2,
-            speed: None,
-            speed_all: None,
-            capacity: None,
-            speed_given: false,
-            architecture: "x86_64".to_owned(),
-            page_size: 4096,
-            vdso: "00".to_owned(),
-            features: Vec::new(),
-            memory_top: 0,
-            memory: 1 << 30,
-            kernel: "6".to_owned(),
-            owner: None,
-            takes: protocol::cluster::agent::Takes::default(),
-            allow_root: true,
-            started_ms: self.life,
-        }
     }
 
     pub fn crash(&mut self) {
@@ -351,8 +310,7 @@ impl Machine {
             instance.quiesced = false;
             instance.snapshot = None;
             instance.watched = false;
-            instance.begun = false;
-            instance.flushes = false;
+            instance.console.lose_agent();
         }
     }
 

@@ -1,8 +1,13 @@
-//! What tests of the cluster's state machine have in common: a job's program, and what its images say.
+//! What simulations of the cluster's state machine have in common: a job's program, what its images say, and what drivers
+//! of the real nodes do alike.
 
+mod console;
 mod job;
+mod node;
 
+pub use console::Console;
 pub use job::{launch_spec, requirements};
+pub use node::{ImageName, hello, new_node, profile, stays};
 use protocol::cluster::image::{Efforts, ImageFacts, ProcessFacts, Unit};
 
 /// An image's facts: one daemon (2), which is the others' parent.

@@ -2,18 +2,13 @@
 
 use super::engine::Task;
 use super::{Happening, MILLI, PEACE, World};
-use crate::machine::{Instance, Life, launch_spec};
-use ckpt_node::{
-    Action, Adopted, Call, ConsoleOrder, ConsoleReport, Ending, Event, InstanceEvent, Kept, Made,
-    RelayOrder, Tie,
-};
+use crate::common::{hello, stays};
+use crate::machine::{Life, launch_spec};
+use ckpt_node::{Action, Adopted, Call, Ending, Event, InstanceEvent, Kept, Made, RelayOrder, Tie};
 use protocol::agent::{AgentCommand, InstanceId};
-use protocol::cluster::agent::{
-    FromAgent, Holding, NodeProfile, RelayLink, Stream, ToAgent, Vitals,
-};
-use protocol::cluster::succession::Followed;
-use protocol::cluster::{InstanceKey, NodeName, VERSION};
-use std::collections::{BTreeMap, VecDeque};
+use protocol::cluster::agent::{FromAgent, RelayLink, ToAgent, Vitals};
+use protocol::cluster::{InstanceKey, NodeName};
+use std::collections::VecDeque;
 
 /// The number of the user of all processes.
 pub const UID: u32 = 1000;
@@ -130,7 +125,8 @@ impl World {
         match action {
             Action::Tell(message, body) => self.tell(node, *message, body),
             Action::Hello { followed, profile, instances } => {
-                self.say_hello(node, followed, *profile, instances);
+                let hello = hello(followed, *profile, instances, self.nodes[node].disk.keys());
+                self.send(node, hello, Vec::new());
             }
             Action::Beat { sequence, .. } => {
                 // Now and then a machine is throttled for a while.
@@ -202,7 +198,12 @@ impl World {
             }
             Action::RelayStates(..) | Action::Addresses(..) | Action::CloseEnd(..) => {}
 
-            Action::Console(key, order) => self.console(node, &key, order, events),
+            Action::Console(key, order) => {
+                if let Some(instance) = self.nodes[node].instances.get_mut(&key) {
+                    let reports = instance.console.obey(order);
+                    events.extend(reports.into_iter().map(|it| Event::Console(key.clone(), it)));
+                }
+            }
             Action::Relay(key, side, order) => {
                 if let Some(instance) = self.nodes[node].instances.get_mut(&key) {
                     match order {
@@ -300,27 +301,6 @@ impl World {
         self.send(node, message, body);
     }
 
-    fn say_hello(
-        &mut self,
-        node: usize,
-        followed: Followed,
-        profile: NodeProfile,
-        instances: Vec<protocol::cluster::agent::HeldInstance>,
-    ) {
-        let mut holdings: BTreeMap<(String, InstanceId), Vec<u64>> = BTreeMap::new();
-        for (job, instance, checkpoint) in self.nodes[node].disk.keys() {
-            holdings.entry((job.clone(), *instance)).or_default().push(*checkpoint);
-        }
-        let holdings = holdings
-            .into_iter()
-            .map(|((job, instance), checkpoints)| Holding { job, instance, checkpoints })
-            .collect();
-        let (version, term) = (VERSION, followed.term);
-        let followed = (term > 0).then_some(followed);
-        let hello = FromAgent::Hello { version, term, followed, profile, instances, holdings };
-        self.send(node, hello, Vec::new());
-    }
-
     /// The agent ends as it wants to, with the coordinator's farewell or without.
     fn end_agent(&mut self, node: usize, ending: &Ending) {
         assert_eq!(*ending, Ending::InOrder, "{} is not wanted", self.nodes[node].name);
@@ -374,66 +354,15 @@ impl World {
         assert!(!machine.instances.contains_key(key), "{key} is forgotten while it is there");
     }
 
-    fn console(
-        &mut self,
-        node: usize,
-        key: &InstanceKey,
-        order: ConsoleOrder,
-        events: &mut VecDeque<Event>,
-    ) {
-        let Some(instance) = self.nodes[node].instances.get_mut(key) else { return };
-        let piece = |instance: &Instance, from: u64| {
-            let bytes = instance.console[usize::try_from(from).unwrap()..].to_vec();
-            let piece = ConsoleReport::Piece { offset: from, stream: Stream::Output, bytes };
-            Event::Console(key.clone(), piece)
-        };
-        match order {
-            ConsoleOrder::Kept(offset) => {
-                instance.kept = instance.kept.max(offset);
-                if !std::mem::replace(&mut instance.begun, true) {
-                    events.push_back(piece(instance, offset));
-                    if std::mem::take(&mut instance.flushes) {
-                        events.push_back(Event::Console(key.clone(), ConsoleReport::Flushed));
-                    }
-                }
-            }
-            ConsoleOrder::SendAgain if instance.begun => {
-                events.push_back(piece(instance, instance.kept));
-            }
-            ConsoleOrder::Drain { checkpoint, .. } => {
-                let offset = instance.console.len() as u64;
-                let drained = ConsoleReport::Drained { checkpoint, offset };
-                events.push_back(Event::Console(key.clone(), drained));
-            }
-            // How much is there is not known yet.
-            ConsoleOrder::Flush if !instance.begun => instance.flushes = true,
-            ConsoleOrder::Flush => {
-                events.push_back(Event::Console(key.clone(), ConsoleReport::Flushed));
-            }
-            ConsoleOrder::SendAgain
-            | ConsoleOrder::Release
-            | ConsoleOrder::Input(_)
-            | ConsoleOrder::Resize(_) => {}
-        }
-    }
-
     /// Everything goes that neither is kept nor waits for its commit, unless its instance is being made or ends.
     fn keep(&mut self, node: usize, kept: &Kept) {
-        let Kept { job, images, alive, passing } = kept;
         let disk = &mut self.nodes[node].disk;
         let waiting: Vec<InstanceId> = disk
             .iter()
             .filter(|(_, image)| image.waits)
             .map(|((_, number, _), _)| *number)
             .collect();
-        disk.retain(|(of, instance, checkpoint), _| {
-            let kept = images.get(instance).filter(|kept| !kept.is_empty());
-            let stays = |kept: &Vec<u64>| {
-                kept.contains(checkpoint) || kept.iter().max().is_some_and(|max| checkpoint > max)
-            };
-            let untouched = passing.contains(instance) || waiting.contains(instance);
-            of != job || untouched || kept.map_or(alive.contains_key(instance), stays)
-        });
+        disk.retain(|name, _| stays(kept, name) || waiting.contains(&name.1));
     }
 
     /// Processes that want a program to be started elsewhere, and have not said so to this agent.

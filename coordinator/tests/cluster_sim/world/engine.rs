@@ -1,7 +1,8 @@
 //! The engine of each machine: what it was told takes its time, is done in order for each instance, and fails at times.
 
 use super::{Happening, PEACE, World};
-use crate::machine::{Image, ImageName, Instance, Life, facts};
+use crate::common::ImageName;
+use crate::machine::{Image, Instance, Life, facts};
 use ckpt_node::{Copied, CopyImage, Event, InstanceEvent, Lacking, Launch, Made, Record, Restore};
 use protocol::agent::{AgentCommand, AgentEvent, CheckpointNumber, ExitKind, ImageSummary, Step};
 use protocol::cluster::agent::PrepareOrder;

@@ -2,10 +2,9 @@
 
 use super::{FREEZE_LIMIT, MILLI, PEACE, World};
 use crate::machine::Machine;
-use ckpt_node::{ConsoleReport, Event, InstanceEvent};
+use ckpt_node::{Event, InstanceEvent};
 use protocol::agent::{ExitKind, InstanceId};
 use protocol::cluster::InstanceKey;
-use protocol::cluster::agent::Stream;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
@@ -89,13 +88,9 @@ impl World {
         }
         let root = self.nodes[root_node].instances.get_mut(&root_key).unwrap();
         let line = format!("line {counter}\n").into_bytes();
-        let offset = root.console.len() as u64;
-        root.console.extend_from_slice(&line);
+        let piece = root.console.write(&line);
         let (target, status) = (root.app.target, root.app.status);
-        let begun = root.begun;
-        if begun {
-            let (stream, bytes) = (Stream::Output, line);
-            let piece = ConsoleReport::Piece { offset, stream, bytes };
+        if let Some(piece) = piece {
             self.step(root_node, Event::Console(root_key.clone(), piece));
         }
         if counter >= target && !(self.fallback && departed) {
