@@ -6,28 +6,32 @@ use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::ImageFile;
 
 use super::driver::copies;
+pub use super::driver::copies::CopyError;
 
 /// Whether all names are those of a committed image's files, and none twice.
 ///
 /// # Errors
-/// One line.
-pub fn check(files: &[ImageFile], checkpoint: CheckpointNumber) -> Result<(), String> {
+/// See [`CopyError`].
+pub fn check(files: &[ImageFile], checkpoint: CheckpointNumber) -> Result<(), CopyError> {
     copies::check(files, checkpoint, true)
 }
 
 /// What an image is told from any other by.
 ///
 /// # Errors
-/// One line.
-pub fn digest(folder: &Path, checkpoint: CheckpointNumber) -> Result<String, String> {
+/// See [`CopyError`].
+pub fn digest(folder: &Path, checkpoint: CheckpointNumber) -> Result<String, CopyError> {
     copies::digest(folder, checkpoint)
 }
 
 /// What lies beside an image: the job's files as `files/HASH`, and their list as `FILES`. With the lengths.
 ///
 /// # Errors
-/// One line.
-pub fn beside(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<(String, u64)>, String> {
+/// See [`CopyError`].
+pub fn beside(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+) -> Result<Vec<(String, u64)>, CopyError> {
     let named = copies::own_files(folder, checkpoint)?;
     let list = format!("checkpoints/{checkpoint}/{}", copies::LIST);
     let name = |path: String| if path == list { copies::LIST.to_owned() } else { path };

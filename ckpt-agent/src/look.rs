@@ -10,6 +10,22 @@ use ckpt_engine::dump::process_file;
 use ckpt_engine::graph::{Graph, Pid, ProcessImage, ProcessState};
 use ckpt_store::{Checkpoint, CheckpointState, CheckpointSummary, CommitMark, Damage, Progress};
 
+/// Why a checkpoint was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// It is damaged.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// Its index is too long for the way that it is to go.
+    #[error("its index has {length} bytes, and no more than {most} go through an agent")]
+    TooLong {
+        /// Bytes of its index files.
+        length: u64,
+        /// How many may be.
+        most: u64,
+    },
+}
+
 /// What is in a checkpoint.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Content {
@@ -43,16 +59,14 @@ impl Content {
     /// Reads one whose index files are no longer than that together.
     ///
     /// # Errors
-    /// One line.
-    pub fn read_bounded(job_dir: &Path, number: u64, most: u64) -> Result<Self, String> {
-        let checkpoint = Checkpoint::open(job_dir, number).map_err(|damage| damage.to_string())?;
+    /// Damage, or too long an index.
+    pub fn read_bounded(job_dir: &Path, number: u64, most: u64) -> Result<Self, LookError> {
+        let checkpoint = Checkpoint::open(job_dir, number)?;
         let length = index_length(checkpoint.mark());
         if length > most {
-            return Err(format!(
-                "its index has {length} bytes, and no more than {most} go through an agent"
-            ));
+            return Err(LookError::TooLong { length, most });
         }
-        Self::of(&checkpoint).map_err(|damage| damage.to_string())
+        Ok(Self::of(&checkpoint)?)
     }
 
     /// The bytes of all its index files.

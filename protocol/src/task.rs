@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 /// Starts a task, as [`tokio::spawn`].
 pub fn spawn<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
@@ -18,4 +18,14 @@ pub fn spawn_blocking<T: Send + 'static>(
 ) -> JoinHandle<T> {
     let boxed: Box<dyn FnOnce() -> T + Send> = Box::new(work);
     tokio::task::spawn_blocking(boxed)
+}
+
+/// The same for what can fail. A panic there becomes an error like others.
+///
+/// # Errors
+/// Those of the work.
+pub async fn blocking<T: Send + 'static, E: From<JoinError> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
+    spawn_blocking(work).await?
 }

@@ -112,7 +112,7 @@ fn tracing() -> Vec<Check> {
         Ok(()) => Check::ok("/proc/PID/map_files", "works"),
         Err(reason) => Check::limited(
             "/proc/PID/map_files",
-            reason,
+            reason.to_string(),
             "shared memory without a descriptor is read through the processes that have it mapped; \
              needs CAP_CHECKPOINT_RESTORE",
         ),
@@ -171,7 +171,7 @@ fn memory() -> Vec<Check> {
         ),
         (Err(reason), _) => Check::missing(
             "userfaultfd",
-            reason,
+            reason.to_string(),
             "memory is filled before a job runs, not on demand",
         ),
     });
@@ -179,11 +179,10 @@ fn memory() -> Vec<Check> {
 }
 
 fn sockets() -> Vec<Check> {
-    let text = |error: ckpt_engine::EngineError| error.to_string();
     vec![
         Check::wanted(
             "sock_diag unix",
-            sock_diag::unix_sockets().map(drop).map_err(text),
+            sock_diag::unix_sockets().map(drop),
             "jobs with Unix sockets cannot be checkpointed; the kernel needs CONFIG_UNIX_DIAG",
         ),
         tcp_sockets(),

@@ -51,15 +51,23 @@ impl Check {
     }
 
     /// Of a probe without which nothing works.
-    fn required(name: &'static str, probe: Result<(), String>, consequence: &str) -> Self {
+    fn required(
+        name: &'static str,
+        probe: Result<(), impl std::error::Error>,
+        consequence: &str,
+    ) -> Self {
         Self { required: true, ..Self::wanted(name, probe, consequence) }
     }
 
     /// Of a probe without which something is worse.
-    fn wanted(name: &'static str, probe: Result<(), String>, consequence: &str) -> Self {
+    fn wanted(
+        name: &'static str,
+        probe: Result<(), impl std::error::Error>,
+        consequence: &str,
+    ) -> Self {
         match probe {
             Ok(()) => Self::ok(name, "works"),
-            Err(reason) => Self::missing(name, reason, consequence),
+            Err(reason) => Self::missing(name, reason.to_string(), consequence),
         }
     }
 }

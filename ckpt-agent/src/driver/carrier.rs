@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::channel;
 
-use super::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal, WAITING};
+use super::link::{CoordinatorLink, Dial, DialError, Link, PeerLink, Promise, Refusal, WAITING};
 use super::whereabouts::Validity;
 
 /// Makes connections as the member that an identity names.
@@ -47,16 +47,15 @@ impl Dial for Carrier {
         node: NodeName,
         address: SocketAddr,
         validity: Validity,
-    ) -> Promise<'_, Result<PeerLink, String>> {
+    ) -> Promise<'_, Result<PeerLink, DialError>> {
         Box::pin(async move {
             let certificate = validity.certificate().clone();
             let mut over = Box::pin(validity.over());
             let connection = tokio::select! {
                 connection = self.identity.connect_peer(&node, address, &certificate) => connection,
-                () = &mut over => return Err(format!("{node} has another address now, or is no member any more")),
+                () = &mut over => return Err(DialError::Changed(node)),
             };
-            let until = |connection| carry_until(connection, over);
-            connection.map(until).map_err(|error| error.to_string())
+            Ok(carry_until(connection?, over))
         })
     }
 }

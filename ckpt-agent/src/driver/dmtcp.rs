@@ -11,10 +11,11 @@ use protocol::agent::CheckpointNumber;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::dmtcp::DmtcpFile;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinError;
 
 use super::copies::as_user;
-use super::user::User;
-use ckpt_store::{Blob, Checkpoint, CheckpointWriter};
+use super::user::{User, UserError};
+use ckpt_store::{Blob, Checkpoint, CheckpointWriter, Damage, StoreError};
 
 /// The index of such an image.
 const INDEX: &str = "dmtcp.json";
@@ -24,6 +25,53 @@ const FORMAT: u32 = 1;
 const SUFFIX: &str = ".dmtcp";
 /// How names of images end that were put out for a restart.
 const OUT: &str = ".restart.dmtcp";
+
+/// Why images of DMTCP were not taken in, or not put out.
+#[derive(Debug, thiserror::Error)]
+pub enum DmtcpError {
+    /// An image can't be read where it was written.
+    #[error("read the image {path}: {source}")]
+    Read {
+        /// Its path.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The store does not take an image.
+    #[error("read the image {path}: {source}")]
+    Store {
+        /// Its path.
+        path: String,
+        /// Why not.
+        source: StoreError,
+    },
+    /// The store does not take the checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] StoreError),
+    /// What is in the store is damaged.
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    /// What is in the store has a form that is not known here.
+    #[error("the image is of a newer ckptd")]
+    Newer,
+    /// The path in the store's index is none of an image.
+    #[error("{0:?} is no path of an image")]
+    NoPath(String),
+    /// An image can't be written for the restart.
+    #[error("write the image {}: {source}", path.display())]
+    Write {
+        /// Its path.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Its owner is not to be had here.
+    #[error(transparent)]
+    User(#[from] UserError),
+    /// A thread ended early: a defect of ckptd.
+    #[error(transparent)]
+    Thread(#[from] JoinError),
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Index {
@@ -73,20 +121,20 @@ impl Read for Hashing<'_> {
 /// images of DMTCP are, and they are given back to their own owner alone.
 ///
 /// # Errors
-/// One line; nothing of it is left then.
+/// Nothing of it is left then.
 pub fn take_in(
     folder: &Path,
     checkpoint: CheckpointNumber,
     paths: &[String],
-) -> Result<Vec<DmtcpFile>, String> {
-    let writer = CheckpointWriter::create(folder, checkpoint).map_err(|error| error.to_string())?;
+) -> Result<Vec<DmtcpFile>, DmtcpError> {
+    let writer = CheckpointWriter::create(folder, checkpoint)?;
     let (mut taken, mut pending) = (Vec::new(), Vec::new());
     for path in paths {
         let (file, owner) =
-            open(path).map_err(|error| format!("read the image {path}: {error}"))?;
+            open(path).map_err(|source| DmtcpError::Read { path: path.clone(), source })?;
         let mut source = Hashing { file: &file, hasher: blake3::Hasher::new(), bytes: 0 };
         let blob = writer.submit_blob(&mut source);
-        let blob = blob.map_err(|error| format!("read the image {path}: {error}"))?;
+        let blob = blob.map_err(|source| DmtcpError::Store { path: path.clone(), source })?;
         let blake3 = source.hasher.finalize().to_hex().to_string();
         taken.push(DmtcpFile { path: path.clone(), bytes: source.bytes, blake3 });
         pending.push((path, owner, blob));
@@ -99,7 +147,8 @@ pub fn take_in(
         index.put_json(INDEX, &Index { format: FORMAT, files })?;
         index.seal()?.commit(&serde_json::Value::Null)
     });
-    done.map(|_| taken).map_err(|error| error.to_string())
+    done?;
+    Ok(taken)
 }
 
 /// An image, and whose it is.
@@ -120,23 +169,23 @@ fn open(path: &str) -> io::Result<(File, JobUser)> {
 /// Puts the images of a checkpoint where they were written, under names of their own, each as its owner.
 ///
 /// # Errors
-/// One line.
+/// See [`DmtcpError`].
 pub fn put_out(
     folder: &Path,
     checkpoint: CheckpointNumber,
-    user_for: impl Fn(&JobUser) -> Result<Option<User>, String>,
-) -> Result<Vec<PutOut>, String> {
-    let image = Checkpoint::open(folder, checkpoint).map_err(|damage| damage.to_string())?;
-    let index: Index = image.read_json(INDEX).map_err(|damage| damage.to_string())?;
+    user_for: impl Fn(&JobUser) -> Result<Option<User>, UserError>,
+) -> Result<Vec<PutOut>, DmtcpError> {
+    let image = Checkpoint::open(folder, checkpoint)?;
+    let index: Index = image.read_json(INDEX)?;
     if index.format > FORMAT {
-        return Err("the image is of a newer ckptd".to_owned());
+        return Err(DmtcpError::Newer);
     }
-    let reader = image.reader().map_err(|damage| damage.to_string())?;
+    let reader = image.reader()?;
     let mut groups: Vec<(JobUser, PutOut)> = Vec::new();
     for stored in index.files {
         let user = user_for(&stored.owner)?;
-        let (from, place) = place(&stored.path)
-            .ok_or_else(|| format!("{:?} is no path of an image", stored.path))?;
+        let (from, place) =
+            place(&stored.path).ok_or_else(|| DmtcpError::NoPath(stored.path.clone()))?;
         let write = || -> io::Result<()> {
             fs::create_dir_all(&from)?;
             let draft = place.with_extension("part");
@@ -148,7 +197,7 @@ pub fn put_out(
             fs::rename(&draft, &place)
         };
         as_user(user.as_ref(), write)
-            .map_err(|error| format!("write the image {}: {error}", place.display()))?;
+            .map_err(|source| DmtcpError::Write { path: place.clone(), source })?;
         match groups.iter_mut().find(|(owner, _)| *owner == stored.owner) {
             Some((_, group)) => {
                 group.images.push(place);
@@ -176,7 +225,7 @@ fn place(path: &str) -> Option<(PathBuf, PathBuf)> {
 mod tests {
     use super::*;
 
-    fn own(_: &JobUser) -> Result<Option<User>, String> {
+    fn own(_: &JobUser) -> Result<Option<User>, UserError> {
         Ok(None)
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{FromAgent, ToAgent};
 use protocol::cluster::peer::PeerMessage;
+use protocol::transport::TransportError;
 #[cfg(test)]
 use tokio::sync::mpsc::channel;
 use tokio::sync::mpsc::{Receiver, Sender};
@@ -61,17 +62,33 @@ pub trait Dial: Send + Sync {
     /// The error is one line. [`Refusal::Final`] ends the agent.
     fn coordinator(&self) -> Promise<'_, Result<(CoordinatorLink, IpAddr), Refusal>>;
 
-    /// Connects to another agent, whose certificate must name that node. The link ends when its validity is over. The
-    /// error is one line.
+    /// Connects to another agent, whose certificate must name that node. The link ends when its validity is over.
     fn peer(
         &self,
         node: NodeName,
         address: SocketAddr,
         validity: Validity,
-    ) -> Promise<'_, Result<PeerLink, String>>;
+    ) -> Promise<'_, Result<PeerLink, DialError>>;
 }
 
-/// Why there is no connection.
+/// Why there is no connection to another agent.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// It is not connected to the coordinator, or no member.
+    #[error("{0} is not there")]
+    Unknown(NodeName),
+    /// What was known of it has changed while it was called.
+    #[error("{0} has another address now, or is no member any more")]
+    Changed(NodeName),
+    /// Its machine does not answer, or is not the one that was meant.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The connection ended before the greeting.
+    #[error("{0} has gone")]
+    Gone(NodeName),
+}
+
+/// Why there is no connection to the coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// Nobody answers, or the answer makes no sense: to be tried again.

@@ -10,7 +10,7 @@ use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::Fingerprint;
 use tokio::sync::watch;
 
-use super::link::{Dialer, PeerLink};
+use super::link::{DialError, Dialer, PeerLink};
 use super::whereabouts::{Place, Validity, Way, Whereabouts};
 
 /// All members, as the coordinator has named them last.
@@ -77,18 +77,19 @@ impl Peers {
     /// A new connection to a node; the first message has been sent.
     ///
     /// # Errors
-    /// One line.
-    pub async fn dial(&self, node: &NodeName) -> Result<PeerLink, String> {
+    /// See [`DialError`].
+    pub async fn dial(&self, node: &NodeName) -> Result<PeerLink, DialError> {
         let (place, own_moves) = {
             let known = self.known.borrow();
             (known.peers.get(node).cloned(), known.own_moves)
         };
-        let Place { address, certificate } = place.ok_or_else(|| format!("{node} is not there"))?;
+        let Place { address, certificate } =
+            place.ok_or_else(|| DialError::Unknown(node.clone()))?;
         let (known, way) = (self.known.subscribe(), Some(Way { address, own_moves }));
         let validity = Validity { known, node: node.clone(), certificate, way };
         let link = self.dialer.peer(node.clone(), address, validity).await?;
         let hello = (PeerMessage::Hello { version: VERSION }, Vec::new());
-        link.to.send(hello).await.map_err(|_| format!("{node} has gone"))?;
+        link.to.send(hello).await.map_err(|_| DialError::Gone(node.clone()))?;
         Ok(link)
     }
 }
@@ -120,7 +121,7 @@ mod tests {
             _: NodeName,
             _: SocketAddr,
             validity: Validity,
-        ) -> Promise<'_, Result<PeerLink, String>> {
+        ) -> Promise<'_, Result<PeerLink, DialError>> {
             let (near, far) = Link::pair();
             self.0.lock().unwrap().push((far, validity));
             Box::pin(async { Ok(near) })

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::absent::sockets_of;
+use ckpt_engine::EngineError;
 use ckpt_engine::proc::{descendants, read_text, thread_numbers};
 use ckpt_engine::split::standin;
 use ckpt_engine::sys::sock_diag::tcp_sockets;
@@ -161,10 +162,10 @@ fn all_wait(look: &Look, last: &Look, time: Duration) -> bool {
 /// processes.
 ///
 /// # Errors
-/// One line.
-pub fn look(init: i32) -> Result<Look, String> {
-    let pids = descendants(init).map_err(|error| error.to_string())?;
-    let sockets = tcp_sockets().map_err(|error| error.to_string())?;
+/// As reading /proc.
+pub fn look(init: i32) -> Result<Look, EngineError> {
+    let pids = descendants(init)?;
+    let sockets = tcp_sockets()?;
     let connected: std::collections::BTreeSet<u32> = sockets
         .iter()
         .filter(|entry| entry.state == ESTABLISHED)
@@ -172,8 +173,7 @@ pub fn look(init: i32) -> Result<Look, String> {
         .collect();
     let mut states = BTreeMap::new();
     for pid in pids {
-        let status =
-            read_text(&format!("/proc/{pid}/status")).map_err(|error| error.to_string())?;
+        let status = read_text(&format!("/proc/{pid}/status"))?;
         if let Some(status) = status {
             states.insert(pid, status);
         }
@@ -257,11 +257,11 @@ fn io(pid: i32) -> u64 {
 }
 
 /// Time of all threads on a CPU, ns (Documentation/scheduler/sched-stats.rst).
-fn used(pid: i32) -> Result<u64, String> {
+fn used(pid: i32) -> Result<u64, EngineError> {
     let mut sum = 0_u64;
-    for thread in thread_numbers(pid).map_err(|error| error.to_string())? {
+    for thread in thread_numbers(pid)? {
         let path = format!("/proc/{pid}/task/{thread}/schedstat");
-        let text = read_text(&path).map_err(|error| error.to_string())?.unwrap_or_default();
+        let text = read_text(&path)?.unwrap_or_default();
         let time = text.split_ascii_whitespace().next().and_then(|word| word.parse::<u64>().ok());
         sum = sum.saturating_add(time.unwrap_or(0));
     }

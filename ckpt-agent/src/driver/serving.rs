@@ -5,11 +5,25 @@ use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::{NodeName, VERSION};
 
 use super::busy::Busy;
-use super::copies;
+use super::copies::{self, CopyError};
 use super::folders::Folders;
 use super::link::PeerLink;
 use super::relay::Hub;
 use super::tree::Lines;
+
+/// Why another agent did not get what it asked for.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    /// It named a job as none is named.
+    #[error("{0:?} is no job's id")]
+    NoJob(String),
+    /// There is no folder for the copy.
+    #[error(transparent)]
+    Folder(#[from] std::io::Error),
+    /// The copy came to nothing.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+}
 
 /// What is needed to serve.
 #[derive(Clone)]
@@ -55,10 +69,10 @@ impl Server {
         }
     }
 
-    async fn image(&self, message: PeerMessage, link: &mut PeerLink) -> Result<(), String> {
+    async fn image(&self, message: PeerMessage, link: &mut PeerLink) -> Result<(), ServeError> {
         let known = |job: &str| match is_job_id(job) {
             true => Ok(()),
-            false => Err(format!("{job:?} is no job's id")),
+            false => Err(ServeError::NoJob(job.to_owned())),
         };
         match message {
             PeerMessage::Offer { transfer, key, checkpoint, files } => {
@@ -68,19 +82,19 @@ impl Server {
                 let made = self.folders.make_instance(&key.job, key.instance);
                 if let Err(error) = made {
                     self.busy.end_commit(&folder, checkpoint);
-                    return Err(error.to_string());
+                    return Err(error.into());
                 }
                 let place = folder.clone();
                 let taken = copies::take(link, place, checkpoint, files, transfer).await;
                 if taken.is_err() {
                     self.busy.end_commit(&folder, checkpoint);
                 }
-                taken
+                Ok(taken?)
             }
             PeerMessage::Fetch { transfer, job, instance, checkpoint } => {
                 known(&job)?;
                 let folder = self.folders.instance(&job, instance);
-                copies::give(link, &folder, checkpoint, transfer).await
+                Ok(copies::give(link, &folder, checkpoint, transfer).await?)
             }
             PeerMessage::Commit { key, record } => {
                 known(&key.job)?;
@@ -88,9 +102,9 @@ impl Server {
                 let checkpoint = record.checkpoint;
                 let marked = copies::mark(link, folder.clone(), record).await;
                 self.busy.end_commit(&folder, checkpoint);
-                marked
+                Ok(marked?)
             }
-            other => Err(copies::unexpected(&other)),
+            other => Err(CopyError::unexpected(&other).into()),
         }
     }
 }

@@ -33,7 +33,7 @@ use super::tree::Lines;
 use super::{AgentError, AgentOptions, clients, coordinator, discover, host, shells, succession};
 use crate::rewire::WirePort;
 use ckpt_engine::job_init::World;
-use ckpt_engine::probe;
+use ckpt_engine::probe::{self, ProbeError};
 use ckpt_engine::sys::sock_diag::tcp_sockets;
 use ckpt_engine::sys::trial::Call;
 
@@ -72,11 +72,12 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
 
 /// Whether processes of jobs can be looked into, and their connections be seen, by what may be no more than an app of
 /// Android.
-fn checkpoints_without_namespaces() -> Result<(), String> {
+fn checkpoints_without_namespaces() -> Result<(), ProbeError> {
     probe::trace_child()?;
     probe::descriptor()?;
-    Call::CloseRange.must_not_be_forbidden().map_err(|error| error.to_string())?;
-    tcp_sockets().map(drop).map_err(|error| error.to_string())
+    Call::CloseRange.must_not_be_forbidden()?;
+    tcp_sockets()?;
+    Ok(())
 }
 
 /// Images are open to this user alone, in folders of their own. Where jobs run as other users, these must
@@ -171,7 +172,10 @@ async fn listen(
 }
 
 /// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not.
-async fn serve(options: &AgentOptions, takes_jobs: Result<(), String>) -> Result<(), AgentError> {
+async fn serve(
+    options: &AgentOptions,
+    takes_jobs: Result<(), ProbeError>,
+) -> Result<(), AgentError> {
     let (sender, inbox) = unbounded_channel();
     let reports = Reports::new(sender);
     on_signal(SignalKind::terminate(), &reports, || Event::Terminate)?;
@@ -250,7 +254,7 @@ fn battery(options: &AgentOptions) -> host::Battery {
 }
 
 /// Says where jobs can't run here, or not as elsewhere. A machine that takes none has no slots for them.
-fn tell_of_jobs(takes_jobs: Result<(), String>, profile: &mut NodeProfile) {
+fn tell_of_jobs(takes_jobs: Result<(), ProbeError>, profile: &mut NodeProfile) {
     if let Err(reason) = takes_jobs {
         tracing::warn!(
             "no job can run on this machine: {reason}; it keeps copies of images; see ckptd doctor"

@@ -1,8 +1,42 @@
 //! Users of jobs, as this machine numbers them.
 
+use std::io;
 use std::path::PathBuf;
 
 use ckpt_engine::UserOrder;
+use protocol::cluster::NodeName;
+
+/// Why a job's user is not to be had here.
+#[derive(Debug, thiserror::Error)]
+pub enum UserError {
+    /// The agent is another user's, and runs its jobs alone.
+    #[error("{node} runs the jobs of {name} alone; start its agent with --shared")]
+    Alone {
+        /// This node.
+        node: NodeName,
+        /// The agent's user.
+        name: String,
+    },
+    /// No such user is known.
+    #[error("there is no user {name:?} on {node}")]
+    Unknown {
+        /// The job's user.
+        name: String,
+        /// This node.
+        node: NodeName,
+    },
+    /// The job's user is root.
+    #[error("{0} runs no jobs as root; start its agent with --allow-root")]
+    Root(NodeName),
+    /// The kernel does not say what groups the user has.
+    #[error("find the groups of {name}: {source}")]
+    Groups {
+        /// The job's user.
+        name: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
 
 /// A user, as this machine numbers it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,22 +11,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::super::sys::prctl;
-
-/// What a sandbox does where it does not answer: Android's for apps.
-pub(super) const FORBIDDEN: &str = "forbidden: a sandbox kills whoever calls it (SIGSYS)";
+use super::error::ProbeError;
 
 /// A probe that takes longer hangs.
 const LIMIT_S: u32 = 10;
 
-/// Runs `work` in a child and returns what it made; errors as text. The caller should have no other
+/// Runs `work` in a child and returns what it made. The caller should have no other
 /// threads: the child goes on as ordinary code.
 pub(super) fn in_child<T: Serialize + DeserializeOwned>(
-    work: impl FnOnce() -> Result<T, String>,
-) -> Result<T, String> {
-    let (reader, writer) = pipe().map_err(|errno| format!("no pipe: {errno}"))?;
+    work: impl FnOnce() -> Result<T, ProbeError>,
+) -> Result<T, ProbeError> {
+    let (reader, writer) = pipe().map_err(|errno| ProbeError::NoPipe(errno as i32))?;
     // SAFETY: callers have one thread (doctor, an agent that begins), so no lock can be held by a thread that the child lacks;
     // the child leaves by _exit only.
-    match unsafe { fork() }.map_err(|errno| format!("no process: {errno}"))? {
+    match unsafe { fork() }.map_err(|errno| ProbeError::NoProcess(errno as i32))? {
         ForkResult::Child => {
             drop(reader);
             nix::unistd::alarm::set(LIMIT_S);
@@ -49,20 +47,13 @@ pub(super) fn in_child<T: Serialize + DeserializeOwned>(
                     end => break end,
                 }
             };
-            read.map_err(|error| error.to_string())?;
+            read?;
             if let Ok(WaitStatus::Signaled(_, Signal::SIGSYS, _)) = end {
-                return Err(FORBIDDEN.to_owned());
+                return Err(ProbeError::Forbidden);
             }
-            protocol::json::read(&text)
-                .map_err(|_| "the probe was killed or hung".to_owned())
-                .and_then(|answer: Result<T, String>| answer)
+            protocol::json::read(&text).unwrap_or(Err(ProbeError::Hung))
         }
     }
-}
-
-/// An errno as text.
-pub(super) fn text(errno: nix::errno::Errno) -> String {
-    errno.desc().to_owned()
 }
 
 #[cfg(test)]
@@ -72,18 +63,18 @@ mod tests {
     #[test]
     fn answers_come_back() {
         assert_eq!(in_child(|| Ok(7)), Ok(7));
-        assert_eq!(in_child::<i32>(|| Err("no".into())), Err("no".into()));
+        assert_eq!(in_child::<i32>(|| Err(ProbeError::Absent)), Err(ProbeError::Absent));
         let killed = in_child::<i32>(|| {
             // SAFETY: takes numbers only; kills the child itself.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             Ok(1)
         });
-        assert_eq!(killed, Err("the probe was killed or hung".into()));
+        assert_eq!(killed, Err(ProbeError::Hung));
         let forbidden = in_child::<i32>(|| {
             // SAFETY: takes numbers only; ends the child as a sandbox does.
             unsafe { libc::kill(libc::getpid(), libc::SIGSYS) };
             Ok(1)
         });
-        assert_eq!(forbidden, Err(FORBIDDEN.into()));
+        assert_eq!(forbidden, Err(ProbeError::Forbidden));
     }
 }

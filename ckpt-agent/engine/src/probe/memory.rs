@@ -4,7 +4,8 @@ use nix::errno::Errno;
 
 use super::super::dump::page_size;
 use super::super::dump::pages::Pagemap;
-use super::child::{in_child, text};
+use super::child::in_child;
+use super::error::ProbeError;
 
 /// MADV_GUARD_INSTALL (include/uapi/asm-generic/mman-common.h), since Linux 6.13.
 const MADV_GUARD_INSTALL: i32 = 102;
@@ -12,20 +13,20 @@ const MADV_GUARD_INSTALL: i32 = 102;
 const USER_MODE_ONLY: i32 = 1;
 
 /// One fresh page, writable, of the calling process; never unmapped: for children that end.
-fn fresh_page() -> Result<(*mut libc::c_void, usize), String> {
+fn fresh_page() -> Result<(*mut libc::c_void, usize), ProbeError> {
     let length = page_size() as usize;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a fresh mapping at a place of the kernel's choice.
     let page = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
-    if page == libc::MAP_FAILED { Err(text(Errno::last())) } else { Ok((page, length)) }
+    if page == libc::MAP_FAILED { Err(Errno::last().into()) } else { Ok((page, length)) }
 }
 
 /// Memory that was data becomes code (W^X policies forbid it).
 ///
 /// # Errors
 /// Why not.
-pub fn executable_memory() -> Result<(), String> {
+pub fn executable_memory() -> Result<(), ProbeError> {
     in_child(|| {
         let (page, length) = fresh_page()?;
         // SAFETY: the page made above, which nothing else knows.
@@ -33,7 +34,8 @@ pub fn executable_memory() -> Result<(), String> {
             page.cast::<u8>().write(0);
             libc::mprotect(page, length, libc::PROT_READ | libc::PROT_EXEC)
         };
-        Errno::result(changed).map(drop).map_err(text)
+        Errno::result(changed)?;
+        Ok(())
     })
 }
 
@@ -41,12 +43,13 @@ pub fn executable_memory() -> Result<(), String> {
 ///
 /// # Errors
 /// Why not.
-pub fn guard_regions() -> Result<(), String> {
+pub fn guard_regions() -> Result<(), ProbeError> {
     in_child(|| {
         let (page, length) = fresh_page()?;
         // SAFETY: the page made above, which nothing else knows.
         let advised = unsafe { libc::madvise(page, length, MADV_GUARD_INSTALL) };
-        Errno::result(advised).map(drop).map_err(text)
+        Errno::result(advised)?;
+        Ok(())
     })
 }
 
@@ -54,22 +57,23 @@ pub fn guard_regions() -> Result<(), String> {
 ///
 /// # Errors
 /// Why not.
-pub fn pagemap_scan() -> Result<(), String> {
+pub fn pagemap_scan() -> Result<(), ProbeError> {
     in_child(|| {
         let (page, length) = fresh_page()?;
         let (start, page) = (page as u64, page_size());
         let own = std::process::id() as i32;
-        let mut map = Pagemap::of(own, page).map_err(|error| error.to_string())?;
-        map.stored(start, start + length as u64).map_err(|error| error.to_string())?;
-        if map.scans() { Ok(()) } else { Err("the kernel has none".into()) }
+        let mut map = Pagemap::of(own, page)?;
+        map.stored(start, start + length as u64)?;
+        if map.scans() { Ok(()) } else { Err(ProbeError::Absent) }
     })
 }
 
-fn open_userfaultfd(flags: i32) -> Result<(), String> {
+fn open_userfaultfd(flags: i32) -> Result<(), ProbeError> {
     in_child(|| {
         // SAFETY: takes numbers only; the child that owns the descriptor ends.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC) };
-        Errno::result(fd).map(drop).map_err(text)
+        Errno::result(fd)?;
+        Ok(())
     })
 }
 
@@ -77,7 +81,7 @@ fn open_userfaultfd(flags: i32) -> Result<(), String> {
 ///
 /// # Errors
 /// Why not.
-pub fn userfaultfd() -> Result<(), String> {
+pub fn userfaultfd() -> Result<(), ProbeError> {
     open_userfaultfd(USER_MODE_ONLY)
 }
 
@@ -85,6 +89,6 @@ pub fn userfaultfd() -> Result<(), String> {
 ///
 /// # Errors
 /// Why not.
-pub fn privileged_userfaultfd() -> Result<(), String> {
+pub fn privileged_userfaultfd() -> Result<(), ProbeError> {
     open_userfaultfd(0)
 }

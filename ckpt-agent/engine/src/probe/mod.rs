@@ -2,11 +2,13 @@
 //! nothing of the caller's is changed.
 
 mod child;
+mod error;
 mod memory;
 mod namespaces;
 mod numbers;
 mod tracing;
 
+pub use error::ProbeError;
 pub use memory::{
     executable_memory, guard_regions, pagemap_scan, privileged_userfaultfd, userfaultfd,
 };

@@ -7,18 +7,19 @@ use serde::{Deserialize, Serialize};
 use super::super::job_init::namespaces;
 use super::super::sys::clone3::{Side, SingleThreaded, fork_exact};
 use super::child::in_child;
+use super::error::ProbeError;
 
 /// What could be done inside of fresh namespaces.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Inside {
     /// Making user (without privilege), PID, mount, UTS and IPC namespaces.
-    pub made: Result<(), String>,
+    pub made: Result<(), ProbeError>,
     /// Mounting /proc in them.
-    pub proc: Result<(), String>,
+    pub proc: Result<(), ProbeError>,
     /// Mounting pseudo-terminals in them.
-    pub terminals: Result<(), String>,
+    pub terminals: Result<(), ProbeError>,
     /// clone3(2) with set_tid.
-    pub exact_pid: Result<(), String>,
+    pub exact_pid: Result<(), ProbeError>,
 }
 
 /// A PID that no fresh namespace has given out.
@@ -28,44 +29,45 @@ const WANTED: i32 = 4321;
 pub fn inside_namespaces() -> Inside {
     in_child(|| {
         if let Err(error) = namespaces::enter(None, false) {
-            return Ok(nothing(&error.to_string()));
+            return Ok(nothing(error.into()));
         }
         // The first child is process 1 of the PID namespace: only there can /proc be mounted.
         in_child(|| {
             let mounted = namespaces::mount_own();
             let terminals = match &mounted {
-                Ok(warnings) => warnings.first().map_or(Ok(()), |warning| Err(warning.clone())),
-                Err(_) => Err("not tried".to_owned()),
+                Ok(warnings) => warnings
+                    .first()
+                    .map_or(Ok(()), |warning| Err(ProbeError::Engine(warning.clone()))),
+                Err(_) => Err(ProbeError::NotTried),
             };
             Ok(Inside {
                 made: Ok(()),
-                proc: mounted.map(drop).map_err(|error| error.to_string()),
+                proc: mounted.map(drop).map_err(ProbeError::from),
                 terminals,
                 exact_pid: exact_pid(),
             })
         })
     })
-    .unwrap_or_else(|error| nothing(&error))
+    .unwrap_or_else(nothing)
 }
 
-fn nothing(error: &str) -> Inside {
-    let not_tried = || Err("not tried: no namespaces".to_owned());
-    Inside {
-        made: Err(error.to_owned()),
-        proc: not_tried(),
-        terminals: not_tried(),
-        exact_pid: not_tried(),
-    }
+fn nothing(error: ProbeError) -> Inside {
+    let not_tried = || Err(ProbeError::NoNamespaces);
+    Inside { made: Err(error), proc: not_tried(), terminals: not_tried(), exact_pid: not_tried() }
 }
 
-fn exact_pid() -> Result<(), String> {
-    let proof = SingleThreaded::check().map_err(|error| error.to_string())?;
-    match fork_exact(&proof, WANTED, libc::SIGCHLD).map_err(|error| error.to_string())? {
+fn exact_pid() -> Result<(), ProbeError> {
+    let proof = SingleThreaded::check()?;
+    match fork_exact(&proof, WANTED, libc::SIGCHLD)? {
         // SAFETY: ends this process without running anything of its parent's.
         Side::Child => unsafe { libc::_exit(0) },
         Side::Parent(pid) => {
             let _ = waitpid(nix::unistd::Pid::from_raw(pid), None);
-            if pid == WANTED { Ok(()) } else { Err(format!("got {pid} for {WANTED}")) }
+            if pid == WANTED {
+                Ok(())
+            } else {
+                Err(ProbeError::OtherNumber { found: pid, wanted: WANTED })
+            }
         }
     }
 }
@@ -74,19 +76,20 @@ fn exact_pid() -> Result<(), String> {
 ///
 /// # Errors
 /// Why not.
-pub fn time_namespace() -> Result<(), String> {
+pub fn time_namespace() -> Result<(), ProbeError> {
     if !std::path::Path::new("/proc/self/timens_offsets").exists() {
-        return Err("the kernel has none".into());
+        return Err(ProbeError::Absent);
     }
     in_child(|| {
-        namespaces::enter(Some((1_000_000_000, 0)), false).map_err(|error| error.to_string())?;
+        namespaces::enter(Some((1_000_000_000, 0)), false)?;
         // Only children are inside.
         // SAFETY: this child has one thread.
-        match unsafe { fork() }.map_err(super::child::text)? {
+        match unsafe { fork() }? {
             // SAFETY: ends this process without running anything of its parent's.
             ForkResult::Child => unsafe { libc::_exit(0) },
             ForkResult::Parent { child } => {
-                waitpid(child, None).map(drop).map_err(super::child::text)
+                waitpid(child, None)?;
+                Ok(())
             }
         }
     })

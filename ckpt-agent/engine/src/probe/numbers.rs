@@ -7,6 +7,7 @@ use super::super::sys::clone3::{Side, SingleThreaded, fork_exact};
 use super::super::sys::rounds::{self, Counter};
 use super::super::sys::trial::Call;
 use super::child::in_child;
+use super::error::ProbeError;
 
 /// How numbers are had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +22,7 @@ pub enum Numbers {
 
 /// Tries it, in a child.
 pub fn numbers() -> Numbers {
-    in_child(|| Ok(attempt())).unwrap_or_else(Numbers::New)
+    in_child(|| Ok(attempt())).unwrap_or_else(|error| Numbers::New(error.to_string()))
 }
 
 fn attempt() -> Numbers {
@@ -40,12 +41,12 @@ fn attempt() -> Numbers {
 }
 
 /// Asks for a number that was handed out long ago.
-fn ask(last: i32, end: i32) -> Result<(), String> {
+fn ask(last: i32, end: i32) -> Result<(), ProbeError> {
     if !Call::Clone3.may_be_made() {
-        return Err("clone3 may not be called".into());
+        return Err(ProbeError::NoClone3);
     }
-    let proof = SingleThreaded::check().map_err(|error| error.to_string())?;
-    let mut why = String::new();
+    let proof = SingleThreaded::check()?;
+    let mut why = ProbeError::NoNumber;
     // One or the other may be taken.
     for number in (1..=5).map(|step| (last + step * end / 7) % end).filter(|number| *number > 300) {
         match fork_exact(&proof, number, libc::SIGCHLD) {
@@ -55,7 +56,7 @@ fn ask(last: i32, end: i32) -> Result<(), String> {
                 let _ = waitpid(nix::unistd::Pid::from_raw(pid), None);
                 return Ok(());
             }
-            Err(error) => why = error.to_string(),
+            Err(error) => why = error.into(),
         }
     }
     Err(why)

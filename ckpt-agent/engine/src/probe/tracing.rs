@@ -10,7 +10,8 @@ use super::super::sys::kcmp::same_file;
 use super::super::sys::pidfd::PidFd;
 use super::super::sys::trial::{Call, Trial};
 use super::super::trace::{RunningThread, read_memory};
-use super::child::{FORBIDDEN, in_child, text};
+use super::child::in_child;
+use super::error::ProbeError;
 
 /// A child that waits to be looked at. Dropping it ends it.
 #[derive(Debug)]
@@ -23,11 +24,11 @@ struct Subject {
 }
 
 impl Subject {
-    fn new() -> Result<Self, String> {
-        let shared = std::fs::File::open("/dev/null").map_err(|error| error.to_string())?;
+    fn new() -> Result<Self, ProbeError> {
+        let shared = std::fs::File::open("/dev/null")?;
         let word = Box::new(0x0123_4567_89ab_cdef);
         // SAFETY: the child calls nothing but pause(2).
-        match unsafe { fork() }.map_err(text)? {
+        match unsafe { fork() }? {
             ForkResult::Child => loop {
                 nix::unistd::pause();
             },
@@ -35,45 +36,43 @@ impl Subject {
         }
     }
 
-    fn descriptor(&self) -> Result<(), String> {
-        PidFd::open(self.pid.as_raw())
-            .and_then(|pidfd| pidfd.descriptor(self.shared.as_raw_fd()))
-            .map(drop)
-            .map_err(|error| error.to_string())
+    fn descriptor(&self) -> Result<(), ProbeError> {
+        PidFd::open(self.pid.as_raw())?.descriptor(self.shared.as_raw_fd())?;
+        Ok(())
     }
 
-    fn compare(&self) -> Result<(), String> {
+    fn compare(&self) -> Result<(), ProbeError> {
         match Call::Kcmp.trial() {
             Trial::There => {}
-            Trial::Absent => return Err("the kernel has none, or a filter says so".into()),
-            Trial::Forbidden => return Err(FORBIDDEN.into()),
+            Trial::Absent => return Err(ProbeError::AbsentOrFiltered),
+            Trial::Forbidden => return Err(ProbeError::Forbidden),
         }
         let number = self.shared.as_raw_fd();
         match same_file((std::process::id() as i32, number), (self.pid.as_raw(), number)) {
             Some(true) => Ok(()),
-            Some(false) => Err("one open file is told as two".into()),
-            None => Err(text(nix::errno::Errno::last())),
+            Some(false) => Err(ProbeError::ToldAsTwo),
+            None => Err(nix::errno::Errno::last().into()),
         }
     }
 
-    fn memory(&self) -> Result<(), String> {
+    fn memory(&self) -> Result<(), ProbeError> {
         let mut bytes = [0; size_of::<u64>()];
         let address = &raw const *self.word as u64;
-        read_memory(self.pid.as_raw(), address, &mut bytes).map_err(text)?;
-        if u64::from_ne_bytes(bytes) == *self.word { Ok(()) } else { Err("other bytes".into()) }
+        read_memory(self.pid.as_raw(), address, &mut bytes)?;
+        if u64::from_ne_bytes(bytes) == *self.word { Ok(()) } else { Err(ProbeError::OtherBytes) }
     }
 
-    fn map_files(&self) -> Result<(), String> {
+    fn map_files(&self) -> Result<(), ProbeError> {
         let folder = format!("/proc/{}/map_files", self.pid);
-        let mut entries = std::fs::read_dir(folder).map_err(|error| error.to_string())?;
-        let entry =
-            entries.next().ok_or("nothing is mapped")?.map_err(|error| error.to_string())?;
-        std::fs::File::open(entry.path()).map(drop).map_err(|error| error.to_string())
+        let mut entries = std::fs::read_dir(folder)?;
+        let entry = entries.next().ok_or(ProbeError::NothingMapped)??;
+        std::fs::File::open(entry.path())?;
+        Ok(())
     }
 }
 
 /// Looks into a child, in a process of its own: a sandbox may kill who does so. The caller should have no other threads.
-fn look(at: fn(&Subject) -> Result<(), String>) -> Result<(), String> {
+fn look(at: fn(&Subject) -> Result<(), ProbeError>) -> Result<(), ProbeError> {
     in_child(|| at(&Subject::new()?))
 }
 
@@ -81,7 +80,7 @@ fn look(at: fn(&Subject) -> Result<(), String>) -> Result<(), String> {
 ///
 /// # Errors
 /// Why not.
-pub fn descriptor() -> Result<(), String> {
+pub fn descriptor() -> Result<(), ProbeError> {
     look(Subject::descriptor)
 }
 
@@ -89,7 +88,7 @@ pub fn descriptor() -> Result<(), String> {
 ///
 /// # Errors
 /// Why not.
-pub fn compare() -> Result<(), String> {
+pub fn compare() -> Result<(), ProbeError> {
     look(Subject::compare)
 }
 
@@ -97,7 +96,7 @@ pub fn compare() -> Result<(), String> {
 ///
 /// # Errors
 /// Why not.
-pub fn memory() -> Result<(), String> {
+pub fn memory() -> Result<(), ProbeError> {
     look(Subject::memory)
 }
 
@@ -105,7 +104,7 @@ pub fn memory() -> Result<(), String> {
 ///
 /// # Errors
 /// Why not.
-pub fn map_files() -> Result<(), String> {
+pub fn map_files() -> Result<(), ProbeError> {
     look(Subject::map_files)
 }
 
@@ -120,16 +119,15 @@ impl Drop for Subject {
 ///
 /// # Errors
 /// Why not.
-pub fn trace_child() -> Result<(), String> {
+pub fn trace_child() -> Result<(), ProbeError> {
     // The tracer is a process of its own: it must not see children that are not its.
     in_child(|| {
         let subject = Subject::new()?;
-        let error = |error: super::super::error::EngineError| error.to_string();
-        let gone = || "the child has ended".to_owned();
-        let thread = RunningThread::seize(subject.pid.as_raw()).map_err(error)?.ok_or_else(gone)?;
-        thread.interrupt().map_err(error)?;
-        let stopped = thread.wait_stopped().map_err(error)?.ok_or_else(gone)?;
-        stopped.registers().map_err(error)?;
-        stopped.detach().map_err(error)
+        let thread = RunningThread::seize(subject.pid.as_raw())?.ok_or(ProbeError::Gone)?;
+        thread.interrupt()?;
+        let stopped = thread.wait_stopped()?.ok_or(ProbeError::Gone)?;
+        stopped.registers()?;
+        stopped.detach()?;
+        Ok(())
     })
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ use protocol::cluster::portable::AdoptOrder;
 use protocol::task;
 
 use super::Driver;
+use super::failure::Failure;
 use crate::driver::copies;
 use crate::driver::folders::Folders;
 use crate::driver::user::User;
@@ -25,11 +27,11 @@ impl Driver {
         let hosts = self.hosts().of_everybody();
         let (client, job) = (order.client, order.job.clone());
         task::spawn(async move {
-            let adopted = task::spawn_blocking(move || {
+            let adopted = task::blocking(move || {
                 let user = hosts.account_of(&order.user)?;
                 adopt(&folders, &order, user.as_ref())
             });
-            let result = adopted.await.unwrap_or_else(|error| Err(error.to_string()));
+            let result = adopted.await.map_err(|failure| failure.to_string());
             reports.event(Event::Adopted(client, job, result));
         });
     }
@@ -39,9 +41,9 @@ impl Driver {
 struct Incoming(PathBuf);
 
 impl Incoming {
-    fn new(folders: &Folders, job: &str) -> Result<Self, String> {
+    fn new(folders: &Folders, job: &str) -> Result<Self, Failure> {
         let path = folders.incoming(job);
-        let failed = |error: std::io::Error| format!("create {}: {error}", path.display());
+        let failed = |source| create_failed(&path, source);
         if let Some(parent) = path.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
         }
@@ -50,11 +52,11 @@ impl Incoming {
     }
 
     /// Gives it its place, where nothing may be.
-    fn publish(self, place: &Path) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("create {}: {error}", place.display());
+    fn publish(self, place: &Path) -> Result<(), Failure> {
+        let failed = |source| create_failed(place, source);
         // rename(2) would take the place of an empty folder.
         if fs::symlink_metadata(place).is_ok() {
-            return Err(format!("{} is there already", place.display()));
+            return Err(Failure::Occupied(place.to_owned()));
         }
         fs::rename(&self.0, place).map_err(failed)?;
         let synced = place.parent().map_or(Ok(()), |above| File::open(above)?.sync_all());
@@ -69,13 +71,17 @@ impl Drop for Incoming {
     }
 }
 
+fn create_failed(path: &Path, source: io::Error) -> Failure {
+    Failure::System { what: format!("create {}", path.display()), source }
+}
+
 fn adopt(
     folders: &Folders,
     order: &AdoptOrder,
     user: Option<&User>,
-) -> Result<BTreeMap<InstanceId, ImageFacts>, String> {
+) -> Result<BTreeMap<InstanceId, ImageFacts>, Failure> {
     let incoming = Incoming::new(folders, &order.job)?;
-    let space = statvfs(&incoming.0).map_err(|errno| format!("tell the free space: {errno}"))?;
+    let space = statvfs(&incoming.0).map_err(Failure::FreeSpace)?;
     // On 32-bit machines these are shorter.
     #[allow(clippy::useless_conversion)]
     let mut room =
@@ -86,13 +92,11 @@ fn adopt(
         let from = Path::new(&order.folder).join(instance.0.to_string());
         let to = instances.join(instance.0.to_string());
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&to);
-        made.map_err(|error| format!("create {}: {error}", to.display()))?;
+        made.map_err(|source| create_failed(&to, source))?;
         let (record, callers) = (&order.record, order.callers);
         let taken = copies::take_over(&from, &to, user, record, digest, callers, &mut room);
-        facts.insert(
-            *instance,
-            taken.map_err(|reason| format!("instance {}: {reason}", instance.0))?,
-        );
+        let failed = |source| Failure::OfInstance { instance: *instance, source };
+        facts.insert(*instance, taken.map_err(failed)?);
     }
     fault::point("adopted");
     incoming.publish(&folders.job(&order.job))?;

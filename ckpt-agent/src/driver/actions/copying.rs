@@ -6,6 +6,7 @@ use protocol::cluster::{InstanceKey, NodeName};
 use protocol::task;
 
 use super::Driver;
+use super::failure::Failure;
 use crate::driver::{copies, host};
 use ckpt_engine::fault;
 
@@ -33,10 +34,9 @@ impl Driver {
                 let place = folder.clone();
                 let gather = move || {
                     let user = whose.look_up()?;
-                    copies::facts(&place, checkpoint, user.as_ref(), callers)
+                    Ok::<_, Failure>(copies::facts(&place, checkpoint, user.as_ref(), callers)?)
                 };
-                let facts = task::spawn_blocking(gather).await;
-                let mut facts = facts.unwrap_or_else(|error| Err(error.to_string()));
+                let mut facts = task::blocking(gather).await.map_err(|failure| failure.to_string());
                 if let (Ok(facts), Some(efforts)) = (&mut facts, efforts) {
                     facts.efforts = efforts.await.ok();
                 }

@@ -15,9 +15,10 @@ use protocol::task;
 use tokio::process::Command;
 
 use super::Driver;
+use super::failure::Failure;
 use crate::driver::copies::{self, Wanted};
 use crate::driver::dmtcp::{self, PutOut};
-use crate::driver::user::User;
+use crate::driver::user::{User, UserError};
 
 /// DMTCP's program that restarts images.
 const RESTART: &str = "dmtcp_restart";
@@ -32,7 +33,7 @@ impl Driver {
         };
         // As for phones, which there is no DMTCP for: the rest is not in the executable then.
         if !cfg!(feature = "dmtcp") {
-            let failed = Err("this ckptd is built without DMTCP".to_owned());
+            let failed = Err(Failure::WithoutDmtcp.to_string());
             return self.events.push_back(Event::Dmtcp(image, failed));
         }
         let folder = match self.parts.folders.make_instance(&image.job, image.instance) {
@@ -60,11 +61,10 @@ impl Driver {
             let take_in = move || {
                 // Whoever was removing something there may have removed the folder.
                 let made = folders.make_instance(&job, instance);
-                let place = made.map_err(|error| error.to_string())?;
-                dmtcp::take_in(&place, checkpoint, &files)
+                let place = made.map_err(Failure::system("create the image's folder"))?;
+                Ok::<_, Failure>(dmtcp::take_in(&place, checkpoint, &files)?)
             };
-            let taken = task::spawn_blocking(take_in).await;
-            let taken = taken.unwrap_or_else(|error| Err(error.to_string()));
+            let taken = task::blocking(take_in).await.map_err(|failure| failure.to_string());
             busy.end_commit(&folder, checkpoint);
             reports.event(Event::Dmtcp(image, taken));
         });
@@ -98,25 +98,23 @@ impl Driver {
                         folder: &folder,
                         without: &BTreeSet::new(),
                     };
-                    copies::fetch(&peers, &others, wanted)
-                        .await
-                        .map_err(|lacking| lacking.reason)?;
+                    copies::fetch(&peers, &others, wanted).await.map_err(Failure::Lacking)?;
                 }
-                let out = task::spawn_blocking(move || dmtcp::put_out(&folder, checkpoint, users));
-                let out = out.await.unwrap_or_else(|error| Err(error.to_string()))?;
+                let put_out = move || dmtcp::put_out(&folder, checkpoint, users);
+                let out = task::blocking(put_out).await?;
                 for group in out {
                     start(&group, host, port, &log)
-                        .map_err(|error| format!("execute {RESTART} on {own}: {error}"))?;
+                        .map_err(Failure::system(format!("execute {RESTART} on {own}")))?;
                 }
-                Ok::<_, String>(Vec::new())
+                Ok::<_, Failure>(Vec::new())
             };
-            let result = restarted.await;
+            let result = restarted.await.map_err(|failure| failure.to_string());
             reports.event(Event::Dmtcp(image, result));
         });
     }
 
     /// Who an owner of images is on this machine.
-    fn users(&self) -> impl Fn(&JobUser) -> Result<Option<User>, String> + Send + 'static {
+    fn users(&self) -> impl Fn(&JobUser) -> Result<Option<User>, UserError> + Send + 'static {
         let hosts = self.hosts();
         move |wanted| hosts.account_of(wanted)
     }

@@ -5,25 +5,26 @@ use protocol::agent::AgentCommand;
 use protocol::cluster::InstanceKey;
 
 use super::Driver;
+use super::failure::Failure;
 use super::served::Served;
-use crate::driver::instance::Instance;
+use crate::driver::instance::{Instance, InstanceError};
 use crate::driver::report::Report;
 
 impl Driver {
     /// Makes a folder and a session for a new instance.
-    pub(super) fn serve(&mut self, record: &Record) -> Result<Instance, String> {
+    pub(super) fn serve(&mut self, record: &Record) -> Result<Instance, Failure> {
         let key = record.key.clone();
         let folder = self
             .parts
             .folders
             .make_instance(&key.job, key.instance)
-            .map_err(|error| format!("create the instance's folder: {error}"))?;
+            .map_err(Failure::system("create the instance's folder"))?;
         let (reports, of) = (self.parts.reports.clone(), key.clone());
         let report = move |event| reports.event(Event::Instance(of.clone(), event));
-        let instance = Instance::new(folder.clone(), report).map_err(|error| error.to_string())?;
+        let instance = Instance::new(folder.clone(), report).map_err(InstanceError::from)?;
         let served = Served::new(instance.clone(), folder);
         let written = served.write_record(record);
-        written.map_err(|error| format!("write the instance's record: {error}"))?;
+        written.map_err(Failure::system("write the instance's record"))?;
         self.instances.insert(key, served);
         Ok(instance)
     }

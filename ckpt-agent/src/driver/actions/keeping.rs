@@ -8,6 +8,7 @@ use protocol::cluster::NodeName;
 use protocol::task;
 
 use super::Driver;
+use super::failure::Failure;
 use crate::driver::copies::{self, Wanted};
 
 impl Driver {
@@ -21,12 +22,10 @@ impl Driver {
             let lock = busy.fetching(&folder);
             let _alone = lock.lock().await;
             let place = folder.clone();
-            let marked = task::spawn_blocking(move || {
-                ckpt_store::commit_copy(&place, checkpoint, &record)
-                    .map_err(|error| error.to_string())
-            });
+            let mark =
+                move || Ok::<_, Failure>(ckpt_store::commit_copy(&place, checkpoint, &record)?);
             // As of a disk that was lost.
-            if let Err(error) = marked.await.unwrap_or_else(|error| Err(error.to_string())) {
+            if let Err(error) = task::blocking(mark).await {
                 tracing::warn!(%error, folder = %folder.display(), checkpoint, "no mark");
             }
             busy.end_commit(&folder, checkpoint);
@@ -95,12 +94,13 @@ impl Driver {
         task::spawn(async move {
             let result = async {
                 if !is_job_id(&job) {
-                    return Err(format!("{job:?} is no job's id"));
+                    return Err(Failure::NoJob(job.clone()));
                 }
                 let folder = folders.instance(&job, instance);
                 let lock = busy.fetching(&folder);
                 let _alone = lock.lock().await;
-                folders.make_instance(&job, instance).map_err(|error| error.to_string())?;
+                let made = folders.make_instance(&job, instance);
+                made.map_err(Failure::system("create the image's folder"))?;
                 let is_here = copies::is_here(&folder, checkpoint).await;
                 if !is_here || copies::must_be(&folder, checkpoint, &digest).await.is_err() {
                     let holders: Vec<_> = holders.into_iter().filter(|node| *node != own).collect();
@@ -109,11 +109,11 @@ impl Driver {
                     let digest = digest.as_str();
                     let wanted = Wanted { job, instance, checkpoint, digest, folder, without };
                     let fetched = copies::fetch(&peers, &holders, wanted).await;
-                    fetched.map_err(|lacking| lacking.reason)?;
+                    fetched.map_err(Failure::Lacking)?;
                 }
-                copies::complete(&folder, checkpoint).await
+                Ok(copies::complete(&folder, checkpoint).await?)
             };
-            let result = result.await;
+            let result = result.await.map_err(|failure| failure.to_string());
             reports.event(Event::Fetched(job, instance, checkpoint, result));
         });
     }

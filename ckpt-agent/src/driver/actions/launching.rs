@@ -10,10 +10,11 @@ use protocol::launch::LaunchSpec;
 use protocol::task;
 
 use super::Driver;
+use super::failure::Failure;
 use super::served::SOCKET;
 use crate::driver::report::Report;
 use crate::driver::shell_call::{self, SOCKET as SHELL_SOCKET};
-use crate::driver::user::User;
+use crate::driver::user::{User, UserError};
 use ckpt_engine::InstanceOrder;
 use ckpt_engine::late::Watch;
 
@@ -23,8 +24,8 @@ impl Driver {
         let key = order.key.clone();
         let instance = match self.serve(&Record::of_launch(&order)) {
             Ok(instance) => instance,
-            Err(reason) => {
-                return self.events.push_back(Event::Made(key, Err(Lacking::from(reason))));
+            Err(failure) => {
+                return self.events.push_back(Event::Made(key, Err(Lacking::from(failure))));
             }
         };
         let socket = self.parts.folders.dir().join(SHELL_SOCKET);
@@ -53,13 +54,13 @@ impl Driver {
         };
         let (reports, mut launch) = (self.parts.reports.clone(), order.launch);
         task::spawn_blocking(move || {
-            let result = whose.look_up().and_then(|user| {
+            let result = whose.look_up().map_err(Failure::from).and_then(|user| {
                 reports.event(Event::RunBy(key.clone(), own_or(user.as_ref())));
                 if is_shell {
                     at_home(&mut launch, user.as_ref());
                 }
                 setup.user = user.as_ref().map(User::order);
-                instance.launch(launch, setup).map_err(|error| error.to_string())
+                Ok(instance.launch(launch, setup)?)
             });
             reports.tell(Report::Started(key, result.map_err(Lacking::from)));
         });
@@ -100,8 +101,8 @@ impl Whose {
     /// The user of the same name; None: this agent's own, if it is not root. Blocks.
     ///
     /// # Errors
-    /// One line.
-    pub(super) fn look_up(&self) -> Result<Option<User>, String> {
+    /// See [`UserError`].
+    pub(super) fn look_up(&self) -> Result<Option<User>, UserError> {
         self.hosts.account_of(&self.wanted)
     }
 }
@@ -152,17 +153,15 @@ impl Hosts {
     /// Who a job's user is here; None: this process's own user. Blocks.
     ///
     /// # Errors
-    /// One line.
-    pub(super) fn account_of(&self, wanted: &JobUser) -> Result<Option<User>, String> {
+    /// See [`UserError`].
+    pub(super) fn account_of(&self, wanted: &JobUser) -> Result<Option<User>, UserError> {
         let node = &self.node;
         let own = Uid::effective();
         if !own.is_root() {
             let name = name_of(own.as_raw());
             return match self.shared || wanted.name == name {
                 true => Ok(None),
-                false => Err(format!(
-                    "{node} runs the jobs of {name} alone; start its agent with --shared"
-                )),
+                false => Err(UserError::Alone { node: node.clone(), name }),
             };
         }
         let known = Account::of_name(&wanted.name);
@@ -170,16 +169,20 @@ impl Hosts {
             Some(known) => known,
             None => Account::of_uid(wanted.uid)
                 .filter(|_| wanted.name == wanted.uid.to_string())
-                .ok_or_else(|| format!("there is no user {:?} on {node}", wanted.name))?,
+                .ok_or_else(|| {
+                let (name, node) = (wanted.name.clone(), node.clone());
+                UserError::Unknown { name, node }
+            })?,
         };
         if known.uid == 0 {
-            let refused =
-                || format!("{node} runs no jobs as root; start its agent with --allow-root");
-            return if self.allow_root { Ok(None) } else { Err(refused()) };
+            return match self.allow_root {
+                true => Ok(None),
+                false => Err(UserError::Root(node.clone())),
+            };
         }
         let groups = known
             .groups()
-            .map_err(|error| format!("find the groups of {}: {error}", known.name))?;
+            .map_err(|source| UserError::Groups { name: known.name.clone(), source })?;
         Ok(Some(User {
             name: known.name,
             uid: known.uid,

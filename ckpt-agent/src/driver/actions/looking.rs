@@ -60,7 +60,7 @@ fn read(folder: &Path, image: ImageName, look: Look, left: &mut u64) -> Finding 
                     Err(error) => Finding::Unread { reason: error.to_string() },
                 }
             }
-            Err(reason) => Finding::Unread { reason },
+            Err(error) => Finding::Unread { reason: error.to_string() },
         },
     };
     // The job's own newer checkpoints may have taken its place while it was read.

@@ -4,6 +4,7 @@
 mod adopting;
 mod copying;
 mod dmtcp;
+mod failure;
 mod giving;
 mod instances;
 mod keeping;

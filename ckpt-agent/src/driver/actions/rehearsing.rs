@@ -11,6 +11,7 @@ use protocol::launch::External;
 use protocol::task;
 
 use super::Driver;
+use super::failure::Failure;
 use crate::driver::copies;
 use crate::driver::user::User;
 use crate::driver::wiring;
@@ -40,12 +41,12 @@ impl Driver {
         let reports = self.parts.reports.clone();
         task::spawn(async move {
             let RehearsalOrder { number, job, images, hosts, settings, .. } = order;
-            let user = task::spawn_blocking(move || whose.look_up()).await;
-            let user = user.unwrap_or_else(|error| Err(error.to_string()));
+            let look_up = move || Ok::<_, Failure>(whose.look_up()?);
+            let user = task::blocking(look_up).await;
             for wanted in images {
-                let result = match user.clone() {
+                let result = match &user {
                     // A restore would be refused with the same words.
-                    Err(reason) => Err(Lacking::Fails(reason)),
+                    Err(failure) => Err(fails(failure)),
                     Ok(user) => {
                         let piece = Piece {
                             folder: folders.instance(&job, wanted.image.instance),
@@ -79,6 +80,11 @@ enum Lacking {
     Unknown(String),
 }
 
+/// A restart would fail as this did.
+fn fails(error: impl ToString) -> Lacking {
+    Lacking::Fails(error.to_string())
+}
+
 impl Piece {
     async fn rehearse(self, digest: &str) -> Result<Rehearsed, Lacking> {
         let (folder, checkpoint) = (self.folder.clone(), self.checkpoint);
@@ -100,15 +106,15 @@ impl Piece {
             .await
             .map_err(failed)??;
         let genuine = copies::must_be(&self.folder, checkpoint, digest).await;
-        genuine.map_err(Lacking::Fails)?;
+        genuine.map_err(fails)?;
         // The kernel ends a rehearsal with the thread that has begun it, which does nothing else meanwhile.
         task::spawn_blocking(move || self.perform()).await.map_err(failed)?
     }
 
     fn perform(mut self) -> Result<Rehearsed, Lacking> {
         let (folder, checkpoint) = (self.folder, self.checkpoint);
-        self.instance.own_files = copies::misplaced(&folder, checkpoint).map_err(Lacking::Fails)?;
-        let alone = wiring::stand_ins(&folder, checkpoint).map_err(Lacking::Fails)?;
+        self.instance.own_files = copies::misplaced(&folder, checkpoint).map_err(fails)?;
+        let alone = wiring::stand_ins(&folder, checkpoint).map_err(fails)?;
         let rehearsed = rehearse_instance(InstanceRehearsal {
             instance: self.instance,
             image_dir: folder,

@@ -14,6 +14,7 @@ use protocol::task;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Driver;
+use super::failure::Failure;
 use super::served::{Served, Watch};
 use crate::driver::absent::{Absent, LocalDaemon};
 use crate::driver::console;
@@ -35,9 +36,10 @@ impl Driver {
         let result = match untied {
             Some(started) => self
                 .tie_started(tie, started)
-                .map_err(|error| format!("carry the streams of {key}: {error}")),
-            None => Err(format!("nothing of {key} is there to be carried")),
+                .map_err(Failure::system(format!("carry the streams of {key}"))),
+            None => Err(Failure::NotMade(key.clone())),
         };
+        let result = result.map_err(|failure| failure.to_string());
         self.events.push_back(Event::Tied(key, result));
     }
 

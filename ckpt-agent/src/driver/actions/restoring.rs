@@ -11,6 +11,7 @@ use protocol::task;
 use tokio::time::Instant;
 
 use super::Driver;
+use super::failure::Failure;
 use super::launching::own_or;
 use super::served::{RECORD, SOCKET};
 use crate::driver::copies::{self, Wanted};
@@ -32,8 +33,8 @@ impl Driver {
     pub(super) fn prepare(&mut self, order: PrepareOrder) {
         fault::point("prepare");
         let key = order.key.clone();
-        if let Err(reason) = self.serve(&Record::of_prepare(&order)) {
-            return self.events.push_back(Event::Prepared(key, Err(Lacking::from(reason))));
+        if let Err(failure) = self.serve(&Record::of_prepare(&order)) {
+            return self.events.push_back(Event::Prepared(key, Err(Lacking::from(failure))));
         }
         let whose = self.whose(&order.user);
         let (folders, folder) =
@@ -50,18 +51,17 @@ impl Driver {
         let digest = order.digest.clone();
         task::spawn(async move {
             let result = async {
-                let user = task::spawn_blocking(move || whose.look_up()).await;
-                let user = user.unwrap_or_else(|error| Err(error.to_string()))?;
+                let user = task::spawn_blocking(move || whose.look_up()).await??;
                 reports.event(Event::RunBy(of.clone(), own_or(user.as_ref())));
                 // Several parts of one image may be wanted here: it is fetched once.
                 let lock = busy.fetching(&folder);
                 let _alone = lock.lock().await;
                 let made = folders.make_instance(&of.job, image);
-                made.map_err(|error| format!("create the image's folder: {error}"))?;
+                made.map_err(Failure::system("create the image's folder"))?;
                 let mut is_here = copies::is_here(&folder, checkpoint).await;
                 if is_here && counts {
                     if let Err(reason) = copies::must_be(&folder, checkpoint, &digest).await {
-                        tracing::warn!(key = %of, reason, "another copy is fetched");
+                        tracing::warn!(key = %of, %reason, "another copy is fetched");
                         copies::reject(&folder, checkpoint).await;
                         is_here = false;
                     }
@@ -76,7 +76,7 @@ impl Driver {
                             let harm = copies::harm(folder, checkpoint).await;
                             lacking.damaged.extend(harm.map(|harm| harm.at(own)));
                         }
-                        return Err(lacking);
+                        return Err(Failure::Lacking(lacking));
                     }
                 }
                 copies::complete(&folder, checkpoint).await?;
@@ -85,10 +85,9 @@ impl Driver {
                     copies::place(&folder, checkpoint, user.as_ref());
                     wiring::outer_sockets(&folder, checkpoint, &assignment, part)
                 };
-                let sockets = task::spawn_blocking(of_part).await;
-                Ok(sockets.unwrap_or_else(|error| Err(error.to_string()))?)
+                Ok(task::blocking(of_part).await?)
             };
-            let result = result.await;
+            let result = result.await.map_err(Lacking::from);
             reports.event(Event::Prepared(of, result));
         });
     }
@@ -111,8 +110,7 @@ impl Driver {
         let without = departed(&order);
         task::spawn(async move {
             let result = async {
-                let user = task::spawn_blocking(move || whose.look_up()).await;
-                let user = user.unwrap_or_else(|error| Err(error.to_string()))?;
+                let user = task::spawn_blocking(move || whose.look_up()).await??;
                 setup.user = user.as_ref().map(User::order);
                 copies::must_be(&image, order.checkpoint, &order.digest).await?;
                 let deadline = Instant::now() + WIRE_LIMIT;
@@ -120,10 +118,9 @@ impl Driver {
                     wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;
                 fault::point("rewired");
                 let (folder, checkpoint) = (image.clone(), order.checkpoint);
-                let alone = task::spawn_blocking(move || {
-                    wiring::without_peers(&folder, checkpoint, &skipped)
-                });
-                let alone = alone.await.unwrap_or_else(|error| Err(error.to_string()))?;
+                let alone =
+                    task::blocking(move || wiring::without_peers(&folder, checkpoint, &skipped));
+                let alone = alone.await?;
                 connections.extend(alone.natives);
                 // The same on every machine that gets a part of this image in this epoch.
                 let origin =
@@ -147,10 +144,9 @@ impl Driver {
                     }),
                     instance: Some(setup),
                 };
-                let restored = task::spawn_blocking(move || instance.restore(restore)).await;
-                restored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+                Ok(task::spawn_blocking(move || instance.restore(restore)).await??)
             };
-            let mut result = result.await.map_err(Lacking::from);
+            let mut result = result.await.map_err(|failure: Failure| Lacking::from(failure));
             if let Err(lacking) = &mut result {
                 // Chunks are checked when they are used: so the copy may be why.
                 let harm = copies::harm(&folder, checkpoint).await;

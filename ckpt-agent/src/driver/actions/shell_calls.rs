@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ckpt_node::{Call, Event, RelayState, shell_link};
 use protocol::agent::ExitKind;
 use protocol::cluster::agent::{RelayLink, RelaySide, stream_relay};
-use protocol::cluster::{InstanceKey, NodeName};
+use protocol::cluster::{InstanceKey, NameError, NodeName};
 use protocol::launch::LaunchSpec;
 use protocol::task;
 
@@ -61,7 +61,7 @@ impl Driver {
         let request = &caller.request;
         let node = match check(request) {
             Ok(node) => node,
-            Err(reason) => return self.callers.fail(number, reason),
+            Err(malformed) => return self.callers.fail(number, malformed.to_string()),
         };
         let mut served = self.instances.iter();
         let inside =
@@ -172,13 +172,27 @@ fn identity(caller: &Caller) -> u64 {
     (u64::from(caller.request.pid.unsigned_abs()) << 32) | (started & u64::from(u32::MAX))
 }
 
-fn check(request: &ShellRequest) -> Result<NodeName, String> {
+/// Why no program can be started for a caller.
+#[derive(Debug, thiserror::Error)]
+enum Malformed {
+    /// The command line has no end, or too late a one.
+    #[error("the command is too long")]
+    Line,
+    /// Where it is to run is no absolute path.
+    #[error("the working directory is not absolute")]
+    Folder,
+    /// No node has such a name.
+    #[error(transparent)]
+    Node(#[from] NameError),
+}
+
+fn check(request: &ShellRequest) -> Result<NodeName, Malformed> {
     if request.line.len() > LONGEST || request.line.as_bytes().contains(&0) {
-        return Err("the command is too long".to_owned());
+        return Err(Malformed::Line);
     }
     if !request.working_directory.is_absolute() {
-        return Err("the working directory is not absolute".to_owned());
+        return Err(Malformed::Folder);
     }
     // Names of hosts are the same in any case (RFC 1035).
-    request.node.to_ascii_lowercase().parse().map_err(|error| format!("{error}"))
+    Ok(request.node.to_ascii_lowercase().parse()?)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::task;
 use tokio::time::timeout;
 
+use super::error::CopyError;
 use super::{SILENCE, own_files};
 use crate::driver::link::{Message, PIECE, PeerLink};
 
@@ -18,18 +19,21 @@ use crate::driver::link::{Message, PIECE, PeerLink};
 const DRAFT: &str = ".part";
 
 /// Sends a message.
-pub async fn send(link: &PeerLink, message: PeerMessage, body: Vec<u8>) -> Result<(), String> {
+pub async fn send(link: &PeerLink, message: PeerMessage, body: Vec<u8>) -> Result<(), CopyError> {
     match timeout(SILENCE, link.to.send((message, body))).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err("the connection is gone".to_owned()),
-        Err(_) => Err("the connection does not move".to_owned()),
+        Ok(Err(_)) => Err(CopyError::Gone),
+        Err(_) => Err(CopyError::Stuck),
     }
 }
 
 /// The next message; a failure told by the other side is an error.
-pub async fn receive(link: &mut PeerLink, limit: Duration) -> Result<Message<PeerMessage>, String> {
+pub async fn receive(
+    link: &mut PeerLink,
+    limit: Duration,
+) -> Result<Message<PeerMessage>, CopyError> {
     match receive_any(link, limit).await? {
-        (PeerMessage::TransferFailed { reason, .. }, _) => Err(reason),
+        (PeerMessage::TransferFailed { reason, .. }, _) => Err(CopyError::Told(reason)),
         message => Ok(message),
     }
 }
@@ -38,26 +42,11 @@ pub async fn receive(link: &mut PeerLink, limit: Duration) -> Result<Message<Pee
 pub async fn receive_any(
     link: &mut PeerLink,
     limit: Duration,
-) -> Result<Message<PeerMessage>, String> {
+) -> Result<Message<PeerMessage>, CopyError> {
     match timeout(limit, link.from.recv()).await {
         Ok(Some(message)) => Ok(message),
-        Ok(None) => Err("the connection is gone".to_owned()),
-        Err(_) => Err(format!("nothing came for {} s", limit.as_secs())),
-    }
-}
-
-/// Says that a message has no place here.
-pub fn unexpected(message: &PeerMessage) -> String {
-    let text = protocol::json::to_value(message).unwrap_or_default();
-    format!("unexpected message {}", text["peer"])
-}
-
-async fn blocking<T: Send + 'static>(
-    what: impl FnOnce() -> std::io::Result<T> + Send + 'static,
-) -> Result<T, String> {
-    match task::spawn_blocking(what).await {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
+        Ok(None) => Err(CopyError::Gone),
+        Err(_) => Err(CopyError::Silent(limit)),
     }
 }
 
@@ -68,21 +57,15 @@ pub async fn push(
     files: &[ImageFile],
     wanted: &[String],
     transfer: u64,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     for path in wanted {
         let known = files.iter().find(|file| file.path == *path);
-        let length = known.ok_or_else(|| format!("{path} is no file of the image"))?.length;
-        let place = folder.join(path);
-        let file = Arc::new(blocking(move || File::open(place)).await?);
+        let length = known.ok_or_else(|| CopyError::NotListed(path.clone()))?.length;
+        let file = open(folder.join(path)).await?;
         let mut offset = 0;
         while offset < length {
             let size = (length - offset).min(PIECE as u64) as usize;
-            let file = file.clone();
-            let read = move || {
-                let mut bytes = vec![0; size];
-                file.read_exact_at(&mut bytes, offset).map(|()| bytes)
-            };
-            let bytes = blocking(read).await?;
+            let bytes = read(&file, path, offset, size).await?;
             let message = PeerMessage::Piece { transfer, path: path.clone(), offset };
             send(link, message, bytes).await?;
             offset += size as u64;
@@ -91,13 +74,35 @@ pub async fn push(
     send(link, PeerMessage::Sent { transfer }, Vec::new()).await
 }
 
+/// Opens a file that is sent.
+pub async fn open(place: PathBuf) -> Result<Arc<File>, CopyError> {
+    let opened = move || File::open(&place).map_err(CopyError::file("open", place));
+    task::blocking(opened).await.map(Arc::new)
+}
+
+/// So many bytes of a file that is sent.
+pub async fn read(
+    file: &Arc<File>,
+    path: &str,
+    offset: u64,
+    size: usize,
+) -> Result<Vec<u8>, CopyError> {
+    let (file, path) = (Arc::clone(file), path.to_owned());
+    task::blocking(move || {
+        let mut bytes = vec![0; size];
+        file.read_exact_at(&mut bytes, offset).map_err(CopyError::file("read", path))?;
+        Ok(bytes)
+    })
+    .await
+}
+
 /// Receives files under temporary names, makes them durable, and gives them their names. Each comes whole,
 /// in order, without gaps; nothing else comes.
 pub async fn pull(
     link: &mut PeerLink,
     folder: &Path,
     lacking: Vec<ImageFile>,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let mut expected: BTreeMap<String, u64> =
         lacking.iter().map(|file| (file.path.clone(), file.length)).collect();
     let mut current: Option<(String, u64, Arc<File>)> = None;
@@ -111,60 +116,69 @@ pub async fn pull(
         let (path, offset) = match message {
             PeerMessage::Piece { path, offset, .. } => (path, offset),
             PeerMessage::Sent { .. } => break,
-            other => return Err(unexpected(&other)),
+            other => return Err(CopyError::unexpected(&other)),
         };
         // Before anything is made of a name that somebody else has chosen.
-        let length = *expected.get(&path).ok_or_else(|| format!("{path} was not wanted"))?;
+        let Some(length) = expected.get(&path).copied() else {
+            return Err(CopyError::Unwanted(path));
+        };
         let (at, file) = match current.take() {
             Some((known, at, file)) if known == path => (at, file),
             _ => (0, create(folder, &path).await?),
         };
         let end = offset + body.len() as u64;
         if offset != at || end > length || body.is_empty() {
-            return Err(format!("a piece of {path} is out of place"));
+            return Err(CopyError::OutOfPlace(path));
         }
-        let written = file.clone();
-        blocking(move || written.write_all_at(&body, offset)).await?;
+        let (written, of) = (file.clone(), path.clone());
+        task::blocking(move || {
+            written.write_all_at(&body, offset).map_err(CopyError::file("write", of))
+        })
+        .await?;
         if end == length {
             expected.remove(&path);
         } else {
             current = Some((path, end, file));
         }
     }
-    if let Some((path, _)) = expected.first_key_value() {
-        return Err(format!("{path} did not come"));
+    if let Some((path, _)) = expected.pop_first() {
+        return Err(CopyError::DidNotCome(path));
     }
     make_durable(folder, lacking).await
 }
 
-async fn create(folder: &Path, path: &str) -> Result<Arc<File>, String> {
+async fn create(folder: &Path, path: &str) -> Result<Arc<File>, CopyError> {
     let place = folder.join(format!("{path}{DRAFT}"));
-    let made =
-        move || File::options().write(true).create(true).truncate(true).mode(0o600).open(place);
-    blocking(made).await.map(Arc::new)
+    let made = move || {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(&place).map_err(CopyError::file("create", place))
+    };
+    task::blocking(made).await.map(Arc::new)
 }
 
-async fn make_durable(folder: &Path, files: Vec<ImageFile>) -> Result<(), String> {
+async fn make_durable(folder: &Path, files: Vec<ImageFile>) -> Result<(), CopyError> {
     let folder = folder.to_owned();
-    blocking(move || {
+    task::blocking(move || {
+        let failed = CopyError::files("make a copy durable");
         let mut parents = std::collections::BTreeSet::new();
         for file in &files {
             let (draft, last) =
                 (folder.join(format!("{}{DRAFT}", file.path)), folder.join(&file.path));
-            let opened = File::open(&draft)?;
-            if opened.metadata()?.len() != file.length {
-                return Err(std::io::Error::other(format!("{} has another length", file.path)));
+            let opened = File::open(&draft).map_err(&failed)?;
+            if opened.metadata().map_err(&failed)?.len() != file.length {
+                return Err(CopyError::Length(file.path.clone()));
             }
             if own_files::is_content(&file.path) {
                 own_files::must_be_content(&opened, &file.path)?;
             }
-            opened.sync_all()?;
-            std::fs::rename(draft, &last)?;
+            opened.sync_all().and_then(|()| std::fs::rename(draft, &last)).map_err(&failed)?;
             parents.extend(last.parent().map(Path::to_owned));
         }
         parents.insert(folder.join("checkpoints"));
         parents.insert(folder);
-        parents.into_iter().try_for_each(|parent| File::open(parent)?.sync_all())
+        let sync = |parent| File::open(parent)?.sync_all();
+        parents.into_iter().try_for_each(sync).map_err(failed)
     })
     .await
 }
@@ -175,7 +189,7 @@ mod tests {
     use tokio::sync::mpsc::channel;
 
     /// Pulls one file while the other side sends a piece of that path.
-    async fn pulled(folder: &Path, path: &str) -> Result<(), String> {
+    async fn pulled(folder: &Path, path: &str) -> Result<(), CopyError> {
         let (to, _sent) = channel(8);
         let (sender, from) = channel(8);
         let mut link = PeerLink { to, from };
@@ -193,7 +207,7 @@ mod tests {
             std::fs::create_dir_all(folder.join(part)).unwrap();
         }
         let refused = pulled(&folder, "../outside").await;
-        assert_eq!(refused.unwrap_err(), "../outside was not wanted");
+        assert!(matches!(refused, Err(CopyError::Unwanted(path)) if path == "../outside"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         pulled(&folder, "packs/1.tar").await.unwrap();
         assert_eq!(std::fs::read(folder.join("packs/1.tar")).unwrap(), b"abc");

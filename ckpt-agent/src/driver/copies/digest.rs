@@ -7,21 +7,22 @@ use std::path::Path;
 use protocol::agent::CheckpointNumber;
 use protocol::task;
 
+use super::error::CopyError;
 use super::own_files::{LIST, LONGEST_LIST};
 
 /// Hash of the index files of an image and of its list of the job's files. These hold the hashes of all that is in it.
 ///
 /// # Errors
-/// One line.
-pub fn digest(folder: &Path, checkpoint: CheckpointNumber) -> Result<String, String> {
-    let index = ckpt_store::digest(folder, checkpoint).map_err(|damage| damage.to_string())?;
+/// See [`CopyError`].
+pub fn digest(folder: &Path, checkpoint: CheckpointNumber) -> Result<String, CopyError> {
+    let index = ckpt_store::digest(folder, checkpoint)?;
     let path = folder.join("checkpoints").join(checkpoint.to_string()).join(LIST);
     let mut list = Vec::new();
     let read =
         File::open(&path).and_then(|file| file.take(LONGEST_LIST + 1).read_to_end(&mut list));
     match read {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(format!("read {}: {error}", path.display()));
+            return Err(CopyError::File { action: "read", path, source: error });
         }
         _ => {}
     }
@@ -34,24 +35,21 @@ pub fn digest(folder: &Path, checkpoint: CheckpointNumber) -> Result<String, Str
 /// Whether an image is the committed one. `committed`: its digest by the coordinator's log; empty: of an image of before.
 ///
 /// # Errors
-/// One line.
+/// See [`CopyError`].
 pub async fn must_be(
     folder: &Path,
     checkpoint: CheckpointNumber,
     committed: &str,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     if committed.is_empty() {
         return Ok(());
     }
     let (folder, committed) = (folder.to_owned(), committed.to_owned());
-    let looked = task::spawn_blocking(move || {
-        let found = digest(&folder, checkpoint)?;
-        let right = found == committed;
-        right.then_some(()).ok_or_else(|| {
-            format!("the image at {checkpoint} is not the one that was committed: it was changed")
-        })
-    });
-    looked.await.unwrap_or_else(|error| Err(error.to_string()))
+    task::blocking(move || match digest(&folder, checkpoint)? == committed {
+        true => Ok(()),
+        false => Err(CopyError::Changed(checkpoint)),
+    })
+    .await
 }
 
 /// Removes what belongs to one checkpoint alone: nothing of it may be taken for the committed one.

@@ -7,6 +7,7 @@ use protocol::agent::CheckpointNumber;
 use protocol::cluster::image::{ImageFacts, ProcessFacts, Requirements, Unit};
 
 use super::digest::digest;
+use super::error::CopyError;
 use super::own_files::{Named, stash};
 use crate::driver::user::User;
 use ckpt_engine::dump::process_file;
@@ -35,13 +36,13 @@ const SYSTEM: [&str; 12] = [
 /// it on the way. `callers`: who may yet need a daemon stays with it.
 ///
 /// # Errors
-/// One line.
+/// See [`CopyError`].
 pub fn facts(
     folder: &Path,
     checkpoint: CheckpointNumber,
     user: Option<&User>,
     callers: bool,
-) -> Result<ImageFacts, String> {
+) -> Result<ImageFacts, CopyError> {
     let stashed = |named: &BTreeSet<Named>| stash(folder, checkpoint, named, user);
     facts_with(folder, checkpoint, callers, stashed)
 }
@@ -49,12 +50,12 @@ pub fn facts(
 /// Facts of an image that came from elsewhere, with the job's files beside it.
 ///
 /// # Errors
-/// One line.
+/// See [`CopyError`].
 pub fn facts_of_complete(
     folder: &Path,
     checkpoint: CheckpointNumber,
     callers: bool,
-) -> Result<ImageFacts, String> {
+) -> Result<ImageFacts, CopyError> {
     facts_with(folder, checkpoint, callers, |_| Ok(Vec::new()))
 }
 
@@ -62,8 +63,8 @@ fn facts_with(
     folder: &Path,
     checkpoint: CheckpointNumber,
     callers: bool,
-    stash: impl FnOnce(&BTreeSet<Named>) -> Result<Vec<String>, String>,
-) -> Result<ImageFacts, String> {
+    stash: impl FnOnce(&BTreeSet<Named>) -> Result<Vec<String>, CopyError>,
+) -> Result<ImageFacts, CopyError> {
     let graph: Graph = read(folder, checkpoint, "graph.json")?;
     let mut images = BTreeMap::new();
     for node in graph.processes.iter().filter(|node| node.state == ProcessState::Alive) {
@@ -114,15 +115,15 @@ fn facts_with(
 /// An index file of an image that may not be committed yet.
 ///
 /// # Errors
-/// One line.
+/// See [`CopyError`].
 fn read<T: serde::de::DeserializeOwned>(
     folder: &Path,
     checkpoint: CheckpointNumber,
     name: &str,
-) -> Result<T, String> {
+) -> Result<T, CopyError> {
     let path = folder.join("checkpoints").join(checkpoint.to_string()).join(name);
-    let text = std::fs::read(&path).map_err(|error| format!("read {}: {error}", path.display()))?;
-    protocol::json::read(&text).map_err(|error| format!("read {}: {error}", path.display()))
+    let text = std::fs::read(&path).map_err(CopyError::file("read", &path))?;
+    protocol::json::read(&text).map_err(|source| CopyError::Index { path, source })
 }
 
 fn placement_units<'a>(

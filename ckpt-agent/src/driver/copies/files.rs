@@ -9,6 +9,7 @@ use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::ImageFile;
 use protocol::task;
 
+use super::error::CopyError;
 use super::own_files;
 use crate::driver::folders::Folders;
 use ckpt_store::PackId;
@@ -19,10 +20,13 @@ const MOST_FILES: usize = 100_000;
 const MARK: &str = "COMMITTED";
 
 /// All files of an image; of a committed one with its mark, which comes last.
-pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<ImageFile>, String> {
+pub async fn list(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+) -> Result<Vec<ImageFile>, CopyError> {
     let folder = folder.to_owned();
-    blocking(move || {
-        let mark = ckpt_store::survey(&folder, checkpoint).map_err(|damage| damage.to_string())?;
+    task::blocking(move || {
+        let mark = ckpt_store::survey(&folder, checkpoint)?;
         let packs = mark
             .packs
             .iter()
@@ -44,20 +48,14 @@ pub async fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Ima
     .await
 }
 
-pub(super) async fn blocking<T: Send + 'static>(
-    what: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
-    task::spawn_blocking(what).await.unwrap_or_else(|error| Err(error.to_string()))
-}
-
 /// Whether all names are those of an image's files, and none twice.
 pub fn check(
     files: &[ImageFile],
     checkpoint: CheckpointNumber,
     committed: bool,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     if files.len() > MOST_FILES {
-        return Err("the image has too many files".to_owned());
+        return Err(CopyError::TooManyFiles);
     }
     let mut seen = std::collections::BTreeSet::new();
     for file in files {
@@ -67,7 +65,7 @@ pub fn check(
             || is_index(&file.path, checkpoint)
             || committed && file.path == format!("checkpoints/{checkpoint}/{MARK}");
         if !known || !seen.insert(&file.path) {
-            return Err(format!("{:?} is no file of an image", file.path));
+            return Err(CopyError::NotOfImage(file.path.clone()));
         }
     }
     Ok(())
@@ -101,12 +99,12 @@ pub(super) fn is_index(path: &str, checkpoint: CheckpointNumber) -> bool {
 
 /// Makes the folders, and tells which files are not there. Index files are always wanted: they are small,
 /// and an older attempt at the same checkpoint may have left others.
-pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile>, String> {
+pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile>, CopyError> {
     let (folder, files) = (folder.to_owned(), files.to_vec());
-    blocking(move || {
-        let failed = |error: std::io::Error| format!("make room for a copy: {error}");
+    task::blocking(move || {
+        let failed = CopyError::files("make room for a copy");
         let make = |path: &Path| {
-            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)
+            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(&failed)
         };
         make(&folder.join("packs"))?;
         for parent in files.iter().filter_map(|file| Path::new(&file.path).parent()) {
@@ -166,22 +164,23 @@ pub async fn verify(
     checkpoint: CheckpointNumber,
     fresh: Vec<String>,
     thoroughness: Thoroughness,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let folder = folder.to_owned();
-    blocking(move || {
+    task::blocking(move || {
         let trusted = match thoroughness {
             Thoroughness::Everything => HashSet::new(),
             Thoroughness::WhatCame => {
                 let came: HashSet<PackId> = fresh.iter().filter_map(|path| pack_id(path)).collect();
-                let packs = ckpt_store::packs(&folder).map_err(|error| error.to_string())?;
-                packs.into_iter().filter(|pack| !came.contains(pack)).collect()
+                ckpt_store::packs(&folder)?
+                    .into_iter()
+                    .filter(|pack| !came.contains(pack))
+                    .collect()
             }
         };
         ckpt_store::verify_copy(&folder, checkpoint, &trusted)
-            .map(drop)
-            .map_err(|damage| damage.to_string())
-            .and_then(|()| own_files::verify(&folder, checkpoint))
-            .map_err(|damage| format!("the copy is not whole: {damage}"))
+            .map_err(CopyError::from)
+            .and_then(|_| own_files::verify(&folder, checkpoint))
+            .map_err(|damage| CopyError::NotWhole(Box::new(damage)))
     })
     .await
 }

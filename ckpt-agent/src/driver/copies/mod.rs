@@ -10,6 +10,7 @@
 
 mod carry;
 mod digest;
+mod error;
 mod facts;
 mod files;
 mod harm;
@@ -34,8 +35,8 @@ use tokio::time::timeout;
 use super::link::PeerLink;
 use super::peers::Peers;
 
-pub use carry::unexpected;
 pub use digest::{digest, must_be, reject};
+pub use error::CopyError;
 pub use facts::facts;
 use files::Thoroughness;
 pub use files::check;
@@ -56,14 +57,14 @@ const STORING: Duration = Duration::from_secs(300);
 /// Sends an image to a partner, until it is durable there.
 ///
 /// # Errors
-/// One line.
+/// See [`CopyError`].
 pub async fn offer(
     peers: &Peers,
     node: &NodeName,
     key: &InstanceKey,
     folder: &Path,
     checkpoint: CheckpointNumber,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let mut link = peers.dial(node).await?;
     let files = files::list(folder, checkpoint).await?;
     let transfer = checkpoint;
@@ -71,26 +72,26 @@ pub async fn offer(
     carry::send(&link, offer, Vec::new()).await?;
     let wanted = match carry::receive(&mut link, STORING).await? {
         (PeerMessage::Want { paths, .. }, _) => paths,
-        (other, _) => return Err(carry::unexpected(&other)),
+        (other, _) => return Err(CopyError::unexpected(&other)),
     };
     carry::push(&link, folder, &files, &wanted, transfer).await?;
     match carry::receive(&mut link, STORING).await? {
         (PeerMessage::Stored { .. }, _) => Ok(()),
-        (other, _) => Err(carry::unexpected(&other)),
+        (other, _) => Err(CopyError::unexpected(&other)),
     }
 }
 
 /// The other side of [`offer`]: takes a copy until it is durable here. What is committed here stays as it is.
 ///
 /// # Errors
-/// One line; the other side has been told.
+/// See [`CopyError`]; the other side has been told.
 pub async fn take(
     link: &mut PeerLink,
     folder: PathBuf,
     checkpoint: CheckpointNumber,
     files: Vec<ImageFile>,
     transfer: u64,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let result = async {
         files::check(&files, checkpoint, false)?;
         let files = sparing::acceptable(&folder, checkpoint, files).await?;
@@ -110,8 +111,8 @@ pub async fn take(
     result
 }
 
-fn failed(transfer: u64, reason: &str) -> PeerMessage {
-    PeerMessage::TransferFailed { transfer, reason: reason.to_owned(), damaged: false }
+fn failed(transfer: u64, reason: &CopyError) -> PeerMessage {
+    PeerMessage::TransferFailed { transfer, reason: reason.to_string(), damaged: false }
 }
 
 /// A committed image that is wanted here.
@@ -158,7 +159,7 @@ async fn fetch_from(
     peers: &Peers,
     holder: &NodeName,
     wanted: Wanted<'_>,
-) -> Result<Option<Harm>, String> {
+) -> Result<Option<Harm>, CopyError> {
     let link = peers.dial(holder).await?;
     match pull_image(link, wanted, false).await? {
         Pulled { harm: Some(_), all: false } => {
@@ -178,7 +179,11 @@ struct Pulled {
     all: bool,
 }
 
-async fn pull_image(mut link: PeerLink, wanted: Wanted<'_>, all: bool) -> Result<Pulled, String> {
+async fn pull_image(
+    mut link: PeerLink,
+    wanted: Wanted<'_>,
+    all: bool,
+) -> Result<Pulled, CopyError> {
     let Wanted { job, instance, checkpoint, digest, folder, without } = wanted;
     let transfer = checkpoint;
     let fetch = PeerMessage::Fetch { transfer, job: job.to_owned(), instance, checkpoint };
@@ -188,8 +193,8 @@ async fn pull_image(mut link: PeerLink, wanted: Wanted<'_>, all: bool) -> Result
         (PeerMessage::TransferFailed { reason, damaged: true, .. }, _) => {
             return Ok(Pulled { harm: Some(Harm::total(reason)), all: true });
         }
-        (PeerMessage::TransferFailed { reason, .. }, _) => return Err(reason),
-        (other, _) => return Err(carry::unexpected(&other)),
+        (PeerMessage::TransferFailed { reason, .. }, _) => return Err(CopyError::Told(reason)),
+        (other, _) => return Err(CopyError::unexpected(&other)),
     };
     files::check(&files, checkpoint, true)?;
     let mut lacking = files::lacking(folder, &files).await?;
@@ -204,7 +209,7 @@ async fn pull_image(mut link: PeerLink, wanted: Wanted<'_>, all: bool) -> Result
     let verified = files::verify(folder, checkpoint, fresh, Thoroughness::Everything).await;
     if let Err(reason) = must_be(folder, checkpoint, digest).await {
         reject(folder, checkpoint).await;
-        return Ok(Pulled { harm: Some(Harm::total(reason)), all });
+        return Ok(Pulled { harm: Some(Harm::total(reason.to_string())), all });
     }
     let Err(reason) = verified else { return Ok(Pulled { harm: None, all }) };
     match harm(folder, checkpoint).await {
@@ -217,27 +222,27 @@ async fn pull_image(mut link: PeerLink, wanted: Wanted<'_>, all: bool) -> Result
 /// The other side of [`fetch`].
 ///
 /// # Errors
-/// One line; the other side has been told.
+/// See [`CopyError`]; the other side has been told.
 pub async fn give(
     link: &mut PeerLink,
     folder: &Path,
     checkpoint: CheckpointNumber,
     transfer: u64,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let result = async {
         let files = files::list(folder, checkpoint).await?;
         let listing = PeerMessage::Listing { transfer, files: files.clone() };
         carry::send(link, listing, Vec::new()).await?;
         let wanted = match carry::receive(link, STORING).await? {
             (PeerMessage::Want { paths, .. }, _) => paths,
-            (other, _) => return Err(carry::unexpected(&other)),
+            (other, _) => return Err(CopyError::unexpected(&other)),
         };
         carry::push(link, folder, &files, &wanted, transfer).await
     }
     .await;
     if let Err(reason) = &result {
         let damaged = harm(folder, checkpoint).await.is_some_and(|harm| harm.useless);
-        let failed = PeerMessage::TransferFailed { transfer, reason: reason.clone(), damaged };
+        let failed = PeerMessage::TransferFailed { transfer, reason: reason.to_string(), damaged };
         let _ = carry::send(link, failed, vec![]).await;
     }
     result
@@ -246,36 +251,31 @@ pub async fn give(
 /// Tells a partner that the checkpoint is committed, and waits until the mark is there.
 ///
 /// # Errors
-/// One line.
+/// See [`CopyError`].
 pub async fn commit(
     peers: &Peers,
     node: &NodeName,
     key: &InstanceKey,
     record: &CommitRecord,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let mut link = peers.dial(node).await?;
     let message = PeerMessage::Commit { key: key.clone(), record: record.clone() };
     carry::send(&link, message, Vec::new()).await?;
     match carry::receive(&mut link, SILENCE).await? {
         (PeerMessage::Stored { .. }, _) => Ok(()),
-        (other, _) => Err(carry::unexpected(&other)),
+        (other, _) => Err(CopyError::unexpected(&other)),
     }
 }
 
 /// The other side of [`commit`].
 ///
 /// # Errors
-/// One line; the other side has been told.
-pub async fn mark(link: &PeerLink, folder: PathBuf, record: CommitRecord) -> Result<(), String> {
+/// See [`CopyError`]; the other side has been told.
+pub async fn mark(link: &PeerLink, folder: PathBuf, record: CommitRecord) -> Result<(), CopyError> {
     let transfer = record.checkpoint;
-    let marked = task::spawn_blocking(move || {
-        ckpt_store::commit_copy(&folder, record.checkpoint, &record)
-            .map_err(|error| error.to_string())
-    });
-    let result = match timeout(SILENCE, marked).await {
-        Ok(Ok(result)) => result,
-        _ => Err("the disk is too slow".to_owned()),
-    };
+    let marked =
+        task::blocking(move || Ok(ckpt_store::commit_copy(&folder, record.checkpoint, &record)?));
+    let result = timeout(SILENCE, marked).await.unwrap_or(Err(CopyError::SlowDisk));
     let answer = match &result {
         Ok(()) => PeerMessage::Stored { transfer },
         Err(reason) => failed(transfer, reason),
@@ -299,15 +299,11 @@ pub async fn is_here(folder: &Path, checkpoint: CheckpointNumber) -> bool {
 /// committed.
 ///
 /// # Errors
-/// One line.
-pub async fn complete(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), String> {
+/// See [`CopyError`].
+pub async fn complete(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), CopyError> {
     let folder = folder.to_owned();
     let none = serde_json::Value::Null;
-    let done = task::spawn_blocking(move || ckpt_store::commit_copy(&folder, checkpoint, &none));
-    match done.await {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
-    }
+    task::blocking(move || Ok(ckpt_store::commit_copy(&folder, checkpoint, &none)?)).await
 }
 
 fn paths(files: &[ImageFile]) -> Vec<String> {

@@ -17,6 +17,7 @@ use nix::unistd::{Gid, Uid, fchown, linkat};
 use protocol::agent::CheckpointNumber;
 use serde::{Deserialize, Serialize};
 
+use super::error::CopyError;
 use crate::driver::user::User;
 use ckpt_engine::job_init::OwnFile as Misplaced;
 use ckpt_engine::sys::file_user::FileUser;
@@ -67,6 +68,23 @@ struct List {
     files: Vec<OwnFile>,
 }
 
+/// Why a file does not travel.
+#[derive(Debug, thiserror::Error)]
+enum Left {
+    /// The kernel refused to read it, or to keep its content.
+    #[error(transparent)]
+    Kernel(#[from] io::Error),
+    /// What is there is not what the checkpoint saw.
+    #[error("it has changed since the checkpoint")]
+    Changed,
+    /// It is too large.
+    #[error("it has more than {} MiB", LARGEST >> 20)]
+    Large,
+    /// It need not.
+    #[error("it is ckptd itself, which every node has")]
+    Ckptd,
+}
+
 /// Whether a path is that of a content.
 pub fn is_content(path: &str) -> bool {
     let name = path.strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('/'));
@@ -77,17 +95,17 @@ pub fn is_content(path: &str) -> bool {
 /// Puts the files of an image beside it, as the job's user. What can't travel comes back, a line each.
 ///
 /// # Errors
-/// One line, where the disk takes no more.
+/// Where the disk takes no more.
 pub fn stash(
     folder: &Path,
     checkpoint: CheckpointNumber,
     named: &BTreeSet<Named>,
     user: Option<&User>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, CopyError> {
     let before = newest_list(folder, checkpoint);
     prune(folder);
     let store = folder.join(FOLDER);
-    make_folder(&store).map_err(|error| format!("create {}: {error}", store.display()))?;
+    make_folder(&store).map_err(CopyError::file("create", &store))?;
     let (mut files, mut left) = (Vec::<OwnFile>::new(), Vec::new());
     for file in named {
         if files.iter().any(|known| known.path == file.path) {
@@ -111,7 +129,7 @@ pub fn stash(
         fs::rename(&draft, folder.join(LIST))?;
         File::open(folder)?.sync_all()
     };
-    write().map_err(|error| format!("write the list of the job's files: {error}"))?;
+    write().map_err(CopyError::files("write the list of the job's files"))?;
     Ok(left)
 }
 
@@ -124,7 +142,7 @@ fn keep_one(
     named: &Named,
     before: &[OwnFile],
     user: Option<&User>,
-) -> Result<OwnFile, String> {
+) -> Result<OwnFile, Left> {
     let known = before.iter().find(|known| known.path == named.path);
     let same = |known: &&OwnFile| {
         known.size == named.size
@@ -140,31 +158,31 @@ fn keep_one(
         Ok(file) => file,
         // It was here at a checkpoint before, and the job has it still.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return known.filter(same).cloned().ok_or_else(|| error.to_string());
+            return known.filter(same).cloned().ok_or(Left::Kernel(error));
         }
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(error.into()),
     };
-    let found = file.metadata().map_err(|error| error.to_string())?;
+    let found = file.metadata()?;
     let modified_ns = modified_ns_of(&found);
     let is_it = match named.written {
         true => found.len() >= named.size,
         false => found.len() == named.size && modified_ns == named.modified_ns,
     };
     if !found.is_file() || !is_it {
-        return Err("it has changed since the checkpoint".to_owned());
+        return Err(Left::Changed);
     }
     if named.size > LARGEST {
-        return Err(format!("it has more than {} MiB", LARGEST >> 20));
+        return Err(Left::Large);
     }
     let own_program = fs::metadata("/proc/self/exe");
     if own_program.is_ok_and(|own| own.dev() == found.dev() && own.ino() == found.ino()) {
-        return Err("it is ckptd itself, which every node has".to_owned());
+        return Err(Left::Ckptd);
     }
     let unchanged =
         |known: &&OwnFile| same(known) && (known.device, known.inode) == (found.dev(), found.ino());
     let hash = match known.filter(unchanged).filter(|_| modified_ns == named.modified_ns) {
         Some(known) => known.hash.clone(),
-        None => take_in(store, file, named.size).map_err(|error| error.to_string())?,
+        None => take_in(store, file, named.size)?,
     };
     Ok(OwnFile {
         path: named.path.clone(),
@@ -235,55 +253,56 @@ pub fn is_here(folder: &Path, path: &str, length: u64) -> bool {
 /// The list of an image and the contents that it needs, with lengths; none of an image without a list.
 ///
 /// # Errors
-/// One line.
-pub fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<(String, u64)>, String> {
+/// See [`CopyError`].
+pub fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<(String, u64)>, CopyError> {
     let Some(files) = read_list(folder, checkpoint)? else { return Ok(Vec::new()) };
     let path = format!("checkpoints/{checkpoint}/{LIST}");
-    let length = fs::metadata(folder.join(&path)).map_err(|error| error.to_string())?.len();
+    let found = fs::metadata(folder.join(&path)).map_err(CopyError::file("read", &path))?;
     let contents: BTreeSet<(String, u64)> =
         files.into_iter().map(|file| (format!("{FOLDER}/{}", file.hash), file.size)).collect();
-    Ok(contents.into_iter().chain([(path, length)]).collect())
+    Ok(contents.into_iter().chain([(path, found.len())]).collect())
 }
 
 /// Checks that a file is what the name says under which it is to be kept.
 ///
 /// # Errors
-/// As read(2), or InvalidData.
-pub fn must_be_content(file: &File, path: &str) -> io::Result<()> {
+/// It is another one, or can't be read.
+pub fn must_be_content(file: &File, path: &str) -> Result<(), CopyError> {
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(file)?;
+    hasher.update_reader(file).map_err(CopyError::file("read", path))?;
     match path.ends_with(hasher.finalize().to_hex().as_str()) {
         true => Ok(()),
-        false => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, format!("{path} has another content")))
-        }
+        false => Err(CopyError::Content(path.to_owned())),
     }
 }
 
 /// Checks that the list is whole and all it names is here.
 ///
 /// # Errors
-/// One line.
-pub fn verify(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), String> {
+/// See [`CopyError`].
+pub fn verify(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), CopyError> {
     for (path, length) in list(folder, checkpoint)? {
         if !fs::metadata(folder.join(&path)).is_ok_and(|found| found.len() == length) {
-            return Err(format!("{path} is missing"));
+            return Err(CopyError::Missing(path));
         }
     }
     Ok(())
 }
 
-fn read_list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Option<Vec<OwnFile>>, String> {
+fn read_list(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+) -> Result<Option<Vec<OwnFile>>, CopyError> {
     let path = folder.join("checkpoints").join(checkpoint.to_string()).join(LIST);
-    let damaged = || format!("{} is damaged", path.display());
+    let damaged = || CopyError::List(path.clone());
     let mut text = Vec::new();
     match File::open(&path) {
         Ok(file) => file
             .take(LONGEST_LIST + 1)
             .read_to_end(&mut text)
-            .map_err(|error| format!("read {}: {error}", path.display()))?,
+            .map_err(CopyError::file("read", &path))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("read {}: {error}", path.display())),
+        Err(source) => return Err(CopyError::File { action: "read", path, source }),
     };
     let (hash, json) = text.split_at_checked(65).ok_or_else(damaged)?;
     if hash != [blake3::hash(json).to_hex().as_bytes(), b"\n"].concat() {
@@ -332,8 +351,8 @@ pub fn prune(folder: &Path) {
 /// Files that [`place`] would put in place.
 ///
 /// # Errors
-/// One line.
-pub fn misplaced(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Misplaced>, String> {
+/// See [`CopyError`].
+pub fn misplaced(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<Misplaced>, CopyError> {
     let mut files = read_list(folder, checkpoint)?.unwrap_or_default();
     files.retain(|file| fs::symlink_metadata(&file.path).is_err());
     let found = files.into_iter().map(|file| Misplaced {
@@ -484,7 +503,8 @@ mod tests {
         let (content, length) = list(folder.path(), 1).unwrap().remove(0);
         assert!(is_content(&content) && length == 4);
         verify(folder.path(), 1).unwrap();
-        let is_right = || must_be_content(&File::open(folder.path().join(&content))?, &content);
+        let is_right =
+            || must_be_content(&File::open(folder.path().join(&content)).unwrap(), &content);
         is_right().unwrap();
         prune(folder.path());
         assert!(is_here(folder.path(), &content, 4));

@@ -1,8 +1,6 @@
 //! Images on their way to a command of this machine that takes them elsewhere.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +14,7 @@ use protocol::cluster::look::ImageName;
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::transport::AnswerQueue;
 
+use super::error::CopyError;
 use super::{SILENCE, STORING, carry, files, paths};
 use crate::driver::link::PIECE;
 use crate::driver::peers::Peers;
@@ -32,13 +31,13 @@ pub struct Passing {
 }
 
 impl Passing {
-    async fn say(&self, answer: &Answer) -> Result<(), String> {
+    async fn say(&self, answer: &Answer) -> Result<(), CopyError> {
         let waits = self.answers.drained_to(MOST_WAITING).await;
         let gone = !waits || self.gone.load(Ordering::Relaxed) || !self.answers.answer(answer);
-        if gone { Err("the command has gone".to_owned()) } else { Ok(()) }
+        if gone { Err(CopyError::CommandGone) } else { Ok(()) }
     }
 
-    async fn piece(&self, path: &str, offset: u64, bytes: &[u8]) -> Result<(), String> {
+    async fn piece(&self, path: &str, offset: u64, bytes: &[u8]) -> Result<(), CopyError> {
         let bytes = STANDARD.encode(bytes);
         self.say(&Answer::Piece { path: path.to_owned(), offset, bytes }).await
     }
@@ -47,50 +46,38 @@ impl Passing {
 /// Passes on an image that lies here.
 ///
 /// # Errors
-/// One line.
+/// See [`CopyError`].
 pub async fn pass_on(
     folder: &Path,
     checkpoint: CheckpointNumber,
     to: &Passing,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let all = files::list(folder, checkpoint).await?;
     to.say(&Answer::Files { files: all.clone() }).await?;
     for ImageFile { path, length } in all {
-        let place = folder.join(&path);
-        let file = Arc::new(open(place).await?);
+        let file = carry::open(folder.join(&path)).await?;
         let mut offset = 0;
         while offset < length {
             let size = (length - offset).min(PIECE as u64) as usize;
-            let file = Arc::clone(&file);
-            let read = move || {
-                let mut bytes = vec![0; size];
-                file.read_exact_at(&mut bytes, offset).map(|()| bytes).map_err(|e| e.to_string())
-            };
-            to.piece(&path, offset, &files::blocking(read).await?).await?;
+            let bytes = carry::read(&file, &path, offset, size).await?;
+            to.piece(&path, offset, &bytes).await?;
             offset += size as u64;
         }
     }
     Ok(())
 }
 
-async fn open(place: std::path::PathBuf) -> Result<File, String> {
-    files::blocking(move || {
-        File::open(&place).map_err(|error| format!("open {}: {error}", place.display()))
-    })
-    .await
-}
-
 /// Passes on an image that another machine holds.
 ///
 /// # Errors
-/// One line.
+/// See [`CopyError`].
 pub async fn pass_through(
     peers: &Peers,
     holder: &NodeName,
     job: &str,
     image: ImageName,
     to: &Passing,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let ImageName { instance, checkpoint } = image;
     let mut link = peers.dial(holder).await?;
     let transfer = checkpoint;
@@ -98,7 +85,7 @@ pub async fn pass_through(
     carry::send(&link, fetch, Vec::new()).await?;
     let all = match carry::receive(&mut link, STORING).await? {
         (PeerMessage::Listing { files, .. }, _) => files,
-        (other, _) => return Err(carry::unexpected(&other)),
+        (other, _) => return Err(CopyError::unexpected(&other)),
     };
     files::check(&all, checkpoint, true)?;
     to.say(&Answer::Files { files: all.clone() }).await?;
@@ -109,12 +96,12 @@ pub async fn pass_through(
         match carry::receive(&mut link, SILENCE).await? {
             (PeerMessage::Piece { path, offset, .. }, body) => {
                 if !known.contains(path.as_str()) {
-                    return Err(format!("{path} was not wanted"));
+                    return Err(CopyError::Unwanted(path));
                 }
                 to.piece(&path, offset, &body).await?;
             }
             (PeerMessage::Sent { .. }, _) => return Ok(()),
-            (other, _) => return Err(carry::unexpected(&other)),
+            (other, _) => return Err(CopyError::unexpected(&other)),
         }
     }
 }

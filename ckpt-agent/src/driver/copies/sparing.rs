@@ -3,25 +3,27 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ckpt_store::{CheckpointState, CommitMark};
+use ckpt_store::{CheckpointState, CommitMark, Damage};
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::ImageFile;
+use protocol::task;
 
-use super::files::{blocking, is_index, pack_path};
+use super::error::CopyError;
+use super::files::{is_index, pack_path};
 use super::own_files::LIST;
 
 /// The files of an offer that may come. Of a checkpoint that is committed here, that is what it may have lost since:
 /// packs and the job's files.
 ///
 /// # Errors
-/// One line, where a file is offered that differs from one that a committed checkpoint consists of.
+/// Where a file is offered that differs from one that a committed checkpoint consists of.
 pub async fn acceptable(
     folder: &Path,
     checkpoint: CheckpointNumber,
     files: Vec<ImageFile>,
-) -> Result<Vec<ImageFile>, String> {
+) -> Result<Vec<ImageFile>, CopyError> {
     let folder = folder.to_owned();
-    blocking(move || {
+    task::blocking(move || {
         let committed = committed(&folder)?;
         let packs = committed.iter().flat_map(|mark| &mark.packs);
         let mut lengths: BTreeMap<String, u64> =
@@ -34,7 +36,7 @@ pub async fn acceptable(
             let known = lengths.get(&file.path);
             let is_new_index = || again.is_some() && is_index(&file.path, checkpoint);
             if known.map_or_else(is_new_index, |length| *length != file.length) {
-                return Err(format!("{} differs from what is committed here", file.path));
+                return Err(CopyError::Differs(file.path.clone()));
             }
         }
         if again.is_none() {
@@ -49,8 +51,8 @@ pub async fn acceptable(
 }
 
 /// The checkpoints here that can be restarted from, as far as their marks and index files tell.
-fn committed(folder: &Path) -> Result<Vec<CommitMark>, String> {
-    let all = ckpt_store::list(folder).map_err(|damage| damage.to_string())?;
+fn committed(folder: &Path) -> Result<Vec<CommitMark>, Damage> {
+    let all = ckpt_store::list(folder)?;
     let marks = all.into_iter().filter_map(|summary| match summary.state {
         CheckpointState::Committed(mark) => Some(*mark),
         CheckpointState::Damaged(_) | CheckpointState::Incomplete => None,

@@ -13,6 +13,7 @@ use protocol::cluster::image::ImageFacts;
 use protocol::cluster::peer::ImageFile;
 
 use super::digest::digest;
+use super::error::CopyError;
 use super::facts::facts_of_complete;
 use super::files::{self, pack_path};
 use super::own_files::{self, as_user};
@@ -29,7 +30,7 @@ const PIECE: usize = 256 * 1024;
 /// digest. `room`: bytes that it may take, less those that it has taken afterwards.
 ///
 /// # Errors
-/// One line. What is in `to` then is to be removed.
+/// See [`CopyError`]. What is in `to` then is to be removed.
 pub fn take_over(
     from: &Path,
     to: &Path,
@@ -38,41 +39,39 @@ pub fn take_over(
     expected: &str,
     callers: bool,
     room: &mut u64,
-) -> Result<ImageFacts, String> {
+) -> Result<ImageFacts, CopyError> {
     let checkpoint = record.checkpoint;
     let place = from.to_owned();
     let listed = as_user(user, move || Ok(list(&place, checkpoint)));
-    let all = listed.map_err(|error| error.to_string())??;
+    let all = listed.map_err(CopyError::file("read", from))??;
     files::check(&all, checkpoint, false)?;
     let needed = all.iter().fold(0, |sum: u64, file| sum.saturating_add(file.length));
-    *room = room
-        .checked_sub(needed)
-        .ok_or_else(|| format!("it takes {needed} bytes, and {room} are free at the agent"))?;
+    *room = room.checked_sub(needed).ok_or(CopyError::NoRoom { needed, room: *room })?;
     for file in &all {
-        let failed = |error: io::Error| format!("copy {}: {error}", file.path);
-        copy(from, to, file, user).map_err(failed)?;
+        copy(from, to, file, user).map_err(CopyError::file("copy", &file.path))?;
+        if own_files::is_content(&file.path) {
+            let copied = File::open(to.join(&file.path));
+            let copied = copied.map_err(CopyError::file("read", &file.path))?;
+            own_files::must_be_content(&copied, &file.path)?;
+        }
     }
-    sync_folders(to, checkpoint).map_err(|error| format!("copy the image: {error}"))?;
+    sync_folders(to, checkpoint).map_err(CopyError::files("copy the image"))?;
     // Before anything in it is looked at any closer.
     if digest(to, checkpoint)? != expected {
-        return Err(format!("its image at {checkpoint} is not the one that was committed"));
+        return Err(CopyError::NotCommitted(checkpoint));
     }
-    ckpt_store::verify_copy(to, checkpoint, &HashSet::new())
-        .map(drop)
-        .map_err(|damage| damage.to_string())
-        .and_then(|()| own_files::verify(to, checkpoint))?;
-    ckpt_store::commit_copy(to, checkpoint, record).map_err(|error| error.to_string())?;
+    ckpt_store::verify_copy(to, checkpoint, &HashSet::new())?;
+    own_files::verify(to, checkpoint)?;
+    ckpt_store::commit_copy(to, checkpoint, record)?;
     facts_of_complete(to, checkpoint, callers)
 }
 
 /// The files of the image, without its mark, which the agent makes itself.
-fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<ImageFile>, String> {
-    let mark = ckpt_store::mark(folder, checkpoint).map_err(|damage| damage.to_string())?;
+fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<ImageFile>, CopyError> {
+    let mark = ckpt_store::mark(folder, checkpoint)?;
     let index = mark.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.length));
     if index > MOST_INDEX {
-        return Err(format!(
-            "its index has {index} bytes, and no more than {MOST_INDEX} are taken"
-        ));
+        return Err(CopyError::LongIndex { length: index, most: MOST_INDEX });
     }
     let own = own_files::list(folder, checkpoint)?.into_iter();
     let own = own.map(|(path, length)| ImageFile { path, length });
@@ -114,11 +113,7 @@ fn copy(from: &Path, to: &Path, file: &ImageFile, user: Option<&User>) -> io::Re
         offset += size as u64;
     }
     target.set_len(file.length)?;
-    target.sync_all()?;
-    match own_files::is_content(&file.path) {
-        true => own_files::must_be_content(&File::open(&place)?, &file.path),
-        false => Ok(()),
-    }
+    target.sync_all()
 }
 
 fn sync_folders(to: &Path, checkpoint: CheckpointNumber) -> io::Result<()> {
@@ -176,7 +171,9 @@ mod tests {
     /// Why an image in that folder is not taken over.
     fn refusal(from: &Path, expected: &str, mut room: u64) -> String {
         let to = tempfile::tempdir().unwrap();
-        take_over(from, to.path(), None, &record(), expected, true, &mut room).unwrap_err()
+        take_over(from, to.path(), None, &record(), expected, true, &mut room)
+            .unwrap_err()
+            .to_string()
     }
 
     fn pack(folder: &Path) -> std::path::PathBuf {

@@ -8,7 +8,9 @@ use protocol::cluster::peer::{ImageFile, PeerMessage};
 
 use super::super::link::{Link, PeerLink};
 use super::digest::digest;
-use super::{Wanted, complete, files, give, harm, is_here, mark, must_be, pull_image, take};
+use super::{
+    CopyError, Wanted, complete, files, give, harm, is_here, mark, must_be, pull_image, take,
+};
 use ckpt_store::{Checkpoint, CheckpointWriter, ChunkRef, SealedCheckpoint};
 
 /// A checkpoint with some chunks, sealed.
@@ -45,22 +47,22 @@ fn record(checkpoint: u64) -> CommitRecord {
     }
 }
 
-async fn offer_over(mut link: PeerLink, folder: &Path, number: u64) -> Result<(), String> {
+async fn offer_over(mut link: PeerLink, folder: &Path, number: u64) -> Result<(), CopyError> {
     let all = files::list(folder, number).await?;
     let wanted = match link.from.recv().await.unwrap().0 {
         PeerMessage::Want { paths, .. } => paths,
-        PeerMessage::TransferFailed { reason, .. } => return Err(reason),
+        PeerMessage::TransferFailed { reason, .. } => return Err(CopyError::Told(reason)),
         other => panic!("{other:?}"),
     };
     super::carry::push(&link, folder, &all, &wanted, 1).await?;
     match link.from.recv().await.unwrap().0 {
         PeerMessage::Stored { .. } => Ok(()),
-        PeerMessage::TransferFailed { reason, .. } => Err(reason),
+        PeerMessage::TransferFailed { reason, .. } => Err(CopyError::Told(reason)),
         other => panic!("{other:?}"),
     }
 }
 
-async fn copy(from: &Path, to: &Path, number: u64) -> Result<(), String> {
+async fn copy(from: &Path, to: &Path, number: u64) -> Result<(), CopyError> {
     let (near, mut far) = Link::pair();
     let all = files::list(from, number).await.unwrap();
     let taking = async { take(&mut far, to.to_owned(), number, all, 1).await };
@@ -100,7 +102,7 @@ async fn a_damaged_copy_is_not_stored() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(pack.path(), bytes).unwrap();
-    let reason = copy(one.path(), two.path(), 3).await.unwrap_err();
+    let reason = copy(one.path(), two.path(), 3).await.unwrap_err().to_string();
     assert!(reason.contains("not whole"), "{reason}");
 }
 
@@ -109,7 +111,7 @@ async fn offer_zeros(
     to: &Path,
     number: u64,
     files: Vec<ImageFile>,
-) -> (Result<(), String>, Vec<String>) {
+) -> (Result<(), CopyError>, Vec<String>) {
     let (mut near, mut far) = Link::pair();
     let lengths: BTreeMap<_, _> =
         files.iter().map(|file| (file.path.clone(), file.length)).collect();
@@ -139,20 +141,20 @@ async fn nothing_that_is_committed_is_replaced_by_an_offer() {
     files.retain(|file| !file.path.ends_with("COMMITTED"));
     // All of it is here, whatever it would be.
     let (taken, wanted) = offer_zeros(folder, 3, files.clone()).await;
-    assert_eq!((taken, wanted), (Ok(()), Vec::new()));
+    taken.unwrap();
+    assert!(wanted.is_empty());
     whole();
     // Other lengths, under its number and another one.
     for (number, name) in [(3, "packs/"), (4, "packs/"), (3, "graph.json")] {
         let mut file = files.iter().find(|file| file.path.contains(name)).unwrap().clone();
         file.length = 7;
-        let refused = format!("{} differs from what is committed here", file.path);
-        let (taken, _) = offer_zeros(folder, number, vec![file]).await;
-        assert_eq!(taken, Err(refused));
+        let (taken, _) = offer_zeros(folder, number, vec![file.clone()]).await;
+        assert!(matches!(taken, Err(CopyError::Differs(path)) if path == file.path));
         whole();
     }
     let more = ImageFile { path: "checkpoints/3/process-8.json".into(), length: 1 };
     let (taken, _) = offer_zeros(folder, 3, vec![more]).await;
-    assert!(taken.unwrap_err().contains("differs"));
+    assert!(matches!(taken, Err(CopyError::Differs(_))));
     whole();
 }
 
@@ -164,7 +166,8 @@ async fn a_file_of_the_job_is_not_replaced_by_what_is_not_its_content() {
     std::fs::write(here.path().join(&path), b"data").unwrap();
     let offered = vec![ImageFile { path: path.clone(), length: 5 }];
     let (taken, wanted) = offer_zeros(here.path(), 3, offered).await;
-    assert_eq!((taken, wanted), (Err(format!("{path} has another content")), vec![path.clone()]));
+    assert!(matches!(taken, Err(CopyError::Content(refused)) if refused == path));
+    assert_eq!(wanted, std::slice::from_ref(&path));
     assert_eq!(std::fs::read(here.path().join(&path)).unwrap(), b"data");
 }
 
@@ -210,7 +213,7 @@ async fn fetched(
     to: &Path,
     without: &[i32],
     all: bool,
-) -> Result<(Option<Vec<i32>>, bool), String> {
+) -> Result<(Option<Vec<i32>>, bool), CopyError> {
     fetched_of("", from, to, without, all).await
 }
 
@@ -221,7 +224,7 @@ async fn fetched_of(
     to: &Path,
     without: &[i32],
     all: bool,
-) -> Result<(Option<Vec<i32>>, bool), String> {
+) -> Result<(Option<Vec<i32>>, bool), CopyError> {
     let (near, mut far) = Link::pair();
     let without = without.iter().copied().collect();
     let (instance, checkpoint) = (InstanceId(1), 5);
@@ -243,24 +246,24 @@ async fn a_copy_in_which_only_a_departed_process_is_damaged_will_do() {
     sealed(one.path(), 5).commit(&record(5)).unwrap();
     assert_eq!(harm(one.path(), 5).await, None);
     damage(one.path(), "process-7.json");
-    assert_eq!(fetched(one.path(), two.path(), &[], false).await, Ok((Some(vec![7]), true)));
-    assert_eq!(fetched(one.path(), two.path(), &[7], false).await, Ok((None, false)));
+    assert_eq!(fetched(one.path(), two.path(), &[], false).await.unwrap(), (Some(vec![7]), true));
+    assert_eq!(fetched(one.path(), two.path(), &[7], false).await.unwrap(), (None, false));
     damage(one.path(), "graph.json");
     assert_eq!(fetched(one.path(), two.path(), &[7], true).await.unwrap().0, Some(vec![7]));
     assert!(harm(one.path(), 5).await.unwrap().useless);
     // Nothing at all is to be had of one whose index is gone.
     std::fs::remove_file(one.path().join("checkpoints/5/graph.json")).unwrap();
-    assert_eq!(fetched(one.path(), two.path(), &[7], true).await, Ok((Some(vec![]), true)));
+    assert_eq!(fetched(one.path(), two.path(), &[7], true).await.unwrap(), (Some(vec![]), true));
 }
 
 #[tokio::test]
 async fn what_is_damaged_here_comes_again() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     sealed(one.path(), 5).commit(&record(5)).unwrap();
-    assert_eq!(fetched(one.path(), two.path(), &[], false).await, Ok((None, true)));
+    assert_eq!(fetched(one.path(), two.path(), &[], false).await.unwrap(), (None, true));
     damage(two.path(), "process-7.json");
-    assert_eq!(fetched(one.path(), two.path(), &[], false).await, Ok((Some(vec![7]), false)));
-    assert_eq!(fetched(one.path(), two.path(), &[], true).await, Ok((None, true)));
+    assert_eq!(fetched(one.path(), two.path(), &[], false).await.unwrap(), (Some(vec![7]), false));
+    assert_eq!(fetched(one.path(), two.path(), &[], true).await.unwrap(), (None, true));
     assert_eq!(harm(two.path(), 5).await, None);
 }
 
@@ -301,7 +304,7 @@ async fn a_copy_that_is_whole_and_not_the_committed_one_is_refused() {
     complete(other.path(), 5).await.unwrap();
     assert_eq!(fetched(other.path(), three.path(), &[], false).await.unwrap().0, None);
     must_be(three.path(), 5, "").await.unwrap();
-    let reason = must_be(three.path(), 5, &committed).await.unwrap_err();
+    let reason = must_be(three.path(), 5, &committed).await.unwrap_err().to_string();
     assert!(reason.contains("not the one that was committed"), "{reason}");
     let refused = fetched_of(&committed, other.path(), two.path(), &[], false).await.unwrap();
     assert_eq!(refused.0, Some(vec![]));

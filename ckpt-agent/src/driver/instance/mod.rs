@@ -24,6 +24,8 @@ use ends::{Outer, outputs, relay_ends, split_absent};
 pub use ends::{RelayEnd, RelayEndKind, absent_end};
 use saved::{Saved, shell_kind};
 
+use super::wiring::WiringError;
+
 /// Why an instance could not be started, restored or taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
@@ -34,8 +36,8 @@ pub enum InstanceError {
     #[error(transparent)]
     Damage(#[from] Damage),
     /// What the image holds of a relay can't be used.
-    #[error("{0}")]
-    Relay(String),
+    #[error(transparent)]
+    Relay(#[from] WiringError),
     /// No descriptors.
     #[error("make a remote shell's link: {0}")]
     ShellLink(io::Error),

@@ -73,7 +73,7 @@ impl Saved {
         let undelivered = match saved.undelivered {
             Some(blob) => {
                 let reader = self.image.reader()?;
-                read_blob(&self.graph, &reader, blob, MOST_HELD).map_err(InstanceError::Relay)?
+                read_blob(&self.graph, &reader, blob, MOST_HELD)?
             }
             None => Vec::new(),
         };

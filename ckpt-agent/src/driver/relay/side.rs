@@ -34,6 +34,11 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// How often.
 const HUNG_UP_LOOKS: u32 = 3;
 
+/// The other side has sent more than this one has room for.
+#[derive(Debug, thiserror::Error)]
+#[error("the other side sent more than it may")]
+struct TooMuch;
+
 struct Side<R> {
     hub: Hub,
     carried: Carried,
@@ -108,7 +113,8 @@ pub async fn carry(
                     if matches!(order, Order::Pause { .. }) {
                         side.drain(&mut buffer).await;
                     }
-                    if let Err(reason) = side.obey(order) {
+                    if let Err(lost) = side.obey(order) {
+                        let reason = lost.to_string();
                         (side.report)(RelayEvent::Lost(side.carried.side.clone(), reason));
                         return;
                     }
@@ -289,7 +295,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
         }
     }
 
-    fn obey(&mut self, order: Order) -> Result<(), String> {
+    fn obey(&mut self, order: Order) -> Result<(), TooMuch> {
         match order {
             Order::Message { from, message, body } => return self.hear(&from, message, body),
             Order::Node(RelayOrder::Link(link)) => {
@@ -329,7 +335,12 @@ impl<R: Fn(RelayEvent)> Side<R> {
         Ok(())
     }
 
-    fn hear(&mut self, from: &NodeName, message: PeerMessage, body: Vec<u8>) -> Result<(), String> {
+    fn hear(
+        &mut self,
+        from: &NodeName,
+        message: PeerMessage,
+        body: Vec<u8>,
+    ) -> Result<(), TooMuch> {
         // Before the link is known nothing is believed; what comes then will come again.
         if self.link().is_none_or(|link| link.node != *from) {
             return Ok(());
@@ -342,7 +353,7 @@ impl<R: Fn(RelayEvent)> Side<R> {
                     Arrival::Early => self.miss(),
                     Arrival::Known => self.send_taken(self.receiving.taken()),
                     Arrival::TooMuch => {
-                        return Err("the other side sent more than it may".to_owned());
+                        return Err(TooMuch);
                     }
                 }
             }

@@ -19,7 +19,7 @@ use ckpt_node::{RelayEvent, RelayOrder, RelayState};
 
 use crate::driver::folders::Folders;
 use crate::driver::instance::RelayEndKind;
-use crate::driver::link::{CoordinatorLink, Dial, Link, PeerLink, Promise, Refusal};
+use crate::driver::link::{CoordinatorLink, Dial, DialError, Link, PeerLink, Promise, Refusal};
 use crate::driver::peers::Peers;
 use crate::driver::serving::Server;
 use crate::driver::whereabouts::Validity;
@@ -50,13 +50,13 @@ impl Dial for Wired {
         node: NodeName,
         _: SocketAddr,
         _: Validity,
-    ) -> Promise<'_, Result<PeerLink, String>> {
+    ) -> Promise<'_, Result<PeerLink, DialError>> {
         Box::pin(async move {
             let mut held = self.wires.held.subscribe();
             let _ = held.wait_for(|held| held.as_ref() != Some(&self.own)).await;
             let servers = self.wires.servers.lock().unwrap();
             let found = servers.iter().find(|(name, _)| *name == node);
-            let server = found.ok_or("nobody there")?.1.clone();
+            let server = found.ok_or(DialError::Unknown(node))?.1.clone();
             let (near, far) = Link::pair();
             let from = self.own.clone();
             let task = tokio::spawn(async move { server.serve(from, far).await });

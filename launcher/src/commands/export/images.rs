@@ -131,10 +131,11 @@ impl Source<'_> {
         let record = &self.job.record;
         ckpt_store::commit_copy(folder, checkpoint, record)
             .map_err(|error| of_holder(error.to_string()))?;
-        let damaged =
-            |reason: String| of_holder(format!("the image of {node} is damaged: {reason}"));
-        if images::digest(folder, checkpoint).map_err(damaged)? != image.digest {
-            return Err(damaged("it is not the one that was committed".to_owned()));
+        let damaged = |reason: &dyn std::fmt::Display| {
+            of_holder(format!("the image of {node} is damaged: {reason}"))
+        };
+        if images::digest(folder, checkpoint).map_err(|error| damaged(&error))? != image.digest {
+            return Err(damaged(&"it is not the one that was committed"));
         }
         let mut interrupted = Ok(());
         ckpt_store::verify(folder, checkpoint, |_| {
@@ -142,7 +143,7 @@ impl Source<'_> {
                 interrupted = self.watched.tick(0);
             }
         })
-        .map_err(|damage| damaged(damage.to_string()))?;
+        .map_err(|damage| damaged(&damage))?;
         Ok(interrupted?)
     }
 
@@ -173,7 +174,8 @@ impl Source<'_> {
             };
             match (answer, &mut incoming) {
                 (Answer::Files { files }, None) => {
-                    images::check(&files, self.job.record.checkpoint).map_err(of_holder)?;
+                    images::check(&files, self.job.record.checkpoint)
+                        .map_err(|error| of_holder(error.to_string()))?;
                     incoming = Some(Incoming::new(folder, files)?);
                 }
                 (Answer::Piece { path, offset, bytes }, Some(incoming)) => {

@@ -9,7 +9,7 @@ use crate::commands::interrupts::Interrupts;
 use crate::commands::{Context, target};
 use crate::failure::Failure;
 use crate::text;
-use ckpt_agent::images;
+use ckpt_agent::images::{self, CopyError};
 use ckpt_store::archive::{ArchiveError, Beside, ExportAll};
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::portable::SealedJob;
@@ -62,7 +62,7 @@ enum Refusal {
     #[error("{0}")]
     Place(#[from] std::io::Error),
     #[error("{0}")]
-    Image(String),
+    Image(#[from] CopyError),
 }
 
 /// Where images lie until they are in the archive: beside it, where there is room for it. Nothing is left there.
@@ -93,7 +93,7 @@ fn write(
     for (instance, image) in &job.images {
         let folder = staging.path().join(instance.0.to_string());
         source.image(*instance, image, &folder)?;
-        let beside = images::beside(&folder, checkpoint).map_err(Refusal::Image)?;
+        let beside = images::beside(&folder, checkpoint)?;
         let beside = beside.into_iter().map(|(name, length)| Beside { name, length });
         archive.image(&folder, &beside.collect::<Vec<_>>())?;
         std::fs::remove_dir_all(&folder)?;
