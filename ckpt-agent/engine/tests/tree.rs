@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use ckpt_engine::graph::{Pid, ProcessNode, ProcessState};
-use ckpt_engine::restore::tree::{Here, Hooks, grow, plan};
+use ckpt_engine::restore::tree::{HelperError, Here, Hooks, grow, plan};
 use harness::Asked;
 
 const CASE: &str = "--grow";
@@ -151,16 +151,18 @@ fn told_by(mut node: ProcessNode, exit_signal: i32) -> ProcessNode {
 struct Inspect<'a>(&'a [ProcessNode]);
 
 impl Hooks for Inspect<'_> {
-    fn terminal(&self, _: Pid) -> Outcome {
-        let session = nix::unistd::getsid(None).map_err(|error| error.to_string())?;
-        let own = nix::unistd::getpid();
-        if session == own { Ok(()) } else { Err(format!("{session} is not its session")) }
+    fn terminal(&self, _: Pid) -> Result<(), HelperError> {
+        let found = nix::unistd::getsid(None).map_err(HelperError::system("getsid"))?.as_raw();
+        let (what, wanted) = ("session", std::process::id() as Pid);
+        if found == wanted { Ok(()) } else { Err(HelperError::Misplaced { what, found, wanted }) }
     }
 
-    fn prepare(&self, pid: Pid, _: Here<'_>) -> Outcome {
-        let node = self.0.iter().find(|node| node.pid == pid).ok_or("is not in the record")?;
-        let found = nix::sys::prctl::get_child_subreaper().map_err(|error| error.to_string())?;
-        if found == node.subreaper { Ok(()) } else { Err(format!("subreaper: {found}")) }
+    fn prepare(&self, pid: Pid, _: Here<'_>) -> Result<(), HelperError> {
+        let node = self.0.iter().find(|node| node.pid == pid);
+        let node = node.ok_or(HelperError::NotHere(pid))?;
+        let found = nix::sys::prctl::get_child_subreaper();
+        let found = found.map_err(HelperError::system("prctl"))?;
+        if found == node.subreaper { Ok(()) } else { Err(told(&format!("subreaper: {found}"))) }
     }
 }
 
@@ -396,18 +398,27 @@ fn a_long_line_of_descent() -> Outcome {
     check(&line)
 }
 
-struct Fails(fn(Pid) -> Outcome);
+/// A failure with that text, and another one behind it.
+fn told(text: &str) -> HelperError {
+    HelperError::system(text)(std::io::Error::other("no"))
+}
+
+struct Fails(fn(Pid) -> Result<(), HelperError>);
 
 impl Hooks for Fails {
-    fn terminal(&self, _: Pid) -> Outcome {
+    fn terminal(&self, _: Pid) -> Result<(), HelperError> {
         Ok(())
     }
-    fn prepare(&self, pid: Pid, _: Here<'_>) -> Outcome {
+    fn prepare(&self, pid: Pid, _: Here<'_>) -> Result<(), HelperError> {
         (self.0)(pid)
     }
 }
 
-fn fails_with(hook: fn(Pid) -> Outcome, nodes: &[ProcessNode], wanted: &str) -> Outcome {
+fn fails_with(
+    hook: fn(Pid) -> Result<(), HelperError>,
+    nodes: &[ProcessNode],
+    wanted: &str,
+) -> Outcome {
     let plan = plan(nodes).map_err(|error| error.to_string())?;
     let text = match grow(&plan, &Fails(hook)) {
         Ok(grown) => return Err(format!("grew {grown:?}")),
@@ -422,7 +433,7 @@ fn nobody_left() -> Outcome {
 }
 
 fn failed_preparation() -> Outcome {
-    let hook = |pid| if pid == 11 { Err("dup3 to 7:\nno".to_owned()) } else { Ok(()) };
+    let hook = |pid| if pid == 11 { Err(told("dup3\nto 7")) } else { Ok(()) };
     let nodes = [
         node(10, 1, 10, 10),
         node(11, 10, 11, 10),
@@ -516,8 +527,8 @@ fn new_numbers() -> Outcome {
 
 fn failure_among_others() -> Outcome {
     nix::sys::prctl::set_child_subreaper(true).map_err(|error| error.to_string())?;
-    let hook = |pid| if pid == 9002 { Err("no".to_owned()) } else { Ok(()) };
-    fails_with(hook, &one_of_everything(), "process 9002: no")?;
+    let hook = |pid| if pid == 9002 { Err(told("dup3")) } else { Ok(()) };
+    fails_with(hook, &one_of_everything(), "process 9002: dup3: no")?;
     let path = format!("/proc/self/task/{}/children", std::process::id());
     let left = fs::read_to_string(path).map_err(|error| error.to_string())?;
     if left.trim().is_empty() { Ok(()) } else { Err(format!("left over: {left}")) }

@@ -57,7 +57,7 @@ pub fn rsh(dir: &Path, node: &str, command: &[OsString]) -> Result<u8, AgentErro
     };
     let reason = match reply {
         ShellReply::Started => match become_remote_shell(link, Some(far)) {
-            Err(reason) => reason,
+            Err(error) => error.to_string(),
         },
         ShellReply::Failed(reason) => reason,
     };

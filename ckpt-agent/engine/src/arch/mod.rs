@@ -16,6 +16,8 @@ mod x86_64;
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", test))]
 mod xstate;
 
+pub use xstate::LackingFeature;
+
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::Aarch64 as Current;
 #[cfg(target_arch = "arm")]
@@ -243,13 +245,13 @@ pub trait Architecture {
     /// a thread has here.
     ///
     /// # Errors
-    /// A feature of processors that this one lacks and that was in use.
+    /// What this processor lacks and was in use.
     fn fit_set(
         _note: u32,
         saved: Vec<u8>,
         _parts: &[Part],
         _here: &[u8],
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, LackingFeature> {
         Ok(saved)
     }
 

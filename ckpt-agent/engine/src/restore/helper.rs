@@ -13,7 +13,7 @@ use super::super::sys::file_user::FileUser;
 use super::super::sys::signals::set_action;
 use super::super::sys::tty;
 use super::image::Image;
-use super::tree::{Here, Hooks};
+use super::tree::{HelperError, Here, Hooks};
 
 /// The hooks of the process tree: descriptors, directories, limits, signal actions.
 pub struct Preparation<'a> {
@@ -27,18 +27,14 @@ pub struct Preparation<'a> {
     pub links: Vec<Link>,
 }
 
-type Outcome<T = ()> = Result<T, String>;
-
-fn failed<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String {
-    move |error| format!("{what}: {error}")
-}
+type Outcome<T = ()> = Result<T, HelperError>;
 
 impl Hooks for Preparation<'_> {
     fn terminal(&self, pid: Pid) -> Outcome {
         for terminal in self.terminals.iter().filter(|terminal| terminal.session == pid) {
             let slave = self.slave(terminal)?;
             tty::take_controlling(&slave)
-                .map_err(failed("make its terminal the controlling one"))?;
+                .map_err(HelperError::system("make its terminal the controlling one"))?;
         }
         Ok(())
     }
@@ -55,8 +51,7 @@ impl Hooks for Preparation<'_> {
             }
             return standin::prepare(&kept);
         }
-        let process =
-            self.image.processes.get(&pid).ok_or_else(|| format!("process {pid} has no image"))?;
+        let process = self.image.processes.get(&pid).ok_or(HelperError::NoImage(pid))?;
         self.enter_directory(process)?;
         let mode = nix::sys::stat::Mode::from_bits_truncate(process.umask as libc::mode_t);
         nix::sys::stat::umask(mode);
@@ -70,7 +65,7 @@ impl Hooks for Preparation<'_> {
             // SAFETY: every signal is blocked here, and stays blocked until the memory that the handlers
             // lie in is in place.
             unsafe { set_action(signal, words) }
-                .map_err(failed(&format!("set action of signal {signal}")))?;
+                .map_err(HelperError::system(format!("set action of signal {signal}")))?;
         }
         Ok(())
     }
@@ -94,13 +89,13 @@ impl Preparation<'_> {
         let path = &process.working_directory;
         let what = format!("enter directory {path}");
         let Some(mode) = process.removed_directory else {
-            return std::env::set_current_dir(path).map_err(failed(&what));
+            return std::env::set_current_dir(path).map_err(HelperError::system(what));
         };
         let user = self.context.user.as_ref();
         let acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups));
-        let _acting = acting.transpose().map_err(failed(&what))?;
-        let directory = removed_directory(path, mode).map_err(failed(&what))?;
-        nix::unistd::fchdir(&directory).map_err(failed(&what))
+        let _acting = acting.transpose()?;
+        let directory = removed_directory(path, mode)?;
+        nix::unistd::fchdir(&directory).map_err(HelperError::system(what))
     }
 }
 
@@ -151,10 +146,10 @@ impl Preparation<'_> {
     fn streams(&self, descriptors: &[Descriptor]) -> Outcome<Vec<i32>> {
         let mut made = Vec::new();
         for descriptor in descriptors {
-            let parked = self.context.parked(descriptor.file).map_err(|error| error.to_string())?;
+            let parked = self.context.parked(descriptor.file)?;
             // SAFETY: standard streams are this helper's own.
             unsafe { dup3(parked, descriptor.fd, libc::O_CLOEXEC) }
-                .map_err(failed("put a stream in place"))?;
+                .map_err(HelperError::system("put a stream in place"))?;
             made.push(descriptor.fd);
         }
         Ok(made)
@@ -166,15 +161,17 @@ impl Preparation<'_> {
 
     /// A descriptor of a controlling terminal's slave side.
     fn slave(&self, terminal: &ControllingTerminal) -> Outcome<OwnedFd> {
-        let parked = |file| self.context.parked(file).map_err(|error| error.to_string());
+        let parked = |file| self.context.parked(file);
         let here = |file: Option<FileId>| file.filter(|id| self.context.needs(*id));
         match (here(terminal.slave), here(terminal.master)) {
-            (Some(slave), _) => parked(slave)?.try_clone_to_owned().map_err(failed("dup")),
+            (Some(slave), _) => {
+                parked(slave)?.try_clone_to_owned().map_err(HelperError::system("dup"))
+            }
             (None, Some(master)) => {
                 tty::open_peer(parked(master)?, libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC)
-                    .map_err(failed("open the terminal"))
+                    .map_err(HelperError::system("open the terminal"))
             }
-            (None, None) => Err(format!("the terminal of session {} is lost", terminal.session)),
+            (None, None) => Err(HelperError::NoTerminal(terminal.session)),
         }
     }
 
@@ -201,7 +198,7 @@ impl Preparation<'_> {
                     // SAFETY: something is parked there still.
                     let parked = unsafe { BorrowedFd::borrow_raw(from) };
                     let copy = fcntl(parked, FcntlArg::F_DUPFD_CLOEXEC(self.context.first_free))
-                        .map_err(failed(&format!("put descriptor {from} aside")))?;
+                        .map_err(HelperError::system(format!("put descriptor {from} aside")))?;
                     // SAFETY: fcntl just returned this number for us alone.
                     aside = Some(unsafe { OwnedFd::from_raw_fd(copy) });
                     continue;
@@ -211,14 +208,14 @@ impl Preparation<'_> {
                     (from, to) = (unsafe { BorrowedFd::borrow_raw(at) }, number);
                 }
                 Step::Back { to: number } => {
-                    kept = aside.take().ok_or("nothing was put aside")?;
+                    kept = aside.take().expect("nothing is taken back that was not put aside");
                     (from, to) = (kept.as_fd(), number);
                 }
             }
             // SAFETY: the target number belongs to the process that this helper becomes, and what is parked there
             // is not wanted any more.
             unsafe { dup3(from, to, 0) }
-                .map_err(failed(&format!("put descriptor {to} in place")))?;
+                .map_err(HelperError::system(format!("put descriptor {to} in place")))?;
         }
         Ok(())
     }
@@ -227,7 +224,7 @@ impl Preparation<'_> {
     fn descriptors(&self, process: &ProcessImage) -> Outcome {
         let mut moves = Vec::with_capacity(process.descriptors.len());
         for descriptor in &process.descriptors {
-            let parked = self.context.parked(descriptor.file).map_err(|error| error.to_string())?;
+            let parked = self.context.parked(descriptor.file)?;
             moves.push((parked.as_raw_fd(), descriptor.fd));
         }
         self.rearrange(&moves)?;
@@ -241,7 +238,7 @@ impl Preparation<'_> {
             // SAFETY: the number was put in place right above, and belongs to the process that this helper becomes.
             let fd = unsafe { BorrowedFd::borrow_raw(descriptor.fd) };
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::from_bits_retain(flags)))
-                .map_err(failed(&format!("mark descriptor {}", descriptor.fd)))?;
+                .map_err(HelperError::system(format!("mark descriptor {}", descriptor.fd)))?;
         }
         if next < self.context.first_free {
             close_range(next, self.context.first_free - 1)?;
@@ -302,7 +299,7 @@ fn shuffle(moves: &[(i32, i32)]) -> Vec<Step> {
 fn close_range(first: i32, last: i32) -> Outcome {
     // SAFETY: closes numbers that no owned descriptor of this helper has: those are parked above.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    nix::errno::Errno::result(closed).map(drop).map_err(failed("close_range"))
+    nix::errno::Errno::result(closed).map(drop).map_err(HelperError::system("close_range"))
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
+use nix::errno::Errno;
+
 use super::super::graph::{Pid, RelayEnd, RelayKind};
-use super::super::restore::tree::{Here, end_with};
+use super::super::restore::tree::{HelperError, Here, end_with};
 use super::super::sys::{prctl, signals};
 
 /// Name (comm) of a stand-in.
@@ -162,21 +164,21 @@ impl Link {
 /// signal is blocked already.
 ///
 /// # Errors
-/// A line for the user.
-pub fn prepare(links: &[RawFd]) -> Result<(), String> {
+/// Failed calls.
+pub fn prepare(links: &[RawFd]) -> Result<(), HelperError> {
     let mut kept = links.to_vec();
     kept.sort_unstable();
     let mut next: u32 = 0;
     for fd in kept {
-        let fd = u32::try_from(fd).map_err(|error| error.to_string())?;
+        let fd = u32::try_from(fd).map_err(|_| HelperError::system("close_range")(Errno::EBADF))?;
         if fd > next {
             close_range(next, fd - 1)?;
         }
         next = fd + 1;
     }
     close_range(next, u32::MAX)?;
-    std::env::set_current_dir("/").map_err(|error| format!("enter /: {error}"))?;
-    prctl::set_name(c"ckptd-standin").map_err(|error| error.desc().to_owned())
+    std::env::set_current_dir("/").map_err(HelperError::system("enter /"))?;
+    prctl::set_name(c"ckptd-standin").map_err(HelperError::system("prctl PR_SET_NAME"))
 }
 
 /// Makes this process the stand-in of a program in another instance, started from here: `link` is the
@@ -187,24 +189,24 @@ pub fn prepare(links: &[RawFd]) -> Result<(), String> {
 /// The caller has one thread and nothing left to do.
 ///
 /// # Errors
-/// A line for the user; nothing has changed then but descriptors that may be closed.
+/// Nothing has changed then but descriptors that may be closed.
 pub fn become_remote_shell(
     link: OwnedFd,
     far: Option<OwnedFd>,
-) -> Result<std::convert::Infallible, String> {
+) -> Result<std::convert::Infallible, HelperError> {
     let (parent, child) = (nix::unistd::getppid().as_raw(), nix::unistd::getpid().as_raw());
-    signals::set_blocked(u64::MAX).map_err(|error| format!("rt_sigprocmask: {error}"))?;
+    signals::set_blocked(u64::MAX).map_err(HelperError::system("rt_sigprocmask"))?;
     let far = far.map(IntoRawFd::into_raw_fd);
     let kept: Vec<RawFd> = [0, 1, 2, link.as_raw_fd()].into_iter().chain(far).collect();
     prepare(&kept)?;
     live(vec![Link { socket: link, side: 0, parent, child, open: true, watched: None }])
 }
 
-fn close_range(first: u32, last: u32) -> Result<(), String> {
+fn close_range(first: u32, last: u32) -> Result<(), HelperError> {
     // SAFETY: closes numbers that this helper does not use any more; owners of theirs are never dropped
     // in it, since it ends by _exit(2).
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-    nix::errno::Errno::result(closed).map(drop).map_err(|error| format!("close_range: {error}"))
+    Errno::result(closed).map(drop).map_err(HelperError::system("close_range"))
 }
 
 /// Lives as the stand-in, to its end.

@@ -407,5 +407,5 @@ fn shell(socket: &str, input: &OwnedFd, output: &OwnedFd) -> Outcome {
     let copy = |fd: &OwnedFd| fd.try_clone().map_err(text);
     let numbers = (std::process::id() as i32, getppid().as_raw());
     channel.send(&numbers, &[agent, copy(input)?, copy(output)?]).map_err(text)?;
-    ckpt_engine::split::standin::become_remote_shell(link, None).map(drop)
+    ckpt_engine::split::standin::become_remote_shell(link, None).map(drop).map_err(text)
 }

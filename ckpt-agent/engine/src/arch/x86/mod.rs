@@ -8,7 +8,8 @@
 mod tests;
 
 use super::{
-    Architecture, Call, Interrupted, Numbers, Part, WIDE, interrupted, narrow_answer, xstate,
+    Architecture, Call, Interrupted, LackingFeature, Numbers, Part, WIDE, interrupted,
+    narrow_answer, xstate,
 };
 
 /// The architecture of old PCs, and of old programs on new ones.
@@ -218,7 +219,12 @@ impl Architecture for X86 {
         xstate::layout()
     }
 
-    fn fit_set(note: u32, saved: Vec<u8>, parts: &[Part], here: &[u8]) -> Result<Vec<u8>, String> {
+    fn fit_set(
+        note: u32,
+        saved: Vec<u8>,
+        parts: &[Part],
+        here: &[u8],
+    ) -> Result<Vec<u8>, LackingFeature> {
         if note == NT_X86_XSTATE { xstate::fit_here(saved, parts, here) } else { Ok(saved) }
     }
 

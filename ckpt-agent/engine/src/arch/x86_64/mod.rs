@@ -1,6 +1,6 @@
 //! x86-64.
 
-use super::{Architecture, Call, Interrupted, Numbers, Part, interrupted, xstate};
+use super::{Architecture, Call, Interrupted, LackingFeature, Numbers, Part, interrupted, xstate};
 
 /// The architecture of PCs.
 #[derive(Debug, Clone, Copy)]
@@ -138,7 +138,12 @@ impl Architecture for X86_64 {
         xstate::layout()
     }
 
-    fn fit_set(note: u32, saved: Vec<u8>, parts: &[Part], here: &[u8]) -> Result<Vec<u8>, String> {
+    fn fit_set(
+        note: u32,
+        saved: Vec<u8>,
+        parts: &[Part],
+        here: &[u8],
+    ) -> Result<Vec<u8>, LackingFeature> {
         if note == XSTATE { xstate::fit_here(saved, parts, here) } else { Ok(saved) }
     }
 

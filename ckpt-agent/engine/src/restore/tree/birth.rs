@@ -10,6 +10,7 @@ use super::super::super::graph::Pid;
 use super::super::super::job_init::World;
 use super::super::super::sys::clone3::{Side, SingleThreaded};
 use super::super::super::sys::{prctl, signals};
+use super::error::HelperError;
 use super::life::Heritage;
 use super::number_table::NumberTable;
 use super::plan::{Plan, Role};
@@ -34,7 +35,7 @@ pub struct Grown {
 }
 
 /// What is done in the helpers beside taking their places. Numbers are as they were recorded. Runs as ordinary,
-/// single-threaded code in the helper itself; an error is one line without the number of the process.
+/// single-threaded code in the helper itself.
 pub trait Hooks {
     /// Called in each session leader that lives on, when all sessions are there and no group yet:
     /// the place for TIOCSCTTY.
@@ -42,7 +43,7 @@ pub trait Hooks {
     /// # Errors
     ///
     /// Ends the whole building.
-    fn terminal(&self, pid: Pid) -> Result<(), String>;
+    fn terminal(&self, pid: Pid) -> Result<(), HelperError>;
 
     /// Called in each process that lives on when the tree is complete, with every signal blocked:
     /// the place for descriptors, limits, the foreground group and all else that the process sets up
@@ -51,7 +52,7 @@ pub trait Hooks {
     /// # Errors
     ///
     /// Ends the whole building.
-    fn prepare(&self, pid: Pid, here: Here<'_>) -> Result<(), String>;
+    fn prepare(&self, pid: Pid, here: Here<'_>) -> Result<(), HelperError>;
 
     /// Whether a process is to have its number where numbers are the machine's: another one may want it more.
     fn wants_number(&self, _pid: Pid) -> bool {
@@ -69,9 +70,12 @@ pub trait Hooks {
 /// Why a tree was not built. No helper is left.
 #[derive(Debug, thiserror::Error)]
 pub enum BirthError {
-    /// What the first helper that failed has to say.
+    /// What the first helper that failed has to say, which is the text of a [`HelperError`].
     #[error("{0}")]
     Helper(String),
+    /// Init could not do for its children what helpers do for theirs.
+    #[error(transparent)]
+    Own(#[from] HelperError),
     /// A system call of init failed.
     #[error("{call} in the job's init: {source}")]
     Init {
@@ -237,7 +241,7 @@ pub fn grow(plan: &Plan, hooks: &impl Hooks) -> Result<Grown, BirthError> {
 fn conduct<H: Hooks>(heritage: &Heritage<'_, H>) -> Result<(), BirthError> {
     open(heritage, Schedule::number(Phase::Births), Phase::Births);
     for index in &heritage.plan.by_init {
-        if heritage.fork(*index).map_err(BirthError::Helper)? == Side::Child {
+        if heritage.fork(*index)? == Side::Child {
             heritage.live(*index);
         }
     }
@@ -247,8 +251,8 @@ fn conduct<H: Hooks>(heritage: &Heritage<'_, H>) -> Result<(), BirthError> {
         finish(heritage, number, phase)?;
         // By now those that end have ended or are about to: the helpers wait for theirs, init for its.
         match phase {
-            Phase::End(round) => heritage.reap(None, round).map_err(BirthError::Helper)?,
-            Phase::Zombies => heritage.await_zombies(None).map_err(BirthError::Helper)?,
+            Phase::End(round) => heritage.reap(None, round)?,
+            Phase::Zombies => heritage.await_zombies(None)?,
             _ => {}
         }
     }

@@ -9,6 +9,7 @@ use super::super::super::graph::Pid;
 use super::super::super::sys::clone3::{Side, SingleThreaded, fork_exact, own_number};
 use super::super::super::sys::{prctl, signals};
 use super::birth::{Hooks, Phase, Schedule};
+use super::error::HelperError;
 use super::number_table::NumberTable;
 use super::plan::{Birth, GroupStep, Index, Plan, Role};
 use super::recorded::INIT;
@@ -30,7 +31,7 @@ pub(super) struct Heritage<'a, H: Hooks> {
     pub(super) indices: BTreeMap<Pid, Index>,
 }
 
-type Step<T = ()> = Result<T, String>;
+type Step<T = ()> = Result<T, HelperError>;
 
 impl<H: Hooks> Heritage<'_, H> {
     /// What a recorded number of a process, group or session is here.
@@ -42,7 +43,7 @@ impl<H: Hooks> Heritage<'_, H> {
     }
 
     fn must_be_here(&self, recorded: Pid) -> Step<Pid> {
-        self.here(recorded).ok_or_else(|| format!("process {recorded} is not there"))
+        self.here(recorded).ok_or(HelperError::NotHere(recorded))
     }
 
     /// Lives as helper `index`, just forked. Nothing of the caller's code may run in the child, so
@@ -60,8 +61,8 @@ impl<H: Hooks> Heritage<'_, H> {
         }));
         let mut me = index;
         let end = self.be_born(&mut me).and_then(|()| self.go_through(me));
-        let Err(text) = end;
-        self.table.fail(&format!("process {}: {text}", self.plan.births[me].pid));
+        let Err(error) = end;
+        self.table.fail(&format!("process {}: {error}", self.plan.births[me].pid));
         leave(125)
     }
 
@@ -78,7 +79,7 @@ impl<H: Hooks> Heritage<'_, H> {
                 }
             }
             if birth.leads_session() {
-                setsid().map_err(|error| format!("setsid: {}", error.desc()))?;
+                setsid().map_err(HelperError::system("setsid"))?;
             }
             for child in &birth.later {
                 if self.fork(*child)? == Side::Child {
@@ -101,18 +102,7 @@ impl<H: Hooks> Heritage<'_, H> {
             None => fork_exact(&self.proof, pid, exit_signal),
             Some(turns) => turns.fork(self.table, &self.proof, child, exit_signal),
         };
-        let side = forked.map_err(|error| {
-            let why = match error.raw_os_error() {
-                Some(libc::EEXIST) => "the number is taken".to_owned(),
-                Some(libc::EINVAL) => "the number is over /proc/sys/kernel/pid_max".to_owned(),
-                Some(libc::EPERM) => {
-                    "exact numbers need CAP_CHECKPOINT_RESTORE over the PID namespace".to_owned()
-                }
-                Some(libc::EAGAIN) => "the limit on processes is reached".to_owned(),
-                _ => error.to_string(),
-            };
-            format!("fork of process {pid}: {why}")
-        })?;
+        let side = forked.map_err(|source| HelperError::Fork { pid, source })?;
         let number = match side {
             Side::Parent(number) => number,
             Side::Child => own_number(),
@@ -210,15 +200,15 @@ impl<H: Hooks> Heritage<'_, H> {
     }
 
     fn verify(&self, birth: &Birth) -> Step {
-        let sid = getsid(None).map_err(|error| format!("getsid: {}", error.desc()))?;
+        let sid = getsid(None).map_err(HelperError::system("getsid"))?;
         let found = [getppid(), getpgrp(), sid].map(nix::unistd::Pid::as_raw);
         let wanted = [birth.ppid, birth.pgid, birth.sid];
         for ((what, found), wanted) in
-            ["parent", "process group", "session"].iter().zip(found).zip(wanted)
+            ["parent", "process group", "session"].into_iter().zip(found).zip(wanted)
         {
             let wanted = self.must_be_here(wanted)?;
             if found != wanted {
-                return Err(format!("got {what} {found} instead of {wanted}"));
+                return Err(HelperError::Misplaced { what, found, wanted });
             }
         }
         Ok(())
@@ -232,23 +222,22 @@ fn leave(code: i32) -> ! {
 
 fn enter(pgid: Pid) -> Step {
     setpgid(nix::unistd::Pid::from_raw(0), nix::unistd::Pid::from_raw(pgid))
-        .map_err(|error| format!("setpgid to process group {pgid}: {}", error.desc()))
+        .map_err(HelperError::system(format!("setpgid to process group {pgid}")))
 }
 
 fn set_subreaper(on: bool) -> Step {
-    prctl::set_child_subreaper(on)
-        .map_err(|error| format!("prctl PR_SET_CHILD_SUBREAPER: {}", error.desc()))
+    prctl::set_child_subreaper(on).map_err(HelperError::system("prctl PR_SET_CHILD_SUBREAPER"))
 }
 
 /// Blocks every signal and takes every action back to SIG_DFL. None is pending: each was ignored
 /// until now.
 fn silence() -> Step {
-    signals::set_blocked(u64::MAX).map_err(|error| format!("rt_sigprocmask: {error}"))?;
+    signals::set_blocked(u64::MAX).map_err(HelperError::system("rt_sigprocmask"))?;
     for signal in 1..=signals::LAST {
         if ![libc::SIGKILL, libc::SIGSTOP].contains(&signal) {
             // SAFETY: SIG_DFL has no handler.
             unsafe { signals::set_action(signal, signals::DEFAULT) }
-                .map_err(|error| format!("rt_sigaction of signal {signal}: {error}"))?;
+                .map_err(HelperError::system(format!("rt_sigaction of signal {signal}")))?;
         }
     }
     Ok(())
@@ -267,7 +256,7 @@ fn wait_for(child: Pid, options: i32) -> Step {
         }
         match Errno::last() {
             Errno::EINTR => {}
-            error => return Err(format!("wait for process {child}: {}", error.desc())),
+            error => return Err(HelperError::system(format!("wait for process {child}"))(error)),
         }
     }
 }
@@ -276,25 +265,24 @@ fn wait_for(child: Pid, options: i32) -> Step {
 /// blocked.
 ///
 /// # Errors
-/// A line for the user: it still lives.
+/// It still lives.
 pub fn end_with(status: i32) -> Step {
     match Ending::of(status) {
         Some(Ending::Exit(code)) => leave(code),
         Some(Ending::Signal(signal)) => {
             if Ending::dumps_core(signal) {
                 // A limit of 0 on core files does not hold where core_pattern is a pipe (core(5)).
-                prctl::set_dumpable(false)
-                    .map_err(|error| format!("prctl PR_SET_DUMPABLE: {}", error.desc()))?;
+                prctl::set_dumpable(false).map_err(HelperError::system("prctl PR_SET_DUMPABLE"))?;
             }
             if signal != libc::SIGKILL {
                 // SAFETY: SIG_DFL has no handler.
                 unsafe { signals::set_action(signal, signals::DEFAULT) }
-                    .map_err(|error| format!("rt_sigaction of signal {signal}: {error}"))?;
+                    .map_err(HelperError::system(format!("rt_sigaction of signal {signal}")))?;
             }
             // SAFETY: a plain system call.
             unsafe { libc::kill(libc::getpid(), signal) };
-            Err(format!("signal {signal} did not end it"))
+            Err(HelperError::Outlived(signal))
         }
-        None => Err(format!("{status:#x} is not the status of an ended process")),
+        None => Err(HelperError::NoStatus(status)),
     }
 }

@@ -5,6 +5,7 @@
 //! [`grow`] carries a plan out with real processes, in the job's init.
 
 mod birth;
+mod error;
 mod life;
 mod lineage;
 mod number_table;
@@ -16,6 +17,7 @@ mod turns;
 mod zombie;
 
 pub use birth::{BirthError, Grown, Here, Hooks, grow};
+pub use error::HelperError;
 pub(in super::super) use life::end_with;
 pub use plan::{Birth, GroupStep, Index, Plan, Role, Round, plan};
 pub use recorded::TreeError;
