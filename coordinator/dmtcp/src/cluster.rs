@@ -15,13 +15,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
+use thiserror::Error;
 use tokio::sync::mpsc;
 
 /// How long agents may take: images are written, hashed and sent.
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// What agents answer: the files that were taken in, or why not.
-pub type Answered = Result<Vec<DmtcpFile>, String>;
+pub type Answered = Result<Vec<DmtcpFile>, AnswerError>;
+
+/// Why an agent did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AnswerError {
+    /// What it says itself.
+    #[error("{0}")]
+    Told(String),
+    /// Its connection has ended, or its time is over.
+    #[error("{0} has gone, or does not answer")]
+    Gone(NodeName),
+}
 
 /// What is wanted of the loop.
 #[derive(Debug)]
@@ -68,12 +80,11 @@ impl Awaited {
     /// Waits for it.
     ///
     /// # Errors
-    /// One line.
+    /// See [`AnswerError`].
     pub fn wait(self) -> Answered {
         let left = self.until.saturating_duration_since(Instant::now());
         // The loop drops what its node can't answer any more.
-        let gone = || format!("{} has gone, or does not answer", self.node);
-        self.answer.recv_timeout(left).unwrap_or_else(|_| Err(gone()))
+        self.answer.recv_timeout(left).unwrap_or(Err(AnswerError::Gone(self.node)))
     }
 }
 
@@ -209,7 +220,10 @@ impl Calls {
             }
             FromAgent::Dmtcp(report) => {
                 let files = || report.files.clone();
-                let answered = report.failure.clone().map_or_else(|| Ok(files()), Err);
+                let answered = report
+                    .failure
+                    .clone()
+                    .map_or_else(|| Ok(files()), |reason| Err(AnswerError::Told(reason)));
                 self.answer(node, &report.image, answered);
                 true
             }
@@ -218,7 +232,8 @@ impl Calls {
             {
                 let image =
                     DmtcpImage { job: job.clone(), instance: *instance, checkpoint: *checkpoint };
-                let answered = failure.clone().map_or(Ok(Vec::new()), Err);
+                let answered =
+                    failure.clone().map_or(Ok(Vec::new()), |reason| Err(AnswerError::Told(reason)));
                 self.answer(node, &image, answered);
                 true
             }

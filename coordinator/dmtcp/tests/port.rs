@@ -5,7 +5,7 @@
 
 use ckpt_dmtcp::address::{publish, published};
 use ckpt_dmtcp::machine::{Checkpoint, Command, Identity, Notice};
-use ckpt_dmtcp::server::{Options, Port, Recorder};
+use ckpt_dmtcp::server::{Options, Port, RecordError, Recorder};
 use ckpt_dmtcp::wire::{CommandStatus, HEADER, ImageName, Kind, Message, Operation, WorkerState};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ struct Kept {
 }
 
 impl Recorder for Kept {
-    fn commit(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+    fn commit(&mut self, checkpoint: &Checkpoint) -> Result<(), RecordError> {
         self.checkpoints.push(checkpoint.clone());
         Ok(())
     }

@@ -8,7 +8,10 @@
 //!
 //! - `shared`: agents take images in, partners get copies, and what is lost is restarted from these.
 
+mod error;
 mod shared;
+
+pub use error::ImageError;
 
 use crate::cluster::Cluster;
 use crate::machine::{Checkpoint, Image};
@@ -112,9 +115,9 @@ impl Images {
         number: u64,
         checkpoint: &Checkpoint,
         cluster: Option<&Cluster>,
-    ) -> io::Result<Amount> {
+    ) -> Result<Amount, ImageError> {
         let taken = match cluster {
-            Some(cluster) => self.take_in(cluster, number, checkpoint).map_err(io::Error::other)?,
+            Some(cluster) => self.take_in(cluster, number, checkpoint)?,
             None => BTreeMap::new(),
         };
         let bytes = self.write(number, checkpoint, &taken)?;
@@ -170,18 +173,13 @@ impl Images {
     /// The images of a committed checkpoint, each checked against its hash.
     ///
     /// # Errors
-    /// One line.
-    pub fn files(&self, number: u64) -> Result<Vec<PathBuf>, String> {
+    /// See [`ImageError`].
+    pub fn files(&self, number: u64) -> Result<Vec<PathBuf>, ImageError> {
         let mut images = Vec::new();
         for image in self.description(number)?.images {
             if let Some(place) = &image.share {
-                return Err(format!(
-                    "the image {} of {} is kept by the agents of {}: the cluster's coordinator restarts the job when a node is \
-                     lost; to do it by hand, execute dmtcp_restart_script.sh",
-                    image.path,
-                    place.node,
-                    place.holders.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
-                ));
+                let Place { node, holders, .. } = place.clone();
+                return Err(ImageError::WithAgents { path: image.path, node, holders });
             }
             images.push(self.checked(number, &image)?);
         }
@@ -197,18 +195,18 @@ impl Images {
     /// What a committed checkpoint has.
     ///
     /// # Errors
-    /// One line.
-    pub fn description(&self, number: u64) -> Result<Description, String> {
+    /// See [`ImageError`].
+    pub fn description(&self, number: u64) -> Result<Description, ImageError> {
         let place = self.folder.join(number.to_string());
         let path = place.join("images.json");
-        let failed = |error: io::Error| format!("read {}: {error}", path.display());
+        let failed = |source| ImageError::Read { path: path.clone(), source };
         if fs::metadata(&path).map_err(failed)?.len() > MAX_DESCRIPTION {
-            return Err(format!("read {}: it exceeds {MAX_DESCRIPTION} bytes", path.display()));
+            return Err(ImageError::TooLong(path));
         }
         let description: Description = protocol::json::read(&fs::read(&path).map_err(failed)?)
-            .map_err(|error| format!("read {}: {error}", path.display()))?;
+            .map_err(|source| ImageError::Json { path: path.clone(), source })?;
         if description.format > FORMAT {
-            return Err(format!("read {}: it is of a newer ckptd", path.display()));
+            return Err(ImageError::Newer(path));
         }
         Ok(description)
     }
@@ -216,23 +214,19 @@ impl Images {
     /// An image that is kept on this machine, checked against its hash.
     ///
     /// # Errors
-    /// One line.
-    pub fn checked(&self, number: u64, image: &Kept) -> Result<PathBuf, String> {
+    /// See [`ImageError`].
+    pub fn checked(&self, number: u64, image: &Kept) -> Result<PathBuf, ImageError> {
         let place = self.folder.join(number.to_string());
         let Some(file) = &image.file else {
-            return Err(format!(
-                "the image {} is on {} only, where no agent of ckptd runs: start dmtcp_restart there and here by hand, \
-                 with DMTCP's own coordinator or 'ckptd coordinator --dmtcp-port'",
-                image.path, image.host
-            ));
+            let (path, host) = (image.path.clone(), image.host.clone());
+            return Err(ImageError::Elsewhere { path, host });
         };
         // A name, never a path.
         let found = place.join(Path::new(file).file_name().unwrap_or_default());
-        let opened =
-            File::open(&found).map_err(|error| format!("open {}: {error}", found.display()))?;
-        let hash = hash(opened).map_err(|error| format!("read {}: {error}", found.display()))?;
+        let failed = |source| ImageError::Read { path: found.clone(), source };
+        let hash = File::open(&found).and_then(hash).map_err(failed)?;
         if image.blake3.as_deref() != Some(hash.as_str()) {
-            return Err(format!("the image {} is damaged: its hash is another", found.display()));
+            return Err(ImageError::Damaged(found));
         }
         Ok(found)
     }

@@ -1,7 +1,7 @@
 //! Images of a cluster's machines: their agents take them in, partners get copies, and what is lost is restarted from these.
 
-use super::{Images, Kept, Place};
-use crate::cluster::Cluster;
+use super::{ImageError, Images, Kept, Place};
+use crate::cluster::{AnswerError, Cluster};
 use crate::machine::Checkpoint;
 use crate::places::{self, KeptShare, Share};
 use protocol::agent::InstanceId;
@@ -30,7 +30,7 @@ impl Images {
         cluster: &Cluster,
         number: u64,
         checkpoint: &Checkpoint,
-    ) -> Result<BTreeMap<usize, Kept>, String> {
+    ) -> Result<BTreeMap<usize, Kept>, ImageError> {
         let shares = places::shares(&checkpoint.images, &cluster.members());
         let mut numbers = self.instances();
         let mut awaited = Vec::new();
@@ -44,9 +44,9 @@ impl Images {
         }
         let mut taken = Vec::new();
         for (answer, image, share) in awaited {
-            let files = answer.wait().map_err(|reason| format!("{}: {reason}", share.node))?;
+            let files = answer.wait().map_err(|source| of_agent(&share.node, source))?;
             if files.len() != share.images.len() {
-                return Err(format!("{} did not take in all images", share.node));
+                return Err(ImageError::NotAll(share.node));
             }
             taken.push((image, share, files));
         }
@@ -107,14 +107,12 @@ impl Images {
     ///
     /// # Errors
     /// An image that no agent keeps.
-    pub fn places(&self, number: u64) -> Result<Vec<KeptShare>, String> {
+    pub fn places(&self, number: u64) -> Result<Vec<KeptShare>, ImageError> {
         let mut shares: BTreeMap<u32, KeptShare> = BTreeMap::new();
         for image in self.description(number)?.images {
             let Some(Place { instance, node, holders }) = image.share else {
-                return Err(format!(
-                    "no agent of ckptd keeps the image {} of {} at checkpoint {number}",
-                    image.path, image.host
-                ));
+                let Kept { path, host, .. } = image;
+                return Err(ImageError::WithoutAgent { path, host, checkpoint: number });
             };
             shares.insert(instance, KeptShare { instance, node, holders });
         }
@@ -124,13 +122,12 @@ impl Images {
     /// Has agents restart a checkpoint: those of its machines that are there, and others in the stead of those that are not.
     ///
     /// # Errors
-    /// One line.
-    pub fn restart(&self, cluster: &Cluster, number: u64) -> Result<(), String> {
+    /// See [`ImageError`].
+    pub fn restart(&self, cluster: &Cluster, number: u64) -> Result<(), ImageError> {
         let shares = self.places(number)?;
         let there: Vec<NodeName> =
             cluster.members().into_iter().map(|member| member.name).collect();
-        let placed = places::placement(&shares, &there)
-            .map_err(|node| format!("the images of {node} are on no machine that is there"))?;
+        let placed = places::placement(&shares, &there).map_err(ImageError::NowhereThere)?;
         let mut awaited = Vec::new();
         for (instance, node) in placed {
             let Some(share) = shares.iter().find(|share| share.instance == instance) else {
@@ -143,7 +140,7 @@ impl Images {
             awaited.push((cluster.restart(&node, &image, share.holders.clone()), node));
         }
         for (answer, node) in awaited {
-            answer.wait().map_err(|reason| format!("{node}: {reason}"))?;
+            answer.wait().map_err(|source| of_agent(&node, source))?;
         }
         Ok(())
     }
@@ -165,6 +162,10 @@ impl Images {
             cluster.keep(&member.name, self.job_id(), &kept);
         }
     }
+}
+
+fn of_agent(node: &NodeName, source: AnswerError) -> ImageError {
+    ImageError::Agent { node: node.clone(), source }
 }
 
 /// Has partners but the first copy an image until it is in enough places: the first could not, or there are not enough yet.

@@ -1,8 +1,9 @@
 //! A job of ours as a worker of DMTCP's coordinator.
 
+use super::error::CallError;
 use super::image::{FORMAT, Pointer};
 use super::options::{Mode, Options};
-use super::{Ask, Begins};
+use super::{Ask, Begins, NativeError};
 use crate::machine::Identity;
 use crate::wire::{HEADER, ImageName, Kind, Message, WorkerState};
 use protocol::cluster::client::{Answer, Ask as Question};
@@ -32,9 +33,11 @@ pub fn receive(stream: &mut TcpStream) -> io::Result<Message> {
 
 /// Connects to the coordinator that is wanted, with its port, and starts it if that is: then it writes restart
 /// scripts beside the images.
-pub fn connect(options: &Options, images: &Path) -> Result<(TcpStream, u16), String> {
-    let failed = |error: io::Error, port: u16| {
-        format!("reach a coordinator at {}:{port}: {error}", options.host)
+pub fn connect(options: &Options, images: &Path) -> Result<(TcpStream, u16), CallError> {
+    let failed = |source: io::Error, port: u16| CallError::Unreachable {
+        host: options.host.clone(),
+        port,
+        source,
     };
     if let (Some(port), Mode::Join | Mode::Any) = (options.port(), options.mode()) {
         match addresses(&options.host, port).and_then(|all| TcpStream::connect(&all[..])) {
@@ -43,16 +46,13 @@ pub fn connect(options: &Options, images: &Path) -> Result<(TcpStream, u16), Str
             Err(_) => {}
         }
     } else if options.mode() == Mode::Join {
-        return Err("join a coordinator: give its port with --coord-port".to_owned());
+        return Err(CallError::NoPort);
     }
     let own = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     let here = matches!(options.host.as_str(), "localhost" | "127.0.0.1")
         || own.as_deref() == Some(options.host.as_str());
     if !here {
-        return Err(format!(
-            "start a coordinator on {}: it is another machine; start dmtcp_coordinator there",
-            options.host
-        ));
+        return Err(CallError::OtherMachine(options.host.clone()));
     }
     let port = start(options.port().unwrap_or(0), images)?;
     TcpStream::connect(("127.0.0.1", port))
@@ -61,9 +61,9 @@ pub fn connect(options: &Options, images: &Path) -> Result<(TcpStream, u16), Str
 }
 
 /// Starts a coordinator of our own that ends with its last worker; its port.
-fn start(port: u16, images: &Path) -> Result<u16, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("start a coordinator: {why}");
-    let folder = tempfile::tempdir().map_err(|error| failed(&error))?;
+fn start(port: u16, images: &Path) -> Result<u16, CallError> {
+    let failed = CallError::system("start a coordinator");
+    let folder = tempfile::tempdir().map_err(&failed)?;
     let file = folder.path().join("port");
     let status = Command::new("/proc/self/exe")
         .arg0("dmtcp_coordinator")
@@ -74,9 +74,9 @@ fn start(port: u16, images: &Path) -> Result<u16, String> {
         .arg(images)
         .stdin(Stdio::null())
         .status()
-        .map_err(|error| failed(&error))?;
+        .map_err(failed)?;
     if !status.success() {
-        return Err(failed(&"it ended at once"));
+        return Err(CallError::EndedAtOnce);
     }
     let since = Instant::now();
     while since.elapsed() < BEGINNING {
@@ -86,14 +86,15 @@ fn start(port: u16, images: &Path) -> Result<u16, String> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Err(failed(&"it does not say where it listens"))
+    Err(CallError::NoAddress)
 }
 
 /// Writes the coordinator's port where it is wanted.
-pub fn tell_port(options: &Options, port: u16) -> Result<(), String> {
+pub fn tell_port(options: &Options, port: u16) -> Result<(), CallError> {
     match &options.port_file {
-        Some(file) => fs::write(file, format!("{port}\n"))
-            .map_err(|error| format!("write the port to {}: {error}", file.display())),
+        Some(file) => {
+            fs::write(file, format!("{port}\n")).map_err(CallError::file("write the port to", file))
+        }
         None => Ok(()),
     }
 }
@@ -145,27 +146,24 @@ impl Worker {
         Self { stream, identity, group, program: program.to_owned(), host }
     }
 
-    fn greet(&mut self, mut message: Message) -> Result<Message, String> {
-        let failed = |why: &dyn std::fmt::Display| format!("join the coordinator: {why}");
+    fn greet(&mut self, mut message: Message) -> Result<Message, CallError> {
+        let failed = CallError::system("join the coordinator");
         message.real_pid = i32::try_from(std::process::id()).unwrap_or(i32::MAX);
         message.payload = format!("{}\0{}\0", self.host, self.program).into_bytes();
-        self.send(&message).map_err(|error| failed(&error))?;
-        let answer = receive(&mut self.stream).map_err(|error| failed(&error))?;
+        self.send(&message).map_err(&failed)?;
+        let answer = receive(&mut self.stream).map_err(failed)?;
         match answer.kind {
             Kind::Accept => Ok(answer),
-            Kind::RejectNotRunning => Err(failed(&"its computation is not running")),
-            Kind::RejectWrongGroup => Err(failed(&"it has another computation")),
-            Kind::RejectNotRestarting => Err(failed(
-                &"its computation runs already; dmtcp_command --status tells of it, --kill ends it",
-            )),
-            Kind::RejectPeerMismatch => Err(failed(&"it expects another number of processes")),
-            Kind::Kill => Err(failed(&"it is ending its computation")),
-            other => Err(failed(&format!("it answered {other:?}"))),
+            other => Err(CallError::Rejected(other)),
         }
     }
 
     /// Joins with a new job.
-    pub fn launch(stream: TcpStream, program: &str, interval: Option<u32>) -> Result<Self, String> {
+    pub fn launch(
+        stream: TcpStream,
+        program: &str,
+        interval: Option<u32>,
+    ) -> Result<Self, CallError> {
         let mut worker = Self::new(stream, program);
         let mut hello = worker.message(Kind::NewWorker, WorkerState::Unknown);
         if let Some(interval) = interval.and_then(|interval| i32::try_from(interval).ok()) {
@@ -182,7 +180,7 @@ impl Worker {
         stream: TcpStream,
         image: &Pointer,
         interval: Option<u32>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CallError> {
         let mut worker = Self::new(stream, &image.program);
         worker.identity = image.identity();
         worker.group = image.group();
@@ -196,7 +194,7 @@ impl Worker {
         for name in ["DMT:Restart", "Socket::Restart_Ns_Register_Data"] {
             worker
                 .barrier(name, WorkerState::Restarting)
-                .map_err(|error| format!("wait for the other processes: {error}"))?;
+                .map_err(CallError::system("wait for the other processes"))?;
         }
         Ok(worker)
     }
@@ -308,7 +306,7 @@ struct Job {
 }
 
 impl Job {
-    fn ask(&self, question: impl FnOnce(String) -> Question) -> Result<Answer, String> {
+    fn ask(&self, question: impl FnOnce(String) -> Question) -> Result<Answer, NativeError> {
         // A job's folder has the job's id for its name.
         let id = self.folder.file_name().unwrap_or_default().to_string_lossy();
         (self.ask)(&self.folder, &question(id.into_owned()))

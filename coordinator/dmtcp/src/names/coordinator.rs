@@ -1,5 +1,6 @@
 //! ckptd as dmtcp_coordinator.
 
+use super::error::CallError;
 use super::options::{VARIABLES, VERSION, parse, refuse, with_ignored};
 use super::{Native, failed};
 use crate::DEFAULT_PORT;
@@ -101,9 +102,9 @@ pub fn perform(native: &dyn Native, arguments: &[OsString]) -> u8 {
 }
 
 /// Goes on in the background, and returns when that one listens.
-fn detach(arguments: &[OsString], asked: &Asked) -> Result<u8, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("go into the background: {why}");
-    let folder = tempfile::tempdir().map_err(|error| failed(&error))?;
+fn detach(arguments: &[OsString], asked: &Asked) -> Result<u8, CallError> {
+    let failed = CallError::system("go into the background");
+    let folder = tempfile::tempdir().map_err(&failed)?;
     let own = folder.path().join("port");
     let file = asked.port_file.clone().unwrap_or(own);
     // What is there already is of another one.
@@ -119,38 +120,35 @@ fn detach(arguments: &[OsString], asked: &Asked) -> Result<u8, String> {
         // Signals of the terminal are not for it.
         .process_group(0)
         .spawn()
-        .map_err(|error| failed(&error))?;
+        .map_err(&failed)?;
     for _ in 0..1000 {
         if fs::metadata(&file).is_ok_and(|file| file.len() > 0) {
             return Ok(0);
         }
         if let Ok(Some(status)) = child.try_wait() {
-            return Err(format!(
-                "listen at port {}: the coordinator ended with {status}; another one may have the port",
-                asked.port()
-            ));
+            return Err(CallError::Ended { port: asked.port(), status });
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Err(failed(&"it does not begin"))
+    Err(CallError::NotBegun)
 }
 
-fn serve(native: &dyn Native, asked: &Asked) -> Result<u8, String> {
+fn serve(native: &dyn Native, asked: &Asked) -> Result<u8, CallError> {
     if asked.quiet == 0 {
         native.tell_what_happens();
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| format!("start the event loop: {error}"))?;
+        .map_err(CallError::system("start the event loop"))?;
     let status = runtime.block_on(coordinate(asked));
     runtime.shutdown_background();
     status
 }
 
-async fn coordinate(asked: &Asked) -> Result<u8, String> {
-    let directory = std::path::absolute(&asked.directory)
-        .map_err(|error| format!("find {}: {error}", asked.directory.display()))?;
+async fn coordinate(asked: &Asked) -> Result<u8, CallError> {
+    let directory =
+        std::path::absolute(&asked.directory).map_err(CallError::file("find", &asked.directory))?;
     let mut options = Options {
         allow: asked.allow.clone(),
         interval: asked.interval,
@@ -161,12 +159,10 @@ async fn coordinate(asked: &Asked) -> Result<u8, String> {
     if let Some(ip) = asked.listen {
         options.listen = SocketAddr::new(ip, asked.port());
     }
-    let port = Port::bind(options).await.map_err(|error| error.to_string())?;
+    let port = Port::bind(options).await?;
     let address = port.address();
     let write = |file: &Option<PathBuf>, text: String| match file {
-        Some(file) => {
-            fs::write(file, text).map_err(|error| format!("write to {}: {error}", file.display()))
-        }
+        Some(file) => fs::write(file, text).map_err(CallError::file("write to", file)),
         None => Ok(()),
     };
     let pid = std::process::id();
@@ -189,9 +185,9 @@ async fn coordinate(asked: &Asked) -> Result<u8, String> {
         }
     });
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .map_err(|error| format!("watch for signals: {error}"))?;
+        .map_err(CallError::system("watch for signals"))?;
     let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())
-        .map_err(|error| format!("watch for signals: {error}"))?;
+        .map_err(CallError::system("watch for signals"))?;
     let quit = orders.clone();
     let status = tokio::select! {
         _ = served => 0,

@@ -1,5 +1,6 @@
 //! What stands for an image of DMTCP's: a small file that names a job of ours and a checkpoint.
 
+use super::error::CallError;
 use crate::machine::Identity;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -63,18 +64,18 @@ impl Pointer {
         Ok(path)
     }
 
-    /// Reads one; None for an image of DMTCP's own. The text fits after "failed to ...".
-    pub fn read(path: &Path) -> Result<Option<Self>, String> {
-        let failed = |why: &dyn std::fmt::Display| format!("read {}: {why}", path.display());
-        let file = fs::File::open(path).map_err(|error| failed(&error))?;
+    /// Reads one; None for an image of DMTCP's own.
+    pub fn read(path: &Path) -> Result<Option<Self>, CallError> {
+        let file = fs::File::open(path).map_err(CallError::file("read", path))?;
         let mut bytes = Vec::new();
-        file.take(MAX).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        file.take(MAX).read_to_end(&mut bytes).map_err(CallError::file("read", path))?;
         if bytes.first() != Some(&b'{') {
             return Ok(None);
         }
-        let pointer: Self = protocol::json::read(&bytes).map_err(|error| failed(&error))?;
+        let pointer: Self = protocol::json::read(&bytes)
+            .map_err(|source| CallError::NoImage { path: path.to_owned(), source })?;
         if pointer.ckptd_image > FORMAT {
-            return Err(failed(&"it is of a newer ckptd"));
+            return Err(CallError::Newer(path.to_owned()));
         }
         Ok(Some(pointer))
     }
@@ -101,6 +102,6 @@ mod tests {
         assert!(path.ends_with("ckpt_a_b_98ff-40000-77.dmtcp"), "{}", path.display());
         assert_eq!(Pointer::read(&path).unwrap(), Some(pointer));
         fs::write(&path, b"\x1f\x8bDMTCP").unwrap();
-        assert_eq!(Pointer::read(&path), Ok(None));
+        assert_eq!(Pointer::read(&path).unwrap(), None);
     }
 }

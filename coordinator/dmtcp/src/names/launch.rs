@@ -1,6 +1,7 @@
 //! ckptd as dmtcp_launch.
 
 use super::bridge::{Told, Worker, connect, tell_port};
+use super::error::CallError;
 use super::options::{Options, VERSION, launched};
 use super::{Native, failed};
 use crate::wire::Kind;
@@ -34,7 +35,7 @@ pub fn perform(native: &dyn Native, arguments: &[OsString]) -> u8 {
     })
 }
 
-fn launch(native: &dyn Native, asked: Launch) -> Result<u8, String> {
+fn launch(native: &dyn Native, asked: Launch) -> Result<u8, CallError> {
     let Launch { options, command } = asked;
     let images = options.images()?;
     let program = command.first().map(Path::new).and_then(Path::file_name);

@@ -12,11 +12,13 @@
 mod bridge;
 mod command;
 mod coordinator;
+mod error;
 mod image;
 mod launch;
 mod options;
 mod restart;
 
+pub use error::NativeError;
 pub use image::Pointer;
 
 use protocol::cluster::client::{Answer, Ask as Question};
@@ -30,7 +32,7 @@ const EXIT_DMTCP: u8 = 99;
 pub type Begins = Box<dyn FnOnce(&Path)>;
 
 /// Asks who runs the job with that folder, which may just be beginning.
-pub type Ask = fn(&Path, &Question) -> Result<Answer, String>;
+pub type Ask = fn(&Path, &Question) -> Result<Answer, NativeError>;
 
 /// What the names need of ckptd. Texts of errors fit after "failed to ...".
 pub trait Native {
@@ -40,14 +42,14 @@ pub trait Native {
     /// Runs a command as a job whose checkpoints the coordinator orders; its exit status.
     ///
     /// # Errors
-    /// One line.
-    fn run(&self, command: Vec<OsString>, begins: Begins) -> Result<u8, String>;
+    /// Why not.
+    fn run(&self, command: Vec<OsString>, begins: Begins) -> Result<u8, NativeError>;
 
     /// Restarts a job from a checkpoint; its exit status.
     ///
     /// # Errors
-    /// One line.
-    fn restart(&self, image: &Pointer, begins: Begins) -> Result<u8, String>;
+    /// Why not.
+    fn restart(&self, image: &Pointer, begins: Begins) -> Result<u8, NativeError>;
 
     /// A program of an installed DMTCP.
     fn program(&self, name: &str) -> Option<PathBuf>;

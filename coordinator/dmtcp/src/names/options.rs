@@ -1,5 +1,6 @@
 //! Options as DMTCP takes them, and where its coordinator is.
 
+use super::error::CallError;
 use crate::DEFAULT_PORT;
 use clap::builder::{Arg, ArgAction};
 use clap::error::ErrorKind;
@@ -70,9 +71,8 @@ impl Options {
     }
 
     /// Where images are named.
-    pub fn images(&self) -> Result<PathBuf, String> {
-        std::path::absolute(&self.directory)
-            .map_err(|error| format!("find {}: {error}", self.directory.display()))
+    pub fn images(&self) -> Result<PathBuf, CallError> {
+        std::path::absolute(&self.directory).map_err(CallError::file("find", &self.directory))
     }
 
     /// The coordinator's port; None where any free one will do.

@@ -1,6 +1,7 @@
 //! ckptd as dmtcp_restart.
 
 use super::bridge::{Told, Worker, connect, tell_port};
+use super::error::CallError;
 use super::image::Pointer;
 use super::options::{Options, VERSION, launched};
 use super::{Native, failed};
@@ -37,19 +38,18 @@ pub fn perform(native: &dyn Native, arguments: &[OsString]) -> u8 {
     })
 }
 
-fn go_on(native: &dyn Native, asked: &Restart, arguments: &[OsString]) -> Result<u8, String> {
+fn go_on(native: &dyn Native, asked: &Restart, arguments: &[OsString]) -> Result<u8, CallError> {
     let Restart { options, images: files } = asked;
     let pointers = files.iter().map(|file| Pointer::read(file)).collect::<Result<Vec<_>, _>>()?;
     if pointers.iter().all(Option::is_none) {
         // They hold DMTCP's library.
-        let program = native.program("dmtcp_restart").ok_or_else(|| {
-            format!("restart {}: it is an image of DMTCP's own, and DMTCP is not installed: there is no other dmtcp_restart in PATH", files[0].display())
-        })?;
+        let program = native.program("dmtcp_restart");
+        let program = program.ok_or_else(|| CallError::WithoutDmtcp(files[0].clone()))?;
         let error = Command::new(&program).args(arguments).exec();
-        return Err(format!("execute {}: {error}", program.display()));
+        return Err(CallError::file("execute", program)(error));
     }
     let pointers: Option<Vec<Pointer>> = pointers.into_iter().collect();
-    let pointers = pointers.ok_or("restart images of ckptd's engine and of DMTCP's at once")?;
+    let pointers = pointers.ok_or(CallError::Mixed)?;
     let images = options.images()?;
     let (stream, port) = connect(options, &images)?;
     tell_port(options, port)?;
@@ -67,7 +67,7 @@ fn go_on(native: &dyn Native, asked: &Restart, arguments: &[OsString]) -> Result
     Ok(told.status(status?))
 }
 
-fn spawn(options: &Options, port: u16, file: &PathBuf) -> Result<Child, String> {
+fn spawn(options: &Options, port: u16, file: &PathBuf) -> Result<Child, CallError> {
     Command::new("/proc/self/exe")
         .arg0("dmtcp_restart")
         .args(["--join-coordinator", "--quiet", "--coord-host", &options.host])
@@ -76,5 +76,5 @@ fn spawn(options: &Options, port: u16, file: &PathBuf) -> Result<Child, String> 
         .arg(&options.directory)
         .arg(file)
         .spawn()
-        .map_err(|error| format!("restart {}: {error}", file.display()))
+        .map_err(CallError::file("restart", file))
 }

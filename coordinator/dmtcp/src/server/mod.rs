@@ -80,13 +80,16 @@ impl Options {
     }
 }
 
+/// Why a checkpoint does not count; the text is one line.
+pub type RecordError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Keeps what is to be known of computations.
 pub trait Recorder: Send {
     /// Makes a checkpoint's record durable. May take its time: it is called on a thread of its own.
     ///
     /// # Errors
-    /// Why it can't, in one line: then the checkpoint does not count.
-    fn commit(&mut self, _checkpoint: &Checkpoint) -> Result<(), String> {
+    /// Why it can't, by the recorder's own errors: then the checkpoint does not count.
+    fn commit(&mut self, _checkpoint: &Checkpoint) -> Result<(), RecordError> {
         Ok(())
     }
 
@@ -403,6 +406,14 @@ enum Told {
     Notice(Notice),
 }
 
+/// Why there is no restart script.
+#[derive(Debug, Error)]
+#[error("the restart script can't be written to {}: {source}", directory.display())]
+struct ScriptError {
+    directory: PathBuf,
+    source: io::Error,
+}
+
 /// What is in restart scripts.
 struct Scripts {
     host: String,
@@ -410,7 +421,7 @@ struct Scripts {
 }
 
 impl Scripts {
-    fn write(&self, directory: &Path, checkpoint: &Checkpoint) -> Result<(), String> {
+    fn write(&self, directory: &Path, checkpoint: &Checkpoint) -> Result<(), ScriptError> {
         match script::write(directory, checkpoint, &self.host, self.port) {
             Ok(path) => {
                 let generation = checkpoint.group.generation;
@@ -420,10 +431,7 @@ impl Scripts {
                 );
                 Ok(())
             }
-            Err(error) => Err(format!(
-                "the restart script can't be written to {}: {error}",
-                directory.display()
-            )),
+            Err(source) => Err(ScriptError { directory: directory.to_owned(), source }),
         }
     }
 }
@@ -442,9 +450,10 @@ fn record(
             Told::Commit { checkpoint, directory } => {
                 let kept = recorder
                     .commit(&checkpoint)
-                    .and_then(|()| scripts.write(&directory, &checkpoint));
+                    .and_then(|()| Ok(scripts.write(&directory, &checkpoint)?));
                 // The loop has ended: nobody waits.
-                let _ = done.send((checkpoint.group.generation, kept.err()));
+                let failure = kept.err().map(|error| error.to_string());
+                let _ = done.send((checkpoint.group.generation, failure));
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Computations of DMTCP's processes that a cluster's coordinator serves: each is a job of the coordinator's machine.
 
-use super::records::{JobRecorder, images};
+use super::records::{JobRecorder, RecordsError, images};
 use crate::cli::{CoordinatorArguments, EngineSetting, IntervalSetting};
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::jobs::{JobFolder, JobLock, JobSettings, StateDir};
 use ckpt_dmtcp::cluster::Cluster;
 use ckpt_dmtcp::machine::{Checkpoint, Identity, Notice};
-use ckpt_dmtcp::server::{Options, Recorder};
+use ckpt_dmtcp::server::{Options, RecordError, Recorder};
 use coordinator::server::DmtcpOptions;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -169,12 +169,12 @@ impl Recorder for Computations {
         self.cluster = Some(cluster);
     }
 
-    fn commit(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+    fn commit(&mut self, checkpoint: &Checkpoint) -> Result<(), RecordError> {
         match &mut self.current {
             Some(current) if current.group.is_of(&checkpoint.group) => {
                 current.recorder.commit(checkpoint)
             }
-            _ => Err("its job could not be kept".to_owned()),
+            _ => Err(RecordsError::NoJob.into()),
         }
     }
 

@@ -2,10 +2,11 @@
 
 use super::engine::program;
 use ckpt_agent::doctor::{Check, Report, State};
-use ckpt_dmtcp::server::{Options, Port};
+use ckpt_dmtcp::server::{Options, Port, ServeError};
 use protocol::task;
+use std::io;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::process::Command;
@@ -98,7 +99,7 @@ fn understood() -> Check {
     let asked = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| error.to_string())
+        .map_err(Misunderstood::EventLoop)
         .and_then(|runtime| {
             let asked = runtime.block_on(ask(&command));
             runtime.shutdown_background();
@@ -114,9 +115,24 @@ fn understood() -> Check {
     }
 }
 
-async fn ask(command: &Path) -> Result<(), String> {
+/// Why DMTCP's program and ckptd do not understand each other.
+#[derive(Debug, thiserror::Error)]
+enum Misunderstood {
+    #[error("{0}")]
+    EventLoop(#[source] io::Error),
+    #[error(transparent)]
+    Port(#[from] ServeError),
+    #[error("it gets no answer")]
+    NoAnswer,
+    #[error("{0}")]
+    Command(#[source] io::Error),
+    #[error("it ended with {0}")]
+    Ended(ExitStatus),
+}
+
+async fn ask(command: &Path) -> Result<(), Misunderstood> {
     let options = Options::local(0, std::env::temp_dir());
-    let port = Port::bind(options).await.map_err(|error| error.to_string())?;
+    let port = Port::bind(options).await?;
     let number = port.address().port().to_string();
     let (_orders, receiver) = mpsc::channel(1);
     task::spawn(port.serve(Arc::new(Mutex::new(())), receiver));
@@ -129,12 +145,8 @@ async fn ask(command: &Path) -> Result<(), String> {
         .output();
     let output = tokio::time::timeout(LIMIT, child)
         .await
-        .map_err(|_| "it gets no answer".to_owned())?
-        .map_err(|error| error.to_string())?;
+        .map_err(|_| Misunderstood::NoAnswer)?
+        .map_err(Misunderstood::Command)?;
     let told = String::from_utf8_lossy(&output.stdout).contains("NUM_PEERS=0");
-    if output.status.success() && told {
-        Ok(())
-    } else {
-        Err(format!("it ended with {}", output.status))
-    }
+    if output.status.success() && told { Ok(()) } else { Err(Misunderstood::Ended(output.status)) }
 }

@@ -7,7 +7,7 @@ use crate::client::launcher::ask_beginning;
 use crate::commands::{Context, restart, run, tell_what_happens};
 use crate::failure::Failure;
 use crate::jobs::StateDir;
-use ckpt_dmtcp::names::{Ask, Begins, Native, Pointer};
+use ckpt_dmtcp::names::{Ask, Begins, Native, NativeError, Pointer};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -21,8 +21,8 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn context(&self, asked_dir: Option<PathBuf>) -> Result<Context, String> {
-        let state = StateDir::find(asked_dir.clone()).map_err(|error| error.to_string())?;
+    fn context(&self, asked_dir: Option<PathBuf>) -> Result<Context, NativeError> {
+        let state = StateDir::find(asked_dir.clone())?;
         Ok(Context { state, asked_dir, start_agent: self.start_agent })
     }
 }
@@ -36,16 +36,17 @@ fn job_options() -> JobOptions {
     }
 }
 
-fn reason(failure: Failure) -> String {
-    failure.to_string().trim_start_matches("failed to ").to_owned()
+/// What follows "failed to ...".
+fn reason(failure: Failure) -> NativeError {
+    failure.to_string().trim_start_matches("failed to ").into()
 }
 
 impl Native for Jobs {
     fn ask(&self) -> Ask {
-        |job, request| ask_beginning(job, request, None, || true).map_err(|error| error.to_string())
+        |job, request| Ok(ask_beginning(job, request, None, || true)?)
     }
 
-    fn run(&self, command: Vec<OsString>, begins: Begins) -> Result<u8, String> {
+    fn run(&self, command: Vec<OsString>, begins: Begins) -> Result<u8, NativeError> {
         let arguments = RunArguments {
             name: None,
             detach: false,
@@ -58,9 +59,9 @@ impl Native for Jobs {
         run::perform_alone(&context, arguments, |job| begins(job.path())).map_err(reason)
     }
 
-    fn restart(&self, image: &Pointer, begins: Begins) -> Result<u8, String> {
+    fn restart(&self, image: &Pointer, begins: Begins) -> Result<u8, NativeError> {
         let context = self.context(Some(image.dir.clone()))?;
-        let job = context.state.find_job(&image.job).map_err(|error| error.to_string())?;
+        let job = context.state.find_job(&image.job)?;
         begins(job.path());
         let arguments = RestartArguments {
             job: job.id().to_owned(),

@@ -4,13 +4,34 @@ use crate::failure::Failure;
 use crate::jobs::{self, JobFolder};
 use crate::text;
 use ckpt_dmtcp::cluster::Cluster;
-use ckpt_dmtcp::images::{Amount, Images};
+use ckpt_dmtcp::images::{Amount, ImageError, Images};
 use ckpt_dmtcp::machine::{Checkpoint, Notice};
-use ckpt_dmtcp::server::Recorder;
-use coordinator::log::LogFile;
+use ckpt_dmtcp::server::{RecordError, Recorder};
+use coordinator::log::{LogError, LogFile};
 use coordinator::{Entry, History};
 use protocol::agent::{CommitRecord, ExitKind, ImageSummary, InstanceId};
+use thiserror::Error;
 use tokio::sync::mpsc;
+
+/// Why a checkpoint is not kept, or not gone back to.
+#[derive(Debug, Error)]
+pub enum RecordsError {
+    /// There is none.
+    #[error("no checkpoint of it was committed")]
+    NoCheckpoint,
+    /// Its images can't be kept.
+    #[error("keep DMTCP's images: {0}")]
+    NotKept(#[source] ImageError),
+    /// Its images are not to be had.
+    #[error(transparent)]
+    Images(#[from] ImageError),
+    /// The job's log takes nothing.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The computation has no job.
+    #[error("its job could not be kept")]
+    NoJob,
+}
 
 /// The images of a job.
 pub fn images(job: &JobFolder) -> Images {
@@ -59,28 +80,29 @@ impl JobRecorder {
     }
 
     /// Has agents restart the newest checkpoint where its images are.
-    pub fn return_by_agents(&self) -> Result<(), String> {
+    pub fn return_by_agents(&self) -> Result<(), RecordsError> {
         let (Some(cluster), Some(number)) = (&self.cluster, self.newest()) else {
-            return Err("no checkpoint of it was committed".to_owned());
+            return Err(RecordsError::NoCheckpoint);
         };
-        images(&self.job).restart(cluster, number)
+        Ok(images(&self.job).restart(cluster, number)?)
     }
 
     /// Whether agents keep all images of the newest checkpoint.
-    pub fn is_with_agents(&self) -> Result<(), String> {
-        let number = self.newest().ok_or("no checkpoint of it was committed")?;
-        images(&self.job).places(number).map(drop)
+    pub fn is_with_agents(&self) -> Result<(), RecordsError> {
+        let number = self.newest().ok_or(RecordsError::NoCheckpoint)?;
+        images(&self.job).places(number)?;
+        Ok(())
     }
 
     /// The job begins, or goes on.
     pub fn begin(&mut self, restored_from: Option<u64>) -> Result<(), Failure> {
         self.restored_from = restored_from;
         self.append(Entry::Started { at_ms: text::now_ms(), restored_from })
-            .map_err(Failure::Failed)
+            .map_err(|error| Failure::Failed(error.to_string()))
     }
 
     /// The job has ended; as far as that is known, how.
-    pub fn end(&mut self, status: Option<ExitKind>, asked: bool) -> Result<(), String> {
+    pub fn end(&mut self, status: Option<ExitKind>, asked: bool) -> Result<(), RecordsError> {
         self.append(Entry::Ended { at_ms: text::now_ms(), status, asked })
     }
 
@@ -89,22 +111,23 @@ impl JobRecorder {
         self.history.newest().map(|record| record.checkpoint)
     }
 
-    fn append(&mut self, entry: Entry) -> Result<(), String> {
-        self.log.append(&entry).map_err(|error| error.to_string())?;
+    fn append(&mut self, entry: Entry) -> Result<(), RecordsError> {
+        self.log.append(&entry)?;
         self.history.apply(&entry);
         Ok(())
     }
 
-    fn record(&mut self, checkpoint: &Checkpoint) -> Result<CommitRecord, String> {
+    fn record(&mut self, checkpoint: &Checkpoint) -> Result<CommitRecord, RecordsError> {
         let number = self.history.next_number();
         self.append(Entry::Begun { checkpoint: number })?;
         let kept = images(&self.job).keep(number, checkpoint, self.cluster.as_ref());
         let Amount { bytes, copies, degraded } = match kept {
             Ok(kept) => kept,
             Err(error) => {
-                let reason = format!("keep DMTCP's images: {error}");
-                self.append(Entry::Abandoned { checkpoint: number, reason: reason.clone() })?;
-                return Err(reason);
+                let failed = RecordsError::NotKept(error);
+                let reason = failed.to_string();
+                self.append(Entry::Abandoned { checkpoint: number, reason })?;
+                return Err(failed);
             }
         };
         let record = CommitRecord {
@@ -146,7 +169,7 @@ impl JobRecorder {
 }
 
 impl Recorder for JobRecorder {
-    fn commit(&mut self, checkpoint: &Checkpoint) -> Result<(), String> {
+    fn commit(&mut self, checkpoint: &Checkpoint) -> Result<(), RecordError> {
         let record = self.record(checkpoint)?;
         // Whoever runs the job has ended it: it is in the log all the same.
         let _ = self.told.send(Told::Committed(record));

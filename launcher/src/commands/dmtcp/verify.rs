@@ -38,7 +38,10 @@ pub fn verify(job: &JobFolder, only: Option<u64>, json: bool) -> Result<u8, Fail
         for image in description.images {
             let (holders, damage) = match &image.share {
                 Some(place) => (place.holders.iter().map(ToString::to_string).collect(), None),
-                None => (Vec::new(), records::images(job).checked(checkpoint, &image).err()),
+                None => {
+                    let checked = records::images(job).checked(checkpoint, &image);
+                    (Vec::new(), checked.err().map(|damage| damage.to_string()))
+                }
             };
             let (image, host) = (image.path, image.host);
             verdicts.push(Verdict { checkpoint, image, host, holders, damage });
