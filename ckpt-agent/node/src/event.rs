@@ -17,7 +17,8 @@ use protocol::launch::LaunchSpec;
 
 use crate::{BootTime, Charge, ConsoleReport, Lacking, Record, RelayEvent, RelayState};
 
-/// What happened, with everything that had to be read for the decision.
+/// What happened, with everything that had to be read for the decision. Why something failed comes as the line that the
+/// coordinator or the user is told: no decision depends on it.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// There is a connection to the coordinator, which knows nothing of this agent yet.

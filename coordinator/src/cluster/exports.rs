@@ -14,6 +14,36 @@ use protocol::cluster::look::ImageName;
 use protocol::cluster::portable::{
     FORMAT, MAX_INSTANCES, MAX_TEXT, PortableImage, PortableJob, SealedJob,
 };
+use thiserror::Error;
+
+/// Why a job, or an image of it, is not taken elsewhere.
+#[derive(Debug, Error)]
+enum ExportError {
+    #[error("no checkpoint of it was committed")]
+    NoneCommitted,
+    #[error("it has no committed checkpoint {0}")]
+    NoCheckpoint(CheckpointNumber),
+    #[error("no machine is known to hold its images")]
+    NoImages,
+    #[error("it has more than {MAX_INSTANCES} instances")]
+    TooManyInstances,
+    #[error(
+        "its images were taken by an older ckptd, and can't be told from others: take a new checkpoint by 'ckptd \
+         checkpoint'"
+    )]
+    WithoutDigest,
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("its description is too long")]
+    TooLong,
+    #[error("there is no committed image of that name, or not any more")]
+    NoImage,
+    #[error(
+        "it is held by {} alone, and can't be had from there now",
+        .0.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
+    )]
+    HeldBy(Vec<NodeName>),
+}
 
 impl ArchiveKey {
     /// What a text is known again by.
@@ -30,16 +60,14 @@ impl ArchiveKey {
 }
 
 impl Ledger {
-    fn portable(&self, record: &CommitRecord) -> Result<PortableJob, String> {
+    fn portable(&self, record: &CommitRecord) -> Result<PortableJob, ExportError> {
         let images = self.images.get(&record.checkpoint);
-        let images = images.ok_or("no machine is known to hold its images")?;
+        let images = images.ok_or(ExportError::NoImages)?;
         if images.len() > MAX_INSTANCES {
-            return Err(format!("it has more than {MAX_INSTANCES} instances"));
+            return Err(ExportError::TooManyInstances);
         }
         if images.values().any(|image| image.facts.digest.is_empty()) {
-            let reason = "its images were taken by an older ckptd, and can't be told from others: take a new \
-                          checkpoint by 'ckptd checkpoint'";
-            return Err(reason.to_owned());
+            return Err(ExportError::WithoutDigest);
         }
         let images = images.iter().map(|(instance, image)| {
             let processes = image.facts.processes.iter();
@@ -75,16 +103,14 @@ impl Ledger {
         image: ImageName,
         node: &NodeName,
         avoid: &[NodeName],
-    ) -> Result<NodeName, String> {
+    ) -> Result<NodeName, ExportError> {
         let of = self.images.get(&image.checkpoint).and_then(|of| of.get(&image.instance));
-        let of = of.ok_or("there is no committed image of that name, or not any more")?;
+        let of = of.ok_or(ExportError::NoImage)?;
         let there = |holder: &&NodeName| members.is_connected(holder) && !avoid.contains(holder);
         let mut givers: Vec<&NodeName> = of.holders.iter().filter(there).collect();
         givers.sort_by_key(|holder| *holder != node);
-        givers.first().map(|holder| (*holder).clone()).ok_or_else(|| {
-            let names: Vec<&str> = of.holders.iter().map(NodeName::as_str).collect();
-            format!("it is held by {} alone, and can't be had from there now", names.join(", "))
-        })
+        let giver = givers.first().map(|holder| (*holder).clone());
+        giver.ok_or_else(|| ExportError::HeldBy(of.holders.to_vec()))
     }
 }
 
@@ -105,13 +131,12 @@ impl ClusterMachine {
         let record = only.map_or_else(|| history.newest(), |number| history.record(number));
         let told = match (record, only) {
             (Some(record), _) => job.ledger.portable(record),
-            (None, Some(number)) => Err(format!("it has no committed checkpoint {number}")),
-            (None, None) => Err("no checkpoint of it was committed".to_owned()),
+            (None, Some(number)) => Err(ExportError::NoCheckpoint(number)),
+            (None, None) => Err(ExportError::NoneCommitted),
         };
         let text = told.and_then(|told| {
-            let text = serde_json::to_string(&told).map_err(|error| error.to_string())?;
-            let fits = text.len() <= MAX_TEXT;
-            fits.then_some(text).ok_or_else(|| "its description is too long".to_owned())
+            let text = serde_json::to_string(&told)?;
+            if text.len() <= MAX_TEXT { Ok(text) } else { Err(ExportError::TooLong) }
         });
         match text {
             Ok(text) => {

@@ -17,10 +17,11 @@ use protocol::cluster::NodeName;
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::Answer;
 use protocol::cluster::image::ImageFacts;
-use protocol::cluster::portable::{AdoptOrder, ImportRequest, PortableJob};
+use protocol::cluster::portable::{AdoptOrder, ImportRequest, PortableError, PortableJob};
 use protocol::cluster::settings::Daemons;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use thiserror::Error;
 
 /// Imports at a time.
 const MOST_IMPORTS: usize = 16;
@@ -32,6 +33,32 @@ const PATIENCE: u64 = 120 * SECOND;
 const ADOPTION: u64 = 7200 * SECOND;
 /// The longest piece of it, in bytes.
 const LONGEST_PIECE: usize = 1 << 20;
+
+/// Why a job is not taken over.
+#[derive(Debug, Error)]
+enum ImportError {
+    #[error("no agent listens at this socket")]
+    NoAgent,
+    #[error("another import of this user is under way: try again after that")]
+    AnotherOfUser,
+    #[error("several users are importing jobs: try again")]
+    ManyImports,
+    #[error("the cluster remembers {MOST_JOBS} jobs; see 'ckptd rm'")]
+    ManyJobs,
+    #[error("its description {0}")]
+    Description(#[source] PortableError),
+    #[error(
+        "it is not an archive of this cluster's own jobs, so only an operator may import it, for another user with \
+         --user"
+    )]
+    Foreign,
+    #[error("only an operator may import a job for another user")]
+    ForAnother,
+    #[error("its log is longer than it can be")]
+    LongLog,
+    #[error("{name:?} can't be its name: {why}; choose one with --name")]
+    Name { name: String, why: &'static str },
+}
 
 /// Imports that are under way, by who asked for them.
 #[derive(Debug, Default)]
@@ -85,37 +112,35 @@ impl ClusterMachine {
         client: &ClientId,
         caller: &Caller,
         request: ImportRequest,
-    ) -> Result<Import, String> {
-        let node = client.node.clone().ok_or("no agent listens at this socket")?;
+    ) -> Result<Import, ImportError> {
+        let node = client.node.clone().ok_or(ImportError::NoAgent)?;
         if self.imports.0.values().any(|import| import.user.name == caller.user.name) {
-            return Err("another import of this user is under way: try again after that".to_owned());
+            return Err(ImportError::AnotherOfUser);
         }
         if self.imports.0.len() >= MOST_IMPORTS {
-            return Err("several users are importing jobs: try again".to_owned());
+            return Err(ImportError::ManyImports);
         }
         if self.jobs.len() >= MOST_JOBS {
-            return Err(format!("the cluster remembers {MOST_JOBS} jobs; see 'ckptd rm'"));
+            return Err(ImportError::ManyJobs);
         }
-        let job = request.job.read().map_err(|error| format!("its description {error}"))?;
+        let job = request.job.read().map_err(ImportError::Description)?;
         // A root agent brings images back as root, before it becomes the job's user: it must know where they are from.
         if !caller.is_operator() && !self.shared.settings.archive_key.has_sealed(&request.job) {
-            let reason = "it is not an archive of this cluster's own jobs, so only an operator may import it, for \
-                          another user with --user";
-            return Err(reason.to_owned());
+            return Err(ImportError::Foreign);
         }
         if request.owner.is_some() && !caller.is_operator() {
-            return Err("only an operator may import a job for another user".to_owned());
+            return Err(ImportError::ForAnother);
         }
         // It may be shorter where a coordinator's machine was lost.
         if request.log_length > job.record.log_length || request.log_length > LONGEST_LOG {
-            return Err("its log is longer than it can be".to_owned());
+            return Err(ImportError::LongLog);
         }
         let own_name = (job.name != job.id).then(|| job.name.clone());
         let name = request.name.or(own_name);
         if let Some(name) = &name {
             let refusal = naming::refusal(name).or_else(|| self.taken(name));
             if let Some(why) = refusal {
-                return Err(format!("{name:?} can't be its name: {why}; choose one with --name"));
+                return Err(ImportError::Name { name: name.clone(), why });
             }
         }
         let program = job.request.launch.program.first().map_or(OsStr::new("job"), |name| name);

@@ -10,6 +10,7 @@ use protocol::cluster::settings::Trust;
 use protocol::compact::Shared;
 use protocol::transport::Fingerprint;
 use std::collections::{BTreeMap, BTreeSet};
+use thiserror::Error;
 
 /// Why a job that can be nowhere waits.
 pub(super) const NOWHERE: &str = "no machine of the cluster can take processes";
@@ -44,6 +45,26 @@ pub(super) struct Member {
     pub(super) dismissed: bool,
     /// When it last connected, in milliseconds since 1970 UTC.
     pub(super) connected_ms: u64,
+}
+
+/// Why a machine is not given a user's jobs, in words that follow its name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum Misfit {
+    /// Its agent is that user's, and for nobody else.
+    #[error("runs the jobs of {0} alone (ckptd agent --shared)")]
+    RunsAlone(String),
+    /// The user is not known there.
+    #[error("has no user {0:?}")]
+    NoUser(String),
+    /// The user is root.
+    #[error("runs no jobs as root; start its agent with --allow-root")]
+    NotRoot,
+    /// Its agent is that user's, whom the job's user does not trust.
+    #[error("would run it as {0}, who could read it (--trust any)")]
+    RunsAs(String),
+    /// Its agent is root's, whom the job's user does not trust.
+    #[error("has an agent of root's (--trust root)")]
+    Roots,
 }
 
 impl Member {
@@ -88,7 +109,7 @@ impl Member {
 
     /// How far a user must trust others for a job to be here; or why none of theirs can be, in words that follow the
     /// machine's name.
-    pub(super) fn asks_for(&self, user: &JobUser) -> Result<Trust, String> {
+    pub(super) fn asks_for(&self, user: &JobUser) -> Result<Trust, Misfit> {
         let profile = &self.profile;
         let lacks = match &profile.takes {
             Takes::Users(names) => !names.contains(&user.name),
@@ -96,18 +117,14 @@ impl Member {
         };
         match &profile.owner {
             Some(owner) if owner.uid != 0 && owner.name == user.name => Ok(Trust::Own),
-            Some(owner) if owner.uid != 0 && lacks => {
-                Err(format!("runs the jobs of {} alone (ckptd agent --shared)", owner.name))
-            }
+            Some(owner) if owner.uid != 0 && lacks => Err(Misfit::RunsAlone(owner.name.clone())),
             Some(owner) if owner.uid != 0 => Ok(Trust::Any),
             // Root's, or of an agent that does not tell.
-            _ if lacks => Err(format!("has no user {:?}", user.name)),
+            _ if lacks => Err(Misfit::NoUser(user.name.clone())),
             owner if owner.as_ref().is_some_and(|owner| owner.name == user.name) => {
                 match profile.allow_root {
                     true => Ok(Trust::Own),
-                    false => {
-                        Err("runs no jobs as root; start its agent with --allow-root".to_owned())
-                    }
+                    false => Err(Misfit::NotRoot),
                 }
             }
             _ => Ok(Trust::Root),
@@ -115,15 +132,15 @@ impl Member {
     }
 
     /// Why a job of that user is not for it, likewise; None: it is.
-    pub(super) fn misfit_of(&self, user: &JobUser, trust: Trust) -> Option<String> {
+    pub(super) fn misfit_of(&self, user: &JobUser, trust: Trust) -> Option<Misfit> {
         match self.asks_for(user) {
             Ok(least) if least <= trust => None,
             Ok(Trust::Any) => {
                 let owner = self.profile.owner.as_ref().map_or("another", |owner| &owner.name);
-                Some(format!("would run it as {owner}, who could read it (--trust any)"))
+                Some(Misfit::RunsAs(owner.to_owned()))
             }
-            Ok(_) => Some("has an agent of root's (--trust root)".to_owned()),
-            Err(reason) => Some(reason),
+            Ok(_) => Some(Misfit::Roots),
+            Err(misfit) => Some(misfit),
         }
     }
 
@@ -419,18 +436,18 @@ mod tests {
         let (alice, root) = (user(1000, "alice"), user(0, "root"));
         let roots = member(root.clone(), of(&["root", "alice"]), false);
         assert_eq!(roots.asks_for(&alice), Ok(Trust::Root));
-        assert!(roots.asks_for(&root).unwrap_err().contains("--allow-root"));
-        assert!(roots.asks_for(&user(1000, "bob")).unwrap_err().contains("no user \"bob\""));
+        assert_eq!(roots.asks_for(&root), Err(Misfit::NotRoot));
+        assert_eq!(roots.asks_for(&user(1000, "bob")), Err(Misfit::NoUser("bob".to_owned())));
         assert_eq!(roots.misfit_of(&alice, Trust::Root), None);
         assert!(roots.misfit_of(&alice, Trust::Own).is_some());
         let roots = member(root.clone(), Takes::Everybody, true);
         assert_eq!(roots.asks_for(&root), Ok(Trust::Own));
         let bobs = member(user(7, "bob"), of(&["bob"]), false);
         assert_eq!(bobs.asks_for(&user(99, "bob")), Ok(Trust::Own));
-        assert!(bobs.asks_for(&alice).unwrap_err().contains("--shared"));
+        assert_eq!(bobs.asks_for(&alice), Err(Misfit::RunsAlone("bob".to_owned())));
         let shared = member(user(7, "bob"), Takes::Everybody, false);
         assert_eq!(shared.asks_for(&alice), Ok(Trust::Any));
-        assert!(shared.misfit_of(&alice, Trust::Root).unwrap().contains("as bob"));
+        assert_eq!(shared.misfit_of(&alice, Trust::Root), Some(Misfit::RunsAs("bob".to_owned())));
         assert_eq!(shared.misfit_of(&alice, Trust::Any), None);
     }
 }

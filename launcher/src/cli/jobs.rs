@@ -56,16 +56,32 @@ pub struct FileArguments {
     pub files_limit: Option<u64>,
 }
 
+/// Why a folder can't be a job's.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// It is no folder, or all of them.
+    #[error("{} can't be a session directory", .0.display())]
+    Unfit(PathBuf),
+    /// It can't be found.
+    #[error("the session directory {}: {source}", path.display())]
+    Lost {
+        /// As it was given.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
 impl FileArguments {
     /// With folders by their absolute names, without links.
     ///
     /// # Errors
-    /// One line, where there is no such folder.
-    pub fn kept(&self) -> Result<Kept, String> {
+    /// Where there is no such folder.
+    pub fn kept(&self) -> Result<Kept, SessionError> {
         let folder = |path: &PathBuf| match path.canonicalize() {
             Ok(folder) if folder.is_dir() && folder.parent().is_some() => Ok(folder),
-            Ok(_) => Err(format!("{} can't be a session directory", path.display())),
-            Err(error) => Err(format!("the session directory {}: {error}", path.display())),
+            Ok(_) => Err(SessionError::Unfit(path.clone())),
+            Err(source) => Err(SessionError::Lost { path: path.clone(), source }),
         };
         let folders = self.session.iter().map(folder).collect::<Result<_, _>>()?;
         Ok(Kept { folders, temporary: None, files_limit: self.files_limit })

@@ -8,7 +8,7 @@ use super::interrupts::Interrupts;
 use super::{Context, print};
 use crate::client::link::LinkError;
 use crate::failure::Failure;
-use crate::jobs::{Incoming, JobError, JobRecord, Wanted};
+use crate::jobs::{Incoming, JobError, JobRecord, RecordError, Wanted};
 use ckpt_store::archive::{ArchiveError, Import, Interrupted};
 use nix::sys::statvfs::statvfs;
 use protocol::agent::{CommitRecord, InstanceId};
@@ -71,7 +71,20 @@ enum Refusal {
     #[error("failed to {0}")]
     Store(#[from] ckpt_store::StoreError),
     #[error("{0}")]
-    Record(String),
+    Unfit(String),
+    #[error("a job of one machine belongs to whoever imports it: leave --user away")]
+    User,
+    #[error("its job.json: {0}")]
+    Record(#[from] RecordError),
+    #[error("the record of its commit is not one: {0}")]
+    NoCommit(#[source] serde_json::Error),
+    #[error(
+        "the record of its commit has format {0}, this ckptd knows up to {known}; use a newer ckptd",
+        known = CommitRecord::FORMAT
+    )]
+    NewerCommit(u32),
+    #[error("the record of its commit is that of another checkpoint")]
+    OtherCommit,
     #[error("failed to tell the free space: {0}")]
     Space(#[from] nix::Error),
     #[error("{0}")]
@@ -93,8 +106,7 @@ fn take(
         return to_cluster::take(context, wish, import, watch);
     }
     if wish.user.is_some() {
-        let reason = "a job of one machine belongs to whoever imports it: leave --user away";
-        return Err(Refusal::Record(reason.to_owned()));
+        return Err(Refusal::User);
     }
     take_own(context, wish.name, import, watch)
 }
@@ -107,12 +119,12 @@ fn take_own(
     watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
 ) -> Result<(String, u64), Refusal> {
     let job = import.about().job.clone();
-    let record = JobRecord::adopt(job).map_err(Refusal::Record)?;
+    let record = JobRecord::adopt(job)?;
     let wanted = Wanted::of(name, &record);
     wanted.check(&context.state)?;
     let incoming = Incoming::new(&context.state)?;
     let mark = import.unpack(incoming.path(), free(incoming.path())?, watch)?;
-    let committed = commit_record(mark.meta, mark.checkpoint).map_err(Refusal::Record)?;
+    let committed = commit_record(mark.meta, mark.checkpoint)?;
     let folder = incoming.path().to_owned();
     let job = incoming.publish(&context.state, &wanted, record, |id| {
         let committed = CommitRecord { job: id.to_owned(), ..committed };
@@ -130,18 +142,13 @@ fn free(folder: &Path) -> Result<u64, nix::Error> {
 }
 
 /// The record of the commit, as it is for the one copy here.
-fn commit_record(meta: serde_json::Value, checkpoint: u64) -> Result<CommitRecord, String> {
-    let record: CommitRecord = protocol::json::of_value(&meta)
-        .map_err(|error| format!("the record of its commit is not one: {error}"))?;
+fn commit_record(meta: serde_json::Value, checkpoint: u64) -> Result<CommitRecord, Refusal> {
+    let record: CommitRecord = protocol::json::of_value(&meta).map_err(Refusal::NoCommit)?;
     if record.format > CommitRecord::FORMAT {
-        return Err(format!(
-            "the record of its commit has format {}, this ckptd knows up to {}; use a newer ckptd",
-            record.format,
-            CommitRecord::FORMAT
-        ));
+        return Err(Refusal::NewerCommit(record.format));
     }
     if record.checkpoint != checkpoint {
-        return Err("the record of its commit is that of another checkpoint".to_owned());
+        return Err(Refusal::OtherCommit);
     }
     let agents = vec![InstanceId::EMBEDDED];
     Ok(CommitRecord {

@@ -7,7 +7,7 @@ use crate::timeline::Timeline;
 use std::io::IsTerminal;
 use tracing::level_filters::STATIC_MAX_LEVEL;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -66,19 +66,28 @@ pub fn tell_what_happens() {
     }
 }
 
+/// Why words do not say what is told.
+#[derive(Debug, thiserror::Error)]
+enum LevelError {
+    #[error("'{0}' is neither a level nor a part of ckptd")]
+    Unknown(String),
+    #[error(transparent)]
+    Malformed(#[from] ParseError),
+}
+
 /// What is told by the words of [`VARIABLE`]. A word that is not known would otherwise stand for a part of that name, and
 /// silence all others.
-fn levels(words: &str) -> Result<Targets, String> {
+fn levels(words: &str) -> Result<Targets, LevelError> {
     let words: Vec<&str> = words.split(',').map(str::trim).collect();
     for word in &words {
         let (part, level) = word.split_once('=').map_or((*word, None), |(a, b)| (a, Some(b)));
         let is_part = OF_CKPTD.iter().any(|own| part.split("::").next() == Some(*own));
         let is_level = level.is_none() && part.parse::<LevelFilter>().is_ok();
         if !is_part && !is_level {
-            return Err(format!("'{part}' is neither a level nor a part of ckptd"));
+            return Err(LevelError::Unknown(part.to_owned()));
         }
     }
-    words.join(",").parse().map_err(|error| format!("{error}"))
+    Ok(words.join(",").parse()?)
 }
 
 /// Begins the timeline that was asked for; it is complete once what this returns is dropped.
@@ -135,6 +144,6 @@ mod tests {
         for words in ["verbose", "info,agent=debug", "coordinator=loud", "tokio"] {
             assert!(levels(words).is_err(), "{words}");
         }
-        assert!(levels("verbose").unwrap_err().contains("'verbose'"));
+        assert!(matches!(levels("verbose"), Err(LevelError::Unknown(word)) if word == "verbose"));
     }
 }

@@ -10,7 +10,7 @@ mod state_dir;
 pub use folder::{JobFolder, JobLock};
 pub use history::{load, open_log};
 pub use incoming::{Incoming, Wanted, sweep};
-pub use record::{JobRecord, JobSettings};
+pub use record::{JobRecord, JobSettings, RecordError};
 pub use state_dir::StateDir;
 
 use std::io;

@@ -13,6 +13,17 @@ use std::path::Path;
 /// Version of job.json that this build writes.
 const FORMAT: u32 = 1;
 
+/// Why a text is no record of a job.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// A newer ckptd has written it.
+    #[error("it has format {0}, this ckptd reads up to {FORMAT}: use a newer one")]
+    Newer(u64),
+    /// It is something else.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
 /// The largest job.json that is read, in bytes.
 const MAX_RECORD: u64 = 16 * 1024 * 1024;
 
@@ -146,16 +157,14 @@ impl JobRecord {
         }
         let value: serde_json::Value =
             protocol::json::read(text.as_bytes()).map_err(|error| bad(error.to_string()))?;
-        let record = Self::of(value).map_err(bad)?;
+        let record = Self::of(value).map_err(|error| bad(error.to_string()))?;
         if record.id == id { Ok(record) } else { Err(bad(format!("it is of {}", record.id))) }
     }
 
-    fn of(value: serde_json::Value) -> Result<Self, String> {
+    fn of(value: serde_json::Value) -> Result<Self, RecordError> {
         match value.get("format").and_then(serde_json::Value::as_u64) {
-            Some(format) if format > FORMAT.into() => Err(format!(
-                "it has format {format}, this ckptd reads up to {FORMAT}: use a newer one"
-            )),
-            _ => protocol::json::of_value(&value).map_err(|error| error.to_string()),
+            Some(format) if format > FORMAT.into() => Err(RecordError::Newer(format)),
+            _ => Ok(protocol::json::of_value(&value)?),
         }
     }
 
@@ -163,8 +172,8 @@ impl JobRecord {
     ///
     /// # Errors
     /// Where it is no record, or a newer one.
-    pub fn adopt(value: serde_json::Value) -> Result<Self, String> {
-        let record = Self::of(value).map_err(|reason| format!("its job.json: {reason}"))?;
+    pub fn adopt(value: serde_json::Value) -> Result<Self, RecordError> {
+        let record = Self::of(value)?;
         let uid = nix::unistd::geteuid().as_raw();
         let created_at_ms = crate::text::now_ms();
         Ok(Self { format: FORMAT, uid, created_at_ms, ..record })

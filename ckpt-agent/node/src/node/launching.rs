@@ -1,5 +1,7 @@
 //! Instances that are started, and what is tied to their streams.
 
+use std::fmt;
+
 use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{InstanceReport, LaunchOrder};
 use protocol::cluster::baseline::Baseline;
@@ -16,7 +18,8 @@ impl Node {
             return tracing::warn!(%key, state = ?known.state, "the instance is here already");
         }
         let suits = self.holds(order.settings.cpu_baseline).and_then(|()| checked(&key));
-        if let Err(reason) = suits {
+        if let Err(unsuitable) = suits {
+            let reason = unsuitable.to_string();
             return self.voice.report(&key, InstanceReport::NotMade { reason });
         }
         let state = State::Starting(Origin::Launched);
@@ -27,13 +30,11 @@ impl Node {
     }
 
     /// Whether this machine has what the job's processes are promised.
-    fn holds(&self, wanted: Option<Baseline>) -> Result<(), String> {
+    fn holds(&self, wanted: Option<Baseline>) -> Result<(), Unsuitable> {
         let lacking = wanted.and_then(|wanted| {
             wanted.lacking(&self.own.profile.features).map(|feature| (wanted, feature))
         });
-        lacking.map_or(Ok(()), |(wanted, feature)| {
-            Err(format!("its CPU lacks {feature}, which is part of {wanted} (--cpu-baseline)"))
-        })
+        lacking.map_or(Ok(()), |(baseline, feature)| Err(Unsuitable::Lacks { feature, baseline }))
     }
 
     pub(super) fn made(&mut self, key: &InstanceKey, result: Result<Made, Lacking>) {
@@ -159,6 +160,26 @@ impl Instance {
 }
 
 /// Whether the key can be an instance's.
-pub(super) fn checked(key: &InstanceKey) -> Result<(), String> {
-    is_job_id(&key.job).then_some(()).ok_or_else(|| format!("{:?} is no job's id", key.job))
+pub(super) fn checked(key: &InstanceKey) -> Result<(), Unsuitable> {
+    is_job_id(&key.job).then_some(()).ok_or_else(|| Unsuitable::NoJob(key.job.clone()))
+}
+
+/// Why an instance is not begun here.
+#[derive(Debug)]
+pub(super) enum Unsuitable {
+    /// What its job is called is no job's id.
+    NoJob(String),
+    /// The processor has not all that the job's processes are promised.
+    Lacks { feature: String, baseline: Baseline },
+}
+
+impl fmt::Display for Unsuitable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoJob(job) => write!(f, "{job:?} is no job's id"),
+            Self::Lacks { feature, baseline } => {
+                write!(f, "its CPU lacks {feature}, which is part of {baseline} (--cpu-baseline)")
+            }
+        }
+    }
 }

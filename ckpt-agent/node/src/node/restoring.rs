@@ -14,7 +14,8 @@ impl Node {
         if self.instances.contains_key(&key) {
             return tracing::warn!(%key, "the instance is here already");
         }
-        if let Err(reason) = checked(&key) {
+        if let Err(unsuitable) = checked(&key) {
+            let reason = unsuitable.to_string();
             return self.voice.report(&key, InstanceReport::NotMade { reason });
         }
         let order = Box::new(order);

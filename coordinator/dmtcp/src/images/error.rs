@@ -40,8 +40,8 @@ pub enum ImageError {
     Damaged(PathBuf),
     /// An image is not on this machine, but with agents.
     #[error(
-        "the image {path} of {node} is kept by the agents of {}: the cluster's coordinator restarts the job when a node is \
-         lost; to do it by hand, execute dmtcp_restart_script.sh",
+        "the image {path} of {node} is kept by the agents of {}: the cluster's coordinator restarts the job when a \
+         node is lost; to do it by hand, execute dmtcp_restart_script.sh",
         holders.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ")
     )]
     WithAgents {

@@ -47,7 +47,8 @@ pub enum CallError {
     Mixed,
     /// DMTCP's own images need DMTCP's own program.
     #[error(
-        "restart {}: it is an image of DMTCP's own, and DMTCP is not installed: there is no other dmtcp_restart in PATH",
+        "restart {}: it is an image of DMTCP's own, and DMTCP is not installed: there is no other dmtcp_restart in \
+         PATH",
         .0.display()
     )]
     WithoutDmtcp(PathBuf),

@@ -18,7 +18,7 @@ pub(super) fn take(
     watch: Watch<'_>,
 ) -> Result<(String, u64), Refusal> {
     if job.images.len() != 1 {
-        return Err(Refusal::Record(format!(
+        return Err(Refusal::Unfit(format!(
             "it is a job of a cluster, in {} parts, and this machine belongs to none: import it on a machine that does, \
              or join one by 'ckptd agent --join-file FILE'",
             job.images.len()
@@ -26,7 +26,7 @@ pub(super) fn take(
     }
     if wish.user.is_some() {
         let reason = "a job of one machine belongs to whoever imports it: leave --user away";
-        return Err(Refusal::Record(reason.to_owned()));
+        return Err(Refusal::Unfit(reason.to_owned()));
     }
     let record = record(job);
     let wanted = Wanted::of(wish.name, &record);
@@ -35,9 +35,9 @@ pub(super) fn take(
     let folder = incoming.path().to_owned();
     let marks = import.unpack_all(&folder, |_| folder.clone(), free(&folder)?, watch)?;
     let Some(mark) = marks.into_values().next() else {
-        return Err(Refusal::Record("it has no image".to_owned()));
+        return Err(Refusal::Unfit("it has no image".to_owned()));
     };
-    let committed = commit_record(mark.meta, mark.checkpoint).map_err(Refusal::Record)?;
+    let committed = commit_record(mark.meta, mark.checkpoint)?;
     let job = incoming.publish(&context.state, &wanted, record, |id| {
         let committed = CommitRecord { job: id.to_owned(), ..committed };
         ckpt_store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)

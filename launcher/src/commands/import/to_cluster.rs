@@ -32,8 +32,8 @@ pub(super) fn take(
     watch: Watch<'_>,
 ) -> Result<(String, u64), Refusal> {
     let sealed: SealedJob = protocol::json::of_value(&import.about().job)
-        .map_err(|error| Refusal::Record(format!("its description is not one: {error}")))?;
-    let job = sealed.read().map_err(|error| Refusal::Record(format!("its description {error}")))?;
+        .map_err(|error| Refusal::Unfit(format!("its description is not one: {error}")))?;
+    let job = sealed.read().map_err(|error| Refusal::Unfit(format!("its description {error}")))?;
     check(&job, import.about())?;
     let Some(cluster) = context.cluster()? else {
         return alone::take(context, wish, &job, import, watch);
@@ -45,7 +45,7 @@ pub(super) fn take(
     import.unpack_all(incoming.path(), place, free(incoming.path())?, &mut *watch)?;
     let folder = fs::canonicalize(incoming.path()).map_err(Refusal::Log)?;
     let folder = folder.to_str().map(str::to_owned).ok_or_else(|| {
-        Refusal::Record(format!("the name of {} is no UTF-8: use --dir", folder.display()))
+        Refusal::Unfit(format!("the name of {} is no UTF-8: use --dir", folder.display()))
     })?;
     let name = wish.name.map(str::to_owned);
     let request = ImportRequest { name, owner, job: sealed, folder, log_length };
@@ -59,14 +59,14 @@ fn check(job: &PortableJob, about: &About) -> Result<(), Refusal> {
     let own = about.instances.iter().map(|instance| InstanceId(*instance));
     if !own.eq(job.images.keys().copied()) || job.record.checkpoint != about.checkpoint {
         let reason = "its description is that of another job or checkpoint";
-        return Err(Refusal::Record(reason.to_owned()));
+        return Err(Refusal::Unfit(reason.to_owned()));
     }
     Ok(())
 }
 
 fn owner(name: &str) -> Result<JobUser, Refusal> {
     let account = Account::of_name(name)
-        .ok_or_else(|| Refusal::Record(format!("there is no user {name:?} on this machine")))?;
+        .ok_or_else(|| Refusal::Unfit(format!("there is no user {name:?} on this machine")))?;
     Ok(JobUser { uid: account.uid, name: account.name })
 }
 
@@ -112,7 +112,7 @@ fn next(
             Some(Answer::Say { text }) => eprintln!("ckptd: {text}"),
             Some(Answer::Failed { reason, .. }) => {
                 let reason = reason.strip_prefix("import the job: ").unwrap_or(&reason);
-                return Err(Refusal::Record(reason.to_owned()));
+                return Err(Refusal::Unfit(reason.to_owned()));
             }
             Some(answer) => return Ok(answer),
             None => {}
