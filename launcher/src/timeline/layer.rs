@@ -10,7 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 /// Writes each entering and leaving of a span, and each event, on the thread on which it happens.
 #[derive(Debug)]
@@ -42,30 +42,38 @@ struct Fields {
     later: Arguments,
 }
 
+/// The span that is told of: the registry forgets it only after all layers have heard of its end.
+fn known<'a, S: Subscriber + for<'l> LookupSpan<'l>>(
+    context: &'a Context<'_, S>,
+    id: &Id,
+) -> SpanRef<'a, S> {
+    context.span(id).expect("the registry knows a span that it tells of")
+}
+
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ChromeLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let Some(span) = context.span(id) else { return };
+        let span = known(&context, id);
         let mut fields = Fields::default();
         attributes.record(&mut Collect(&mut fields.first, None));
         span.extensions_mut().insert(fields);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        let Some(span) = context.span(id) else { return };
+        let span = known(&context, id);
         if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
             values.record(&mut Collect(&mut fields.later, None));
         }
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
-        let Some(span) = context.span(id) else { return };
+        let span = known(&context, id);
         let first = span.extensions().get::<Fields>().map(|fields| fields.first.clone());
         let (phase, name) = (Phase::Begin, span.name());
         self.push(&Line { phase, name, arguments: first.unwrap_or_default() });
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
-        let Some(span) = context.span(id) else { return };
+        let span = known(&context, id);
         let later = span.extensions().get::<Fields>().map(|fields| fields.later.clone());
         let (phase, name) = (Phase::End, span.name());
         self.push(&Line { phase, name, arguments: later.unwrap_or_default() });

@@ -199,7 +199,7 @@ fn put_back(queue: BorrowedFd<'_>, messages: &[Message]) -> nix::Result<()> {
 }
 
 fn restore_one(all: &[&Saved<'_, MessageQueue>], context: &mut RestoreContext) -> Result<()> {
-    let Some(first) = all.first() else { return Ok(()) };
+    let first = all.first().expect("a queue is there by its descriptions");
     let queue = first.object;
     let both = make(queue)?;
     let full = all.iter().find(|saved| saved.object.content.is_some());

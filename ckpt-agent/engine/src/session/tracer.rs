@@ -472,6 +472,7 @@ impl Tracer {
 
     /// The writer has come to its end. A checkpoint that was abandoned meanwhile is dropped with it.
     pub fn written(&mut self, number: u64, outcome: Outcome) {
+        // What was abandoned is gone, and the image that was being written is dropped with its outcome.
         let Some(Stage::Writing(mut snapshot)) = self.take(number) else { return };
         let whole = snapshot.is_whole();
         snapshot.drop_snapshot_processes();
@@ -586,6 +587,7 @@ impl Tracer {
             self.flight.take_if(|(_, stage)| stage.stands());
             self.held = None;
         }
+        // What an init has said before its end may be heard after that: the end was told then.
         let Some(job) = &mut self.job else { return };
         if matches!(report, Report::Ended(_) | Report::RootEnded(_)) {
             job.root_ended();

@@ -188,6 +188,7 @@ fn internet(protocol: u8) -> Result<Vec<TcpEntry>> {
             socket_id: if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() },
         };
         ask(SockDiagMessage::InetRequest(request), |answer| {
+            // As above.
             let SockDiagMessage::InetResponse(answer) = answer else { return };
             let (header, id) = (&answer.header, &answer.header.socket_id);
             let shutdown = answer.nlas.iter().find_map(|attribute| match attribute {

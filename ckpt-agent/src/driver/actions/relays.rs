@@ -153,6 +153,7 @@ impl Driver {
         prefix: RelayState,
         link: Option<RelayLink>,
     ) -> io::Result<()> {
+        // An instance that is gone writes nothing more, and one without the job's console shows nothing.
         let Some(served) = self.instances.get(key) else { return Ok(()) };
         let Some(console) = &served.console else { return Ok(()) };
         let (from, to) = pipe2(OFlag::O_CLOEXEC)?;

@@ -246,6 +246,7 @@ pub fn is_here(folder: &Path, path: &str, length: u64) -> bool {
     let has = |place: &Path| {
         fs::symlink_metadata(place).is_ok_and(|found| found.is_file() && found.len() == length)
     };
+    // A path that has no name, or none in UTF-8, is not that of a content.
     let Some(hash) = place.file_name().and_then(|name| name.to_str()) else { return false };
     has(&place) || (from_sibling(&folder.join(FOLDER), hash) && has(&place))
 }

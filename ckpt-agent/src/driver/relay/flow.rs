@@ -185,7 +185,7 @@ impl Receiving {
 
     /// So many bytes of it were written; of a datagram all.
     pub fn wrote(&mut self, length: usize) {
-        let Some(piece) = self.waiting.front_mut() else { return };
+        let piece = self.waiting.front_mut().expect("what was written waits until then");
         let rest = piece.bytes.len() - piece.start;
         let length = if piece.datagram { rest } else { length.min(rest) };
         piece.start += length;

@@ -242,7 +242,7 @@ impl Folder {
             make(&self.at(JOBS).join(job))?;
             self.jobs.insert(job.to_owned(), create(&job_log(&self.path, job), false)?);
         }
-        let Some(file) = self.jobs.get_mut(job) else { return Ok(()) };
+        let file = self.jobs.get_mut(job).expect("it is open by now");
         let length = file.metadata()?.len();
         if length < offset {
             return Err(out_of_step(job, length, offset));

@@ -104,6 +104,7 @@ impl Computations {
         // All were there: then it has ended before anybody knew why.
         let ended = self.current.is_none();
         if ended {
+            // No job was made of it, so nothing of it is kept.
             if self.known(group).is_none() {
                 return;
             }
@@ -118,6 +119,7 @@ impl Computations {
     }
 
     fn go_back(&mut self, peers: usize) {
+        // Only a cluster's agents can restart, and only what they keep for a job.
         let (Some(current), Some(cluster)) = (&mut self.current, &self.cluster) else { return };
         match current.recorder.is_with_agents() {
             Ok(()) => {
