@@ -10,7 +10,6 @@
 //! off or fails its checksum was being written when the machine stopped: it never counted, and is
 //! removed before the next entry is appended. Damage anywhere else is an error.
 
-use crate::log::LogError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, OpenOptions};
@@ -19,6 +18,53 @@ use std::marker::PhantomData;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use thiserror::Error;
+
+/// Why a log could not be read or written.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// The system refused.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A line that is not the last one is damaged.
+    #[error("line {line} of the coordinator's log is damaged")]
+    Damaged {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The log belongs to another job.
+    #[error("coordinator's log belongs to the job {found}")]
+    OtherJob {
+        /// The job that it names.
+        found: String,
+    },
+    /// The log was written by a newer ckptd.
+    #[error("coordinator's log has format {found}, this ckptd reads up to {most}: use a newer one")]
+    Newer {
+        /// Its format.
+        found: u32,
+        /// The newest that is read.
+        most: u32,
+    },
+    /// The log exceeds its limit.
+    #[error("coordinator's log of {size} bytes exceeds the limit of {limit}")]
+    TooLarge {
+        /// Its size.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// An append failed before in such a way that the file's end is unknown.
+    #[error("coordinator's log can't be written since an earlier failure")]
+    Poisoned,
+}
 
 /// The largest log that is read, in bytes.
 const MAX_LOG: u64 = 256 * 1024 * 1024;

@@ -3,60 +3,14 @@
 //! Its form is that of every [`Journal`].
 
 use crate::history::{Entry, History};
+pub use crate::journal::LogError;
 use crate::journal::{Journal, content, entries};
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
-use thiserror::Error;
+use std::path::Path;
 
 /// Version of the log that this build writes.
 pub const FORMAT: u32 = 1;
-
-/// Why a log could not be read or written.
-#[derive(Debug, Error)]
-pub enum LogError {
-    /// The system refused.
-    #[error("{action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A line that is not the last one is damaged.
-    #[error("line {line} of the coordinator's log is damaged")]
-    Damaged {
-        /// The line, from 1.
-        line: usize,
-    },
-    /// The log belongs to another job.
-    #[error("coordinator's log belongs to the job {found}")]
-    OtherJob {
-        /// The job that it names.
-        found: String,
-    },
-    /// The log was written by a newer ckptd.
-    #[error(
-        "coordinator's log has format {found}, this ckptd reads up to {FORMAT}: use a newer one"
-    )]
-    Newer {
-        /// Its format.
-        found: u32,
-    },
-    /// The log exceeds its limit.
-    #[error("coordinator's log of {size} bytes exceeds the limit of {limit}")]
-    TooLarge {
-        /// Its size.
-        size: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// An append failed before in such a way that the file's end is unknown.
-    #[error("coordinator's log can't be written since an earlier failure")]
-    Poisoned,
-}
 
 /// What a log's bytes say.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,7 +31,7 @@ pub fn replay(text: &[u8], job: &str) -> Result<Replayed, LogError> {
     for (index, (entry, length)) in entries(text)?.into_iter().enumerate() {
         match &entry {
             Entry::Opened { format, .. } if *format > FORMAT => {
-                return Err(LogError::Newer { found: *format });
+                return Err(LogError::Newer { found: *format, most: FORMAT });
             }
             Entry::Opened { job: found, .. } if found != job => {
                 return Err(LogError::OtherJob { found: found.clone() });

@@ -16,7 +16,6 @@ use super::error::{Damage, StoreError};
 use super::hash::ChunkHash;
 use super::layout::{Layout, MARK, MARK_DRAFT, is_index_name};
 use super::mark::{CommitMark, IndexFile, MAX_FILES, MAX_INDEX, PackFile, Totals};
-use super::reader::ChunkReader;
 use super::references::references;
 
 /// Checkpoint `number` of the job kept in `job_dir`, as the files there tell: by its commit mark, or, while
@@ -84,58 +83,6 @@ pub fn packs(job_dir: &Path) -> Result<Vec<PackId>, Damage> {
     layout.pack_ids().map_err(|error| Damage::io(&layout.packs(), &error))
 }
 
-/// Checks every byte of a checkpoint, committed or not. Of packs that are `trusted`, because they were here
-/// before, only those chunks are read that no committed checkpoint refers to: the others were checked when they came.
-///
-/// # Errors
-/// The first damage found.
-pub fn verify_copy(
-    job_dir: &Path,
-    number: u64,
-    trusted: &HashSet<PackId>,
-) -> Result<CommitMark, Damage> {
-    if read_mark(&Layout::new(job_dir), number).is_ok() {
-        super::verify(job_dir, number, |_| {})?;
-        return read_mark(&Layout::new(job_dir), number);
-    }
-    let layout = Layout::new(job_dir);
-    let (mark, mut chunks) = look(&layout, number)?;
-    let reader = ChunkReader::open(&layout, &mark)?;
-    let shared = |chunk: &ChunkRef| trusted.contains(&chunk.pack);
-    if chunks.iter().any(shared) {
-        let committed = committed_chunks(&layout, trusted)?;
-        chunks.retain(|chunk| !(shared(chunk) && committed.contains(chunk)));
-    }
-    let mut chunks: Vec<ChunkRef> = chunks.into_iter().collect();
-    chunks.sort_unstable_by_key(|chunk| (chunk.pack, chunk.offset));
-    let mut buffer = Vec::new();
-    for chunk in &chunks {
-        reader.read(chunk, &mut buffer)?;
-    }
-    Ok(mark)
-}
-
-/// The chunks of some packs that committed checkpoints refer to. A checkpoint that can't be read vouches for nothing.
-fn committed_chunks(layout: &Layout, of: &HashSet<PackId>) -> Result<HashSet<ChunkRef>, Damage> {
-    let folder = layout.checkpoints();
-    let mut chunks = HashSet::new();
-    for number in layout.numbers().map_err(|error| Damage::io(&folder, &error))? {
-        let Ok(mark) = read_mark(layout, number) else { continue };
-        if !mark.packs.iter().any(|pack| of.contains(&pack.id)) {
-            continue;
-        }
-        let Ok(checkpoint) = Checkpoint::open(layout.job(), number) else { continue };
-        for file in &mark.files {
-            checkpoint.references(file, |chunk| {
-                if of.contains(&chunk.pack) {
-                    chunks.insert(chunk);
-                }
-            })?;
-        }
-    }
-    Ok(chunks)
-}
-
 /// Puts the commit mark beside a copy. One that has it already is left as it is.
 ///
 /// # Errors
@@ -179,7 +126,10 @@ fn write_mark(layout: &Layout, number: u64, text: &[u8]) -> Result<(), StoreErro
 }
 
 /// Reads every index file in the folder, and finds the packs that they need.
-fn look(layout: &Layout, number: u64) -> Result<(CommitMark, HashSet<ChunkRef>), Damage> {
+pub(super) fn look(
+    layout: &Layout,
+    number: u64,
+) -> Result<(CommitMark, HashSet<ChunkRef>), Damage> {
     let folder = layout.checkpoint(number);
     let failed = |error: std::io::Error| Damage::io(&folder, &error);
     let mut files = BTreeMap::new();

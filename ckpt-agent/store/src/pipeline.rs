@@ -12,13 +12,13 @@ use std::thread::{self, JoinHandle};
 
 use super::budget::{Budget, EndsEarly};
 use super::chunk::{ChunkRef, Encoding, MAX_CHUNK, PackId};
+use super::disk::{Disk, RealDisk};
 use super::encode::Encoder;
 use super::error::{StoreError, errno_of};
 use super::hash::ChunkHash;
 use super::known::Known;
 use super::mark::PackFile;
 use super::pack::{FinishedPack, MAX_GROUP, PackWriter};
-use super::writer::WriterOptions;
 
 /// The least budget that cannot come to a standstill.
 const MIN_BUDGET: usize = 2 * MAX_GROUP + 4 * MAX_CHUNK;
@@ -27,6 +27,34 @@ const MAX_SPARE: usize = 256;
 
 /// Called at the start of every thread of the store, for example to lower its priority.
 pub type ThreadHook = Arc<dyn Fn() + Send + Sync>;
+
+/// How a checkpoint is written.
+#[derive(Clone)]
+pub struct WriterOptions {
+    /// Threads that hash and compress.
+    pub threads: usize,
+    /// Bytes that may be between submission and disk; at least 32 MiB are taken.
+    pub budget: usize,
+    /// Called at the start of each thread.
+    pub on_thread_start: Option<ThreadHook>,
+    /// Where to write.
+    pub disk: Arc<dyn Disk>,
+    /// Chunks of committed checkpoints from this number on are referred to where they lie, and not stored again.
+    /// `None`: everything is stored.
+    pub reuse_from: Option<u64>,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            budget: 64 << 20,
+            on_thread_start: None,
+            disk: Arc::new(RealDisk),
+            reuse_from: None,
+        }
+    }
+}
 
 pub(super) struct Pipeline {
     shared: Arc<Shared>,

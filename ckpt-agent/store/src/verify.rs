@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, read_mark};
 use super::chunk::{ChunkRef, PackId};
-use super::copy::{read_index, survey};
+use super::copy::{look, read_index, survey};
 use super::disk::open_regular;
 use super::error::Damage;
 use super::layout::Layout;
+use super::mark::CommitMark;
 use super::pack::PADDING;
 use super::reader::ChunkReader;
 use super::references::references;
@@ -119,6 +120,58 @@ pub fn wounded(job_dir: &Path, number: u64) -> Result<BTreeMap<String, Damage>, 
         }
     }
     Ok(wounded)
+}
+
+/// Checks every byte of a checkpoint, committed or not. Of packs that are `trusted`, because they were here
+/// before, only those chunks are read that no committed checkpoint refers to: the others were checked when they came.
+///
+/// # Errors
+/// The first damage found.
+pub fn verify_copy(
+    job_dir: &Path,
+    number: u64,
+    trusted: &HashSet<PackId>,
+) -> Result<CommitMark, Damage> {
+    if read_mark(&Layout::new(job_dir), number).is_ok() {
+        verify(job_dir, number, |_| {})?;
+        return read_mark(&Layout::new(job_dir), number);
+    }
+    let layout = Layout::new(job_dir);
+    let (mark, mut chunks) = look(&layout, number)?;
+    let reader = ChunkReader::open(&layout, &mark)?;
+    let shared = |chunk: &ChunkRef| trusted.contains(&chunk.pack);
+    if chunks.iter().any(shared) {
+        let committed = committed_chunks(&layout, trusted)?;
+        chunks.retain(|chunk| !(shared(chunk) && committed.contains(chunk)));
+    }
+    let mut chunks: Vec<ChunkRef> = chunks.into_iter().collect();
+    chunks.sort_unstable_by_key(|chunk| (chunk.pack, chunk.offset));
+    let mut buffer = Vec::new();
+    for chunk in &chunks {
+        reader.read(chunk, &mut buffer)?;
+    }
+    Ok(mark)
+}
+
+/// The chunks of some packs that committed checkpoints refer to. A checkpoint that can't be read vouches for nothing.
+fn committed_chunks(layout: &Layout, of: &HashSet<PackId>) -> Result<HashSet<ChunkRef>, Damage> {
+    let folder = layout.checkpoints();
+    let mut chunks = HashSet::new();
+    for number in layout.numbers().map_err(|error| Damage::io(&folder, &error))? {
+        let Ok(mark) = read_mark(layout, number) else { continue };
+        if !mark.packs.iter().any(|pack| of.contains(&pack.id)) {
+            continue;
+        }
+        let Ok(checkpoint) = Checkpoint::open(layout.job(), number) else { continue };
+        for file in &mark.files {
+            checkpoint.references(file, |chunk| {
+                if of.contains(&chunk.pack) {
+                    chunks.insert(chunk);
+                }
+            })?;
+        }
+    }
+    Ok(chunks)
 }
 
 /// Whether the pack still is the tar archive that was written: every header's checksum, every

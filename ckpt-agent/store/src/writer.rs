@@ -4,14 +4,13 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
 use super::blob::{Blob, PendingBlob};
 use super::chunk::{ChunkRef, PackId};
-use super::disk::{Disk, RealDisk};
 use super::draft::Draft;
 use super::error::StoreError;
 use super::hash::ChunkHash;
@@ -19,35 +18,7 @@ use super::known::Known;
 use super::layout::{MARK, MARK_DRAFT, is_index_name};
 use super::mark::{CommitMark, IndexFile, MAX_FILES, MAX_INDEX, PackFile, Totals};
 use super::pack::{FinishedPack, PackWriter};
-use super::pipeline::{Drained, Pipeline, ThreadHook};
-
-/// How a checkpoint is written.
-#[derive(Clone)]
-pub struct WriterOptions {
-    /// Threads that hash and compress.
-    pub threads: usize,
-    /// Bytes that may be between submission and disk; at least 32 MiB are taken.
-    pub budget: usize,
-    /// Called at the start of each thread.
-    pub on_thread_start: Option<ThreadHook>,
-    /// Where to write.
-    pub disk: Arc<dyn Disk>,
-    /// Chunks of committed checkpoints from this number on are referred to where they lie, and not stored again.
-    /// `None`: everything is stored.
-    pub reuse_from: Option<u64>,
-}
-
-impl Default for WriterOptions {
-    fn default() -> Self {
-        Self {
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            budget: 64 << 20,
-            on_thread_start: None,
-            disk: Arc::new(RealDisk),
-            reuse_from: None,
-        }
-    }
-}
+use super::pipeline::{Drained, Pipeline, WriterOptions};
 
 /// Takes the chunks of a new checkpoint. Dropped before the commit, it removes what it wrote.
 pub struct CheckpointWriter {

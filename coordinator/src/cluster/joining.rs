@@ -6,8 +6,9 @@
 
 use super::entry::{Cause, Expected};
 use super::event::Now;
+use super::job::migration::{Altered, Verdict};
 use super::job::{Job, State};
-use super::placement::{self, Advice, Machine, NoMachine, Outlook, Paces};
+use super::placement::{self, Advice, Machine, NoMachine, Outlook};
 use super::rollback::plan;
 use super::shared::Shared;
 use crate::event::Event;
@@ -16,85 +17,10 @@ use protocol::agent::InstanceId;
 use protocol::cluster::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a machine must have been slower or faster, in nanoseconds.
-const STEADY: u64 = 2_000_000_000;
-/// From one look whether a move pays to the next, at first.
-const LOOK_AGAIN: u64 = 10_000_000_000;
 /// What a restore takes besides its bytes, in seconds, while none has been measured.
 const FIRST_RESTORE: f64 = 0.5;
 /// Bytes that are fetched and restored in a second, likewise.
 const FIRST_RATE: f64 = 400e6;
-
-/// Machines that are faster or slower than when the job was placed.
-#[derive(Debug, Default)]
-struct Altered {
-    /// Since when.
-    since: BTreeMap<NodeName, u64>,
-    /// Before that time nobody looks whether a move pays.
-    not_before: u64,
-    /// How long not, the next time.
-    wait: u64,
-}
-
-impl Altered {
-    /// Whether it is time to look if a move pays: this machine has been another one for a while.
-    fn is_steady(&mut self, node: &NodeName, changed: bool, now: u64) -> bool {
-        if !changed {
-            self.since.remove(node);
-            return false;
-        }
-        let since = *self.since.entry(node.clone()).or_insert(now);
-        now.saturating_sub(since) >= STEADY && now >= self.not_before
-    }
-
-    /// What does not pay now, or fails, may do so later; it is looked at less and less often.
-    fn look_later(&mut self, now: u64) {
-        self.wait = self.wait.saturating_mul(2).max(LOOK_AGAIN);
-        self.not_before = now.saturating_add(self.wait);
-    }
-}
-
-/// What was found about a move, for listings.
-#[derive(Debug)]
-struct Verdict {
-    /// It is about machines that have become slower or faster, not about newcomers.
-    is_of_speeds: bool,
-    text: String,
-}
-
-/// What is known of a move of a job that runs, to newcomers or for machines' speeds.
-#[derive(Debug, Default)]
-pub(super) struct Migration {
-    /// Why the job is to be moved at its next checkpoint.
-    cause: Option<Cause>,
-    verdict: Option<Verdict>,
-    /// How fast machines were when the job was last placed.
-    paces: Paces,
-    altered: Altered,
-}
-
-impl Migration {
-    /// Why the job is to be moved at its next checkpoint, if it is.
-    pub(super) fn cause(&self) -> Option<&Cause> {
-        self.cause.as_ref()
-    }
-
-    /// The job is placed anew: an earlier decision is void.
-    pub(super) fn withdraw(&mut self) {
-        self.cause = None;
-    }
-
-    /// Whether a machine is faster or slower than when the job was placed.
-    pub(super) fn is_altered(&self, node: &NodeName) -> bool {
-        self.altered.since.contains_key(node)
-    }
-
-    /// What was found about newcomers, or else about machines' speeds.
-    pub(super) fn verdict(&self, is_of_speeds: bool) -> Option<&str> {
-        let verdict = self.verdict.as_ref().filter(|found| found.is_of_speeds == is_of_speeds);
-        verdict.map(|verdict| verdict.text.as_str())
-    }
-}
 
 /// For what a job might be moved.
 struct Occasion {

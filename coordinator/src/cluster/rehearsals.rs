@@ -29,23 +29,6 @@ pub(super) struct Rehearsals {
     next: u64,
 }
 
-/// What a job knows of rehearsals that were due.
-#[derive(Debug, Default)]
-pub(super) struct Rehearsed {
-    /// Checkpoints since the last one began.
-    since: u32,
-    /// The newest one.
-    pub(super) newest: Option<RehearsalOf>,
-    /// Why the last one failed, or came to nothing.
-    failure: Option<String>,
-}
-
-impl Rehearsed {
-    fn goes_on(&self) -> bool {
-        self.newest.as_ref().is_some_and(|newest| newest.outcome.is_none())
-    }
-}
-
 /// One that goes on.
 #[derive(Debug)]
 struct Rehearsal {

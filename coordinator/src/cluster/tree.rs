@@ -6,43 +6,15 @@
 
 use super::ClusterMachine;
 use super::event::Now;
+use super::job::tree_use::TreeUse;
 use super::job::{Job, State};
 use super::shared::Shared;
 use command_tree::{Outcome, Wish};
-use protocol::agent::{AgentCommand, CheckpointNumber, InstanceId};
+use protocol::agent::{AgentCommand, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::tree::{TreeAnswer, TreeCause, TreePlace, TreeStep};
 use std::collections::BTreeMap;
-
-/// Checkpoints without the tree after it failed so often that more would not help, as a power of two.
-const MOST_DOUBLINGS: u32 = 6;
-
-/// What a job knows of its use of the tree.
-#[derive(Debug, Default)]
-pub(super) struct TreeUse {
-    /// The newest step that went by it.
-    last: Option<(CheckpointNumber, TreeStep)>,
-    /// Failures without a success in between.
-    failures: u32,
-    /// Commits that have to come about without it.
-    pause: u32,
-}
-
-impl TreeUse {
-    fn failed(&mut self) {
-        self.pause = 1 << self.failures.min(MOST_DOUBLINGS);
-        self.failures = self.failures.saturating_add(1);
-    }
-
-    /// A checkpoint is committed.
-    pub(super) fn committed(&mut self) {
-        match self.pause {
-            0 => self.failures = 0,
-            _ => self.pause -= 1,
-        }
-    }
-}
 
 impl ClusterMachine {
     pub(super) fn tree_answered(&mut self, now: Now, node: &NodeName, answer: TreeAnswer) {

@@ -13,7 +13,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use thiserror::Error;
+
+/// Admission, as the tasks of the server share it.
+pub type SharedAdmission = Arc<Mutex<Admission>>;
 
 /// Version of the file.
 const FORMAT: u32 = 2;

@@ -1,6 +1,6 @@
 //! The port on which agents connect.
 
-use super::admission::{Admission, Admitted};
+use super::admission::{Admitted, SharedAdmission};
 use super::driver::Incoming;
 use crate::server::wall_ms;
 use protocol::cluster::agent::{FromAgent, ToAgent};
@@ -12,7 +12,7 @@ use protocol::transport::{
     Refusals, Role, TransportError, Trust,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -23,9 +23,6 @@ const HELLO_LIMIT: Duration = Duration::from_secs(10);
 
 /// Bytes that may wait to be sent to an agent.
 const MAX_WAITING: usize = 64 * 1024 * 1024;
-
-/// Admission, as the tasks of the server share it.
-pub type SharedAdmission = Arc<Mutex<Admission>>;
 
 /// What all connections at the port have in common.
 #[derive(Clone)]

@@ -1,5 +1,6 @@
 //! A job that another process runs, in the foreground: its output, input and exit status.
 
+use super::input::Typed;
 use super::launcher::AskError;
 use super::link::{Link, LinkError, LinkSender};
 use super::refusal::{refusal, unexpected};
@@ -83,15 +84,6 @@ pub fn run(foreground: Foreground) -> Result<u8, Failure> {
     // Threads that wait for a reader or a typist end with the process.
     runtime.shutdown_background();
     status
-}
-
-/// What the input thread reports.
-#[derive(Debug)]
-pub(super) enum Typed {
-    /// Bytes; none: the end.
-    Bytes(Vec<u8>),
-    /// The key that suspends.
-    Suspend,
 }
 
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! What the user types or pipes in, read by a thread.
 
-use super::foreground::Typed;
 use crate::session::{terminal, typing};
 use std::io;
 use std::ops::ControlFlow;
@@ -9,6 +8,15 @@ use tokio::sync::mpsc;
 
 /// The key that suspends, on every terminal that was not told otherwise: Ctrl-Z.
 const SUSPEND: u8 = 0x1a;
+
+/// What the input thread reports.
+#[derive(Debug)]
+pub(super) enum Typed {
+    /// Bytes; none: the end.
+    Bytes(Vec<u8>),
+    /// The key that suspends.
+    Suspend,
+}
 
 /// Begins to read. The thread ends with the user's input, or with the process.
 ///

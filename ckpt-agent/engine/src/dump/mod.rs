@@ -19,7 +19,8 @@ mod stages;
 mod standins;
 mod write;
 
+pub use super::sys::page::page_size;
 pub use files::build_id;
-pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job, page_size};
+pub use stages::{DumpSettings, Frozen, Quiesced, Snapshot, SnapshotData, freeze_job};
 pub use standins::find as find_stand_ins;
 pub use write::{ImageSummary, process_file, write_image};

@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn both_ways_find_the_same() {
-        let page = super::super::page_size();
+        let page = crate::sys::page::page_size();
         let length = 64 * page as usize;
         // SAFETY: a fresh anonymous mapping at a place of the kernel's choice.
         let base = unsafe {

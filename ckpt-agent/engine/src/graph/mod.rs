@@ -8,8 +8,10 @@ mod folder;
 mod hex;
 mod inode;
 pub mod offer;
+mod pid;
 mod process;
 mod relay;
+mod stdio;
 
 pub use area::{Advice, Area, Backing, MappedFile, Protection};
 pub use blob::{Blob, BlobId, Span};
@@ -18,12 +20,14 @@ pub use folder::{EntryKind, FolderEntry, WholeFolder};
 pub use hex::{from_hex, to_hex};
 pub use inode::{CarriedInode, InodeId, Origin};
 pub use offer::Offer;
+pub use pid::Pid;
 pub use process::{
     Clocks, Credentials, IntervalTimer, PendingSignal, ProcessImage, ProcessNode, ProcessState,
     ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, StoredWindow, ThreadImage,
     WINDOW_PAGES,
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
+pub use stdio::StdioRole;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,9 +35,6 @@ use protocol::launch::Kept;
 
 use super::arch::Part;
 use super::objects::Object;
-
-/// A process or thread number as the job sees it, in the job's PID namespace.
-pub type Pid = i32;
 
 /// Version of graph.json and PROCESS.json. An older one is read, a newer one refused.
 pub const GRAPH_VERSION: u32 = 1;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::objects::StdioRole;
+use super::stdio::StdioRole;
 use super::{BlobId, Descriptor, Pid};
 
 /// What an agent holds of an object of the job.

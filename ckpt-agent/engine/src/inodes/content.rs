@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek64};
 
-use super::super::dump::page_size;
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::objects::{BlobData, Extent, reopen};
 use super::super::sys::holes;
+use super::super::sys::page::page_size;
 use super::copying::{self, Copying, Place};
 
 /// Holes up to this many bytes are read with what is around them: an extent costs more.

@@ -15,8 +15,8 @@ use super::super::restore::{Image, Standing, own_stack, restore};
 use super::super::split::PartOrder;
 use super::super::sys::{limits, tty};
 use super::UserOrder;
+use super::connections::Connections;
 use super::rehearsal::{self, Rehearsal};
-use super::stage::Connections;
 use super::stages::{self, Stage};
 
 /// Where the stack begins among the fields of struct prctl_mm_map (prctl(2)).

@@ -3,6 +3,7 @@
 
 mod bring_back;
 mod channel;
+mod connections;
 pub mod init_socket;
 mod instance;
 mod instance_init;

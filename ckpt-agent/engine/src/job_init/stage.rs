@@ -1,6 +1,6 @@
 //! From the fresh execution of this program to process 1, and process 1's life.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -11,7 +11,7 @@ use protocol::cluster::agent::stream_relay;
 
 use super::super::dump::clocks;
 use super::super::error::{EngineError, Result};
-use super::super::graph::{FileId, OuterEnd, RelayEnd, RelayKind};
+use super::super::graph::{OuterEnd, RelayEnd, RelayKind};
 use super::super::late::{self, Installed, Late};
 use super::super::objects::StdioRole;
 use super::super::restore::Standing;
@@ -21,7 +21,8 @@ use super::super::sys::rounds::Counter;
 use super::super::sys::{prctl, signals, spawn};
 use super::bring_back::{Among, Begun, bring_back};
 use super::channel::Channel;
-use super::instance::{Connection, InstanceOrder, Instruction};
+use super::connections::Connections;
+use super::instance::{InstanceOrder, Instruction};
 use super::instance_init::InstanceInit;
 use super::lease::Lease;
 use super::rehearsal::{self, Rehearsal, Surroundings};
@@ -35,35 +36,6 @@ pub const INIT_NAME: &str = "ckptd-init";
 const SOCKET: i32 = 3;
 /// Tells a link without namespaces that the agent has ended. Nobody else sends it.
 const PARENT_ENDED: Signal = Signal::SIGUSR1;
-
-/// Connections that the agent has made.
-#[derive(Default)]
-pub(super) struct Connections {
-    pub(super) made: BTreeMap<FileId, OwnedFd>,
-    /// Other ends of those whose peers have departed.
-    pub(super) absent: Vec<(RelayEnd, OwnedFd)>,
-}
-
-impl Connections {
-    /// Those that the agent sends along with its order.
-    fn receive(channel: &Channel, count: u32) -> Result<Self> {
-        let mut connections = Self::default();
-        for _ in 0..count {
-            let (Connection { file, absent }, descriptors) = channel
-                .receive()
-                .map_err(|error| EngineError::odd("connection", error.to_string()))?;
-            let descriptor = descriptors
-                .into_iter()
-                .next()
-                .ok_or_else(|| EngineError::odd("connection", "no descriptor"))?;
-            match absent {
-                Some(end) => connections.absent.push((end, descriptor)),
-                None => drop(connections.made.insert(file, descriptor)),
-            }
-        }
-        Ok(connections)
-    }
-}
 
 /// What an init has got before it left the machine's namespaces.
 struct Prepared {

@@ -9,7 +9,7 @@ use protocol::cluster::agent::MovedListener;
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{
-    BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind,
+    BlobId, CarriedInode, FileId, Graph, InodeId, OuterEnd, Pid, RelayEnd, RelayKind, StdioRole,
 };
 use super::super::inodes::ahead::{Copies, Taken};
 use super::super::inodes::copying::{Bytes, Copying};
@@ -21,22 +21,6 @@ use super::super::sys::stat::identity;
 use super::super::sys::tty;
 use super::reopen;
 use super::tcp::{Asking, Widened};
-
-/// Which of the job's standard streams an object is.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum StdioRole {
-    /// Standard input, the job reads.
-    Stdin,
-    /// Standard output, the job writes.
-    Stdout,
-    /// Standard error, the job writes.
-    Stderr,
-    /// The terminal that stands for all three.
-    Terminal,
-}
 
 /// What to do with connections to outside of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

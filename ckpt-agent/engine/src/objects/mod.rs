@@ -24,10 +24,10 @@ mod socket_options;
 #[cfg(test)]
 mod testing;
 
+pub use super::graph::StdioRole;
 pub use by_path::HOSTS;
 pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
-    StdioRole,
 };
 pub use directory::removed as removed_directory;
 pub use pipe::Pipe;

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use super::super::dump::page_size;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
     Area, Backing, Pid, ProcessImage, Protection, StoredWindow, WINDOW_PAGES,
@@ -14,6 +13,7 @@ use super::super::graph::{
 use super::super::job_init::World;
 use super::super::sys::abi;
 use super::super::sys::memory_map::Means;
+use super::super::sys::page::page_size;
 use super::super::trace::ProcessMemory;
 use super::mapped::MappedFiles;
 use ckpt_store::ChunkReader;

@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::super::arch::{Architecture, Current};
-use super::super::dump::page_size;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
     BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState, RelayEnd,
 };
 use super::super::objects::BlobSource;
 use super::super::split::{Holdings, Part, PartOrder, plan};
+use super::super::sys::page::page_size;
 use ckpt_store::{Checkpoint, ChunkReader};
 
 /// Graph, processes and the way to their bytes.

@@ -9,6 +9,7 @@
 //! one operating-system thread of the session, since ptrace(2) and PR_SET_PDEATHSIG are tied to one.
 
 mod addresses;
+mod adopting;
 mod instance;
 mod job;
 mod memory_watch;

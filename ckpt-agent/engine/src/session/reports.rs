@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use protocol::agent::AgentEvent;
+use protocol::agent::{AgentEvent, InstanceEvent};
 
-use super::tracer::Events;
 use crate::doing::{Activity, Doing};
 
 /// How often it is reported.
 const REPORT: Duration = Duration::from_secs(2);
+
+/// Takes events.
+pub type Events = dyn Fn(InstanceEvent) + Send + Sync;
 
 /// Reports as long as it lives; none comes after that.
 pub struct Reports(Arc<(Mutex<bool>, Condvar)>);

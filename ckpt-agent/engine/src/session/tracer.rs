@@ -21,10 +21,10 @@ use tracing::{Span, debug, debug_span};
 
 use super::job::{FREEZE_LIMIT, Job};
 use super::memory_watch::MemoryWatch;
-use super::reports::Reports;
+use super::reports::{Events, Reports};
 use super::types::{Adopted, RestoreOrder, Started};
 use super::writer::{self, Outcome};
-use super::{Answer, Request, Requests, SessionError, instance, previous, temporary};
+use super::{Answer, Request, Requests, SessionError, adopting, previous, temporary};
 use crate::doing::{self, Doing, Thing};
 use crate::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
 use crate::error::{EngineError, Refusal};
@@ -46,9 +46,6 @@ const SETTLE_STEP: Duration = Duration::from_millis(5);
 const RETRIES: u32 = 5;
 /// How long the job runs in between.
 const MOMENT: Duration = Duration::from_millis(20);
-
-/// Takes events.
-pub type Events = dyn Fn(InstanceEvent) + Send + Sync;
 
 /// How far the checkpoint in flight has come.
 enum Stage {
@@ -195,7 +192,7 @@ impl Tracer {
         socket: &Path,
         identity: Option<&InstanceKey>,
     ) -> Result<Adopted, SessionError> {
-        let (job, adopted) = instance::adopt(socket, identity, self.unused()?.clone())?;
+        let (job, adopted) = adopting::adopt(socket, identity, self.unused()?.clone())?;
         self.hold_job(job);
         Ok(adopted)
     }

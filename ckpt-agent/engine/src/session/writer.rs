@@ -10,8 +10,7 @@ use tracing::debug_span;
 
 use super::Requests;
 use super::memory_watch::MemoryWatch;
-use super::reports::say_what;
-use super::tracer::Events;
+use super::reports::{Events, say_what};
 use crate::doing::{self, Activity, Doing};
 use crate::dump::{ImageSummary, SnapshotData, write_image};
 use crate::error::EngineError;

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 
 use super::super::error::{EngineError, Result};
 use super::pidfd::PidFd;
-use super::sock_diag::TcpEntry;
 use super::sockopt;
+use super::tcp_entry::TcpEntry;
 
 /// Fields of struct tcp_info (linux/tcp.h): the state is the first byte; of a listening socket these two have who waits to be accepted, and
 /// the most that may (net/ipv4/tcp.c, tcp_get_info).

@@ -3,7 +3,7 @@
 use procfs::net::TcpNetEntry;
 
 use super::super::error::{EngineError, Result};
-use super::sock_diag::TcpEntry;
+use super::tcp_entry::TcpEntry;
 
 /// TCP_TIME_WAIT and TCP_NEW_SYN_RECV (include/net/tcp_states.h): no sockets yet, or any more.
 const NO_SOCKETS: [u8; 2] = [6, 12];

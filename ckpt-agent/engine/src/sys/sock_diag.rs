@@ -17,6 +17,7 @@ use netlink_packet_sock_diag::{
 use netlink_sys::{Socket, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
 
 use super::super::error::{EngineError, Result};
+pub use super::tcp_entry::TcpEntry;
 use super::{own_sockets, proc_net};
 
 /// Largest answer that the kernel gives at once (net/netlink/af_netlink.c: 32 KiB).
@@ -42,25 +43,6 @@ pub struct UnixEntry {
     pub shutdown: u8,
     /// Of one bound to a path: the file that it was bound to, whatever the path leads to now; the lower 32 bits of its inode.
     pub bound_to: Option<u32>,
-}
-
-/// A TCP socket, with or without a descriptor.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TcpEntry {
-    /// TCP_ESTABLISHED and so on (include/net/tcp_states.h).
-    pub state: u8,
-    /// Its own address.
-    pub local: SocketAddr,
-    /// Its peer's address.
-    pub peer: SocketAddr,
-    /// Inode; 0: no descriptor (not accepted yet, or closed).
-    pub inode: u32,
-    /// Bytes that can be read.
-    pub receive_queue: u32,
-    /// Bytes sent that are not acknowledged.
-    pub send_queue: u32,
-    /// RCV_SHUTDOWN (1), SEND_SHUTDOWN (2).
-    pub shutdown: u8,
 }
 
 /// All Unix sockets that have an inode.

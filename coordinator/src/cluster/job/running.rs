@@ -1,6 +1,7 @@
 //! A job that runs: its one-job machine, whose agents are the instances, and what that wants done.
 
 use super::instances::Stage;
+use super::tree_use::TreeUse;
 use super::{Job, State};
 use crate::checkpoint::JobMachine;
 use crate::cluster::decisions;
@@ -9,7 +10,6 @@ use crate::cluster::event::Now;
 use crate::cluster::members::Member;
 use crate::cluster::shared::Shared;
 use crate::cluster::text;
-use crate::cluster::tree::TreeUse;
 use crate::event::{Action, Event, Notice, Ticket};
 use crate::history::Entry;
 use crate::settings::{Interval, SECOND, Settings};

@@ -1,6 +1,6 @@
 //! A new epoch begins: why, and from which checkpoint.
 
-use super::making::{Attempts, Making, Stage};
+use super::making::{Beginning, Making, Stage};
 use crate::cluster::decisions;
 use crate::cluster::entry::{Cause, ClusterEntry, RollbackRecord};
 use crate::cluster::event::Now;
@@ -9,48 +9,6 @@ use crate::cluster::job::{Job, State};
 use crate::cluster::shared::Shared;
 use crate::history::CommittedState;
 use protocol::agent::CheckpointNumber;
-
-/// What an epoch begins with.
-#[derive(Debug)]
-pub(in crate::cluster) struct Beginning {
-    pub(in crate::cluster) cause: Cause,
-    pub(in crate::cluster) checkpoint: Option<CheckpointNumber>,
-    /// Rollbacks without a commit, this one included.
-    pub(in crate::cluster) failures: u32,
-    /// What is known of the way so far.
-    pub(in crate::cluster) record: RollbackRecord,
-    /// What is known from attempts before.
-    pub(super) attempts: Attempts,
-}
-
-impl Beginning {
-    /// For a cause that came to be known just now.
-    pub(in crate::cluster) fn of(
-        now: Now,
-        cause: Cause,
-        checkpoint: Option<CheckpointNumber>,
-    ) -> Self {
-        let expected = cause.expected();
-        let nodes = Some(cause.nodes()).filter(|nodes| nodes.len() > 1).unwrap_or_default();
-        let record = RollbackRecord {
-            reason: cause.word().to_owned(),
-            node: cause.node().cloned(),
-            nodes,
-            expected,
-            checkpoint,
-            lost_at_ms: now.unix_ms,
-            declared_ms: now.unix_ms,
-            ..RollbackRecord::default()
-        };
-        Self { cause, checkpoint, failures: 0, record, attempts: Attempts::default() }
-    }
-
-    /// The same, where the user may want it even if files differ from those of the checkpoint.
-    pub(in crate::cluster) fn forced(mut self, force: bool) -> Self {
-        self.attempts.force = force;
-        self
-    }
-}
 
 impl Job {
     /// Begins an epoch: everything older is void from here on.

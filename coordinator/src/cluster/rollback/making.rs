@@ -1,8 +1,8 @@
 //! An epoch that is being made: its stage, what instances have brought to it, and what was learnt before it.
 
-use super::beginning::Beginning;
 use super::damaged::DamagedCopies;
 use crate::cluster::entry::{Cause, DepartedDaemon, RollbackRecord};
+use crate::cluster::event::Now;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{OuterSocket, RelaySide};
@@ -80,6 +80,48 @@ pub(super) struct Attempts {
     pub(super) told_departed: Vec<DepartedDaemon>,
     /// Whether the user wants it even where files differ from those of the checkpoint.
     pub(super) force: bool,
+}
+
+/// What an epoch begins with.
+#[derive(Debug)]
+pub(in crate::cluster) struct Beginning {
+    pub(in crate::cluster) cause: Cause,
+    pub(in crate::cluster) checkpoint: Option<CheckpointNumber>,
+    /// Rollbacks without a commit, this one included.
+    pub(in crate::cluster) failures: u32,
+    /// What is known of the way so far.
+    pub(in crate::cluster) record: RollbackRecord,
+    /// What is known from attempts before.
+    pub(super) attempts: Attempts,
+}
+
+impl Beginning {
+    /// For a cause that came to be known just now.
+    pub(in crate::cluster) fn of(
+        now: Now,
+        cause: Cause,
+        checkpoint: Option<CheckpointNumber>,
+    ) -> Self {
+        let expected = cause.expected();
+        let nodes = Some(cause.nodes()).filter(|nodes| nodes.len() > 1).unwrap_or_default();
+        let record = RollbackRecord {
+            reason: cause.word().to_owned(),
+            node: cause.node().cloned(),
+            nodes,
+            expected,
+            checkpoint,
+            lost_at_ms: now.unix_ms,
+            declared_ms: now.unix_ms,
+            ..RollbackRecord::default()
+        };
+        Self { cause, checkpoint, failures: 0, record, attempts: Attempts::default() }
+    }
+
+    /// The same, where the user may want it even if files differ from those of the checkpoint.
+    pub(in crate::cluster) fn forced(mut self, force: bool) -> Self {
+        self.attempts.force = force;
+        self
+    }
 }
 
 /// An epoch that is being made.

@@ -28,6 +28,5 @@ mod starting;
 mod telling;
 mod waiting;
 
-pub(super) use beginning::Beginning;
-pub(super) use making::{Arrival, Making, RelayEnds};
+pub(super) use making::{Arrival, Beginning, Making, RelayEnds};
 pub(super) use telling::moved_for;

@@ -8,7 +8,7 @@ mod clients;
 mod disk;
 mod order;
 
-use super::agent_listener::SharedAdmission;
+use super::admission::SharedAdmission;
 use super::audit_log::AuditLog;
 use super::clock::Clock;
 use super::job_logs::JobLogs;

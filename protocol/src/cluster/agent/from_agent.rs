@@ -15,16 +15,6 @@ use crate::launch::LaunchSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Which stream of a job's console.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stream {
-    /// The terminal, or standard output.
-    Output,
-    /// Standard error.
-    Error,
-}
-
 /// From an agent to the coordinator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -134,4 +124,11 @@ pub enum FromAgent {
         /// Why.
         reason: String,
     },
+}
+
+impl FromAgent {
+    /// A report of this instance.
+    pub fn of(key: InstanceKey, report: impl Into<InstanceReport>) -> Self {
+        Self::Instance { key, report: report.into() }
+    }
 }

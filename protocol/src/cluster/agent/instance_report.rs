@@ -1,14 +1,23 @@
 //! What an agent reports of one of its instances.
 
 use super::ends::{MovedListener, OuterSocket, RelaySide};
-use super::from_agent::{FromAgent, Stream};
 use super::orders::DamagedCopy;
 use crate::agent::{AgentEvent, CheckpointNumber, ExitKind, InstanceEvent};
+use crate::cluster::NodeName;
 use crate::cluster::image::ImageFacts;
-use crate::cluster::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
 
-/// What is reported of an instance. Which one is said by the envelope, [`FromAgent::Instance`], so that whoever passes a
+/// Which stream of a job's console.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stream {
+    /// The terminal, or standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// What is reported of an instance. Which one is said by the envelope, [`super::FromAgent::Instance`], so that whoever passes a
 /// report on need not know what is in it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -111,12 +120,5 @@ impl From<InstanceEvent> for InstanceReport {
 impl From<AgentEvent> for InstanceReport {
     fn from(event: AgentEvent) -> Self {
         Self::Event(InstanceEvent::Agent(event))
-    }
-}
-
-impl FromAgent {
-    /// A report of this instance.
-    pub fn of(key: InstanceKey, report: impl Into<InstanceReport>) -> Self {
-        Self::Instance { key, report: report.into() }
     }
 }

@@ -11,8 +11,8 @@ mod to_agent;
 pub use ends::{
     Fallen, MovedListener, OuterSocket, RelayLink, RelaySide, Rewire, Skipped, stream_relay,
 };
-pub use from_agent::{FromAgent, Stream};
-pub use instance_report::InstanceReport;
+pub use from_agent::FromAgent;
+pub use instance_report::{InstanceReport, Stream};
 pub use machine::{HeldInstance, Holding, MOST_ACCOUNTS, NodeProfile, Peer, Takes, Vitals};
 pub use orders::{
     DEPARTED, DamagedCopy, InstanceSettings, JobUser, LaunchOrder, PrepareOrder, ShellCall,

@@ -61,9 +61,3 @@ pub struct DumpSettings {
     /// How files and shared memory are copied.
     pub copying: Copying,
 }
-
-/// Bytes per page of this machine.
-pub fn page_size() -> u64 {
-    // SAFETY: takes a number only.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
-}

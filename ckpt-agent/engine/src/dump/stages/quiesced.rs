@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use tracing::debug_span;
 
 use super::frozen::Frozen;
-use super::page_size;
 use super::read::Read;
 use super::snapshot::{ProcessDump, Snapshot, SnapshotData};
 use crate::arch::{Architecture, Current};
@@ -21,6 +20,7 @@ use crate::graph::{
     GRAPH_VERSION, Graph, ProcessNode, ProcessState, RelayEnd, RelayState, RemoteShell, WholeFolder,
 };
 use crate::objects::{DumpContext, Object};
+use crate::sys::page::page_size;
 use crate::trace::Vdso;
 
 /// No byte is under way; all kernel objects have been read.

@@ -1,0 +1,4 @@
+//! Numbers of processes and threads.
+
+/// A process or thread number as the job sees it, in the job's PID namespace.
+pub type Pid = i32;
