@@ -16,8 +16,6 @@ mod x86_64;
 #[cfg(any(target_arch = "x86_64", target_arch = "x86", test))]
 mod xstate;
 
-pub use xstate::LackingFeature;
-
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::Aarch64 as Current;
 #[cfg(target_arch = "arm")]
@@ -29,6 +27,11 @@ pub use x86::X86 as Current;
 pub use x86_64::X86_64 as Current;
 
 use serde::{Deserialize, Serialize};
+
+/// A feature of the processor, by its name, that a thread uses and this machine lacks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LackingFeature(pub String);
 
 /// General registers of the architecture that this program was built for.
 pub type Registers = <Current as Architecture>::Registers;

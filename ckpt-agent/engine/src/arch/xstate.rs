@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use super::Part;
+use super::{LackingFeature, Part};
 
 /// Legacy registers; the last 48 bytes tell what the machine has (struct _fpx_sw_bytes).
 const LEGACY: usize = 512;
@@ -65,17 +65,6 @@ pub fn layout() -> Vec<Part> {
     Vec::new()
 }
 
-/// What a thread uses and this machine's processor lacks; its text is the name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum LackingFeature {
-    /// Sets of extended registers.
-    #[error("XSAVE")]
-    Xsave,
-    /// A component of such sets, by its number.
-    #[error("{}", name(*.0))]
-    Component(u32),
-}
-
 /// Lays a set out as this machine has it.
 ///
 /// # Errors
@@ -100,9 +89,9 @@ pub fn fit_here(saved: Vec<u8>, parts: &[Part], here: &[u8]) -> Result<Vec<u8>, 
 /// # Errors
 /// What is in use and not here.
 fn fit(saved: &[u8], parts: &[Part], here: &[u8], own: &[Part]) -> Result<Vec<u8>, LackingFeature> {
-    let Some(in_use) = word(saved, LEGACY) else { return Err(LackingFeature::Xsave) };
+    let Some(in_use) = word(saved, LEGACY) else { return Err(LackingFeature("XSAVE".to_owned())) };
     let (Some(there), true) = (word(here, SOFTWARE), here.len() >= HEADER_END) else {
-        return Err(LackingFeature::Xsave);
+        return Err(LackingFeature("XSAVE".to_owned()));
     };
     let mut set = vec![0; here.len()];
     set[..HEADER_END].copy_from_slice(&saved[..HEADER_END]);
@@ -120,7 +109,7 @@ fn fit(saved: &[u8], parts: &[Part], here: &[u8], own: &[Part]) -> Result<Vec<u8
             }
             // As if it had never been used.
             (Some(from), None) if from.iter().all(|byte| *byte == 0) => {}
-            _ => return Err(LackingFeature::Component(number)),
+            _ => return Err(LackingFeature(name(number))),
         }
     }
     set[LEGACY..LEGACY + 8].copy_from_slice(&kept.to_le_bytes());
@@ -185,7 +174,7 @@ mod tests {
     fn what_is_in_use_and_not_there_is_named() {
         let here = set(840, &SMALL, &[]);
         let used = set(2696, &LARGE, &[2, 6]);
-        assert_eq!(fit(&used, &LARGE, &here, &SMALL), Err(LackingFeature::Component(6)));
+        assert_eq!(fit(&used, &LARGE, &here, &SMALL), Err(LackingFeature(name(6))));
         // The processor does not always notice that registers are empty again.
         let mut cleared = used;
         cleared[LARGE[2].range()].fill(0);
