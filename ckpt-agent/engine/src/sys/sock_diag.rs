@@ -51,8 +51,11 @@ pub struct UnixEntry {
 /// The kernel has no unix_diag; netlink failures.
 pub fn unix_sockets() -> Result<Vec<UnixEntry>> {
     let request = UnixRequest {
-        // A mask of states: all of them, TCP_CLOSE (plain datagram sockets) too. The crate names two of its bits.
-        state_flags: netlink_packet_sock_diag::unix::StateFlags::from_bits_retain(u32::MAX),
+        // A mask of states: all of them, TCP_CLOSE (plain datagram sockets) too.
+        // SAFETY: the kernel takes any mask; the crate only names two of its bits.
+        state_flags: unsafe {
+            netlink_packet_sock_diag::unix::StateFlags::from_bits_unchecked(u32::MAX)
+        },
         inode: 0,
         show_flags: ShowFlags::PEER | ShowFlags::ICONS | ShowFlags::RQLEN | ShowFlags::VFS,
         cookie: [0xff; 8],
@@ -83,7 +86,7 @@ pub fn unix_sockets() -> Result<Vec<UnixEntry>> {
 
 /// Inode number of the file that a UNIX_DIAG_VFS attribute names (struct unix_diag_vfs), which the crate keeps to itself.
 fn bound_to(attribute: &Nla) -> Option<u32> {
-    use netlink_packet_core::Nla as _;
+    use netlink_packet_utils::nla::Nla as _;
     let mut bytes = vec![0; attribute.value_len()];
     attribute.emit_value(&mut bytes);
     Some(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))
