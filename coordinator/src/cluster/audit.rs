@@ -5,7 +5,7 @@ use super::callers::Caller;
 use super::event::{ClientId, ClusterAction};
 use super::shared::Shared;
 use protocol::cluster::audit::{AuditEvent, Order, short};
-use protocol::cluster::client::{Ask, RunRequest};
+use protocol::cluster::client::{Ask, LogPlace, RunRequest};
 use protocol::cluster::look::Look;
 
 impl Shared {
@@ -46,7 +46,8 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Run(request) => ("run", what_runs(request)),
         Ask::Restart(request) => ("restart", at(&request.job, request.checkpoint)),
         Ask::Attach { job, .. } => ("attach", job.clone()),
-        Ask::Log { job, .. } => ("logs", job.clone()),
+        // What follows a log, or reads one in parts, asks again and again.
+        Ask::Log { job, from } if *from == LogPlace::default() => ("logs", job.clone()),
         Ask::Checkpoint { job } => ("checkpoint", job.clone()),
         Ask::Stop { job, .. } => ("stop", job.clone()),
         Ask::RemoveNode { node } => ("nodes --remove", node.to_string()),
@@ -60,8 +61,10 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Portable { job, checkpoint } => ("export", at(job, *checkpoint)),
         Ask::Import(request) => ("import", request.name.clone().unwrap_or_default()),
         Ask::Rehearse { job, checkpoint } => ("verify --rehearse", at(job, *checkpoint)),
-        Ask::Audit { .. } => ("audit", String::new()),
+        Ask::Audit { from: 0 } => ("audit", String::new()),
         Ask::Hello { .. }
+        | Ask::Log { .. }
+        | Ask::Audit { .. }
         | Ask::Input { .. }
         | Ask::Resize { .. }
         | Ask::Signal { .. }

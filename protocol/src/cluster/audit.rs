@@ -6,8 +6,9 @@ use super::NodeName;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The longest line, in bytes: what others have a say in is cut to [`MAX_TEXT`].
-pub const MAX_LINE: usize = 8 * 1024;
+/// The longest line, in bytes: what others have a say in is cut to [`MAX_TEXT`], and JSON has six bytes for one of these
+/// if it is a control character.
+pub const MAX_LINE: usize = 16 * 1024;
 
 /// The most of a text from outside that a line takes, in bytes.
 pub const MAX_TEXT: usize = 512;
@@ -218,6 +219,15 @@ mod tests {
         let twice = [whole[0].clone(), whole[0].clone()];
         assert_eq!(read(&twice), Err(ChainError::Broken(2)));
         assert_eq!(read(&["{}".to_owned()]), Err(ChainError::Unreadable(1)));
+    }
+
+    #[test]
+    fn the_worst_texts_from_outside_make_a_line_that_can_be_read() {
+        let worst = short(&"\u{1}".repeat(2 * MAX_TEXT));
+        let order = Order { user: worst.clone(), about: worst.clone(), ..order("") };
+        let event = AuditEvent::Refused { order, reason: worst };
+        let line = Chain::default().add(u64::MAX, event.clone()).unwrap();
+        assert_eq!(Chain::default().follow(&line).unwrap().event, event);
     }
 
     #[test]
