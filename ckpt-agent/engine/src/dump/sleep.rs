@@ -10,7 +10,10 @@
 //!   CPU, which is when the sleep began. The same line of a thread of ours, just put on the same CPU,
 //!   says what that clock shows now.
 //!
-//! Where the kernel has no such file the sleep starts over.
+//! Where the kernel has no such file, or has forgotten the time, the sleep starts over in a restart. It forgets when it
+//! moves a thread to another CPU (kernel/sched/fair.c, migrate_task_rq_fair), which since Linux 6.12 also befalls one
+//! that sleeps already but has not left its run queue yet. A live process is not concerned: its sleep goes on through
+//! restart_syscall(2).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -33,7 +36,8 @@ struct Sleep {
     /// What it really is, where the registers show restart_syscall.
     call: Call,
     stack: u64,
-    slept: Duration,
+    /// For how long when it was seen; `None`: the kernel does not tell.
+    slept: Option<Duration>,
     seen: Instant,
 }
 
@@ -92,9 +96,8 @@ impl Sleeps {
                     let now = (*clocks.entry(cpu).or_insert_with(|| clock_of(cpu)))?;
                     Some(now.saturating_sub(began))
                 })();
-                let slept = since.unwrap_or_default();
                 let seen = Instant::now();
-                found.threads.insert(tid, Sleep { shown, call, stack, slept, seen });
+                found.threads.insert(tid, Sleep { shown, call, stack, slept: since, seen });
             }
         }
         Ok(found)
@@ -124,8 +127,10 @@ impl Sleeps {
                 return Ok(GoingOn { call, rest: None, knows_rest: true });
             }
         }
-        let Some(sleep) = seen else { return Ok(as_it_was) };
-        let slept = sleep.slept + at.saturating_duration_since(sleep.seen);
+        let Some((sleep, slept)) = seen.and_then(|sleep| Some((sleep, sleep.slept?))) else {
+            return Ok(as_it_was);
+        };
+        let slept = slept + at.saturating_duration_since(sleep.seen);
         match timeout {
             Timeout::Milliseconds(argument) => {
                 // An int; negative: for ever.
@@ -184,13 +189,15 @@ fn parse_syscall(text: &str) -> Option<(Call, u64)> {
     Some((Call { number, arguments }, hex()?))
 }
 
-/// `se.exec_start` of /proc/PID/task/TID/sched, written as milliseconds with six decimals.
+/// `se.exec_start` of /proc/PID/task/TID/sched, written as milliseconds with six decimals; `None` for 0, by which the
+/// kernel says that the thread has not run since it came to its CPU.
 fn exec_start(text: &str) -> Option<Duration> {
     let line = text.lines().find(|line| line.starts_with("se.exec_start"))?;
     let (milliseconds, nanoseconds) = line.rsplit_once(':')?.1.trim().split_once('.')?;
     let milliseconds: u64 = milliseconds.parse().ok()?;
     let nanoseconds: u64 = nanoseconds.parse().ok()?;
-    Some(Duration::from_millis(milliseconds) + Duration::from_nanos(nanoseconds))
+    let start = Duration::from_millis(milliseconds) + Duration::from_nanos(nanoseconds);
+    (!start.is_zero()).then_some(start)
 }
 
 /// Field 39 of /proc/PID/stat: the CPU last run on.
@@ -230,6 +237,13 @@ mod tests {
         let absolute = call(numbers.clock_nanosleep, [1, libc::TIMER_ABSTIME as u64, 3, 4, 0, 0]);
         let on = sleeps.going_on(1, absolute, 0, now, &mut memory).unwrap();
         assert_eq!(on, GoingOn { call: absolute, rest: None, knows_rest: false });
+    }
+
+    #[test]
+    fn a_start_that_the_kernel_forgot_is_none() {
+        let line = |value: &str| format!("se.exec_start      :   {value}\n");
+        assert_eq!(exec_start(&line("0.000000")), None);
+        assert_eq!(exec_start(&line("12.000034")), Some(Duration::new(0, 12_000_034)));
     }
 
     #[test]

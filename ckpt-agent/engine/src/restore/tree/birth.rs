@@ -17,7 +17,8 @@ use super::plan::{Plan, Role};
 use super::recorded::INIT;
 use super::turns::Turns;
 
-/// Limit on one phase, apart from what each process adds.
+/// For how long nobody may get on in a phase, apart from what each process adds. It is counted from the last birth, tick
+/// or turn: a busy machine makes a phase long, which is no failure.
 const PHASE_LIMIT: Duration = Duration::from_secs(10);
 /// What each process adds to the limit on a phase.
 const LIMIT_PER_PROCESS: Duration = Duration::from_millis(10);
@@ -89,14 +90,14 @@ pub enum BirthError {
         "a process tree can be built by the init of a PID namespace or a subreaper only, not by process {0}"
     )]
     NotInit(Pid),
-    /// A helper did not come to the end of a phase.
-    #[error("process {pid} did not finish {phase} within {limit_ms} ms")]
+    /// Nobody got on in a phase any more, and a helper had not come to its end.
+    #[error("process {pid} did not finish {phase}: nothing happened for {limit_ms} ms")]
     TooLong {
         /// The helper.
         pid: Pid,
         /// What it was to do.
         phase: &'static str,
-        /// The limit.
+        /// For how long nobody got on, in milliseconds.
         limit_ms: u128,
     },
 }
@@ -273,9 +274,13 @@ fn finish<H: Hooks>(
     let births = &heritage.plan.births;
     let count = u32::try_from(births.len()).unwrap_or(u32::MAX);
     let limit = PHASE_LIMIT + LIMIT_PER_PROCESS * count;
-    let begun = Instant::now();
+    let (mut seen, mut since) = (heritage.table.progress(), Instant::now());
     while !heritage.table.nap() {
-        if begun.elapsed() > limit {
+        let progress = heritage.table.progress();
+        if progress != seen {
+            (seen, since) = (progress, Instant::now());
+        }
+        if since.elapsed() > limit {
             let late = births.iter().enumerate().find(|(index, birth)| {
                 Schedule::ticks(birth.role, phase) && !heritage.table.has_ticked(*index, number)
             });

@@ -177,6 +177,12 @@ impl NumberTable {
         over() || self.head().done.load(SeqCst) >= self.head().target.load(SeqCst)
     }
 
+    /// What changes whenever somebody gets on in the open phase: births, ticks and turns.
+    pub(super) fn progress(&self) -> (usize, u32, u32) {
+        let head = self.head();
+        (self.all_born().count(), head.done.load(SeqCst), head.turn.load(SeqCst))
+    }
+
     /// Whether a helper has ticked for this phase.
     pub(super) fn has_ticked(&self, helper: usize, phase: u32) -> bool {
         self.slots()[helper].load(SeqCst) > phase
