@@ -10,10 +10,9 @@
 //!   CPU, which is when the sleep began. The same line of a thread of ours, just put on the same CPU,
 //!   says what that clock shows now.
 //!
-//! Where the kernel has no such file, or has forgotten the time, the sleep starts over in a restart. It forgets when it
-//! moves a thread to another CPU (kernel/sched/fair.c, migrate_task_rq_fair), which since Linux 6.12 also befalls one
-//! that sleeps already but has not left its run queue yet. A live process is not concerned: its sleep goes on through
-//! restart_syscall(2).
+//! Where the kernel has no such file, or has forgotten the time, the sleep starts over. It forgets when it moves a queued
+//! thread to another CPU (kernel/sched/fair.c, enqueue_entity; before Linux 6.3 migrate_task_rq_fair), and since 6.12 one
+//! that sleeps may still be queued (`sched_delayed`, can_migrate_task).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -36,8 +35,7 @@ struct Sleep {
     /// What it really is, where the registers show restart_syscall.
     call: Call,
     stack: u64,
-    /// For how long when it was seen; `None`: the kernel does not tell.
-    slept: Option<Duration>,
+    slept: Duration,
     seen: Instant,
 }
 
@@ -96,8 +94,9 @@ impl Sleeps {
                     let now = (*clocks.entry(cpu).or_insert_with(|| clock_of(cpu)))?;
                     Some(now.saturating_sub(began))
                 })();
+                let slept = since.unwrap_or_default();
                 let seen = Instant::now();
-                found.threads.insert(tid, Sleep { shown, call, stack, slept: since, seen });
+                found.threads.insert(tid, Sleep { shown, call, stack, slept, seen });
             }
         }
         Ok(found)
@@ -127,10 +126,8 @@ impl Sleeps {
                 return Ok(GoingOn { call, rest: None, knows_rest: true });
             }
         }
-        let Some((sleep, slept)) = seen.and_then(|sleep| Some((sleep, sleep.slept?))) else {
-            return Ok(as_it_was);
-        };
-        let slept = slept + at.saturating_duration_since(sleep.seen);
+        let Some(sleep) = seen else { return Ok(as_it_was) };
+        let slept = sleep.slept + at.saturating_duration_since(sleep.seen);
         match timeout {
             Timeout::Milliseconds(argument) => {
                 // An int; negative: for ever.
