@@ -7,10 +7,33 @@ use super::shared::Shared;
 use protocol::cluster::audit::{AuditEvent, Order, short};
 use protocol::cluster::client::{Ask, LogPlace, RunRequest};
 use protocol::cluster::look::Look;
+use std::collections::BTreeSet;
+
+/// How many readings of logs are remembered as noted: when there are more, all are noted anew.
+const MAX_NOTED: usize = 1000;
+
+/// Readings of logs that were noted since this coordinator began. Whoever follows a log, or reads it in parts, asks again
+/// and again: that is noted once. A reading from the beginning is noted each time.
+#[derive(Debug, Default)]
+pub(super) struct NotedReadings(BTreeSet<Order>);
+
+impl NotedReadings {
+    /// Whether this one is new, which it is no more from now on.
+    fn is_new(&mut self, order: &Order) -> bool {
+        if self.0.contains(order) {
+            return false;
+        }
+        if self.0.len() >= MAX_NOTED {
+            self.0.clear();
+        }
+        self.0.insert(order.clone())
+    }
+}
 
 impl Shared {
     /// Writes down what a client wants, before anything comes of it.
     pub(super) fn audit(&mut self, client: &ClientId, caller: &Caller, ask: &Ask) {
+        // A listing, or what belongs to an order that was given before.
         let Some((order, about)) = ordered(ask) else { return };
         let order = Order {
             user: short(&caller.user.name),
@@ -19,6 +42,10 @@ impl Shared {
             order: order.to_owned(),
             about: short(&about),
         };
+        let is_reading = matches!(ask, Ask::Log { .. } | Ask::Audit { .. });
+        if is_reading && !self.noted_readings.is_new(&order) && goes_on(ask) {
+            return;
+        }
         if let Some(known) = self.clients.get_mut(client) {
             known.order = Some(order.clone());
         }
@@ -46,8 +73,7 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Run(request) => ("run", what_runs(request)),
         Ask::Restart(request) => ("restart", at(&request.job, request.checkpoint)),
         Ask::Attach { job, .. } => ("attach", job.clone()),
-        // What follows a log, or reads one in parts, asks again and again.
-        Ask::Log { job, from } if *from == LogPlace::default() => ("logs", job.clone()),
+        Ask::Log { job, .. } => ("logs", job.clone()),
         Ask::Checkpoint { job } => ("checkpoint", job.clone()),
         Ask::Stop { job, .. } => ("stop", job.clone()),
         Ask::RemoveNode { node } => ("nodes --remove", node.to_string()),
@@ -61,10 +87,8 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Portable { job, checkpoint } => ("export", at(job, *checkpoint)),
         Ask::Import(request) => ("import", request.name.clone().unwrap_or_default()),
         Ask::Rehearse { job, checkpoint } => ("verify --rehearse", at(job, *checkpoint)),
-        Ask::Audit { from: 0 } => ("audit", String::new()),
+        Ask::Audit { .. } => ("audit", String::new()),
         Ask::Hello { .. }
-        | Ask::Log { .. }
-        | Ask::Audit { .. }
         | Ask::Input { .. }
         | Ask::Resize { .. }
         | Ask::Signal { .. }
@@ -74,6 +98,15 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         | Ask::Image { .. }
         | Ask::ImportLog { .. } => return None,
     })
+}
+
+/// Whether it reads on in a log from another place than its beginning.
+fn goes_on(ask: &Ask) -> bool {
+    match ask {
+        Ask::Log { from, .. } => *from != LogPlace::default(),
+        Ask::Audit { from } => *from != 0,
+        _ => false,
+    }
 }
 
 /// The job's name if it was given one, and its program.

@@ -1,5 +1,6 @@
 //! What all parts of the machine work with: the members, the clients, and what is to be done.
 
+use super::audit::NotedReadings;
 use super::decisions;
 use super::entry::ClusterEntry;
 use super::event::{ClientId, ClusterAction};
@@ -57,6 +58,7 @@ pub(super) struct Shared {
     /// Users for whom only members speak that tokens have named for them.
     pub(super) named: BTreeSet<String>,
     pub(super) clients: BTreeMap<ClientId, Client>,
+    pub(super) noted_readings: NotedReadings,
     /// Processes that count as load, by job and machine.
     pub(super) occupied: BTreeMap<String, BTreeMap<NodeName, u32>>,
     /// Operations of the command tree.
@@ -82,6 +84,7 @@ impl Shared {
             powers: BTreeMap::new(),
             named: BTreeSet::new(),
             clients: BTreeMap::new(),
+            noted_readings: NotedReadings::default(),
             occupied: BTreeMap::new(),
             tree: Root::new(),
             tree_is_stale: false,

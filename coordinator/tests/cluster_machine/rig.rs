@@ -10,6 +10,7 @@ use coordinator::cluster::{
 };
 use protocol::agent::{ExitKind, InstanceId};
 use protocol::cluster::agent::{JobUser, RelaySide, ToAgent};
+use protocol::cluster::audit::AuditEvent;
 use protocol::cluster::client::{Answer, Ask, RunRequest};
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::powers::Powers;
@@ -53,6 +54,8 @@ pub struct Rig {
     /// What agents were sent, the last at the end.
     pub sent: Vec<(usize, ToAgent)>,
     pub answers: Vec<Answer>,
+    /// What the audit log would tell.
+    pub audited: Vec<AuditEvent>,
     /// The job's output.
     pub output: Vec<u8>,
     /// What an agent does not hear of.
@@ -75,6 +78,7 @@ impl Rig {
             log: vec![ClusterEntry::Opened { format: 1 }],
             sent: Vec::new(),
             answers: Vec::new(),
+            audited: Vec::new(),
             output: Vec::new(),
             deaf_to: |_, _| false,
             machines,
@@ -337,6 +341,7 @@ impl Rig {
                 self.output.truncate(usize::try_from(length).unwrap());
             }
             ClusterAction::Answer { answer, .. } => self.answers.push(answer),
+            ClusterAction::Audit { event } => self.audited.push(event),
             _ => {}
         }
     }

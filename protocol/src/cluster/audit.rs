@@ -14,7 +14,7 @@ pub const MAX_LINE: usize = 16 * 1024;
 pub const MAX_TEXT: usize = 512;
 
 /// What somebody wants of the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Order {
     /// The user's name.
     pub user: String,

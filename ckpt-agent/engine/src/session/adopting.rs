@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use protocol::cluster::InstanceKey;
 
 use super::instance::{Instance, LOOK_AGAIN, PATIENCE};
-use super::job::{Job, console};
+use super::job::Job;
+use super::streams::console;
 use super::types::{Adopted, Started};
 use super::{Requests, SessionError};
 use crate::error::EngineError;

@@ -1,7 +1,7 @@
 //! The job of an agent: its init, and the launcher's side of its streams.
 
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,14 +14,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid as UnixPid;
 use protocol::agent::ExitKind;
 use protocol::cluster::NodeName;
-use protocol::launch::{Console, Kept, LaunchSpec, RestoreSpec};
+use protocol::launch::{Kept, LaunchSpec, RestoreSpec};
 
+use super::folders::{own_temporary, session_directories};
 use super::instance::Instance;
+use super::streams::{console, remember, remember_outer};
 use super::types::{RestoreOrder, Started};
 use super::{Requests, SessionError, addresses, previous, temporary};
 use crate::EngineError;
 use crate::dump::DumpSettings;
-use crate::graph::{FileId, Offer, OuterEnd, Pid, RelayKind};
+use crate::graph::{FileId, Offer, OuterEnd, Pid};
 use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::stages::{self, Mirror};
@@ -500,66 +502,6 @@ fn external(external: protocol::launch::External) -> External {
     }
 }
 
-/// The launcher's ends, by stream.
-pub fn console(ends: Vec<(StdioRole, OwnedFd)>) -> Console {
-    let mut console = Console::default();
-    for (role, end) in ends {
-        let place = match role {
-            StdioRole::Terminal => &mut console.terminal,
-            StdioRole::Stdin => &mut console.stdin,
-            StdioRole::Stdout => &mut console.stdout,
-            StdioRole::Stderr => &mut console.stderr,
-        };
-        *place = Some(end);
-    }
-    console
-}
-
-/// Of pipes only the identity is kept: an end of ours would hold back the end of the job's input, or
-/// keep the job's output open.
-fn remember(streams: &[(StdioRole, OwnedFd)]) -> Result<Vec<(StdioRole, OwnedFd)>, SessionError> {
-    streams
-        .iter()
-        .map(|(role, end)| match role {
-            StdioRole::Terminal => Ok((*role, end.try_clone().map_err(SessionError::Spawn)?)),
-            _ => Ok((*role, identity(end)?)),
-        })
-        .collect()
-}
-
-/// As [`remember`]; of what has two sides of its own a copy is kept.
-fn remember_outer(ends: &[(OuterEnd, OwnedFd)]) -> Result<Vec<(OuterEnd, OwnedFd)>, SessionError> {
-    ends.iter()
-        .map(|(end, fd)| {
-            let has_ends = matches!(
-                end,
-                OuterEnd::Relay(relay)
-                    if matches!(
-                        relay.kind,
-                        RelayKind::PipeRead
-                            | RelayKind::PipeWrite
-                            | RelayKind::Output
-                            | RelayKind::Descriptor { .. }
-                    )
-            );
-            let kept = if has_ends {
-                identity(fd)?
-            } else {
-                fd.try_clone().map_err(SessionError::Spawn)?
-            };
-            Ok((end.clone(), kept))
-        })
-        .collect()
-}
-
-/// An O_PATH descriptor of the same pipe: keeps neither end open.
-fn identity(end: &OwnedFd) -> Result<OwnedFd, SessionError> {
-    use nix::fcntl::{OFlag, open};
-    let path = format!("/proc/self/fd/{}", end.as_fd().as_raw_fd());
-    open(path.as_str(), OFlag::O_PATH | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty())
-        .map_err(|errno| SessionError::Spawn(errno.into()))
-}
-
 /// A fresh execution of this program that becomes the job's init; its socket is descriptor 3, its
 /// standard streams are ours where there are jobs that inherit them.
 pub(super) fn spawn_init(
@@ -599,45 +541,4 @@ fn watch(channel: Channel, requests: Requests, over: Arc<AtomicBool>) -> Result<
         })
         .map(drop)
         .map_err(SessionError::Spawn)
-}
-
-/// Directories whose files travel with the job while they are open.
-fn session_directories(
-    environment: &[(std::ffi::OsString, std::ffi::OsString)],
-    kept: &Kept,
-) -> Vec<PathBuf> {
-    let mut directories = vec![PathBuf::from("/tmp"), PathBuf::from("/dev/shm")];
-    directories.extend(temporary_folder(environment));
-    directories.extend(kept.all_folders().cloned());
-    directories
-}
-
-/// The user's own $TMPDIR.
-fn temporary_folder(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Option<PathBuf> {
-    let own = environment.iter().find(|(name, _)| name == "TMPDIR").map(|(_, value)| value);
-    own.map(PathBuf::from).filter(|folder| folder.is_absolute() && folder != Path::new("/"))
-}
-
-/// A name for the folder of a job's temporary files: below the user's own $TMPDIR or /tmp. Short, since sockets are made
-/// below it, whose paths have 107 bytes at most.
-fn own_temporary(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Option<PathBuf> {
-    let mut base = temporary_folder(environment).unwrap_or_else(|| "/tmp".into());
-    let is_a_jobs =
-        |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(temporary::PREFIX.as_bytes());
-    // A job in a job, or a remote shell's: it must not be in what belongs to another.
-    while base.file_name().is_some_and(is_a_jobs) {
-        base = base.parent()?.to_owned();
-    }
-    if !base.is_dir() {
-        base = "/tmp".into();
-    }
-    let name = random_name()?;
-    Some(base.join(format!("{}{name}", temporary::PREFIX)))
-}
-
-/// Eight letters that nobody else has.
-fn random_name() -> Option<String> {
-    let mut bytes = [0; 4];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom").ok()?, &mut bytes).ok()?;
-    Some(crate::graph::to_hex(&bytes))
 }

@@ -10,6 +10,7 @@
 
 mod addresses;
 mod adopting;
+mod folders;
 mod instance;
 mod job;
 mod memory_watch;
@@ -17,6 +18,7 @@ mod note;
 mod previous;
 mod rehearsal;
 mod reports;
+mod streams;
 pub(crate) mod temporary;
 mod tracer;
 mod types;

@@ -7,28 +7,23 @@ use nix::errno::Errno;
 
 use super::super::arch::{Architecture, CallInProgress, Current, Interrupted, Registers};
 use super::super::error::{EngineError, Result};
-use super::super::sys::abi::{self, PtraceRequest as Request};
+use super::super::sys::abi::PtraceRequest as Request;
 use super::in_progress::call_in_progress;
 use super::ptrace::{Plain, plain, with_memory};
 
 mod quiet;
+mod registers;
 mod sequence;
+mod signals;
 mod traps;
 
+use registers::registers;
 use traps::HeldTrap;
 
-const NT_PRSTATUS: usize = 1;
 /// Bytes of a siginfo_t.
 pub const SIGINFO: usize = 128;
-/// Largest register set that is read: AMX tiles need 8 KiB and some.
-const LARGEST_SET: usize = 64 * 1024;
 /// Every signal but SIGTRAP, which ends an injected run.
 pub(super) const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
-/// PTRACE_GET_THREAD_AREA (arch/arm/include/uapi/asm/ptrace.h)
-const GET_THREAD_AREA: Request = 22;
-/// PTRACE_GETSIGMASK and PTRACE_SETSIGMASK (include/uapi/linux/ptrace.h), which the libc crate has in another type for musl.
-const GET_SIGNAL_MASK: Request = 0x420a;
-const SET_SIGNAL_MASK: Request = 0x420b;
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
 
 /// Makes a type stay on the thread that seized.
@@ -104,29 +99,6 @@ impl RunningThread {
             }
         }
     }
-}
-
-fn register_set(tid: i32, note: u32) -> Result<Vec<u8>> {
-    if Current::SET_TLS.is_some_and(|(thread_pointer, _)| thread_pointer == note) {
-        let mut pointer = 0usize;
-        // SAFETY: the request writes one word to `pointer`.
-        return unsafe { with_memory(GET_THREAD_AREA, tid, 0, &raw mut pointer) }
-            .map(|_| pointer.to_ne_bytes().to_vec())
-            .map_err(|errno| failed("PTRACE_GET_THREAD_AREA", tid, errno));
-    }
-    let mut buffer = vec![0u8; if note as usize == NT_PRSTATUS { 1024 } else { LARGEST_SET }];
-    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: the request writes to the buffer that `vector` names, and the length to `vector`.
-    unsafe { with_memory(libc::PTRACE_GETREGSET, tid, note as usize, &raw mut vector) }
-        .map_err(|errno| failed("PTRACE_GETREGSET", tid, errno))?;
-    buffer.truncate(vector.iov_len);
-    Ok(buffer)
-}
-
-fn registers(tid: i32) -> Result<Registers> {
-    let bytes = register_set(tid, NT_PRSTATUS as u32)?;
-    Current::from_bytes(&bytes)
-        .ok_or_else(|| EngineError::odd("register set size", bytes.len().to_string()))
 }
 
 /// Lets a thread in a signal-delivery stop go on with that signal.
@@ -304,127 +276,6 @@ impl StoppedThread {
         self.resume_fixed = true;
     }
 
-    /// Registers as they are now.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn registers(&self) -> Result<Registers> {
-        registers(self.tid)
-    }
-
-    /// Sets registers now.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn set_registers(&self, registers: &Registers) -> Result<()> {
-        self.set_register_set(NT_PRSTATUS as u32, &Current::to_bytes(registers))
-    }
-
-    /// A register set by its note type (NT_*).
-    ///
-    /// # Errors
-    /// EINVAL or ENODEV where the machine lacks it; [`EngineError::Gone`].
-    pub fn register_set(&self, note: u32) -> Result<Vec<u8>> {
-        let kept = self.kept.iter().flatten().find(|(kept, _)| *kept == note);
-        kept.map_or_else(|| register_set(self.tid, note), |(_, bytes)| Ok(bytes.clone()))
-    }
-
-    /// A register set, if this machine has it.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn register_set_if_any(&self, note: u32) -> Result<Option<Vec<u8>>> {
-        match self.register_set(note) {
-            Err(EngineError::System { source, .. })
-                if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) =>
-            {
-                Ok(None)
-            }
-            read => read.map(Some),
-        }
-    }
-
-    /// Before system calls are injected: what they lose of the registers and of pending signals is kept until the thread
-    /// goes on.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn keep_from_calls(&mut self) -> Result<()> {
-        if self.kept.is_some() {
-            return Ok(());
-        }
-        self.leave_sequence()?;
-        self.hold_traps()?;
-        let mut kept = Vec::new();
-        for &note in Current::LOST_BY_CALLS {
-            let bytes = self.register_set_if_any(note)?;
-            kept.extend(
-                bytes
-                    .filter(|bytes| Current::would_be_lost(note, bytes))
-                    .map(|bytes| (note, bytes)),
-            );
-        }
-        self.kept = Some(kept);
-        Ok(())
-    }
-
-    /// What was kept belongs to nobody any more: the thread gets the registers of another one.
-    pub fn drop_kept(&mut self) {
-        self.kept = Some(Vec::new());
-    }
-
-    /// Sets an extended register set, with which the thread goes on whatever calls are injected until then.
-    ///
-    /// # Errors
-    /// As [`StoppedThread::set_register_set`].
-    pub fn set_for_good(&mut self, note: u32, bytes: Vec<u8>) -> Result<()> {
-        self.set_register_set(note, &bytes)?;
-        if Current::LOST_BY_CALLS.contains(&note) {
-            let kept = self.kept.get_or_insert_default();
-            kept.retain(|(kept, _)| *kept != note);
-            if Current::would_be_lost(note, &bytes) {
-                kept.push((note, bytes));
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets a register set.
-    ///
-    /// # Errors
-    /// EINVAL where the machine's set is of another form; [`EngineError::Gone`].
-    pub fn set_register_set(&self, note: u32, bytes: &[u8]) -> Result<()> {
-        let mut vector =
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        // SAFETY: the request reads the bytes that `vector` names, and writes the length to `vector`.
-        unsafe { with_memory(libc::PTRACE_SETREGSET, self.tid, note as usize, &raw mut vector) }
-            .map(drop)
-            .map_err(|errno| failed("PTRACE_SETREGSET", self.tid, errno))
-    }
-
-    /// Blocked signals; of a thread in sigsuspend or ppoll those that hold when the call is over.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn blocked(&self) -> Result<u64> {
-        let mut mask = 0u64;
-        // SAFETY: the request writes 8 bytes to `mask`.
-        unsafe { with_memory(GET_SIGNAL_MASK, self.tid, size_of::<u64>(), &raw mut mask) }
-            .map_err(|errno| failed("PTRACE_GETSIGMASK", self.tid, errno))?;
-        Ok(mask)
-    }
-
-    /// Sets the blocked signals.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn set_blocked(&self, mut mask: u64) -> Result<()> {
-        // SAFETY: the request reads 8 bytes from `mask`.
-        unsafe { with_memory(SET_SIGNAL_MASK, self.tid, size_of::<u64>(), &raw mut mask) }
-            .map(drop)
-            .map_err(|errno| failed("PTRACE_SETSIGMASK", self.tid, errno))
-    }
-
     /// Sets PTRACE_O_* options.
     ///
     /// # Errors
@@ -432,58 +283,6 @@ impl StoppedThread {
     pub fn set_options(&self, options: i32) -> Result<()> {
         plain(self.tid, Plain::SetOptions(options))
             .map_err(|errno| failed("PTRACE_SETOPTIONS", self.tid, errno))
-    }
-
-    /// Pending signals of the thread, or (`shared`) of its process: siginfo_t each.
-    ///
-    /// # Errors
-    /// [`EngineError::Gone`].
-    pub fn pending(&self, shared: bool) -> Result<Vec<[u8; SIGINFO]>> {
-        let mut found = self.queued(shared)?;
-        found.extend(self.held(shared));
-        Ok(found)
-    }
-
-    /// Those that the kernel has.
-    fn queued(&self, shared: bool) -> Result<Vec<[u8; SIGINFO]>> {
-        /// struct ptrace_peeksiginfo_args
-        #[repr(C)]
-        struct Arguments {
-            offset: u64,
-            flags: u32,
-            count: i32,
-        }
-        /// PTRACE_PEEKSIGINFO_SHARED
-        const SHARED: u32 = 1;
-        const AT_ONCE: usize = 16;
-        let mut found = Vec::new();
-        loop {
-            let mut buffer = [[0u8; SIGINFO]; AT_ONCE];
-            let arguments = Arguments {
-                offset: found.len() as u64,
-                flags: if shared { SHARED } else { 0 },
-                count: AT_ONCE as i32,
-            };
-            // SAFETY: the request reads `arguments`, and writes at most as many elements to `buffer` as they say.
-            let count = unsafe {
-                with_memory(
-                    abi::PTRACE_PEEKSIGINFO,
-                    self.tid,
-                    &raw const arguments as usize,
-                    buffer.as_mut_ptr(),
-                )
-            }
-            .map_err(|errno| failed("PTRACE_PEEKSIGINFO", self.tid, errno))?;
-            found.extend_from_slice(&buffer[..count as usize]);
-            if (count as usize) < AT_ONCE {
-                return Ok(found);
-            }
-        }
-    }
-
-    /// Those of them that are kept while calls are injected.
-    pub fn held(&self, shared: bool) -> impl Iterator<Item = [u8; SIGINFO]> {
-        self.traps.iter().filter(move |trap| trap.shared == shared).map(|trap| trap.siginfo)
     }
 
     /// The thread's rseq(2) registration: address, size, signature. All zero where there is none or

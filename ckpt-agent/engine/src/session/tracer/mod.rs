@@ -1,5 +1,7 @@
 //! The session's thread: one checkpoint at a time, step by step.
 
+mod steps;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -10,78 +12,29 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use protocol::agent::{
-    AgentCommand, AgentEvent, CommitRecord, ExitKind, ImageSummary, InstanceEvent, Step,
-};
+use protocol::agent::{AgentCommand, AgentEvent, ExitKind, InstanceEvent, Step};
 use protocol::cluster::InstanceKey;
 use protocol::cluster::addresses::AddressMap;
 use protocol::launch::LaunchSpec;
+use tracing::debug_span;
 use tracing::span::EnteredSpan;
-use tracing::{Span, debug, debug_span};
 
-use super::job::{FREEZE_LIMIT, Job};
-use super::memory_watch::MemoryWatch;
-use super::reports::{Events, Reports};
-use super::types::{Adopted, RestoreOrder, Started};
-use super::writer::{self, Outcome};
-use super::{Answer, Request, Requests, SessionError, adopting, previous, temporary};
-use crate::doing::{self, Doing, Thing};
-use crate::dump::{DumpSettings, Frozen, Quiesced, Snapshot, find_stand_ins, freeze_job};
-use crate::error::{EngineError, Refusal};
-use crate::fault;
+use self::steps::Stage;
+use crate::dump::find_stand_ins;
+use crate::error::EngineError;
 use crate::freeze::{FrozenJob, freeze, settle_lingering};
 use crate::graph::{OuterEnd, RelayEnd};
 use crate::inodes::ahead::Taken;
 use crate::inodes::copying::Copying;
 use crate::job_init::{InstanceOrder, Instruction, Report};
-use crate::late::{Addresses, Names};
 use crate::proc::descendants;
-use crate::sys::allocator;
-use ckpt_store::SealedCheckpoint;
+use crate::session::job::{FREEZE_LIMIT, Job};
+use crate::session::reports::Events;
+use crate::session::types::{Adopted, RestoreOrder, Started};
+use crate::session::{Answer, Request, Requests, SessionError, adopting, previous, temporary};
 
 /// How often threads that would not stop are looked at.
 const SETTLE_STEP: Duration = Duration::from_millis(5);
-
-/// How often the job is let go and frozen again for what passes by itself.
-const RETRIES: u32 = 5;
-/// How long the job runs in between.
-const MOMENT: Duration = Duration::from_millis(20);
-
-/// How far the checkpoint in flight has come.
-enum Stage {
-    Frozen(Frozen),
-    Quiesced(Box<Quiesced>),
-    Snapshot(Snapshot),
-    Writing(Snapshot),
-    /// With the job, where it was not let go: it is to go on elsewhere.
-    Sealed(Box<SealedCheckpoint>, Option<Snapshot>),
-    /// The checkpoint is committed, and the job still stands.
-    Parked(Snapshot),
-}
-
-impl Stage {
-    /// The step that is to come, where it needs the job's processes or the snapshot processes.
-    fn next(&self) -> Option<Step> {
-        match self {
-            Self::Frozen(_) => Some(Step::Quiesce),
-            Self::Quiesced(_) => Some(Step::Snapshot),
-            Self::Snapshot(_) => Some(Step::Resume),
-            Self::Writing(_) => Some(Step::Write),
-            Self::Sealed(..) | Self::Parked(_) => None,
-        }
-    }
-
-    /// Whether the job stands still.
-    fn stands(&self) -> bool {
-        match self {
-            Self::Frozen(_) | Self::Quiesced(_) | Self::Sealed(_, Some(_)) | Self::Parked(_) => {
-                true
-            }
-            Self::Snapshot(snapshot) | Self::Writing(snapshot) => snapshot.stands(),
-            Self::Sealed(_, None) => false,
-        }
-    }
-}
 
 /// What the session's thread holds.
 pub struct Tracer {
@@ -303,243 +256,6 @@ impl Tracer {
         }
     }
 
-    /// Runs one step; where it fails the job goes on and the checkpoint is gone.
-    fn step(
-        &mut self,
-        number: u64,
-        step: Step,
-        run: impl FnOnce(&mut Self, u64) -> Result<(), EngineError>,
-    ) {
-        let stage = stage_span(step);
-        doing::nothing();
-        let result = stage.in_scope(|| run(self, number));
-        drop(stage);
-        if let Err(error) = result {
-            let reason = one_line(&error.with_place(doing::last()));
-            debug!(step = step.name(), reason, "failed");
-            self.flight = None;
-            self.checkpoint = None;
-            self.touch(false);
-            // With the job's end, which is told in a moment, the checkpoint is over.
-            if self.job.as_ref().is_some_and(Job::is_ending) {
-                return;
-            }
-            let passing = error.passes();
-            self.tell(AgentEvent::Failed { checkpoint: number, step, reason, passing });
-        }
-    }
-
-    fn take(&mut self, number: u64) -> Option<Stage> {
-        match self.flight.take() {
-            Some((flying, stage)) if flying == number => Some(stage),
-            other => {
-                self.flight = other;
-                None
-            }
-        }
-    }
-
-    fn freeze(&mut self, number: u64) -> Result<(), EngineError> {
-        let job = self.job.as_ref().ok_or_else(no_job)?;
-        if self.held.is_some() {
-            return Err(EngineError::odd("the job", "it is held"));
-        }
-        let frozen = freeze_job(self.dump_settings(job)?)?;
-        let (processes, threads) = frozen.counts();
-        self.flight = Some((number, Stage::Frozen(frozen)));
-        fault::point("freeze");
-        self.tell(AgentEvent::Frozen {
-            checkpoint: number,
-            processes: processes as u32,
-            threads: threads as u32,
-        });
-        Ok(())
-    }
-
-    fn dump_settings(&self, job: &Job) -> Result<DumpSettings, EngineError> {
-        Ok(DumpSettings {
-            machines: self.machines.clone(),
-            copying: self.copying.clone(),
-            seen: self.seen.clone(),
-            ..job.dump_settings()?
-        })
-    }
-
-    /// Tells how far a step has come in which files and shared memory are copied, until it has done.
-    fn report_copying(&self, number: u64) -> Reports {
-        Reports::begin(number, self.copying.done.clone(), Doing::own(), self.events.clone())
-    }
-
-    fn quiesce(&mut self, number: u64) -> Result<(), EngineError> {
-        let Some(Stage::Frozen(frozen)) = self.take(number) else {
-            return Err(out_of_order("frozen"));
-        };
-        self.touch(true);
-        let mut frozen = frozen;
-        if let Some(names) = self.names()? {
-            frozen.set_names(names);
-        }
-        let mut quiesced = self.quiesce_soon(frozen)?;
-        quiesced.set_relay_states(std::mem::take(&mut self.relay_states));
-        self.flight = Some((number, Stage::Quiesced(Box::new(quiesced))));
-        fault::point("quiesce");
-        self.tell(AgentEvent::Quiesced { checkpoint: number });
-        Ok(())
-    }
-
-    /// What the job calls its sockets, which all stand still.
-    fn names(&mut self) -> Result<Option<Names>, EngineError> {
-        let addresses = self.addresses.clone();
-        let Some((instance, who)) = self.job.as_mut().and_then(Job::watched) else {
-            return Ok(None);
-        };
-        let (sockets, unsettled) = instance.names()?;
-        if unsettled {
-            return Err(EngineError::Refused(Refusal::passing(
-                "a connection has been accepted for a process that has not got it yet",
-                "it will get it soon: try again",
-            )));
-        }
-        Ok(Some(Names::new(sockets, Addresses::new(addresses, &who.0, &who.1))))
-    }
-
-    /// What passes by itself is given a few moments to pass, with the job running. In a cluster all
-    /// instances would have to run, so there the whole checkpoint is tried again.
-    fn quiesce_soon(&self, mut frozen: Frozen) -> Result<Quiesced, EngineError> {
-        if self.job.as_ref().is_some_and(Job::is_instance) {
-            return frozen.quiesce();
-        }
-        for _ in 0..RETRIES {
-            match frozen.quiesce() {
-                Err(error) if error.passes() => {}
-                other => return other,
-            }
-            std::thread::sleep(MOMENT);
-            let job = self.job.as_ref().ok_or_else(no_job)?;
-            frozen = freeze_job(self.dump_settings(job)?)?;
-        }
-        frozen.quiesce()
-    }
-
-    fn snapshot(&mut self, number: u64) -> Result<(), EngineError> {
-        let Some(Stage::Quiesced(quiesced)) = self.take(number) else {
-            return Err(out_of_order("quiesced"));
-        };
-        let snapshot = quiesced.snapshot()?;
-        self.flight = Some((number, Stage::Snapshot(snapshot)));
-        fault::point("snapshot");
-        self.tell(AgentEvent::SnapshotTaken { checkpoint: number });
-        Ok(())
-    }
-
-    fn resume(&mut self, number: u64) -> Result<(), EngineError> {
-        let Some(Stage::Snapshot(mut snapshot)) = self.take(number) else {
-            return Err(out_of_order("read"));
-        };
-        let pause = snapshot.resume()?;
-        self.touch(false);
-        self.flight = Some((number, Stage::Snapshot(snapshot)));
-        fault::point("resume");
-        let pause_us = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-        self.tell(AgentEvent::Resumed { checkpoint: number, pause_us });
-        Ok(())
-    }
-
-    fn write(&mut self, number: u64) -> Result<(), EngineError> {
-        let Some(Stage::Snapshot(mut snapshot)) = self.take(number) else {
-            return Err(out_of_order("read"));
-        };
-        let mut data = snapshot.take_data().ok_or_else(|| out_of_order("read"))?;
-        self.seen = std::mem::take(&mut data.context.seen);
-        // What was read in vain, since the files have changed: let go now that the job runs.
-        drop(std::mem::take(&mut data.context.copies));
-        let watch = MemoryWatch::of(&data.snapshot_processes());
-        if watch.is_needed() && watch.can_release() {
-            snapshot.stop_snapshot_processes_at_end();
-        }
-        let (job_dir, requests) = (self.job_dir.clone(), self.requests.clone());
-        // Older ones may be damaged, which is perhaps why the job was restored from another.
-        let own = *self.first_written.get_or_insert(number);
-        let events = self.events.clone();
-        writer::start(data, watch, (job_dir, self.name.clone()), number, own, requests, events)
-            .map_err(|error| EngineError::system("start", "the writer", error))?;
-        self.flight = Some((number, Stage::Writing(snapshot)));
-        Ok(())
-    }
-
-    /// The writer has come to its end. A checkpoint that was abandoned meanwhile is dropped with it.
-    pub fn written(&mut self, number: u64, outcome: Outcome) {
-        // What was abandoned is gone, and the image that was being written is dropped with its outcome.
-        let Some(Stage::Writing(mut snapshot)) = self.take(number) else { return };
-        let whole = snapshot.is_whole();
-        snapshot.drop_snapshot_processes();
-        let standing = snapshot.stands().then_some(snapshot);
-        self.step(number, Step::Write, |tracer, number| {
-            let (sealed, summary, warnings) = outcome.map_err(|(error, last)| {
-                doing::take_over(last);
-                error
-            })?;
-            if !whole {
-                return Err(EngineError::odd(
-                    "a copy of the job's memory",
-                    "it was killed for want of memory; the job is unharmed",
-                ));
-            }
-            tracer.flight = Some((number, Stage::Sealed(Box::new(sealed), standing)));
-            fault::point("seal");
-            for warning in warnings {
-                tracer.warn(warning);
-            }
-            let summary = ImageSummary {
-                processes: summary.processes,
-                bytes: summary.bytes,
-                stored_bytes: summary.stored_bytes,
-                files: summary.files,
-                connections: summary.connections,
-            };
-            tracer.tell(AgentEvent::Written { checkpoint: number, summary });
-            Ok(())
-        });
-    }
-
-    fn commit(&mut self, number: u64, record: &CommitRecord) -> Result<(), EngineError> {
-        let (sealed, standing) = match self.take(number) {
-            Some(Stage::Sealed(sealed, standing)) => (sealed, standing),
-            Some(parked @ Stage::Parked(_)) => {
-                // The answer was lost on its way.
-                self.flight = Some((number, parked));
-                self.tell(AgentEvent::Committed { checkpoint: number });
-                return Ok(());
-            }
-            // Written by an agent that is no more.
-            None if ckpt_store::commit_copy(&self.job_dir, number, record).is_ok() => {
-                self.tell(AgentEvent::Committed { checkpoint: number });
-                return Ok(());
-            }
-            _ => return Err(out_of_order("written")),
-        };
-        doing::begin("marking the commit", Thing::Job);
-        fault::point("commit");
-        let committed = sealed.commit(record);
-        allocator::trim();
-        if let Some(standing) = standing {
-            // It goes on from what the coordinator's log has, with or without the mark here.
-            self.flight = Some((number, Stage::Parked(standing)));
-            if let Err(error) = committed {
-                let error = EngineError::from(error);
-                let (step, reason) = (Step::Commit, one_line(&error.to_string()));
-                let failed =
-                    AgentEvent::Failed { checkpoint: number, step, reason, passing: false };
-                self.tell(failed);
-                return Ok(());
-            }
-        } else {
-            committed?;
-        }
-        self.tell(AgentEvent::Committed { checkpoint: number });
-        Ok(())
-    }
-
     fn collect(&mut self, keep: &[u64]) {
         if keep.is_empty() {
             return;
@@ -730,25 +446,8 @@ fn one_line(text: &str) -> String {
     text.replace('\n', " ")
 }
 
-/// The span of a step, but for the write, which has one where it is done: on a thread of its own.
-fn stage_span(step: Step) -> Span {
-    match step {
-        Step::Freeze => debug_span!("freeze"),
-        Step::Quiesce => debug_span!("quiesce"),
-        Step::Snapshot => debug_span!("snapshot"),
-        Step::Resume => debug_span!("resume"),
-        Step::Commit => debug_span!("commit"),
-        // Draining is the launcher's.
-        Step::Write | Step::Drain => Span::none(),
-    }
-}
-
 fn no_job() -> EngineError {
     EngineError::odd("the job", "it is not running")
-}
-
-fn out_of_order(stage: &str) -> EngineError {
-    EngineError::odd("order of steps", format!("the job is not {stage}"))
 }
 
 #[cfg(test)]
