@@ -149,7 +149,9 @@ fn check_user(image: &Image, user: &UserOrder) -> Result<()> {
             let own = credentials.uids.iter().all(|uid| *uid == user.uid)
                 && credentials.gids.iter().all(|gid| *gid == user.gid)
                 && credentials.groups.iter().all(|group| user.groups.contains(group))
-                && inheritable | permitted | effective | ambient == 0;
+                && inheritable | permitted | effective | ambient == 0
+                // They make set-user-ID programs fail to give root up, and take CAP_SETPCAP to set.
+                && credentials.securebits == 0;
             if !own {
                 return Err(EngineError::Unfit {
                     what: format!(

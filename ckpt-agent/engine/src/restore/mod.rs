@@ -618,8 +618,8 @@ impl Past {
         let now = clocks::of_process(std::process::id() as i32)?;
         Ok(Self {
             clocks: (
-                graph.clocks.monotonic_ns - (now.monotonic_ns - own_monotonic),
-                graph.clocks.boottime_ns - (now.boottime_ns - own_boottime),
+                graph.clocks.monotonic_ns.saturating_sub(now.monotonic_ns - own_monotonic),
+                graph.clocks.boottime_ns.saturating_sub(now.boottime_ns - own_boottime),
             ),
             number: (graph.init > 1).then_some(graph.init),
             offers: graph.offers,
