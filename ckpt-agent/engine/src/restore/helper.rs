@@ -88,12 +88,13 @@ impl Preparation<'_> {
     fn enter_directory(&self, process: &ProcessImage) -> Outcome {
         let path = &process.working_directory;
         let what = format!("enter directory {path}");
-        let Some(mode) = process.removed_directory else {
-            return std::env::set_current_dir(path).map_err(HelperError::system(what));
-        };
+        // An image can name any directory: root must not bring a user into one that is closed to them.
         let user = self.context.user.as_ref();
         let acting = user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups));
         let _acting = acting.transpose()?;
+        let Some(mode) = process.removed_directory else {
+            return std::env::set_current_dir(path).map_err(HelperError::system(what));
+        };
         let directory = removed_directory(path, mode)?;
         nix::unistd::fchdir(&directory).map_err(HelperError::system(what))
     }

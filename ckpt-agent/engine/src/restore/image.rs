@@ -133,8 +133,14 @@ fn check_machine(graph: &Graph) -> Result<()> {
 
 /// An image comes from a disk that others may have written to: what would otherwise index out of
 /// range or make a mess is refused here.
+/// No process may have more open files (sysctl_nr_open_max, fs/file.c: of a 64-bit kernel rounded up).
+const HIGHEST_FILES: i32 = 1 << 30;
+
 fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
     let damaged = |what: &str| Err(EngineError::Damaged(format!("process {}: {what}", image.pid)));
+    if image.descriptors.iter().any(|d| d.fd >= HIGHEST_FILES) {
+        return damaged("a descriptor above what any kernel allows");
+    }
     if image.descriptors.iter().any(|d| d.fd < 0 || d.file.0 as usize >= graph.files.len()) {
         return damaged("a descriptor of a file that does not exist");
     }

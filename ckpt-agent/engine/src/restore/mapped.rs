@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use super::super::dump::build_id;
 use super::super::error::{EngineError, Result};
@@ -177,8 +177,10 @@ fn open_named(file: &MappedFile, writable: bool, context: &mut RestoreContext) -
         what: format!("{} cannot be opened ({error})", file.path),
         way_out: "put it back where it was".into(),
     };
-    let opened =
-        std::fs::File::options().read(true).write(writable).open(&file.path).map_err(failed)?;
+    // A FIFO that lies there now would be waited for (fifo(7)). Whoever maps a file does not notice the flag.
+    let mut options = std::fs::File::options();
+    options.read(true).write(writable).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let opened = options.open(&file.path).map_err(failed)?;
     let metadata = opened.metadata().map_err(failed)?;
     let unchanged = metadata.size() == file.size && modified_ns_of(&metadata) == file.modified_ns;
     // A file of a session directory has just been made from the image.
