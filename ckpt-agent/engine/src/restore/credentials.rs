@@ -39,6 +39,17 @@ fn each(set: u64) -> impl Iterator<Item = u64> {
     (0..64).filter(move |capability| set & 1 << capability != 0)
 }
 
+/// Which bounding set a thread gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bounding {
+    /// The image's.
+    Recorded,
+    /// That of the one who restores. By an image's word root would make a user a process with a smaller one, which
+    /// nobody gets by their own rights, and which set-user-ID programs do not expect: they could fail to give up
+    /// rights.
+    Here,
+}
+
 /// Gives a thread its credentials: the last calls of all, since they take the right to make others.
 ///
 /// # Errors
@@ -48,9 +59,15 @@ pub fn become_user(
     scratch: Scratch,
     thread: &ThreadImage,
     own: &Credentials,
+    bounding: Bounding,
 ) -> Result<()> {
     let wanted = &thread.credentials;
-    let [inheritable, permitted, effective, bounding, ambient] = wanted.capabilities;
+    let [inheritable, permitted, effective, recorded, ambient] = wanted.capabilities;
+    // Who can get no new rights misleads nobody.
+    let bounding = match bounding {
+        Bounding::Here if !thread.no_new_privs => own.capabilities[3],
+        _ => recorded,
+    };
     let all = own.capabilities[1];
     let changes = [
         // What is to be inherited must be in the bounding set when it is added.

@@ -10,6 +10,7 @@ use super::super::objects::{ControllingTerminal, RestoreContext, removed_directo
 use super::super::split::standin::{self, Link};
 use super::super::sys::dup3::dup3;
 use super::super::sys::file_user::FileUser;
+use super::super::sys::restrained::{OVER_PRIORITIES, Restrained};
 use super::super::sys::signals::set_action;
 use super::super::sys::tty;
 use super::image::Image;
@@ -57,6 +58,8 @@ impl Hooks for Preparation<'_> {
         nix::sys::stat::umask(mode);
         self.descriptors(process)?;
         if !self.context.rehearsal {
+            let user = self.context.user.as_ref();
+            let _restrained = user.map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
             own_settings(process);
         }
         // The last ones: from here on this code must not rely on any handler.

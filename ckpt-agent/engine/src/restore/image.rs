@@ -167,6 +167,15 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
         if area.start % graph.page_size != 0 || area.end % graph.page_size != 0 {
             return damaged("an area that is not of whole pages");
         }
+        let is_guard = |(start, end): &(u64, u64)| {
+            *start >= area.start
+                && start < end
+                && *end <= area.end
+                && (start | end) % graph.page_size == 0
+        };
+        if !area.advice.guards.iter().all(is_guard) {
+            return damaged("guards outside of their area");
+        }
         end = area.end;
     }
     let shells = graph.remote_shells.iter().flat_map(|shell| &shell.descriptors);

@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use protocol::cluster::agent::stream_relay;
 use protocol::launch::Kept;
 
+use self::credentials::Bounding;
 use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer};
@@ -45,6 +46,7 @@ use super::sys::file_user::FileUser;
 use super::sys::limits::{resource_limits, set_resource_limit};
 use super::sys::memory_map::Means;
 use super::sys::owner::{FileOwner, set_file_owner};
+use super::sys::restrained::{OVER_OBJECTS, OVER_PRIORITIES, Restrained};
 use super::sys::rounds::{self, Counter};
 use super::trace::{Batch, Remote, RunningThread, Scratch, StoppedThread, Vdso};
 use common::Common;
@@ -122,8 +124,11 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
     check_features(image, context)?;
     let files = {
         let user = context.user.clone();
-        let _acting =
-            user.map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
+        let _acting = user
+            .as_ref()
+            .map(|user| FileUser::begin(user.uid, user.gid, &user.groups))
+            .transpose()?;
+        let _restrained = user.map(|_| Restrained::begin(OVER_OBJECTS)).transpose()?;
         {
             let _making = stages::begin(Stage::Files);
             folders::begin(context)?;
@@ -510,7 +515,11 @@ fn complete(
     }
     for ((thread, saved), tid) in all.iter_mut().zip(&image.threads).zip(&tids) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
-        threads::furnish(&mut remote, saved, &context.graph.layout, scratch)?;
+        {
+            let _restrained =
+                context.user.as_ref().map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
+            threads::furnish(&mut remote, saved, &context.graph.layout, scratch)?;
+        }
         threads::queue_signals(&mut remote, scratch, pid, Some(*tid), &saved.pending)?;
     }
     {
@@ -519,9 +528,10 @@ fn complete(
         threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
     }
     limit(pid, image, context);
+    let bounding = context.user.as_ref().map_or(Bounding::Recorded, |_| Bounding::Here);
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
-        credentials::become_user(&mut remote, scratch, saved, own)?;
+        credentials::become_user(&mut remote, scratch, saved, own, bounding)?;
     }
     {
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);

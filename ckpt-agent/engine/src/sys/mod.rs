@@ -28,6 +28,7 @@ pub mod prctl;
 pub mod proc_net;
 pub mod reap;
 pub mod rename;
+pub mod restrained;
 pub mod robust_list;
 pub mod rounds;
 pub mod schedule;

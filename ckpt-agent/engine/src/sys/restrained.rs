@@ -1,0 +1,102 @@
+//! Doing without some of root's capabilities for a while.
+
+use nix::errno::Errno;
+
+use super::super::error::{EngineError, Result};
+
+/// _LINUX_CAPABILITY_VERSION_3 (include/uapi/linux/capability.h)
+const VERSION: u32 = 0x2008_0522;
+/// By their numbers (include/uapi/linux/capability.h).
+const NET_BIND_SERVICE: u32 = 10;
+const SYS_RAWIO: u32 = 17;
+const SYS_PTRACE: u32 = 19;
+const SYS_NICE: u32 = 23;
+const SYS_RESOURCE: u32 = 24;
+
+/// What a user has no right to when files and sockets are made for them: ports that are root's, ports of the hardware,
+/// and what /proc shows of processes to those alone who may trace them.
+pub const OVER_OBJECTS: &[u32] = &[NET_BIND_SERVICE, SYS_RAWIO, SYS_PTRACE];
+/// What a user has no right to when their processes are told how they are scheduled.
+pub const OVER_PRIORITIES: &[u32] = &[SYS_NICE, SYS_RESOURCE];
+
+/// While this lives, the calling thread does not use some capabilities, so that the kernel refuses what only they
+/// allow. Other threads are not touched.
+#[derive(Debug)]
+pub struct Restrained {
+    before: Sets,
+}
+
+/// struct __user_cap_data_struct: capabilities 0 to 31 and 32 to 63.
+type Sets = [Half; 2];
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Half {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// struct __user_cap_header_struct
+#[repr(C)]
+struct Header {
+    version: u32,
+    pid: i32,
+}
+
+impl Restrained {
+    /// Begins to do without those.
+    ///
+    /// # Errors
+    /// Failed system calls.
+    pub fn begin(without: &[u32]) -> Result<Self> {
+        let failed = |call| move |errno| EngineError::system(call, "this thread", errno);
+        let before = get().map_err(failed("capget"))?;
+        let mut sets = before;
+        for capability in without {
+            sets[(capability / 32) as usize].effective &= !(1 << (capability % 32));
+        }
+        set(&sets).map_err(failed("capset"))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Restrained {
+    fn drop(&mut self) {
+        // They are still permitted, so they can be had back.
+        let _ = set(&self.before);
+    }
+}
+
+fn get() -> std::result::Result<Sets, Errno> {
+    let mut header = Header { version: VERSION, pid: 0 };
+    let mut sets = Sets::default();
+    // SAFETY: the kernel writes a version to the header, and of version 3 two structures to `sets`, which has two.
+    let answer = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) };
+    Errno::result(answer).map(|_| sets)
+}
+
+fn set(sets: &Sets) -> std::result::Result<(), Errno> {
+    let mut header = Header { version: VERSION, pid: 0 };
+    // SAFETY: the kernel reads the header and, of version 3, two structures, which `sets` has.
+    let answer = unsafe { libc::syscall(libc::SYS_capset, &raw mut header, sets.as_ptr()) };
+    Errno::result(answer).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_without_comes_back() {
+        let effective = || get().unwrap().map(|half| half.effective);
+        let before = effective();
+        {
+            let _restrained = Restrained::begin(&[SYS_NICE, SYS_PTRACE]).unwrap();
+            let [low, high] = effective();
+            assert_eq!(low, before[0] & !(1 << SYS_NICE | 1 << SYS_PTRACE));
+            assert_eq!(high, before[1]);
+        }
+        assert_eq!(effective(), before);
+    }
+}
