@@ -29,6 +29,7 @@ mod listing;
 mod looks;
 mod members;
 mod membership;
+mod noted_readings;
 pub mod placement;
 mod recover;
 mod rehearsals;

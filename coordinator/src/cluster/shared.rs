@@ -1,10 +1,10 @@
 //! What all parts of the machine work with: the members, the clients, and what is to be done.
 
-use super::audit::NotedReadings;
 use super::decisions;
 use super::entry::ClusterEntry;
 use super::event::{ClientId, ClusterAction};
 use super::members::Members;
+use super::noted_readings::NotedReadings;
 use super::secrets::SeededSecrets;
 use super::settings::ClusterSettings;
 use command_tree::Root;

@@ -9,7 +9,7 @@ use ckptd_tests::job::Failure;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::Options;
-use super::shard::{Case, Material};
+use super::material::{Case, Material};
 use super::{impossible, subjects::Subject};
 
 /// How long one may take.

@@ -9,6 +9,7 @@ mod examine;
 mod guard;
 mod image;
 mod impossible;
+mod material;
 mod mutate;
 mod outside;
 mod restore;
