@@ -3,10 +3,9 @@
 use super::super::arch::calls;
 use super::super::error::{EngineError, Result};
 use super::super::graph::{Credentials, ThreadImage};
+use super::super::sys::restrained::CAPABILITY_VERSION;
 use super::super::trace::{Batch, Remote, Scratch, Ticket};
 
-/// _LINUX_CAPABILITY_VERSION_3
-const CAPABILITY_VERSION: u32 = 0x2008_0522;
 /// Bytes of what capset(2) reads.
 const CAPABILITY_WORDS: u64 = 64;
 

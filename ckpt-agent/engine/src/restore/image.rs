@@ -131,11 +131,11 @@ fn check_machine(graph: &Graph) -> Result<()> {
     Ok(())
 }
 
-/// An image comes from a disk that others may have written to: what would otherwise index out of
-/// range or make a mess is refused here.
 /// No process may have more open files (sysctl_nr_open_max, fs/file.c: of a 64-bit kernel rounded up).
 const HIGHEST_FILES: i32 = 1 << 30;
 
+/// An image comes from a disk that others may have written to: what would otherwise index out of
+/// range or make a mess is refused here.
 fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
     let damaged = |what: &str| Err(EngineError::Damaged(format!("process {}: {what}", image.pid)));
     if image.descriptors.iter().any(|d| d.fd >= HIGHEST_FILES) {

@@ -4,8 +4,8 @@ use nix::errno::Errno;
 
 use super::super::error::{EngineError, Result};
 
-/// _LINUX_CAPABILITY_VERSION_3 (include/uapi/linux/capability.h)
-const VERSION: u32 = 0x2008_0522;
+/// _LINUX_CAPABILITY_VERSION_3 (include/uapi/linux/capability.h): sets of 64 capabilities.
+pub const CAPABILITY_VERSION: u32 = 0x2008_0522;
 /// By their numbers (include/uapi/linux/capability.h).
 const NET_BIND_SERVICE: u32 = 10;
 const SYS_RAWIO: u32 = 17;
@@ -69,7 +69,7 @@ impl Drop for Restrained {
 }
 
 fn get() -> std::result::Result<Sets, Errno> {
-    let mut header = Header { version: VERSION, pid: 0 };
+    let mut header = Header { version: CAPABILITY_VERSION, pid: 0 };
     let mut sets = Sets::default();
     // SAFETY: the kernel writes a version to the header, and of version 3 two structures to `sets`, which has two.
     let answer = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) };
@@ -77,7 +77,7 @@ fn get() -> std::result::Result<Sets, Errno> {
 }
 
 fn set(sets: &Sets) -> std::result::Result<(), Errno> {
-    let mut header = Header { version: VERSION, pid: 0 };
+    let mut header = Header { version: CAPABILITY_VERSION, pid: 0 };
     // SAFETY: the kernel reads the header and, of version 3, two structures, which `sets` has.
     let answer = unsafe { libc::syscall(libc::SYS_capset, &raw mut header, sets.as_ptr()) };
     Errno::result(answer).map(drop)

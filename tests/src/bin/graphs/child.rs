@@ -44,14 +44,6 @@ fn order(folder: &Path, checkpoint: u64, user: Option<UserOrder>) -> RestoreOrde
         watch: None,
         crowded: false,
     };
-    RestoreOrder {
-        spec: RestoreSpec { checkpoint, force: true, external: External::Warn, window: None },
-        instance: Some(instance),
-        ..RestoreOrder::alone(RestoreSpec {
-            checkpoint,
-            force: true,
-            external: External::Warn,
-            window: None,
-        })
-    }
+    let spec = RestoreSpec { checkpoint, force: true, external: External::Warn, window: None };
+    RestoreOrder { instance: Some(instance), ..RestoreOrder::alone(spec) }
 }
