@@ -169,6 +169,9 @@ impl Driver {
         let event = match report {
             Report::Node(event) => event,
             Report::Connected { connection, to, local } => self.connected(connection, to, local),
+            Report::Coordinator { message: ToAgent::Granted { grants, now_ms }, .. } => {
+                return self.parts.peers.grants().keep(grants, now_ms);
+            }
             Report::Coordinator { connection, message, body } => {
                 if matches!(message, ToAgent::Kill { .. }) {
                     fault::point("kill");
