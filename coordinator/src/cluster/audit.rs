@@ -55,6 +55,8 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Checkpoint { job } => ("checkpoint", job.clone()),
         Ask::Stop { job, .. } => ("stop", job.clone()),
         Ask::RemoveNode { node } => ("nodes --remove", node.to_string()),
+        Ask::Standby { node, on: true } => ("nodes --standby", node.to_string()),
+        Ask::Standby { node, on: false } => ("nodes --no-standby", node.to_string()),
         Ask::Leave { node } => {
             ("leave", node.as_ref().map_or_else(|| "its machine".to_owned(), ToString::to_string))
         }

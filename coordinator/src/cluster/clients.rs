@@ -151,6 +151,7 @@ impl ClusterMachine {
                 self.shared.answer_last(client, Answer::Listing { value });
             }
             Ask::RemoveNode { node } => self.remove_node(now, client, caller, &node),
+            Ask::Standby { node, on } => self.name_standby(client, caller, node, on),
             Ask::Leave { node } => self.leave(now, client, caller, node),
             Ask::Token { .. } => self
                 .shared

@@ -61,6 +61,11 @@ pub enum ClusterEvent {
         /// The one certificate by which it is that member.
         certificate: Fingerprint,
     },
+    /// These members alone are to get the cluster's key; none: see [`ClusterAction::NameStandby`].
+    Standbys {
+        /// Their names.
+        nodes: BTreeSet<NodeName>,
+    },
     /// For these users only members speak that tokens have named for them.
     Named {
         /// Their names.
@@ -125,6 +130,14 @@ pub enum ClusterAction {
     Disconnect {
         /// The node.
         node: NodeName,
+    },
+    /// A member is named as one that gets the cluster's key with its copy of the coordinator's folder, or not any more. As
+    /// long as none is named, every member gets it that has a copy and is no mere worker.
+    NameStandby {
+        /// The node.
+        node: NodeName,
+        /// Whether it is to get it.
+        on: bool,
     },
     /// Its certificate is worth nothing from now on.
     Revoke {

@@ -73,6 +73,7 @@ impl ClusterMachine {
                     "name": name,
                     "state": state_of(member, now, heartbeat),
                     "role": self.shared.powers_of(name).describe(),
+                    "standby": self.shared.standbys.contains(name),
                     "trust": member.asks_for(&caller.user).ok(),
                     "owner": member.profile.owner.as_ref().map(|owner| &owner.name),
                     "address": member.profile.address,

@@ -142,6 +142,7 @@ impl ClusterMachine {
                 self.shared.powers.insert(node, powers);
             }
             ClusterEvent::Named { users } => self.shared.named = users,
+            ClusterEvent::Standbys { nodes } => self.shared.standbys = nodes,
             ClusterEvent::Asked { client, user, ask } => self.asked(now, &client, user, ask),
             ClusterEvent::ClientGone { client } => self.client_gone(&client),
             ClusterEvent::Recorded { number } => self.recorded(now, number),

@@ -1,8 +1,11 @@
 //! Who gets a copy of the coordinator's folder, and who must hear of a new coordinator.
 
 use super::ClusterMachine;
+use super::callers::Caller;
+use super::event::{ClientId, ClusterAction};
 use super::members::Presence;
 use protocol::cluster::NodeName;
+use protocol::cluster::client::Answer;
 use protocol::cluster::succession::Followed;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,12 +28,11 @@ impl ClusterMachine {
         &self.shared.lost
     }
 
-    /// The nodes whose agents keep a copy, as far as they are connected: those that hold images, run
-    /// a part of a job, or get copies of its images. They have the memory of whole jobs on
-    /// their disks anyway, or will.
+    /// The nodes whose agents keep a copy, as far as they are connected: standbys, and those that hold images, run a part of
+    /// a job, or get copies of its images.
     #[must_use]
     pub fn log_holders(&self) -> BTreeSet<NodeName> {
-        let mut holders = BTreeSet::new();
+        let mut holders = self.shared.standbys.clone();
         for job in self.jobs.values() {
             let images = job.ledger.images.values().flat_map(|images| images.values());
             holders.extend(images.flat_map(|image| image.holders.iter().cloned()));
@@ -46,6 +48,49 @@ impl ClusterMachine {
                 .is_some_and(|member| member.is_connected() && member.presence == Presence::There)
         });
         holders
+    }
+
+    /// Names a member that is to have the cluster's key, or takes the name back.
+    pub(super) fn name_standby(
+        &mut self,
+        client: &ClientId,
+        caller: &Caller,
+        node: NodeName,
+        on: bool,
+    ) {
+        if !caller.is_operator() {
+            let reason = format!(
+                "give {node} the cluster's key: only an operator may, on the coordinator's machine or a member of \
+                 --role operator"
+            );
+            return self.shared.fail(client, reason);
+        }
+        let known = if on {
+            self.shared.members.get(&node).is_some()
+        } else {
+            self.shared.standbys.contains(&node)
+        };
+        if !known {
+            let what = if on { "there is no such node" } else { "it is no standby" };
+            return self.shared.fail(client, format!("change what {node} gets: {what}"));
+        }
+        let text = match on {
+            true => format!(
+                "{node} is a standby: it gets the cluster's key with its copy of the coordinator's log, and other \
+                 members do not, but for standbys named before"
+            ),
+            false => format!(
+                "{node} is no standby any more, and is told to remove the cluster's key; what its owner may have learnt \
+                 is not taken back{}",
+                if self.shared.standbys.len() > 1 {
+                    ""
+                } else {
+                    "; no machine can carry on for the coordinator now"
+                }
+            ),
+        };
+        self.shared.act(ClusterAction::NameStandby { node, on });
+        self.shared.answer_last(client, Answer::Done { text: Some(text) });
     }
 
     /// Members that are not connected, and where their agents were last: they may follow a coordinator

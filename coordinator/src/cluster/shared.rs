@@ -55,6 +55,8 @@ pub(super) struct Shared {
     pub(super) members: Members,
     /// What members may order; one that is not in it, nothing.
     pub(super) powers: BTreeMap<NodeName, Powers>,
+    /// Members that alone get the cluster's key; none: see [`ClusterAction::NameStandby`].
+    pub(super) standbys: BTreeSet<NodeName>,
     /// Users for whom only members speak that tokens have named for them.
     pub(super) named: BTreeSet<String>,
     pub(super) clients: BTreeMap<ClientId, Client>,
@@ -82,6 +84,7 @@ impl Shared {
             secrets,
             members: Members::default(),
             powers: BTreeMap::new(),
+            standbys: BTreeSet::new(),
             named: BTreeSet::new(),
             clients: BTreeMap::new(),
             noted_readings: NotedReadings::default(),

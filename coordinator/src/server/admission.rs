@@ -138,6 +138,10 @@ struct Register {
     /// protected a user would not notice.
     #[serde(default)]
     named: BTreeSet<String>,
+    /// Members that alone get the cluster's key. None: none was ever named, and all get it that have a copy of the folder
+    /// but workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    standbys: Option<BTreeSet<NodeName>>,
 }
 
 impl Register {
@@ -196,7 +200,7 @@ impl Admission {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let (tokens, members) = (Vec::new(), BTreeMap::new());
                 let (registered, named) = (BTreeMap::new(), BTreeSet::new());
-                Register { format: FORMAT, tokens, members, registered, named }
+                Register { format: FORMAT, tokens, members, registered, named, standbys: None }
             }
             Err(error) => return Err(failed(error.to_string())),
         };
@@ -234,6 +238,39 @@ impl Admission {
     #[must_use]
     pub fn named(&self) -> &BTreeSet<String> {
         &self.register.named
+    }
+
+    /// Members that alone get the cluster's key, where there are any.
+    #[must_use]
+    pub fn standbys(&self) -> BTreeSet<NodeName> {
+        self.register.standbys.clone().unwrap_or_default()
+    }
+
+    /// Whether a member gets the cluster's key with its copy of the folder: one that was named for it, or, as long as none
+    /// is, one that speaks for somebody. Workers are other people's machines.
+    #[must_use]
+    pub fn may_hold_key(&self, node: &NodeName) -> bool {
+        if let Some(standbys) = &self.register.standbys {
+            return standbys.contains(node);
+        }
+        let known = self.register.registered.get(node);
+        known.is_some_and(|known| {
+            known.powers.operates || known.powers.speaks_for != SpeaksFor::Nobody
+        })
+    }
+
+    /// Names a member that gets the cluster's key, or takes the name back.
+    ///
+    /// # Errors
+    /// Where that can't be kept.
+    pub fn name_standby(&mut self, node: &NodeName, on: bool) -> Result<(), AdmissionError> {
+        let mut register = self.register.clone();
+        let standbys = register.standbys.get_or_insert_default();
+        match on {
+            true => standbys.insert(node.clone()),
+            false => standbys.remove(node),
+        };
+        self.keep(register)
     }
 
     /// Makes a token, good for some uses until some time, for members with these powers.
@@ -358,6 +395,10 @@ impl Admission {
     pub fn revoke(&mut self, node: &NodeName) -> Result<(), AdmissionError> {
         let mut register = self.register.clone();
         register.registered.remove(node);
+        // Another machine may get that name.
+        if let Some(standbys) = &mut register.standbys {
+            standbys.remove(node);
+        }
         self.register.registered.remove(node);
         self.keep(register)
     }

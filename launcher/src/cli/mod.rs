@@ -259,6 +259,13 @@ Examples:
         /// Turn this member out: its certificate is worth nothing from now on.
         #[arg(long, value_name = "NODE")]
         remove: Option<NodeName>,
+        /// Make this member a standby: it gets the cluster's key, and can carry on for a coordinator whose machine is lost.
+        /// Once there is a standby, other members do not get the key any more.
+        #[arg(long, value_name = "NODE", conflicts_with = "remove")]
+        standby: Option<NodeName>,
+        /// This member is no standby any more.
+        #[arg(long, value_name = "NODE", conflicts_with_all = ["remove", "standby"])]
+        no_standby: Option<NodeName>,
         /// How it is printed.
         #[command(flatten)]
         list: ListArguments,

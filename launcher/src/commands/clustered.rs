@@ -229,14 +229,42 @@ pub fn remove(cluster: &Cluster, job: &str) -> Result<(), Failure> {
     cluster.order(&format!("remove {job}"), &Ask::Remove { job: job.to_owned() })
 }
 
+/// What is to be changed about a member.
+pub enum Change {
+    /// It is turned out.
+    Remove(NodeName),
+    /// It gets the cluster's key, or not any more.
+    Standby(NodeName, bool),
+}
+
+impl Change {
+    /// By options of which one is given at most.
+    pub fn of(
+        remove: Option<NodeName>,
+        standby: Option<NodeName>,
+        no_standby: Option<NodeName>,
+    ) -> Option<Self> {
+        let standby = standby.map(|node| Self::Standby(node, true));
+        let standby = standby.or(no_standby.map(|node| Self::Standby(node, false)));
+        remove.map(Self::Remove).or(standby)
+    }
+}
+
 /// `ckptd nodes`.
 pub fn nodes(
     cluster: &Cluster,
-    remove: Option<NodeName>,
+    change: Option<Change>,
     list: ListArguments,
 ) -> Result<(), Failure> {
-    if let Some(node) = remove {
-        return cluster.order(&format!("remove {node}"), &Ask::RemoveNode { node });
+    match change {
+        Some(Change::Remove(node)) => {
+            return cluster.order(&format!("remove {node}"), &Ask::RemoveNode { node });
+        }
+        Some(Change::Standby(node, on)) => {
+            let what = format!("change what {node} gets");
+            return cluster.order(&what, &Ask::Standby { node, on });
+        }
+        None => {}
     }
     let nodes = cluster.listing("list the nodes", &Ask::Nodes)?;
     if list.json { print_json(&nodes) } else { print(&listing::nodes(&nodes)) }

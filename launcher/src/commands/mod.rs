@@ -145,8 +145,9 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Token(arguments) => token::perform(&context, arguments)?,
         Command::Audit(arguments) => audit::perform(&context, &arguments)?,
         Command::Agent(arguments) => agent::perform(&context, arguments)?,
-        Command::Nodes { remove, list } => {
-            clustered::nodes(&context.need_cluster("list the nodes")?, remove, list)?;
+        Command::Nodes { remove, standby, no_standby, list } => {
+            let change = clustered::Change::of(remove, standby, no_standby);
+            clustered::nodes(&context.need_cluster("list the nodes")?, change, list)?;
         }
         Command::Leave { node } => {
             clustered::leave(&context.need_cluster("announce a departure")?, node)?;

@@ -140,6 +140,14 @@ pub enum Ask {
         /// The member's name.
         node: NodeName,
     },
+    /// A member is to get the cluster's key with its copy of the coordinator's folder, or not any more. Only operators.
+    /// Answer: [`Answer::Done`].
+    Standby {
+        /// The member's name.
+        node: NodeName,
+        /// Whether it is to get it.
+        on: bool,
+    },
     /// A member is about to go; None: the one of this socket. Answer: [`Answer::Done`] when it is free to go.
     Leave {
         /// The member's name.

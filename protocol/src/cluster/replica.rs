@@ -79,6 +79,13 @@ pub enum ReplicaOrder {
         /// The file that the body replaces.
         file: SmallFile,
     },
+    /// Keep this small file no longer.
+    Withdraw {
+        /// See above.
+        number: u64,
+        /// The file.
+        file: SmallFile,
+    },
     /// The log begins anew. What comes takes the old one's place once it has this length.
     Anew {
         /// See above.

@@ -82,6 +82,11 @@ impl Node {
             }
             Question::Follow(followed) => match self.standing(&followed) {
                 Standing::Known => return self.follow(followed, asker),
+                // Whoever has a copy of the cluster's key could say so: it counts only where it can be true. The
+                // coordinator that is heard learns from the new one itself that it is to end.
+                Standing::Newer if self.coordinator_answers() => {
+                    ToSuccessor::Refused { followed: self.own.followed.clone() }
+                }
                 Standing::Newer => {
                     return self.voice.act(Action::NoteFollowed { followed, asker: Some(asker) });
                 }

@@ -137,6 +137,10 @@ impl Folder {
                 self.replace(file.name(), body)?;
                 Ok(Done::Number(number))
             }
+            ReplicaOrder::Withdraw { number, file } => {
+                gone(fs::remove_file(self.at(file.name())))?;
+                Ok(Done::Number(number))
+            }
             ReplicaOrder::Anew { number, length } => {
                 let file = create(&self.at(NEW_LOG), true)?;
                 self.anew = Some(Anew { file, written: 0, whole: length });

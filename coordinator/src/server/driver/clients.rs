@@ -117,6 +117,13 @@ impl Driver {
         }
     }
 
+    /// Tells the machine which members alone get the cluster's key.
+    pub(super) fn tell_standbys(&mut self) {
+        let nodes = self.admission().standbys();
+        self.feed(ClusterEvent::Standbys { nodes });
+        self.log_holders_changed = true;
+    }
+
     /// Tells the machine for which users tokens have named members.
     pub(super) fn tell_named(&mut self) {
         let users = self.admission().named().clone();

@@ -236,6 +236,7 @@ impl Driver {
         self.audit(AuditEvent::Began { term: self.machine.coordinator().term, version });
         self.tell_members(|_| true);
         self.tell_named();
+        self.tell_standbys();
         self.feed(ClusterEvent::Clock);
         self.perform_all();
         loop {
@@ -389,6 +390,13 @@ impl Driver {
                 if let Err(error) = self.admission().revoke(&node) {
                     tracing::error!("failed to {error}");
                 }
+                self.tell_standbys();
+            }
+            ClusterAction::NameStandby { node, on } => {
+                if let Err(error) = self.admission().name_standby(&node, on) {
+                    tracing::error!("failed to {error}");
+                }
+                self.tell_standbys();
             }
             ClusterAction::Answer { client, answer } => self.answer(&client, &answer),
             ClusterAction::Replay { client, job, pieces } => self.replay(&client, &job, &pieces),

@@ -10,6 +10,7 @@ use protocol::cluster::replica::ReplicaReport;
 use protocol::cluster::{InstanceKey, NodeName, Term};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Arc, PoisonError};
 
 /// What copies may take before nobody waits for them any more, in nanoseconds: as long as the
 /// disk of a busy machine does. Heartbeats are answered all the time.
@@ -233,6 +234,7 @@ impl Driver {
                 Some((node, link.connection))
             };
             let wanted = self.machine.log_holders().into_iter().filter_map(connection).collect();
+            let standbys = self.admission().standbys();
             let absent = self.machine.absent();
             self.absent.send_if_modified(|known| {
                 let news = *known != absent;
@@ -243,7 +245,7 @@ impl Driver {
                 links.iter().map(|(node, link)| (node.clone(), link.connection)).collect();
             self.copies(|replication, send| {
                 let is = |node: &NodeName, number| connections.get(node) == Some(&number);
-                replication.want(&wanted, is, send);
+                replication.want(&wanted, &standbys, is, send);
             });
         }
         let extent = Extent {
@@ -251,7 +253,11 @@ impl Driver {
             register: self.admission().changes(),
             jobs: self.logs.lengths().clone(),
         };
-        self.copies(|replication, send| replication.pump(&extent, send));
+        let admission = Arc::clone(&self.admission);
+        self.copies(|replication, send| {
+            let admission = admission.lock().unwrap_or_else(PoisonError::into_inner);
+            replication.pump(&extent, &|node| admission.may_hold_key(node), send);
+        });
         self.tell_kept();
     }
 

@@ -22,6 +22,22 @@ enum Change {
     Nothing,
 }
 
+/// Whether a copy has the cluster's key in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// It has.
+    With,
+    /// It has not: nobody can take over from it alone.
+    Without,
+}
+
+impl Key {
+    /// By whether the holder may have it.
+    pub fn of(may_hold: bool) -> Self {
+        if may_hold { Self::With } else { Self::Without }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Progress {
     log: u64,
@@ -53,6 +69,8 @@ pub struct Holder {
     /// Orders that are not durable yet: number, what they change, bytes.
     under_way: VecDeque<(u64, Change, usize)>,
     last: u64,
+    /// What was said last of the key.
+    key: Option<Key>,
     whole_sent: bool,
     whole: bool,
     /// Whether nobody waits for it, since it took too long.
@@ -69,6 +87,7 @@ impl Holder {
             durable: Progress::default(),
             under_way: VecDeque::new(),
             last: 0,
+            key: None,
             whole_sent: false,
             whole: false,
             stalled: false,
@@ -184,6 +203,24 @@ impl Holder {
         }
     }
 
+    fn tell_key(&mut self, source: &Source, key: Key, send: &mut Send<'_>) -> io::Result<()> {
+        let file = SmallFile::AuthorityKey;
+        match key {
+            Key::With => {
+                let body = source.small(file)?;
+                let number = self.number(Change::Nothing, body.len());
+                send(ReplicaOrder::File { number, file }, &body);
+            }
+            // Of one that had it, as of one whose agent was a standby's once.
+            Key::Without => {
+                let number = self.number(Change::Nothing, 0);
+                send(ReplicaOrder::Withdraw { number, file }, &[]);
+            }
+        }
+        self.key = Some(key);
+        Ok(())
+    }
+
     fn number(&mut self, change: Change, bytes: usize) -> u64 {
         self.last += 1;
         self.under_way.push_back((self.last, change, bytes));
@@ -203,16 +240,20 @@ impl Holder {
         source: &Source,
         extent: &Extent,
         note: &ReplicaNote,
+        key: Key,
         send: &mut Send<'_>,
     ) -> io::Result<()> {
         if self.state != State::Fed {
             return Ok(());
         }
+        if self.key != Some(key) {
+            self.tell_key(source, key, send)?;
+        }
         if self.sent.register != Some(extent.register) {
             // The authority never changes.
             let first = self.sent.register.is_none();
-            for file in SmallFile::ALL.into_iter().filter(|it| first || *it == SmallFile::Register)
-            {
+            let files = [SmallFile::Register, SmallFile::Authority];
+            for file in files.into_iter().filter(|it| first || *it == SmallFile::Register) {
                 let body = match source.small(file) {
                     // There is none before the first token.
                     Err(error)

@@ -8,10 +8,10 @@
 mod holder;
 mod source;
 
-use holder::Holder;
+use holder::{Holder, Key};
 use protocol::cluster::NodeName;
 use protocol::cluster::replica::{ReplicaNote, ReplicaOrder, ReplicaReport};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use source::Source;
 
@@ -57,16 +57,19 @@ impl Replication {
         Self { source, note, holders: BTreeMap::new() }
     }
 
-    /// Nodes that should have one, with the numbers of their connections. One that keeps a copy goes on
+    /// Nodes that should have one, with the numbers of their connections; `first`: before others. One that keeps a copy goes on
     /// as long as it is connected (`is_connected`), so that nothing is sent twice.
     pub fn want(
         &mut self,
         wanted: &BTreeMap<NodeName, u64>,
+        first: &BTreeSet<NodeName>,
         is_connected: impl Fn(&NodeName, u64) -> bool,
         send: &mut Send<'_>,
     ) {
         self.holders.retain(|node, holder| is_connected(node, holder.connection));
-        for (node, connection) in wanted {
+        let (before, after): (Vec<_>, Vec<_>) =
+            wanted.iter().partition(|(node, _)| first.contains(*node));
+        for (node, connection) in before.into_iter().chain(after) {
             if self.holders.contains_key(node) || self.holders.len() >= MOST_HOLDERS {
                 continue;
             }
@@ -116,11 +119,17 @@ impl Replication {
         }
     }
 
-    /// Sends what is there and has not been sent, as far as it fits.
-    pub fn pump(&mut self, extent: &Extent, send: &mut Send<'_>) {
+    /// Sends what is there and has not been sent, as far as it fits. `may_hold_key`: who gets the cluster's key with it.
+    pub fn pump(
+        &mut self,
+        extent: &Extent,
+        may_hold_key: &dyn Fn(&NodeName) -> bool,
+        send: &mut Send<'_>,
+    ) {
         for (node, holder) in &mut self.holders {
             let mut send = |order, body: &[u8]| send(node, order, body);
-            if let Err(error) = holder.pump(&self.source, extent, &self.note, &mut send) {
+            let key = Key::of(may_hold_key(node));
+            if let Err(error) = holder.pump(&self.source, extent, &self.note, key, &mut send) {
                 tracing::warn!("failed to copy this coordinator's folder to {node}: {error}");
                 holder.fail();
             }

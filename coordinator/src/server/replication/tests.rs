@@ -9,6 +9,8 @@ struct World {
     extent: Extent,
     replication: Replication,
     sent: Vec<(NodeName, ReplicaOrder, Vec<u8>)>,
+    /// Who may have the cluster's key.
+    keyed: BTreeSet<NodeName>,
 }
 
 /// What an agent makes of its orders.
@@ -43,6 +45,10 @@ impl Agent {
             }
             ReplicaOrder::File { number, file } => {
                 self.small.insert(file, body.to_vec());
+                number
+            }
+            ReplicaOrder::Withdraw { number, file } => {
+                self.small.remove(&file);
                 number
             }
             ReplicaOrder::Anew { number, length } => {
@@ -91,7 +97,8 @@ impl World {
         }
         let note = ReplicaNote { term: 1, addresses: Vec::new(), grace_s: 3.0 };
         let replication = Replication::new(Source::new(dir.path()), note);
-        Self { dir, extent: Extent::default(), replication, sent: Vec::new() }
+        let keyed = ["a", "b", "c"].map(node).into_iter().collect();
+        Self { dir, extent: Extent::default(), replication, sent: Vec::new(), keyed }
     }
 
     fn append(&mut self, path: PathBuf, bytes: &[u8]) -> u64 {
@@ -124,14 +131,17 @@ impl World {
             connections.iter().map(|(name, number)| (node(name), *number)).collect();
         let there = wanted.clone();
         self.with(|replication, _, send| {
-            replication.want(&wanted, |node, number| there.get(node) == Some(&number), send);
+            let is_there = |node: &NodeName, number| there.get(node) == Some(&number);
+            replication.want(&wanted, &BTreeSet::new(), is_there, send);
         });
     }
 
     /// Everything arrives, and is answered, until nothing is on its way.
     fn deliver_all(&mut self, agents: &mut BTreeMap<NodeName, Agent>) {
         loop {
-            self.with(|replication, extent, send| replication.pump(extent, send));
+            let keyed = self.keyed.clone();
+            let may = move |node: &NodeName| keyed.contains(node);
+            self.with(|replication, extent, send| replication.pump(extent, &may, send));
             if self.sent.is_empty() {
                 return;
             }
@@ -193,7 +203,7 @@ fn what_is_cut_off_counts_no_more_even_if_it_was_on_its_way() {
     world.want(&[("a", 1)]);
     world.deliver_all(&mut agents);
     world.output("j", b"abcdef");
-    world.with(|replication, extent, send| replication.pump(extent, send));
+    world.with(|replication, extent, send| replication.pump(extent, &|_| true, send));
     // Cut while the last piece is on its way.
     fs::write(world.dir.path().join("jobs/j/log"), b"0123").unwrap();
     world.extent.jobs.insert("j".to_owned(), 4);
@@ -258,4 +268,23 @@ fn nobody_waits_for_ever_for_one_that_is_slow_or_can_not() {
     assert!(!world.replication.has(&world.need()));
     world.deliver_all(&mut agents);
     world.judge(&agents[&node("a")]);
+}
+
+#[test]
+fn the_key_goes_to_those_alone_who_may_have_it_and_is_taken_back() {
+    let mut world = World::new();
+    let mut agents = BTreeMap::from([(node("a"), Agent::default()), (node("b"), Agent::default())]);
+    world.keyed = BTreeSet::from([node("a")]);
+    world.log(b"log");
+    world.want(&[("a", 1), ("b", 1)]);
+    world.deliver_all(&mut agents);
+    let has_key = |agents: &BTreeMap<NodeName, Agent>, name: &str| {
+        agents[&node(name)].small.contains_key(&SmallFile::AuthorityKey)
+    };
+    assert!(has_key(&agents, "a") && !has_key(&agents, "b"));
+    // Without it a copy is none the less one of the log.
+    assert!(world.replication.all_have(&world.need()));
+    world.keyed = BTreeSet::from([node("b")]);
+    world.deliver_all(&mut agents);
+    assert!(!has_key(&agents, "a") && has_key(&agents, "b"));
 }

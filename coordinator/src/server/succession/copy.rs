@@ -87,10 +87,17 @@ fn term_of(entries: &[ClusterEntry]) -> Term {
 /// The authority of a copy.
 ///
 /// # Errors
-/// Where the copy has none.
+/// Where the copy has none, or not its key.
 pub fn authority(folder: &Path) -> Result<Authority, ServeError> {
     for file in [SmallFile::Authority, SmallFile::AuthorityKey] {
         let path = folder.join(file.name());
+        if file == SmallFile::AuthorityKey && !path.exists() {
+            return Err(ServeError::Recovery(
+                "this machine has a copy of the coordinator's log, but not the cluster's key: run it on a standby \
+                 that an operator has named (ckptd nodes --standby), or, where none is, on a member that is no mere worker"
+                    .to_owned(),
+            ));
+        }
         fs::metadata(&path).map_err(failed("read", &path))?;
     }
     open_authority(folder)
@@ -116,11 +123,17 @@ pub fn room(state: &Path) -> Result<PathBuf, ServeError> {
     Ok(folder)
 }
 
-/// Copies a copy into the folder of the coordinator to be. Its log does not count yet.
+/// Copies a copy into the folder of the coordinator to be, with the authority from the copy of this machine, `own`. Its log
+/// does not count yet.
 ///
 /// # Errors
 /// Where that folder belongs to another cluster, or has a newer log; where it can't be written.
-pub fn lay_down(source: &Path, state: &Path, chosen: &Copy) -> Result<Copied, ServeError> {
+pub fn lay_down(
+    source: &Path,
+    own: &Path,
+    state: &Path,
+    chosen: &Copy,
+) -> Result<Copied, ServeError> {
     let found = entries(source)?;
     let term = term_of(&found);
     let old = Source::new(state).log();
@@ -143,7 +156,8 @@ pub fn lay_down(source: &Path, state: &Path, chosen: &Copy) -> Result<Copied, Se
         }
     }
     for file in SmallFile::ALL {
-        let from = source.join(file.name());
+        // Who has the newest log need not have the key.
+        let from = if file == SmallFile::Register { source } else { own }.join(file.name());
         if from.exists() {
             copy(&from, &state.join(file.name()))?;
         }

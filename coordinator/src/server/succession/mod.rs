@@ -79,14 +79,14 @@ pub async fn prepare(agent: &Path, state: &Path) -> Result<Prepared, ServeError>
     let survey = survey::survey(&successor, &known, &own.note.addresses).await?;
     let best = survey.newest().filter(|(_, copy)| copy::is_newer(copy, &own));
     let (from, source, chosen): (NodeName, PathBuf, _) = match best {
-        None => (here, folder, own),
+        None => (here, folder.clone(), own),
         Some((node, copy)) => {
             let fetched = copy::room(state)?;
             survey::fetch(&successor, node, known.get(node).copied(), &fetched).await?;
             (node.clone(), fetched, copy.clone())
         }
     };
-    let copied = copy::lay_down(&source, state, &chosen)?;
+    let copied = copy::lay_down(&source, &folder, state, &chosen)?;
     let members = members(&copied.entries)?;
     let grace = chosen.note.grace_s;
     let lost = chosen.note.addresses;

@@ -110,6 +110,7 @@ impl World {
                 }
             }
             ClusterAction::Revoke { .. }
+            | ClusterAction::NameStandby { .. }
             | ClusterAction::Audit { .. }
             | ClusterAction::ShowAudit { .. }
             | ClusterAction::RemoveJob { .. } => {}

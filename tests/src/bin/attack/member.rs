@@ -218,6 +218,8 @@ impl Attacker {
         say("runs-as-owner", self.ask_as(&owner, Ask::Run(Box::new(request))).await);
         say("removes-member", self.ask_as("root", Ask::RemoveNode { node: victim.clone() }).await);
         say("sends-away", self.ask_as("root", Ask::Leave { node: Some(victim) }).await);
+        let standby = Ask::Standby { node: self.target.name.clone(), on: true };
+        say("names-standby", self.ask_as("root", standby).await);
         say("makes-token", self.ask_as("root", token()).await);
         say("reads-audit", self.ask_as("root", Ask::Audit { from: 0 }).await);
         self.images().await;
@@ -230,6 +232,8 @@ impl Attacker {
         say("login-removes-member", self.ask_as("root", remove).await);
         let leave = Ask::Leave { node: Some(victim) };
         say("login-sends-away", self.ask_as("root", leave).await);
+        let standby = Ask::Standby { node: self.target.name.clone(), on: true };
+        say("login-names-standby", self.ask_as("root", standby).await);
         say("login-makes-token", self.ask_as("root", token()).await);
         say("login-for-named", self.order_all(&owner).await);
     }

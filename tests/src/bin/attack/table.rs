@@ -53,6 +53,7 @@ pub const ATTACKS: &[Attack] = &[
     attack("runs-as-owner", WORKER, "run a command in the name of another user"),
     attack("removes-member", WORKER, "turn another member out"),
     attack("sends-away", WORKER, "have another machine leave"),
+    attack("names-standby", WORKER, "have itself given the cluster's key"),
     attack("makes-token", WORKER, "make a token"),
     attack("reads-audit", WORKER, "read the audit log"),
     attack("fetch-ungranted", WORKER, "fetch an image from its holder"),
@@ -63,6 +64,7 @@ pub const ATTACKS: &[Attack] = &[
     attack("poses-as-coordinator", WORKER, "pass itself off as the coordinator that carries on"),
     attack("login-removes-member", LOGIN, "turn another member out, in root's name"),
     attack("login-sends-away", LOGIN, "have another machine leave, in root's name"),
+    attack("login-names-standby", LOGIN, "have itself given the cluster's key, in root's name"),
     attack("login-makes-token", LOGIN, "make a token, in root's name"),
     attack(
         "login-for-named",

@@ -38,6 +38,11 @@ pub(super) const CASES: &[Case] = &[
         about: "a node that is turned out has no copy of the coordinator's log and key any more",
         run: copy_taken_back,
     },
+    Case {
+        name: "standbys",
+        about: "the cluster's key goes to no worker, then to a standby alone, which carries on; others are refused",
+        run: standbys,
+    },
 ];
 
 /// `ckptd coordinator --recover` on a node, which must be refused with this word.
@@ -251,4 +256,54 @@ fn copy_taken_back(stage: &Stage) -> Result<(), Failure> {
     })?;
     end(&ckptd)?;
     job.must_end_with(ANSWER, JOB_LIMIT)
+}
+
+fn standbys(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup { agents: 1, ..Setup::new(3) })?;
+    let _worker = ckptd.join(2, &ckptd.new_token(&["--role", "worker"])?, "node2")?;
+    let _third = ckptd.join(3, &ckptd.new_token(&[])?, "node3")?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    let mut job = start(&ckptd, &[], "nqueens")?;
+    let has = |number: usize, name: &str| {
+        ckptd.node(number).disk().join("home/ckptd/replica").join(name).exists()
+    };
+    let with_key = |expected: [bool; 3]| {
+        until("who has the log, and who the key", LIMIT, || {
+            let logs = (1..=3).all(|number| has(number, "replica.json"));
+            let keys = [1, 2, 3].map(|number| has(number, "authority-key.pem"));
+            Ok((logs && keys == expected).then_some(()))
+        })
+    };
+    with_key([true, false, true])?;
+    let denied = ckptd.node(1).run(&["ckptd", "nodes", "--standby", "node1"], &[])?;
+    check(denied.status == 125 && denied.stderr.contains("only an operator"), || {
+        format!("a member made itself a standby: {denied:?}")
+    })?;
+    let named = ckptd.ckptd(0, &["nodes", "--standby", "node3"])?;
+    check(named.status == 0 && named.stderr.contains("is a standby"), || format!("{named:?}"))?;
+    with_key([false, false, true])?;
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    ckptd.kill_coordinator()?;
+    ckptd.node(0).kill()?;
+    refused(&ckptd, 1, "not the cluster's key")?;
+    refused(&ckptd, 2, "not the cluster's key")?;
+    ckptd.carry_on(3)?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    let newest = job.status()?.newest_checkpoint().unwrap_or(0);
+    job.wait_for_checkpoint(newest + 2, LIMIT)?;
+    // It remembers who the standbys are.
+    with_key_of_rest(&ckptd)?;
+    end(&ckptd)?;
+    job.must_end_with(ANSWER, JOB_LIMIT)
+}
+
+/// The standby that carries on has the key in its own folder now; nobody else gets it.
+fn with_key_of_rest(ckptd: &Ckptd) -> Result<(), Failure> {
+    until("the others have the log without the key", LIMIT, || {
+        let folder = |number: usize| ckptd.node(number).disk().join("home/ckptd/replica");
+        let logs = [1, 2].iter().all(|number| folder(*number).join("replica.json").exists());
+        let key = [1, 2].iter().any(|number| folder(*number).join("authority-key.pem").exists());
+        Ok((logs && !key).then_some(()))
+    })
 }
