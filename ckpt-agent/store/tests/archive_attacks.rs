@@ -263,7 +263,9 @@ fn equal_chunks_are_unpacked_once_or_not_at_all() {
 fn millions_of_references_wait_on_the_disk() {
     refused("references", "no such pack", |path| {
         let one = |at: u64| {
-            json!([format!("{at:064x}"), "ffffffffffff", at * 8, 7, 7, "p"]).to_string().into_bytes()
+            json!([format!("{at:064x}"), "ffffffffffff", at * 8, 7, 7, "p"])
+                .to_string()
+                .into_bytes()
         };
         let mut text = b"[".to_vec();
         for at in 0..1_500_000 {
