@@ -35,7 +35,7 @@ impl Checkpoint {
         let checkpoint = Self { layout, mark };
         for file in &checkpoint.mark.files {
             let read = checkpoint.open_index(file)?;
-            checkpoint.compare(file, Tally::of(read).to_end())?;
+            checkpoint.compare(file, Tally::of(read).finish())?;
         }
         checkpoint.reader()?;
         Ok(checkpoint)
@@ -119,7 +119,7 @@ impl Checkpoint {
             Ok(()) => None,
         };
         // What it says is worth nothing if it is not what was committed.
-        self.compare(file, read.to_end())?;
+        self.compare(file, read.finish())?;
         fault.map_or(Ok(()), |reason| Err(self.index_damage(file, &reason)))
     }
 

@@ -69,7 +69,7 @@ fn index_files(layout: &Layout, number: u64) -> Result<Vec<IndexFile>, Damage> {
             return Err(damage(number, "it has too many files"));
         }
         let path = folder.join(&name);
-        let read = Tally::of(open_index(&path)?).to_end();
+        let read = Tally::of(open_index(&path)?).finish();
         let (length, hash) = read.map_err(|error| Damage::io(&path, &error))?;
         files.push(within_limit(number, IndexFile { name, length, hash })?);
     }
@@ -187,7 +187,7 @@ pub(super) fn read_references(
         Err(Fault::Text(reason)) => Some(reason),
         Ok(()) => None,
     };
-    let (length, hash) = read.to_end().map_err(failed)?;
+    let (length, hash) = read.finish().map_err(failed)?;
     let file = within_limit(number, IndexFile { name: name.to_owned(), length, hash })?;
     match fault {
         Some(reason) => Err(Damage::Index { number, name: file.name, reason }),

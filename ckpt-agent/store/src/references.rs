@@ -99,7 +99,7 @@ impl<R: Read> Tally<R> {
     ///
     /// # Errors
     /// Where it can't be read.
-    pub(super) fn to_end(mut self) -> io::Result<(u64, ChunkHash)> {
+    pub(super) fn finish(mut self) -> io::Result<(u64, ChunkHash)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(self.so_far())
     }
