@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ckptd_tests::job::Failure;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ pub fn refused(stage: &Stage) -> Result<(), Failure> {
     expect_jobs(&state, 1)
 }
 
-fn nothing(state: &PathBuf) -> Result<(), Failure> {
+fn nothing(state: &Path) -> Result<(), Failure> {
     expect_jobs(state, 0).or_else(|failure| if state.exists() { Err(failure) } else { Ok(()) })
 }
 
