@@ -10,8 +10,7 @@ use super::super::mark::CommitMark;
 use super::super::reader::ChunkReader;
 use super::super::sorted::{Order, Sorted, Sorter};
 use super::super::verify::check_frame;
-use super::import::refused;
-use super::{ArchiveError, Watch};
+use super::{ArchiveError, Watch, refused};
 
 /// Checks the packs of an image, and every chunk that its index files refer to.
 pub(super) fn check(

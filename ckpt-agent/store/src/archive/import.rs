@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::super::disk::{Disk, RealDisk};
-use super::super::error::{Damage, StoreError};
+use super::super::error::Damage;
 use super::super::hash::ChunkHash;
 use super::super::layout::{Layout, MARK};
 use super::super::mark::{CommitMark, MAX_MARK};
@@ -20,7 +20,7 @@ use super::super::sorted::{Order, Sorter};
 use super::beside::{self, Beside};
 use super::room::{Free, Room};
 use super::{ALL_IMAGES, ARCHIVE_VERSION, About, ArchiveError, ONE_IMAGE, STRIDE, Watch};
-use super::{MAX_ABOUT, MAX_IMAGES, foreign, inner, members};
+use super::{MAX_ABOUT, MAX_IMAGES, foreign, inner, members, refused};
 
 /// The largest window of compression that is accepted, as a power of two: 8 MiB, as for `zstd -19`. An export has 512 KiB.
 const MAX_WINDOW: u32 = 23;
@@ -481,9 +481,4 @@ fn read(error: io::Error) -> ArchiveError {
         io::ErrorKind::UnexpectedEof => ArchiveError::Short,
         _ => ArchiveError::Read(error),
     }
-}
-
-pub(super) fn refused(action: &'static str, path: &Path) -> impl Fn(io::Error) -> ArchiveError {
-    let path = path.to_owned();
-    move |error| StoreError::io(action, &path, &error).into()
 }

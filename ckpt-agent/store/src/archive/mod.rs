@@ -20,7 +20,7 @@ pub use import::Import;
 pub use room::{Free, free};
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -158,4 +158,10 @@ fn inner(error: io::Error, other: impl FnOnce(io::Error) -> ArchiveError) -> Arc
         Ok(ours) => ours,
         Err(error) => other(error),
     }
+}
+
+/// What the kernel refused on the way.
+fn refused(action: &'static str, path: &Path) -> impl Fn(io::Error) -> ArchiveError {
+    let path = path.to_owned();
+    move |error| StoreError::io(action, &path, &error).into()
 }
