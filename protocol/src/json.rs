@@ -3,7 +3,10 @@
 //! serde's readers take a list of values for a structure, too, and code for that comes with every structure and every
 //! deserializer: one that asks for objects only is stricter, and makes the executables smaller by a fortieth.
 
+mod modest;
 pub mod tagged;
+
+pub use modest::modest;
 
 use std::fmt::{self, Formatter};
 use std::io::Write;

@@ -118,7 +118,7 @@ impl Read for Hashing<'_> {
 /// Takes files into the store of an instance, as a checkpoint that is complete. Whether it counts, the coordinator's log says.
 ///
 /// Paths come from whoever may connect to the coordinator's port for DMTCP. So only plain files are taken that are named as
-/// images of DMTCP are, and they are given back to their own owner alone.
+/// images of DMTCP are; each is opened with the rights of its own owner, and given back to that owner alone.
 ///
 /// # Errors
 /// Nothing of it is left then.
@@ -126,12 +126,12 @@ pub fn take_in(
     folder: &Path,
     checkpoint: CheckpointNumber,
     paths: &[String],
+    user_for: impl Fn(&JobUser) -> Result<Option<User>, UserError>,
 ) -> Result<Vec<DmtcpFile>, DmtcpError> {
     let writer = CheckpointWriter::create(folder, checkpoint)?;
     let (mut taken, mut pending) = (Vec::new(), Vec::new());
     for path in paths {
-        let (file, owner) =
-            open(path).map_err(|source| DmtcpError::Read { path: path.clone(), source })?;
+        let (file, owner) = open(path, &user_for)?;
         let mut source = Hashing { file: &file, hasher: blake3::Hasher::new(), bytes: 0 };
         let blob = writer.submit_blob(&mut source);
         let blob = blob.map_err(|source| DmtcpError::Store { path: path.clone(), source })?;
@@ -152,18 +152,34 @@ pub fn take_in(
 }
 
 /// An image, and whose it is.
-fn open(path: &str) -> io::Result<(File, JobUser)> {
-    let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+fn open(
+    path: &str,
+    user_for: impl Fn(&JobUser) -> Result<Option<User>, UserError>,
+) -> Result<(File, JobUser), DmtcpError> {
+    let failed = |source| DmtcpError::Read { path: path.to_owned(), source };
     if !path.starts_with('/') || !path.ends_with(SUFFIX) {
-        return refused("it is not named as an image of DMTCP is");
+        return Err(failed(refused("it is not named as an image of DMTCP is")));
     }
-    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return refused("it is no plain file");
-    }
-    Ok((file, JobUser::of(found.uid())))
+    let number = fs::symlink_metadata(path).map_err(failed)?.uid();
+    let owner = JobUser::of(number);
+    let user = user_for(&owner)?;
+    let opened = as_user(user.as_ref(), || {
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(refused("it is no plain file"));
+        }
+        match found.uid() == number {
+            true => Ok(file),
+            false => Err(refused("it has become another's file")),
+        }
+    });
+    Ok((opened.map_err(failed)?, owner))
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
 /// Puts the images of a checkpoint where they were written, under names of their own, each as its owner.
@@ -237,7 +253,7 @@ mod tests {
         let bytes: Vec<u8> = (0..700_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
         fs::write(&path, &bytes).unwrap();
         let paths = [path.display().to_string()];
-        let taken = take_in(store.path(), 3, &paths).unwrap();
+        let taken = take_in(store.path(), 3, &paths, own).unwrap();
         assert_eq!(taken[0].bytes, 700_000);
         assert_eq!(taken[0].blake3, blake3::hash(&bytes).to_hex().to_string());
         // Its disk is lost.
@@ -262,12 +278,12 @@ mod tests {
         let folder = disk.path().join("folder.dmtcp").display().to_string();
         fs::create_dir(&folder).unwrap();
         for bad in ["/etc/passwd", "ckpt_p.dmtcp", &link, &folder, "/nowhere/x.dmtcp"] {
-            let failed = take_in(store.path(), 1, &[good.clone(), bad.to_owned()]);
+            let failed = take_in(store.path(), 1, &[good.clone(), bad.to_owned()], own);
             assert!(failed.is_err(), "{bad}");
         }
         assert!(Checkpoint::open(store.path(), 1).is_err());
         assert!(super::place("/a/../etc/x.dmtcp").is_none());
-        take_in(store.path(), 1, &[good]).unwrap();
+        take_in(store.path(), 1, &[good], own).unwrap();
     }
 
     #[test]
@@ -275,7 +291,7 @@ mod tests {
         let (store, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let good = disk.path().join("ckpt_p.dmtcp").display().to_string();
         fs::write(&good, vec![7; 10_000]).unwrap();
-        take_in(store.path(), 1, &[good]).unwrap();
+        take_in(store.path(), 1, &[good], own).unwrap();
         let pack = fs::read_dir(store.path().join("packs")).unwrap().next().unwrap().unwrap();
         let mut bytes = fs::read(pack.path()).unwrap();
         for byte in &mut bytes[512..] {

@@ -17,7 +17,6 @@ pub(crate) mod copies;
 mod discover;
 mod dmtcp;
 mod folders;
-mod free_space;
 mod grants;
 mod host;
 mod instance;

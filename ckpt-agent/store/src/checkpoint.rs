@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
@@ -13,7 +13,7 @@ use super::hash::ChunkHash;
 use super::layout::{Layout, MARK};
 use super::mark::{CommitMark, IndexFile, MAX_MARK};
 use super::reader::ChunkReader;
-use super::references::references;
+use super::references::{Fault, Tally, references};
 
 /// A committed checkpoint whose index has been checked. Its chunks are checked when they are
 /// read.
@@ -37,7 +37,8 @@ impl Checkpoint {
         let mark = read_mark(&layout, number)?;
         let checkpoint = Self { layout, mark };
         for file in &checkpoint.mark.files {
-            checkpoint.read_index(file)?;
+            let read = checkpoint.open_index(file)?;
+            checkpoint.compare(file, Tally::of(read).finish())?;
         }
         checkpoint.reader()?;
         Ok(checkpoint)
@@ -73,22 +74,39 @@ impl Checkpoint {
     }
 
     pub(super) fn read_index(&self, file: &IndexFile) -> Result<Vec<u8>, Damage> {
-        let number = self.mark.checkpoint;
-        let path = self.layout.checkpoint(number).join(&file.name);
-        let bytes = match open_regular(&path).and_then(|opened| read_up_to(opened, file.length)) {
-            Ok(bytes) => bytes,
+        let mut bytes = Vec::new();
+        let mut read = Tally::of(self.open_index(file)?);
+        let all = read.read_to_end(&mut bytes).map(|_| read.so_far());
+        self.compare(file, all).map(|()| bytes)
+    }
+
+    /// The bytes of an index file, and one more than it should have if there are more.
+    fn open_index(&self, file: &IndexFile) -> Result<impl Read + use<>, Damage> {
+        let path = self.index_path(file);
+        match open_regular(&path) {
+            Ok(opened) => Ok(opened.take(file.length.saturating_add(1))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Damage::IndexMissing { number, name: file.name.clone() });
+                let (number, name) = (self.mark.checkpoint, file.name.clone());
+                Err(Damage::IndexMissing { number, name })
             }
-            Err(error) => return Err(Damage::io(&path, &error)),
-        };
-        if bytes.len() as u64 != file.length {
+            Err(error) => Err(Damage::io(&path, &error)),
+        }
+    }
+
+    fn index_path(&self, file: &IndexFile) -> PathBuf {
+        self.layout.checkpoint(self.mark.checkpoint).join(&file.name)
+    }
+
+    /// Whether an index file has the length and hash that were committed.
+    fn compare(&self, file: &IndexFile, found: io::Result<(u64, ChunkHash)>) -> Result<(), Damage> {
+        let (length, hash) = found.map_err(|error| Damage::io(&self.index_path(file), &error))?;
+        if length != file.length {
             return Err(self.index_damage(file, "it is shorter or longer than it was"));
         }
-        if ChunkHash::of(&bytes) != file.hash {
+        if hash != file.hash {
             return Err(self.index_damage(file, "its hash does not match"));
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Calls `found` for every chunk that an index file refers to.
@@ -97,8 +115,15 @@ impl Checkpoint {
         file: &IndexFile,
         found: impl FnMut(ChunkRef),
     ) -> Result<(), Damage> {
-        references(&self.read_index(file)?, found)
-            .map_err(|error| self.index_damage(file, &error.to_string()))
+        let mut read = Tally::of(self.open_index(file)?);
+        let fault = match references(&mut read, found) {
+            Err(Fault::Read(error)) => return Err(Damage::io(&self.index_path(file), &error)),
+            Err(Fault::Text(reason)) => Some(reason),
+            Ok(()) => None,
+        };
+        // What it says is worth nothing if it is not what was committed.
+        self.compare(file, read.finish())?;
+        fault.map_or(Ok(()), |reason| Err(self.index_damage(file, &reason)))
     }
 
     pub(super) fn index_damage(&self, file: &IndexFile, reason: &str) -> Damage {

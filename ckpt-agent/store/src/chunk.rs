@@ -25,6 +25,15 @@ impl PackId {
         Self(RandomState::new().build_hasher().finish() >> 16)
     }
 
+    /// The one of this number.
+    pub(super) fn of_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
     /// Reads 12 lower-case hexadecimal digits; anything else is `None`.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');

@@ -16,7 +16,7 @@ use super::error::{Damage, StoreError};
 use super::hash::ChunkHash;
 use super::layout::{Layout, MARK, MARK_DRAFT, is_index_name};
 use super::mark::{CommitMark, IndexFile, MAX_FILES, MAX_INDEX, PackFile, Totals};
-use super::references::references;
+use super::references::{Fault, Tally, references};
 
 /// Checkpoint `number` of the job kept in `job_dir`, as the files there tell: by its commit mark, or, while
 /// it has none, by what lies in its folder. Lengths are checked, chunks are not.
@@ -72,8 +72,10 @@ fn index_files(layout: &Layout, number: u64) -> Result<Vec<IndexFile>, Damage> {
         if files.len() >= MAX_FILES {
             return Err(damage(number, "it has too many files"));
         }
-        let text = read_index(&folder.join(&name), number)?;
-        files.push(IndexFile { name, length: text.len() as u64, hash: ChunkHash::of(&text) });
+        let path = folder.join(&name);
+        let read = Tally::of(open_index(&path)?).finish();
+        let (length, hash) = read.map_err(|error| Damage::io(&path, &error))?;
+        files.push(within_limit(number, IndexFile { name, length, hash })?);
     }
     Ok(files)
 }
@@ -146,16 +148,10 @@ pub(super) fn look(
         if files.len() >= MAX_FILES {
             return Err(damage(number, "it has too many files"));
         }
-        let text = read_index(&folder.join(&name), number)?;
-        let keep = |chunk| {
+        let file = read_references(&layout.checkpoint(number), number, &name, |chunk| {
             chunks.insert(chunk);
-        };
-        references(&text, keep).map_err(|error| Damage::Index {
-            number,
-            name: name.clone(),
-            reason: error.to_string(),
         })?;
-        files.insert(name, (text.len() as u64, ChunkHash::of(&text)));
+        files.insert(name, (file.length, file.hash));
     }
     if files.is_empty() {
         return Err(damage(number, "it has no files"));
@@ -180,15 +176,39 @@ fn damage(number: u64, reason: &str) -> Damage {
     Damage::Mark { number, reason: reason.to_owned() }
 }
 
-pub(super) fn read_index(path: &Path, number: u64) -> Result<Vec<u8>, Damage> {
-    let mut text = Vec::new();
+/// Calls `found` for every chunk that an index file refers to, whether that is committed or not.
+pub(super) fn read_references(
+    folder: &Path,
+    number: u64,
+    name: &str,
+    found: impl FnMut(ChunkRef),
+) -> Result<IndexFile, Damage> {
+    let path = folder.join(name);
+    let failed = |error: std::io::Error| Damage::io(&path, &error);
+    let mut read = Tally::of(open_index(&path)?);
+    let fault = match references(&mut read, found) {
+        Err(Fault::Read(error)) => return Err(failed(error)),
+        Err(Fault::Text(reason)) => Some(reason),
+        Ok(()) => None,
+    };
+    let (length, hash) = read.finish().map_err(failed)?;
+    let file = within_limit(number, IndexFile { name: name.to_owned(), length, hash })?;
+    match fault {
+        Some(reason) => Err(Damage::Index { number, name: file.name, reason }),
+        None => Ok(file),
+    }
+}
+
+/// The bytes of an index file, up to one more than it may have.
+fn open_index(path: &Path) -> Result<impl Read + use<>, Damage> {
     let file = open_regular(path).map_err(|error| Damage::io(path, &error))?;
-    file.take(MAX_INDEX as u64 + 1)
-        .read_to_end(&mut text)
-        .map_err(|error| Damage::io(path, &error))?;
-    match text.len() > MAX_INDEX {
+    Ok(file.take(MAX_INDEX as u64 + 1))
+}
+
+fn within_limit(number: u64, file: IndexFile) -> Result<IndexFile, Damage> {
+    match file.length > MAX_INDEX as u64 {
         true => Err(damage(number, "it has a file beyond the limit")),
-        false => Ok(text),
+        false => Ok(file),
     }
 }
 

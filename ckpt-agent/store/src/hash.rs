@@ -23,6 +23,15 @@ impl ChunkHash {
         blake3::Hash::from_hex(text).ok().map(|hash| Self(*hash.as_bytes()))
     }
 
+    /// The hash that these bytes are.
+    pub(super) fn of_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// The first 12 digits: enough to find a chunk by, short enough for a message.
     pub fn short(&self) -> String {
         let mut text = self.to_string();

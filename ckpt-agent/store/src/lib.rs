@@ -29,6 +29,7 @@ mod pack;
 mod pipeline;
 mod reader;
 mod references;
+mod sorted;
 mod sweep;
 mod verify;
 mod writer;

@@ -12,7 +12,7 @@ use super::layout::is_index_name;
 pub const FORMAT_VERSION: u64 = 1;
 
 /// The longest commit mark that is read, in bytes.
-pub(super) const MAX_MARK: usize = 64 << 20;
+pub(super) const MAX_MARK: usize = 32 << 20;
 /// The most index files of a checkpoint.
 pub(super) const MAX_FILES: usize = 100_000;
 /// The longest index file, in bytes: the chunks of some 700 GiB of memory.
@@ -35,6 +35,7 @@ pub struct CommitMark {
     /// How large it is.
     pub totals: Totals,
     /// What the caller wants to know about it later: its pause, its reason.
+    #[serde(deserialize_with = "protocol::json::modest")]
     pub meta: serde_json::Value,
 }
 

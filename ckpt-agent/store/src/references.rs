@@ -4,6 +4,7 @@
 //! an application can put into an index looks like it: its arguments and names are strings.
 
 use std::fmt;
+use std::io::{self, BufReader, Read};
 
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -11,17 +12,111 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use super::chunk::{ChunkRef, Encoding, PackId};
 use super::hash::ChunkHash;
 
-/// Calls `found` for each reference in the JSON `text`.
+/// The longest text in an index file, in bytes: a hundred times what the kernel takes as an argument.
+const MAX_TEXT: usize = 16 << 20;
+/// The most blanks one after the other: indexes are written without any.
+const MAX_BLANKS: usize = 1 << 20;
+
+/// Why an index file's references can't be told.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It could not be read.
+    Read(io::Error),
+    /// It is no index; what is wrong with it.
+    Text(String),
+}
+
+/// Calls `found` for each reference in the JSON that `from` gives to its end. Neither takes memory by the length of the text.
 ///
 /// # Errors
-/// If `text` is not JSON, or something has the shape of a reference beyond the limits of one.
+/// If it is not JSON, or something has the shape of a reference beyond the limits of one.
 pub(super) fn references(
-    text: &[u8],
+    from: &mut dyn Read,
     mut found: impl FnMut(ChunkRef),
-) -> Result<(), serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_slice(text);
-    Scan(&mut found).deserialize(&mut json)?;
-    json.end()
+) -> Result<(), Fault> {
+    let guarded = Guarded { from, within_text: false, escaped: false, run: 0 };
+    let mut json = serde_json::Deserializer::from_reader(BufReader::new(guarded));
+    let scanned = Scan(&mut found).deserialize(&mut json).and_then(|_| json.end());
+    scanned.map_err(|error| match error.io_error_kind() {
+        None | Some(io::ErrorKind::InvalidData) => Fault::Text(error.to_string()),
+        Some(_) => Fault::Read(error.into()),
+    })
+}
+
+/// Ends the reading at a text that would have to be held, and at blanks without end.
+struct Guarded<'a> {
+    from: &'a mut dyn Read,
+    within_text: bool,
+    escaped: bool,
+    /// Bytes of the text, or blanks.
+    run: usize,
+}
+
+impl Guarded<'_> {
+    fn pass(&mut self, byte: u8) -> Result<(), &'static str> {
+        let begins_anew = match (self.within_text, byte) {
+            (true, b'"') => !self.escaped,
+            (true, _) => false,
+            (false, byte) => !byte.is_ascii_whitespace(),
+        };
+        if begins_anew {
+            self.within_text = byte == b'"' && !self.within_text;
+            (self.run, self.escaped) = (0, false);
+            return Ok(());
+        }
+        self.run += 1;
+        self.escaped = self.within_text && byte == b'\\' && !self.escaped;
+        match self.within_text {
+            true if self.run > MAX_TEXT => Err("a text in it is longer than any that is written"),
+            false if self.run > MAX_BLANKS => Err("it consists of blanks"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Read for Guarded<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(into)?;
+        let passed = into[..count].iter().try_for_each(|byte| self.pass(*byte));
+        passed.map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))?;
+        Ok(count)
+    }
+}
+
+/// Counts and hashes what passes.
+pub(super) struct Tally<R> {
+    from: R,
+    hasher: blake3::Hasher,
+    length: u64,
+}
+
+impl<R: Read> Tally<R> {
+    pub(super) fn of(from: R) -> Self {
+        Self { from, hasher: blake3::Hasher::new(), length: 0 }
+    }
+
+    /// Reads what is left. Length and hash of all.
+    ///
+    /// # Errors
+    /// Where it can't be read.
+    pub(super) fn finish(mut self) -> io::Result<(u64, ChunkHash)> {
+        io::copy(&mut self, &mut io::sink())?;
+        Ok(self.so_far())
+    }
+
+    /// Length and hash of what has been read.
+    pub(super) fn so_far(&self) -> (u64, ChunkHash) {
+        (self.length, self.hasher.finalize().into())
+    }
+}
+
+impl<R: Read> Read for Tally<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(into)?;
+        self.length += count as u64;
+        self.hasher.update(&into[..count]);
+        Ok(count)
+    }
 }
 
 struct Scan<'a>(&'a mut dyn FnMut(ChunkRef));
@@ -128,9 +223,23 @@ mod tests {
         ChunkRef { hash, pack, offset, stored: 5, length: 5, encoding: Encoding::Plain }
     }
 
-    fn all(text: &str) -> Result<Vec<ChunkRef>, serde_json::Error> {
+    fn all(text: &str) -> Result<Vec<ChunkRef>, Fault> {
         let mut chunks = Vec::new();
-        references(text.as_bytes(), |chunk| chunks.push(chunk)).map(|()| chunks)
+        references(&mut text.as_bytes(), |chunk| chunks.push(chunk)).map(|()| chunks)
+    }
+
+    #[test]
+    fn what_would_have_to_be_held_ends_the_reading() {
+        let most = "x".repeat(MAX_TEXT);
+        assert_eq!(all(&format!(r#"["{most}", "\\\"{{", "\\"]"#)).unwrap(), []);
+        let blanks = " ".repeat(MAX_BLANKS);
+        assert_eq!(all(&format!("[{blanks}1,{blanks}2]")).unwrap(), []);
+        let endless =
+            [format!(r#"["{most}x"]"#), format!("[{blanks} 1]"), format!(r#"["\"{most}"#)];
+        for text in endless {
+            let mut rest = text.as_bytes().chain(io::repeat(b' '));
+            assert!(matches!(references(&mut rest, |_| ()), Err(Fault::Text(_))));
+        }
     }
 
     #[test]

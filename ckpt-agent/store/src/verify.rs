@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use tar::EntryType;
+
 use super::checkpoint::{Checkpoint, read_mark};
 use super::chunk::{ChunkRef, PackId};
-use super::copy::{look, read_index, survey_in};
+use super::copy::{look, read_references, survey_in};
 use super::disk::open_regular;
 use super::error::Damage;
 use super::layout::Layout;
 use super::mark::CommitMark;
 use super::pack::PADDING;
 use super::reader::ChunkReader;
-use super::references::references;
 
 /// What [`verify`] has found whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +65,7 @@ fn verify_in(
         })?;
     }
     for pack in &mark.packs {
-        check_frame(&checkpoint, pack.id)?;
+        check_frame(checkpoint.layout(), pack.id, || Ok::<(), Damage>(()))?;
     }
     // In the order of the disk.
     let mut chunks: Vec<ChunkRef> = chunks.into_iter().collect();
@@ -99,18 +100,13 @@ pub(super) fn wounded_in(layout: &Layout, number: u64) -> Result<BTreeMap<String
     let mark = survey_in(layout, number)?;
     let mut users: HashMap<ChunkRef, Vec<usize>> = HashMap::new();
     for (file, index) in mark.files.iter().zip(0..) {
-        let text = read_index(&layout.checkpoint(number).join(&file.name), number)?;
         let mut use_of = |chunk| {
             let of: &mut Vec<usize> = users.entry(chunk).or_default();
             if of.last() != Some(&index) {
                 of.push(index);
             }
         };
-        references(&text, &mut use_of).map_err(|error| Damage::Index {
-            number,
-            name: file.name.clone(),
-            reason: error.to_string(),
-        })?;
+        read_references(&layout.checkpoint(number), number, &file.name, &mut use_of)?;
     }
     // In the order of the disk.
     let mut chunks: Vec<(ChunkRef, Vec<usize>)> = users.into_iter().collect();
@@ -194,13 +190,23 @@ fn committed_chunks(layout: &Layout, of: &HashSet<PackId>) -> Result<HashSet<Chu
 
 /// Whether the pack still is the tar archive that was written: every header's checksum, every
 /// name, and padding that is zero. What is inside of the groups is told by the chunks.
-fn check_frame(checkpoint: &Checkpoint, pack: PackId) -> Result<(), Damage> {
-    let path = checkpoint.layout().pack(pack);
+///
+/// # Errors
+/// What is wrong with it, or what `at_each` member has said.
+pub(super) fn check_frame<E: From<Damage>>(
+    layout: &Layout,
+    pack: PackId,
+    mut at_each: impl FnMut() -> Result<(), E>,
+) -> Result<(), E> {
+    let path = layout.pack(pack);
     let damaged = |reason: String| Damage::Pack { pack, reason };
     let file = open_regular(&path).map_err(|error| Damage::io(&path, &error))?;
-    let mut archive = tar::Archive::new(BufReader::new(file));
+    // From header to header: what is in between would be read in vain.
+    let mut archive = tar::Archive::new(BufReader::with_capacity(512, file));
     let entries = archive.entries_with_seek().map_err(|error| damaged(error.to_string()))?;
-    for entry in entries {
+    // A member that tells of the next one would be read into memory.
+    for entry in entries.raw(true) {
+        at_each()?;
         let mut entry = entry.map_err(|error| damaged(error.to_string()))?;
         let name = entry.path_bytes().into_owned();
         if name == PADDING.as_bytes() {
@@ -208,10 +214,11 @@ fn check_frame(checkpoint: &Checkpoint, pack: PackId) -> Result<(), Damage> {
             let read = entry.by_ref().take(1 << 13).read_to_end(&mut padding);
             read.map_err(|error| damaged(error.to_string()))?;
             if padding.iter().any(|byte| *byte != 0) {
-                return Err(damaged("its padding is not zero".to_owned()));
+                return Err(damaged("its padding is not zero".to_owned()).into());
             }
-        } else if !name.starts_with(b"v1/") {
-            return Err(damaged(format!("{:?} is no member", String::from_utf8_lossy(&name))));
+        } else if !name.starts_with(b"v1/") || entry.header().entry_type() != EntryType::Regular {
+            let reason = format!("{:?} is no member", String::from_utf8_lossy(&name));
+            return Err(damaged(reason).into());
         }
     }
     Ok(())

@@ -52,7 +52,7 @@ fn export(dir: &Path, log_length: u64) -> Result<Vec<u8>, ArchiveError> {
 }
 
 fn import(archive: &[u8], dir: &Path) -> Result<CommitMark, ArchiveError> {
-    Import::open(archive)?.unpack(dir, u64::MAX, &mut |_| Ok(()))
+    Import::open(archive)?.unpack(dir, &|_| Ok(u64::MAX), &mut |_| Ok(()))
 }
 
 #[test]
@@ -127,11 +127,12 @@ fn it_ends_when_it_is_told_to() {
     let error =
         Export::open(from.path(), 3, None).unwrap().write(&(), Vec::new(), stop).unwrap_err();
     assert!(matches!(error, ArchiveError::Interrupted(_)), "{error}");
-    let error = Import::open(archive.as_slice()).unwrap().unpack(to.path(), u64::MAX, stop);
+    let error =
+        Import::open(archive.as_slice()).unwrap().unpack(to.path(), &|_| Ok(u64::MAX), stop);
     assert!(matches!(error, Err(ArchiveError::Interrupted(_))), "{error:?}");
     let room = tempfile::tempdir().unwrap();
     let import = Import::open(archive.as_slice()).unwrap();
-    let error = import.unpack(room.path(), 1000, &mut |_| Ok(())).unwrap_err();
+    let error = import.unpack(room.path(), &|_| Ok(1000), &mut |_| Ok(())).unwrap_err();
     assert!(matches!(error, ArchiveError::Room { free: 1000, .. }), "{error}");
 }
 
@@ -452,7 +453,7 @@ fn export_all(dir: &Path) -> Vec<u8> {
 
 fn import_all(archive: &[u8], to: &Path) -> Result<Vec<u32>, ArchiveError> {
     let place = |instance: u32| to.join(instance.to_string());
-    let marks = Import::open(archive)?.unpack_all(to, place, 1 << 30, &mut |_| Ok(()))?;
+    let marks = Import::open(archive)?.unpack_all(to, place, &|_| Ok(1 << 30), &mut |_| Ok(()))?;
     Ok(marks.into_keys().collect())
 }
 
@@ -479,7 +480,7 @@ fn all_instances_go_out_and_come_in() {
     assert_eq!(error.to_string(), "it holds a job of one machine");
     let room = Import::open(archive.as_slice()).unwrap();
     let place = |instance: u32| one.path().join(format!("x{instance}"));
-    let error = room.unpack_all(one.path(), place, 500_000, &mut |_| Ok(())).unwrap_err();
+    let error = room.unpack_all(one.path(), place, &|_| Ok(500_000), &mut |_| Ok(())).unwrap_err();
     assert!(matches!(error, ArchiveError::Room { free: 500_000, .. }), "{error}");
 }
 

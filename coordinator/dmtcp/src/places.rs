@@ -134,6 +134,7 @@ mod tests {
             identity: Identity::default(),
             program: "p".into(),
             remote,
+            owner: None,
         }
     }
 

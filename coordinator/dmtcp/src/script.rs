@@ -142,6 +142,7 @@ mod tests {
                 identity: Identity::default(),
                 program: "p".into(),
                 remote: Ipv4Addr::LOCALHOST,
+                owner: None,
             })
             .collect();
         Checkpoint {

@@ -424,3 +424,60 @@ fn ten_thousand_workers() {
         assert!(most * 1024 / WORKERS <= 4096, "{most} KiB");
     });
 }
+
+/// A connection whose socket is another user's, as the programs of that user have.
+fn connect_as(user: u32, address: SocketAddr) -> std::net::TcpStream {
+    std::thread::spawn(move || {
+        // Of this thread alone, as each has its own.
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(user));
+        std::net::TcpStream::connect(address).unwrap()
+    })
+    .join()
+    .unwrap()
+}
+
+async fn ask_as(user: u32, address: SocketAddr, message: &Message) -> Message {
+    let stream = connect_as(user, address);
+    stream.set_nonblocking(true).unwrap();
+    let mut stream = TcpStream::from_std(stream).unwrap();
+    send(&mut stream, message).await;
+    receive(&mut stream).await.unwrap()
+}
+
+#[tokio::test]
+async fn users_of_one_machine_are_told_apart_by_their_sockets() {
+    // Nobody else makes sockets of other users.
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    const ALICE: u32 = 61_001;
+    const BOB: u32 = 61_002;
+    let folder = tempfile::tempdir().unwrap();
+    let (address, _) = port(folder.path()).await;
+    let mut hello = Message::new(Kind::NewWorker);
+    hello.from = Identity { host: 1, time: 1, pid: 1, generation: 0 };
+    hello.payload = b"node0001\0hers\0".to_vec();
+    let stream = connect_as(ALICE, address);
+    stream.set_nonblocking(true).unwrap();
+    let mut hers = TcpStream::from_std(stream).unwrap();
+    send(&mut hers, &hello).await;
+    assert_eq!(receive(&mut hers).await.unwrap().kind, Kind::Accept);
+    for other in [BOB, 0] {
+        assert_eq!(ask_as(other, address, &hello).await.kind, Kind::RejectWrongGroup, "{other}");
+    }
+    let mut order = Message::new(Kind::UserCommand);
+    for (command, user, status) in [
+        (Command::Kill, BOB, CommandStatus::NotFound),
+        (Command::Quit, BOB, CommandStatus::NotFound),
+        (Command::List, BOB, CommandStatus::NotFound),
+        (Command::List, ALICE, CommandStatus::Success),
+        (Command::Status, 0, CommandStatus::Success),
+    ] {
+        order.command = command.number();
+        let reply = ask_as(user, address, &order).await;
+        assert_eq!(reply.command_status, status, "{command:?} of {user}");
+    }
+    order.command = Command::Kill.number();
+    assert_eq!(ask_as(ALICE, address, &order).await.command_status, CommandStatus::Success);
+    assert_eq!(receive(&mut hers).await.unwrap().kind, Kind::Kill);
+}

@@ -123,11 +123,12 @@ impl ClusterMachine {
         if self.jobs.len() >= MOST_JOBS {
             return Err(ImportError::ManyJobs);
         }
-        let job = request.job.read().map_err(ImportError::Description)?;
         // A root agent brings images back as root, before it becomes the job's user: it must know where they are from.
         if !caller.is_operator() && !self.shared.settings.archive_key.has_sealed(&request.job) {
             return Err(ImportError::Foreign);
         }
+        // Only now: of others not even the description is read.
+        let job = request.job.read().map_err(ImportError::Description)?;
         if request.owner.is_some() && !caller.is_operator() {
             return Err(ImportError::ForAnother);
         }

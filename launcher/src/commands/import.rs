@@ -9,8 +9,7 @@ use super::{Context, print};
 use crate::client::link::LinkError;
 use crate::failure::Failure;
 use crate::jobs::{Incoming, JobError, JobRecord, RecordError, Wanted};
-use ckpt_store::archive::{ArchiveError, Import, Interrupted};
-use nix::sys::statvfs::statvfs;
+use ckpt_store::archive::{ArchiveError, Import, Interrupted, free};
 use protocol::agent::{CommitRecord, InstanceId};
 use std::fs::File;
 use std::io::{self, Read};
@@ -85,8 +84,6 @@ enum Refusal {
     NewerCommit(u32),
     #[error("the record of its commit is that of another checkpoint")]
     OtherCommit,
-    #[error("failed to tell the free space: {0}")]
-    Space(#[from] nix::Error),
     #[error("{0}")]
     Cluster(#[from] Failure),
     #[error("{0}")]
@@ -123,7 +120,7 @@ fn take_own(
     let wanted = Wanted::of(name, &record);
     wanted.check(&context.state)?;
     let incoming = Incoming::new(&context.state)?;
-    let mark = import.unpack(incoming.path(), free(incoming.path())?, watch)?;
+    let mark = import.unpack(incoming.path(), &free, watch)?;
     let committed = commit_record(mark.meta, mark.checkpoint)?;
     let folder = incoming.path().to_owned();
     let job = incoming.publish(&context.state, &wanted, record, |id| {
@@ -131,14 +128,6 @@ fn take_own(
         ckpt_store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)
     })?;
     Ok((job.name().to_owned(), mark.checkpoint))
-}
-
-/// Bytes that are free where a folder is.
-fn free(folder: &Path) -> Result<u64, nix::Error> {
-    let space = statvfs(folder)?;
-    // On 32-bit machines these are shorter.
-    #[allow(clippy::useless_conversion)]
-    Ok(u64::from(space.blocks_available()).saturating_mul(u64::from(space.fragment_size())))
 }
 
 /// The record of the commit, as it is for the one copy here.

@@ -79,6 +79,12 @@ pub struct DepartedDaemon {
     pub name: String,
 }
 
+/// What every version says of itself.
+#[derive(Deserialize)]
+struct Form {
+    format: u64,
+}
+
 /// The text of a [`PortableJob`], and by what its cluster knows it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedJob {
@@ -115,9 +121,10 @@ impl SealedJob {
             return Err(PortableError::Unsound("it is too long"));
         }
         let foreign = |error: serde_json::Error| PortableError::Foreign(error.to_string());
-        let value: serde_json::Value = crate::json::read(self.text.as_bytes()).map_err(foreign)?;
-        match value.get("format").and_then(serde_json::Value::as_u64) {
-            Some(found) if found > u64::from(FORMAT) => return Err(PortableError::Newer { found }),
+        match crate::json::read::<Form>(self.text.as_bytes()) {
+            Ok(Form { format: found }) if found > u64::from(FORMAT) => {
+                return Err(PortableError::Newer { found });
+            }
             _ => {}
         }
         let job: PortableJob = crate::json::read(self.text.as_bytes()).map_err(foreign)?;

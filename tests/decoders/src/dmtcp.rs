@@ -1,7 +1,7 @@
 //! DMTCP's messages, from whoever may connect to that port, and what the coordinator makes of a conversation of them.
 
 use crate::random::Random;
-use ckpt_dmtcp::machine::{Action, Command, Event, Identity, Machine, Settings};
+use ckpt_dmtcp::machine::{Action, Command, Event, Identity, Machine, Peer, Settings};
 use ckpt_dmtcp::wire::{HEADER, ImageName, Kind, Message, WorkerState};
 use protocol::clock::Time;
 use std::net::Ipv4Addr;
@@ -20,6 +20,7 @@ fn settings() -> Settings {
         directory: "/ckpt".to_owned(),
         exit_on_last: false,
         kill_after: false,
+        user: 0,
         patience: 15 * SECOND,
         departed_after: Some(5 * SECOND),
         stand_in: None,
@@ -56,7 +57,10 @@ pub fn conversation(bytes: &[u8]) {
                 match std::mem::replace(&mut open[place], true) {
                     true => Event::Message { connection, message },
                     false => {
-                        let remote = Ipv4Addr::new(10, 0, 0, connection as u8);
+                        let address = Ipv4Addr::new(10, 0, 0, connection as u8);
+                        // Half of them are of this machine, of two users.
+                        let owner = (connection % 2 == 0).then_some(1000 + connection as u32 % 4);
+                        let remote = Peer { address, owner };
                         Event::Opened { connection, remote, message }
                     }
                 }

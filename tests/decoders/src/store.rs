@@ -162,13 +162,13 @@ fn unpack(bytes: &[u8]) {
     if let Ok(import) = Import::open(bytes) {
         let about = import.about();
         if about.instances.is_empty() {
-            let _ = import.unpack(&target, 1 << 20, &mut |_| Ok(()));
+            let _ = import.unpack(&target, &|_| Ok(1 << 20), &mut |_| Ok(()));
         } else {
             if let Ok(sealed) = serde_json::from_value::<SealedJob>(about.job.clone()) {
                 let _ = sealed.read();
             }
             let place = |instance: u32| target.join(instance.to_string());
-            let _ = import.unpack_all(&target, place, 1 << 20, &mut |_| Ok(()));
+            let _ = import.unpack_all(&target, place, &|_| Ok(1 << 20), &mut |_| Ok(()));
         }
     }
     // Nothing but what it unpacks into.

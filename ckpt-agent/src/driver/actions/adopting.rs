@@ -17,7 +17,6 @@ use super::Driver;
 use super::failure::Failure;
 use crate::driver::copies;
 use crate::driver::folders::Folders;
-use crate::driver::free_space::free_bytes;
 use crate::driver::user::User;
 use ckpt_engine::fault;
 
@@ -81,7 +80,7 @@ fn adopt(
     user: Option<&User>,
 ) -> Result<BTreeMap<InstanceId, ImageFacts>, Failure> {
     let incoming = Incoming::new(folders, &order.job)?;
-    let mut room = free_bytes(&incoming.0).map_err(Failure::FreeSpace)?;
+    let mut room = ckpt_store::archive::free(&incoming.0).map_err(Failure::FreeSpace)?;
     let instances = incoming.0.join("instances");
     let mut facts = BTreeMap::new();
     for (instance, digest) in &order.images {

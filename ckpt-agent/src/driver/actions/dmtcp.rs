@@ -54,7 +54,7 @@ impl Driver {
     fn take_in_images(&self, image: DmtcpImage, folder: PathBuf, files: Vec<String>) {
         let (reports, busy) = (self.parts.reports.clone(), self.parts.busy.clone());
         let folders = self.parts.folders.clone();
-        let checkpoint = image.checkpoint;
+        let (checkpoint, users) = (image.checkpoint, self.users());
         task::spawn(async move {
             busy.take(&folder, checkpoint).await;
             let (job, instance) = (image.job.clone(), image.instance);
@@ -62,7 +62,7 @@ impl Driver {
                 // Whoever was removing something there may have removed the folder.
                 let made = folders.make_instance(&job, instance);
                 let place = made.map_err(Failure::system("create the image's folder"))?;
-                Ok::<_, Failure>(dmtcp::take_in(&place, checkpoint, &files)?)
+                Ok::<_, Failure>(dmtcp::take_in(&place, checkpoint, &files, users)?)
             };
             let taken = task::blocking(take_in).await.map_err(|failure| failure.to_string());
             busy.end_commit(&folder, checkpoint);

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use ckpt_node::Lacking;
 use ckpt_store::StoreError;
-use nix::errno::Errno;
 use protocol::agent::InstanceId;
 use protocol::cluster::InstanceKey;
 use thiserror::Error;
@@ -57,7 +56,7 @@ pub enum Failure {
     Occupied(PathBuf),
     /// No file system says how much room it has.
     #[error("tell the free space: {0}")]
-    FreeSpace(#[source] Errno),
+    FreeSpace(#[source] io::Error),
     /// Nothing was made of an instance that is to be carried.
     #[error("nothing of {0} is there to be carried")]
     NotMade(InstanceKey),

@@ -15,7 +15,6 @@ use super::super::error::Damage;
 use super::super::mark::PackFile;
 use super::super::pack::PADDING;
 use super::super::reader::ChunkReader;
-use super::super::references::references;
 use super::{About, ArchiveError, Interrupted, LogPart, ONE_IMAGE, STRIDE, Watch};
 use super::{inner, members};
 
@@ -101,10 +100,9 @@ impl ImageExport {
         let mut indexes = Vec::new();
         for file in &checkpoint.mark().files {
             let text = checkpoint.read_index(file)?;
-            references(&text, |chunk| {
+            checkpoint.references(file, |chunk| {
                 found.insert(chunk);
-            })
-            .map_err(|error| checkpoint.index_damage(file, &error.to_string()))?;
+            })?;
             indexes.push(text);
         }
         let mut chunks: BTreeMap<PackId, Vec<ChunkRef>> = BTreeMap::new();
@@ -153,7 +151,7 @@ impl ImageExport {
         let mut stretches = Vec::new();
         let mut end = 0;
         let mut archive = tar::Archive::new(At { file, position: 0 });
-        for entry in archive.entries_with_seek().map_err(damaged)? {
+        for entry in archive.entries_with_seek().map_err(damaged)?.raw(true) {
             let entry = entry.map_err(damaged)?;
             if *entry.path_bytes() == *PADDING.as_bytes() {
                 continue;

@@ -1,23 +1,29 @@
 //! Reading an archive from outside.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, BufReader, Read};
+use std::hash::BuildHasher;
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use super::super::disk::{Disk, RealDisk};
-use super::super::error::{Damage, StoreError};
+use super::super::error::Damage;
 use super::super::hash::ChunkHash;
 use super::super::layout::{Layout, MARK};
 use super::super::mark::{CommitMark, MAX_MARK};
-use super::super::verify::verify;
+use super::super::references::{Fault, Tally, references};
+use super::super::sorted::{Order, Sorter};
 use super::beside::{self, Beside};
+use super::room::{Free, Room};
 use super::{ALL_IMAGES, ARCHIVE_VERSION, About, ArchiveError, ONE_IMAGE, STRIDE, Watch};
-use super::{MAX_ABOUT, MAX_IMAGES, MAX_INDEXES, MAX_PACKS, members};
+use super::{MAX_ABOUT, MAX_IMAGES, foreign, inner, members, refused};
 
-/// The largest window of compression that is accepted, as a power of two: 128 MiB.
-const MAX_WINDOW: u32 = 27;
+/// The largest window of compression that is accepted, as a power of two: 8 MiB, as for `zstd -19`. An export has 512 KiB.
+const MAX_WINDOW: u32 = 23;
 /// Zeros that may follow the archive's end: tar fills its last record up to 10 KiB.
 const MAX_TAIL: u64 = 64 << 10;
 /// tar's unit.
@@ -26,6 +32,12 @@ const BLOCK: u64 = 512;
 const HOLE: usize = 4096;
 
 type Source<R> = tar::Archive<zstd::Decoder<'static, BufReader<R>>>;
+
+/// What every version says of itself.
+#[derive(Deserialize)]
+struct Form {
+    format: u64,
+}
 
 /// An archive whose first member has been read.
 pub struct Import<R: Read> {
@@ -62,12 +74,13 @@ impl<R: Read> Import<R> {
         };
         let length = about.len() as u64;
         let bad = |error: serde_json::Error| ArchiveError::About(error.to_string());
-        let value: serde_json::Value = protocol::json::read(&about).map_err(bad)?;
-        match value.get("format").and_then(serde_json::Value::as_u64) {
-            Some(found) if found > ARCHIVE_VERSION => return Err(ArchiveError::Newer { found }),
+        match protocol::json::read::<Form>(&about) {
+            Ok(Form { format: found }) if found > ARCHIVE_VERSION => {
+                return Err(ArchiveError::Newer { found });
+            }
             _ => {}
         }
-        let about: About = protocol::json::of_value(&value).map_err(bad)?;
+        let about: About = protocol::json::read(&about).map_err(bad)?;
         let rising = about.instances.windows(2).all(|pair| pair[0] < pair[1]);
         let fits = match about.format {
             ONE_IMAGE => about.instances.is_empty(),
@@ -93,20 +106,19 @@ impl<R: Read> Import<R> {
     pub fn unpack(
         self,
         job_dir: &Path,
-        free: u64,
+        free: Free<'_>,
         watch: Watch<'_>,
     ) -> Result<CommitMark, ArchiveError> {
         if self.about.format != ONE_IMAGE {
             return Err(ArchiveError::Kind("a job of a cluster"));
         }
-        let (mark, text) = self.read(&mut *watch, |members, about| {
+        let image = self.read(&mut *watch, |members, about| {
             let mut room = Room::of(about, free, job_dir)?;
             let image = members.image(&members::only(), about.checkpoint, job_dir, &mut room)?;
-            members.log(about, &job_dir.join("log"))?;
+            members.log(about, &job_dir.join("log"), &mut room)?;
             Ok(image)
         })?;
-        settle(job_dir, &mark, &text, watch)?;
-        Ok(mark)
+        image.settle(job_dir, watch)
     }
 
     /// Unpacks the images of all instances, each into a folder of `folder` as `place` names it, and the job's
@@ -118,7 +130,7 @@ impl<R: Read> Import<R> {
         self,
         folder: &Path,
         place: impl Fn(u32) -> PathBuf,
-        free: u64,
+        free: Free<'_>,
         watch: Watch<'_>,
     ) -> Result<BTreeMap<u32, CommitMark>, ArchiveError> {
         if self.about.format != ALL_IMAGES {
@@ -134,12 +146,11 @@ impl<R: Read> Import<R> {
                     .mode(0o700)
                     .create(&place)
                     .map_err(refused("create", &place))?;
-                let (mark, text) = members.image(&name, about.checkpoint, &place, &mut room)?;
+                let image = members.image(&name, about.checkpoint, &place, &mut room)?;
                 members.beside(&name, about.checkpoint, &place, &mut room)?;
-                settle(&place, &mark, &text, &mut *members.watch)?;
-                marks.insert(*instance, mark);
+                marks.insert(*instance, image.settle(&place, &mut *members.watch)?);
             }
-            members.log(about, &folder.join("log"))?;
+            members.log(about, &folder.join("log"), &mut room)?;
             Ok(marks)
         })
     }
@@ -161,9 +172,11 @@ impl<R: Read> Import<R> {
         let mut archive = tar::Archive::new(&mut decoder);
         let mut members = Members {
             entries: archive.entries().map_err(read)?.raw(true),
-            seen: HashSet::from([members::about().into_bytes()]),
+            seen: HashSet::new(),
+            hashing: RandomState::new(),
             watch,
         };
+        members.see(members::about().as_bytes());
         let taken = take(&mut members, &about)?;
         members.end()?;
         expect_end(decoder)?;
@@ -171,81 +184,50 @@ impl<R: Read> Import<R> {
     }
 }
 
-/// Writes the mark of an image that has been read, checks every hash, and makes it durable.
-fn settle(
-    job_dir: &Path,
-    mark: &CommitMark,
-    text: &[u8],
-    watch: Watch<'_>,
-) -> Result<(), ArchiveError> {
-    let layout = Layout::new(job_dir);
-    let path = layout.checkpoint(mark.checkpoint).join(MARK);
-    let mut file = RealDisk.create(&path).map_err(refused("create", &path))?;
-    file.append(&[text]).and_then(|()| file.sync()).map_err(refused("write", &path))?;
-    let mut interrupted = Ok(());
-    verify(job_dir, mark.checkpoint, |_| {
-        if interrupted.is_ok() {
-            interrupted = watch(0);
+/// An image that has been read, but for its mark.
+struct Image {
+    mark: CommitMark,
+    /// The mark as it came.
+    text: Vec<u8>,
+    /// The chunks that its index files refer to.
+    referred: Sorter,
+}
+
+impl Image {
+    /// Writes its mark, checks every hash, and makes it durable.
+    fn settle(self, job_dir: &Path, watch: Watch<'_>) -> Result<CommitMark, ArchiveError> {
+        let Self { mark, text, referred } = self;
+        let layout = Layout::new(job_dir);
+        let path = layout.checkpoint(mark.checkpoint).join(MARK);
+        let mut file = RealDisk.create(&path).map_err(refused("create", &path))?;
+        file.append(&[&text]).and_then(|()| file.sync()).map_err(refused("write", &path))?;
+        drop(text);
+        foreign::check(job_dir, &mark, referred, watch)?;
+        for folder in folders(&layout, mark.checkpoint).iter().rev() {
+            RealDisk.sync_dir(folder).map_err(refused("write", folder))?;
         }
-    })?;
-    interrupted?;
-    for folder in folders(&layout, mark.checkpoint).iter().rev() {
-        RealDisk.sync_dir(folder).map_err(refused("write", folder))?;
+        Ok(mark)
     }
-    Ok(())
 }
 
 fn folders(layout: &Layout, checkpoint: u64) -> [PathBuf; 3] {
     [layout.checkpoints(), layout.checkpoint(checkpoint), layout.packs()]
 }
 
-/// What an archive may still take.
-struct Room<'a> {
-    folder: &'a Path,
-    free: u64,
-    needed: u64,
-    indexes: u64,
-    packs: usize,
-}
-
-impl<'a> Room<'a> {
-    fn of(about: &About, free: u64, folder: &'a Path) -> Result<Self, ArchiveError> {
-        let mut room = Self { folder, free, needed: 0, indexes: 0, packs: 0 };
-        room.take(about.log.map_or(0, |log| log.length))?;
-        Ok(room)
-    }
-
-    fn take(&mut self, bytes: u64) -> Result<(), ArchiveError> {
-        self.needed = self.needed.saturating_add(bytes);
-        let Self { needed, free, .. } = *self;
-        match needed > free {
-            true => Err(ArchiveError::Room { needed, free, folder: self.folder.to_owned() }),
-            false => Ok(()),
-        }
-    }
-
-    fn take_image(&mut self, mark: &CommitMark, name: &str) -> Result<(), ArchiveError> {
-        let sum = |lengths: &mut dyn Iterator<Item = u64>| lengths.fold(0, u64::saturating_add);
-        let indexes = sum(&mut mark.files.iter().map(|file| file.length));
-        self.indexes = self.indexes.saturating_add(indexes);
-        self.packs = self.packs.saturating_add(mark.packs.len());
-        if self.packs > MAX_PACKS || self.indexes > MAX_INDEXES {
-            let reason = "names more files than any checkpoint has".to_owned();
-            return Err(ArchiveError::Member { name: members::mark(name), reason });
-        }
-        let packs = sum(&mut mark.packs.iter().map(|pack| pack.length));
-        self.take(indexes.saturating_add(packs))
-    }
-}
-
 /// The members that are left.
 struct Members<'a, 'b, R: Read> {
     entries: tar::Entries<'a, R>,
-    seen: HashSet<Vec<u8>>,
+    /// Hashes of the names that have been there: for the reason of a refusal.
+    seen: HashSet<u64>,
+    hashing: RandomState,
     watch: Watch<'b>,
 }
 
 impl<R: Read> Members<'_, '_, R> {
+    fn see(&mut self, name: &[u8]) {
+        self.seen.insert(self.hashing.hash_one(name));
+    }
+
     /// Hands the next member to `take`, if it is the plain file `name` of that length.
     fn due<T>(
         &mut self,
@@ -265,7 +247,7 @@ impl<R: Read> Members<'_, '_, R> {
             let reason = format!("has {} bytes instead of {length}", entry.size());
             return Err(ArchiveError::Member { name: name.to_owned(), reason });
         }
-        self.seen.insert(name.as_bytes().to_vec());
+        self.see(name.as_bytes());
         take(&mut entry, &mut *self.watch)
     }
 
@@ -276,7 +258,7 @@ impl<R: Read> Members<'_, '_, R> {
         checkpoint: u64,
         job_dir: &Path,
         room: &mut Room<'_>,
-    ) -> Result<(CommitMark, Vec<u8>), ArchiveError> {
+    ) -> Result<Image, ArchiveError> {
         let layout = Layout::new(job_dir);
         for folder in &folders(&layout, checkpoint) {
             RealDisk.make_dir(folder).map_err(refused("create", folder))?;
@@ -285,10 +267,13 @@ impl<R: Read> Members<'_, '_, R> {
             self.due(&members::mark(name), None, |entry, _| small(entry, MAX_MARK as u64))?;
         let mark = CommitMark::decode(checkpoint, &text)?;
         room.take_image(&mark, name)?;
+        let mut referred = Sorter::new(job_dir, Order::Place);
         for file in &mark.files {
             let path = layout.checkpoint(checkpoint).join(&file.name);
             let (member, length) = (members::index(name, &file.name), Some(file.length));
-            let hash = self.due(&member, length, |entry, watch| save(entry, &path, watch))?;
+            let hash = self.due(&member, length, |entry, watch| {
+                save_index(entry, &member, &path, room, &mut referred, watch)
+            })?;
             if hash != file.hash {
                 let (number, name) = (checkpoint, file.name.clone());
                 let reason = "its hash does not match".to_owned();
@@ -298,9 +283,9 @@ impl<R: Read> Members<'_, '_, R> {
         for pack in &mark.packs {
             let path = layout.pack(pack.id);
             let (member, length) = (members::pack(name, pack.id), Some(pack.length));
-            self.due(&member, length, |entry, watch| save(entry, &path, watch))?;
+            self.due(&member, length, |entry, watch| save(entry, &path, room, watch))?;
         }
-        Ok((mark, text))
+        Ok(Image { mark, text, referred })
     }
 
     /// Reads what lies beside an image.
@@ -322,10 +307,11 @@ impl<R: Read> Members<'_, '_, R> {
         let files = folder.join("files");
         RealDisk.make_dir(&files).map_err(refused("create", &files))?;
         for file in &list {
-            room.take(file.length)?;
+            room.take_file(file.length)?;
             let Some(path) = file.place(folder, checkpoint) else { continue };
             let (member, length) = (members::piece(name, &file.name), Some(file.length));
-            let found = self.due(&member, length, |entry, watch| save(entry, &path, watch))?;
+            let found =
+                self.due(&member, length, |entry, watch| save(entry, &path, room, watch))?;
             if file.hash().is_some_and(|hash| hash != found.to_string()) {
                 let reason = "is damaged: its hash does not match".to_owned();
                 return Err(ArchiveError::Member { name: member, reason });
@@ -335,10 +321,10 @@ impl<R: Read> Members<'_, '_, R> {
     }
 
     /// Reads the job's output, where it has any.
-    fn log(&mut self, about: &About, path: &Path) -> Result<(), ArchiveError> {
+    fn log(&mut self, about: &About, path: &Path, room: &mut Room<'_>) -> Result<(), ArchiveError> {
         let Some(part) = about.log else { return Ok(()) };
         let (name, length) = (members::log(), Some(part.length));
-        let hash = self.due(&name, length, |entry, watch| save(entry, path, watch))?;
+        let hash = self.due(&name, length, |entry, watch| save(entry, path, room, watch))?;
         match hash == part.hash {
             true => Ok(()),
             false => {
@@ -357,7 +343,7 @@ impl<R: Read> Members<'_, '_, R> {
 
     fn wrong(&self, entry: &tar::Entry<'_, R>, due: &str) -> ArchiveError {
         let name = entry.path_bytes();
-        let seen = self.seen.contains(&*name);
+        let seen = self.seen.contains(&self.hashing.hash_one(&*name));
         let reason = members::complaint(entry.header().entry_type(), &name, due, seen);
         ArchiveError::Member { name: members::shown(&name), reason }
     }
@@ -384,6 +370,7 @@ fn small<R: Read>(entry: &mut tar::Entry<'_, R>, limit: u64) -> Result<Vec<u8>, 
 fn save<R: Read>(
     entry: &mut tar::Entry<'_, R>,
     path: &Path,
+    room: &mut Room<'_>,
     watch: Watch<'_>,
 ) -> Result<ChunkHash, ArchiveError> {
     let file = create(path).map_err(refused("create", path))?;
@@ -398,6 +385,7 @@ fn save<R: Read>(
             if part.iter().any(|byte| *byte != 0) {
                 let at = position + (index * HOLE) as u64;
                 file.write_all_at(part, at).map_err(refused("write", path))?;
+                room.wrote(part.len())?;
             }
         }
         position += most as u64;
@@ -405,6 +393,64 @@ fn save<R: Read>(
     }
     file.set_len(position).and_then(|()| file.sync_all()).map_err(refused("write", path))?;
     Ok(hasher.finalize().into())
+}
+
+/// Writes an index file as it is read, and makes it durable; its hash. What is no index ends where that is seen.
+fn save_index<R: Read>(
+    entry: &mut tar::Entry<'_, R>,
+    member: &str,
+    path: &Path,
+    room: &mut Room<'_>,
+    referred: &mut Sorter,
+    watch: Watch<'_>,
+) -> Result<ChunkHash, ArchiveError> {
+    let length = entry.size();
+    let file = create(path).map_err(refused("create", path))?;
+    let mut saved = Tally::of(Saved { from: entry, left: length, file: &file, path, room, watch });
+    let mut kept = Ok(());
+    let scanned = references(&mut saved, |chunk| {
+        if kept.is_ok() {
+            kept = referred.add(&chunk);
+        }
+    });
+    let (_, hash) = saved.so_far();
+    match scanned {
+        Err(Fault::Read(error)) => return Err(inner(error, read)),
+        Err(Fault::Text(reason)) => {
+            return Err(ArchiveError::Member {
+                name: member.to_owned(),
+                reason: format!("is no index file: {reason}"),
+            });
+        }
+        Ok(()) => {}
+    }
+    kept.and_then(|()| file.sync_all()).map_err(refused("write", path))?;
+    Ok(hash)
+}
+
+/// Writes what is read.
+struct Saved<'a, 'b, R> {
+    from: R,
+    left: u64,
+    file: &'a File,
+    path: &'a Path,
+    room: &'a mut Room<'b>,
+    watch: Watch<'a>,
+}
+
+impl<R: Read> Read for Saved<'_, '_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(into)?;
+        if count == 0 && self.left > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left = self.left.saturating_sub(count as u64);
+        let mut file = self.file;
+        let written = file.write_all(&into[..count]).map_err(refused("write", self.path));
+        let room = written.and_then(|()| self.room.wrote(count));
+        room.and_then(|()| Ok((self.watch)(count as u64)?)).map_err(io::Error::other)?;
+        Ok(count)
+    }
 }
 
 fn fill(from: &mut impl Read, into: &mut [u8]) -> Result<(), ArchiveError> {
@@ -435,9 +481,4 @@ fn read(error: io::Error) -> ArchiveError {
         io::ErrorKind::UnexpectedEof => ArchiveError::Short,
         _ => ArchiveError::Read(error),
     }
-}
-
-fn refused(action: &'static str, path: &Path) -> impl Fn(io::Error) -> ArchiveError {
-    let path = path.to_owned();
-    move |error| StoreError::io(action, &path, &error).into()
 }

@@ -8,16 +8,19 @@
 mod all;
 mod beside;
 mod export;
+mod foreign;
 mod import;
 mod members;
+mod room;
 
 pub use all::ExportAll;
 pub use beside::Beside;
 pub use export::Export;
 pub use import::Import;
+pub use room::{Free, free};
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -40,6 +43,8 @@ const MAX_ABOUT: u64 = 16 << 20;
 const MAX_INDEXES: u64 = 4 << 30;
 /// The most packs of all images together.
 const MAX_PACKS: usize = 100_000;
+/// The most index files, packs and files beside images together.
+const MAX_MEMBERS: usize = 1_000_000;
 /// The most images.
 const MAX_IMAGES: usize = 10_000;
 /// Bytes handled between two calls for progress.
@@ -55,6 +60,7 @@ pub struct About {
     /// The job's output until the checkpoint; None where it had none.
     pub log: Option<LogPart>,
     /// What the caller tells of the job.
+    #[serde(deserialize_with = "protocol::json::modest")]
     pub job: serde_json::Value,
     /// The instances whose images follow, rising; none where it is the one image of a job on one machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -126,6 +132,12 @@ pub enum ArchiveError {
         /// Where.
         folder: PathBuf,
     },
+    /// What is free can't be told.
+    #[error("the free space can't be told: {0}")]
+    Space(io::Error),
+    /// It has more files than any job.
+    #[error("it announces more than {MAX_MEMBERS} files, which is more than any job has")]
+    Members,
     /// The checkpoint's description can't be used.
     #[error("its description is not one: {0}")]
     About(String),
@@ -146,4 +158,10 @@ fn inner(error: io::Error, other: impl FnOnce(io::Error) -> ArchiveError) -> Arc
         Ok(ours) => ours,
         Err(error) => other(error),
     }
+}
+
+/// What the kernel refused on the way.
+fn refused(action: &'static str, path: &Path) -> impl Fn(io::Error) -> ArchiveError {
+    let path = path.to_owned();
+    move |error| StoreError::io(action, &path, &error).into()
 }

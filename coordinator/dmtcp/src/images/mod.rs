@@ -15,11 +15,15 @@ pub use error::ImageError;
 
 use crate::cluster::Cluster;
 use crate::machine::{Checkpoint, Image};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
+use nix::unistd::linkat;
 use protocol::cluster::NodeName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Version of images.json.
@@ -243,20 +247,23 @@ fn keep_image(new: &Path, index: usize, image: &Image, own: &str) -> io::Result<
         blake3: None,
         share: None,
     };
-    if image.name.host != own {
-        return Ok(kept);
-    }
+    // One of whose process nobody knows the user is not opened here: its path may be anything, and its host's name, too.
+    let Some(owner) = image.owner.filter(|_| image.name.host == own) else { return Ok(kept) };
+    let source = open_image(path, owner)?;
     let base = path.file_name().map(|name| name.to_string_lossy().into_owned());
     let file = match base {
         Some(base) if !new.join(&base).exists() => base,
         _ => format!("{index}.dmtcp"),
     };
     let place = new.join(&file);
-    // DMTCP replaces images by new files, so that a second name keeps this one.
-    if fs::hard_link(path, &place).is_err() {
-        fs::copy(path, &place)?;
+    // DMTCP replaces images by new files, so that a second name keeps this one: the file that was looked at, by its descriptor.
+    let found = format!("/proc/self/fd/{}", source.as_raw_fd());
+    if linkat(AT_FDCWD, found.as_str(), AT_FDCWD, &place, AtFlags::AT_SYMLINK_FOLLOW).is_err() {
+        let mut target = File::options().write(true).create_new(true).mode(0o600).open(&place)?;
+        io::copy(&mut &source, &mut target)?;
     }
-    let opened = File::open(&place)?;
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let opened = File::options().read(true).custom_flags(flags.bits()).open(&place)?;
     opened.sync_all()?;
     kept.bytes = opened.metadata()?.len();
     kept.blake3 = Some(hash(opened)?);
@@ -264,8 +271,69 @@ fn keep_image(new: &Path, index: usize, image: &Image, own: &str) -> io::Result<
     Ok(kept)
 }
 
+/// An image that a process of this user has written: a plain file of the user's own, whatever its path leads to.
+fn open_image(path: &Path, owner: u32) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
+    let found = file.metadata()?;
+    match found.is_file() && found.uid() == owner {
+        true => Ok(file),
+        false => {
+            let reason = format!("{} is no plain file of user {owner}", path.display());
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+        }
+    }
+}
+
 fn hash(file: File) -> io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file)?;
     Ok(hasher.finalize().to_hex().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Identity;
+    use crate::wire::ImageName;
+    use std::net::Ipv4Addr;
+    use std::os::unix::fs::symlink;
+
+    fn image(path: &Path, owner: Option<u32>) -> Image {
+        let (host, path) = ("here".to_owned(), path.display().to_string());
+        Image {
+            name: ImageName { host, shell: String::new(), path },
+            identity: Identity::default(),
+            program: "p".into(),
+            remote: Ipv4Addr::LOCALHOST,
+            owner,
+        }
+    }
+
+    #[test]
+    fn only_plain_files_of_the_processs_own_user_are_kept() {
+        let (disk, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let good = disk.path().join("ckpt.dmtcp");
+        fs::write(&good, b"image").unwrap();
+        let own = fs::metadata(&good).unwrap().uid();
+        let link = disk.path().join("link.dmtcp");
+        symlink(&good, &link).unwrap();
+        let folder = disk.path().join("folder.dmtcp");
+        fs::create_dir(&folder).unwrap();
+        let keep = |image: &Image| keep_image(new.path(), 0, image, "here");
+        for bad in [image(&good, Some(own + 1)), image(&link, Some(own)), image(&folder, Some(own))]
+        {
+            assert!(keep(&bad).is_err(), "{bad:?}");
+        }
+        // Of whose process nobody knows the user, or on another host: named, and not opened.
+        for elsewhere in [image(&link, None), image(&good, None)] {
+            assert_eq!(keep(&elsewhere).unwrap().file, None);
+        }
+        assert_eq!(fs::read_dir(new.path()).unwrap().count(), 0);
+        let kept = keep(&image(&good, Some(own))).unwrap();
+        assert_eq!((kept.bytes, kept.file.as_deref()), (5, Some("ckpt.dmtcp")));
+        // The very file, under a second name.
+        let there = fs::metadata(new.path().join("ckpt.dmtcp")).unwrap();
+        assert_eq!(there.ino(), fs::metadata(&good).unwrap().ino());
+    }
 }

@@ -1,10 +1,11 @@
 //! Who is let in.
 
 use super::{
-    Action, Command, Connection, Identity, MAX_OTHERS, MAX_WORKERS, Machine, Notice, Worker, label,
+    Action, Command, Connection, Identity, MAX_OTHERS, MAX_WORKERS, Machine, Notice, Peer, Worker,
+    label,
 };
 use crate::machine::round::{Part, Round};
-use crate::wire::{Kind, Message, WorkerState, payload_strings};
+use crate::wire::{CommandStatus, Kind, Message, WorkerState, payload_strings};
 use protocol::clock::Time;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,14 +16,21 @@ impl Machine {
         &mut self,
         now: Time,
         connection: Connection,
-        remote: Ipv4Addr,
+        remote: Peer,
         message: Message,
     ) {
         match message.kind {
-            Kind::StoreWorker if self.store_only.len() < MAX_OTHERS => {
-                self.store_only.insert(connection);
+            Kind::UserCommand => self.user_command(now, connection, remote, &message),
+            Kind::StoreWorker | Kind::NewWorker | Kind::RestartWorker
+                if self.stranger(remote).is_some() =>
+            {
+                let reason = self.stranger(remote).unwrap_or_default();
+                self.warn(format!("{remote} was refused: {reason}"));
+                self.reject(connection, Kind::RejectWrongGroup);
             }
-            Kind::UserCommand => self.user_command(now, connection, &message),
+            Kind::StoreWorker if self.store_only.len() < MAX_OTHERS => {
+                self.store_only.insert(connection, remote);
+            }
             Kind::NewWorker | Kind::RestartWorker if self.killing => {
                 let kill = self.say(Kind::Kill);
                 self.send(connection, kill);
@@ -43,13 +51,7 @@ impl Machine {
         self.close(connection);
     }
 
-    fn new_worker(
-        &mut self,
-        now: Time,
-        connection: Connection,
-        remote: Ipv4Addr,
-        message: Message,
-    ) {
+    fn new_worker(&mut self, now: Time, connection: Connection, remote: Peer, message: Message) {
         let Ok([host, program]) =
             payload_strings::<2>(&message.payload, "a host's name and a program's")
         else {
@@ -104,7 +106,7 @@ impl Machine {
             WorkerState::Restarting => WorkerState::Running,
             state => state,
         };
-        let mut accept = self.accept(remote);
+        let mut accept = self.accept(remote.address);
         accept.virtual_pid = virtual_pid;
         accept.group = self.group;
         self.send(connection, accept);
@@ -116,7 +118,7 @@ impl Machine {
         &mut self,
         now: Time,
         connection: Connection,
-        remote: Ipv4Addr,
+        remote: Peer,
         message: &Message,
     ) {
         let Ok([host, program]) =
@@ -165,7 +167,7 @@ impl Machine {
             ));
             return self.reject(connection, Kind::RejectPeerMismatch);
         }
-        let mut accept = self.accept(remote);
+        let mut accept = self.accept(remote.address);
         // DMTCP has none here: it goes on under the one of its image.
         accept.virtual_pid = -1;
         self.send(connection, accept);
@@ -195,7 +197,7 @@ impl Machine {
         &mut self,
         now: Time,
         connection: Connection,
-        remote: Ipv4Addr,
+        remote: Peer,
         message: &Message,
         state: WorkerState,
         virtual_pid: i32,
@@ -212,7 +214,8 @@ impl Machine {
         };
         let worker = Worker {
             number: self.next_number,
-            remote,
+            remote: remote.address,
+            owner: remote.owner,
             identity: message.from,
             state,
             host,
@@ -222,6 +225,7 @@ impl Machine {
             part: Part::default(),
         };
         self.next_number += 1;
+        self.owner = self.owner.or(remote.owner);
         self.states[state as usize] += 1;
         self.workers.insert(connection, worker);
         if let Ok(interval) = u32::try_from(message.interval) {
@@ -235,6 +239,7 @@ impl Machine {
     /// Before the first process: nothing is left of the computation before.
     fn reset(&mut self) {
         self.group = Identity::default();
+        self.owner = None;
         self.store.clear();
         self.round = Round::free(0);
         self.killing = false;
@@ -264,7 +269,7 @@ impl Machine {
     /// Lets in those who had to wait.
     pub(super) fn admit_held(&mut self, now: Time) {
         for (connection, remote, message) in std::mem::take(&mut self.held) {
-            if self.killing {
+            if self.killing || self.stranger(remote).is_some() {
                 self.opened(now, connection, remote, message);
             } else {
                 self.new_worker(now, connection, remote, message);
@@ -273,7 +278,16 @@ impl Machine {
     }
 
     /// A command of dmtcp_command, which says nothing else on its connection.
-    fn user_command(&mut self, now: Time, connection: Connection, message: &Message) {
+    fn user_command(&mut self, now: Time, connection: Connection, remote: Peer, message: &Message) {
+        if !self.may_order(remote) {
+            self.warn(format!("a command of {remote} was refused: the computation is not theirs"));
+            // As if there were none.
+            let mut reply = self.say(Kind::UserResult);
+            reply.command = message.command;
+            reply.command_status = CommandStatus::NotFound;
+            self.send(connection, reply);
+            return self.close(connection);
+        }
         let command = Command::of(message.command).unwrap_or(Command::Invalid);
         let mut reply = self.say(Kind::UserResult);
         reply.command = message.command;
@@ -287,7 +301,7 @@ impl Machine {
         let status = self.obey(now, command, Some(&mut reply));
         reply.command_status = status;
         let blocks = command == Command::BlockingCheckpoint;
-        if blocks && status == crate::wire::CommandStatus::Success {
+        if blocks && status == CommandStatus::Success {
             self.blocked.push(connection);
             return;
         }

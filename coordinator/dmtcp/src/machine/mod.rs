@@ -1,6 +1,7 @@
 //! What a coordinator of DMTCP's processes decides: events in, actions out.
 //!
 //! - `join`: who is let in, as new, restarted, for the store alone.
+//! - `owners`: whose a computation is, and who may give orders to it.
 //! - `pids`: the processes' numbers.
 //! - `round`: checkpoints and restarts, which are sequences of global barriers.
 //! - `commands`: what dmtcp_command asks for.
@@ -13,6 +14,7 @@
 
 mod commands;
 mod join;
+mod owners;
 mod pids;
 mod round;
 mod time;
@@ -25,6 +27,7 @@ use pids::VirtualPids;
 use protocol::clock::Time;
 use round::Round;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -59,6 +62,8 @@ pub struct Settings {
     pub exit_on_last: bool,
     /// Whether all processes end with each checkpoint.
     pub kill_after: bool,
+    /// The coordinator's own user.
+    pub user: u32,
     /// How long a round may stand still before it is said who is waited for, in nanoseconds.
     pub patience: u64,
     /// How long a restart waits for processes that do not connect before it goes on without them, in
@@ -66,6 +71,24 @@ pub struct Settings {
     pub departed_after: Option<u64>,
     /// Where connections to departed peers are accepted in their stead.
     pub stand_in: Option<SocketAddr>,
+}
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it is.
+    pub address: Ipv4Addr,
+    /// Whose it is; None: it is on another machine, where any user may have it.
+    pub owner: Option<u32>,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.owner {
+            Some(owner) => write!(f, "{}, user {owner}", self.address),
+            None => self.address.fmt(f),
+        }
+    }
 }
 
 /// What happens.
@@ -76,7 +99,7 @@ pub enum Event {
         /// The connection.
         connection: Connection,
         /// From where.
-        remote: Ipv4Addr,
+        remote: Peer,
         /// The message.
         message: Message,
     },
@@ -170,6 +193,8 @@ pub struct Image {
     pub program: String,
     /// From where it was connected.
     pub remote: Ipv4Addr,
+    /// Whose its process is; None: nobody on this machine knows.
+    pub owner: Option<u32>,
 }
 
 /// What is worth saying.
@@ -228,6 +253,7 @@ pub enum Notice {
 struct Worker {
     number: u64,
     remote: Ipv4Addr,
+    owner: Option<u32>,
     identity: Identity,
     state: WorkerState,
     host: Arc<str>,
@@ -256,9 +282,11 @@ pub struct Machine {
     next_number: u64,
     hosts: BTreeSet<Arc<str>>,
     /// Connections for the store alone.
-    store_only: BTreeSet<Connection>,
+    store_only: BTreeMap<Connection, Peer>,
     store: Store,
     group: Identity,
+    /// The user whose computation it is, once a process of this machine is in it.
+    owner: Option<u32>,
     time_stamp: u64,
     default_interval: u32,
     interval: u32,
@@ -267,7 +295,7 @@ pub struct Machine {
     /// Who waits for the checkpoint under way, of dmtcp_command.
     blocked: Vec<Connection>,
     /// Launchers that come while all stand still: they are let in afterwards.
-    held: VecDeque<(Connection, Ipv4Addr, Message)>,
+    held: VecDeque<(Connection, Peer, Message)>,
     /// The checkpoint that is being recorded.
     recording: Option<i32>,
     killing: bool,
@@ -289,9 +317,10 @@ impl Machine {
             virtual_pids: VirtualPids::default(),
             next_number: 1,
             hosts: BTreeSet::new(),
-            store_only: BTreeSet::new(),
+            store_only: BTreeMap::new(),
             store: Store::default(),
             group: Identity::default(),
+            owner: None,
             time_stamp: 0,
             default_interval: settings.interval,
             interval: settings.interval,
@@ -359,8 +388,14 @@ impl Machine {
     }
 
     fn message(&mut self, now: Time, connection: Connection, message: Message) {
-        if self.store_only.contains(&connection) {
-            if message.kind == Kind::StoreRequest {
+        if let Some(peer) = self.store_only.get(&connection).copied() {
+            // A computation of another user may have begun since it was let in.
+            if let Some(reason) = self.stranger(peer) {
+                self.warn(format!(
+                    "a connection for the key-value store ({peer}) is closed: {reason}"
+                ));
+                self.drop_connection(now, connection);
+            } else if message.kind == Kind::StoreRequest {
                 self.store_request(connection, &message);
             } else {
                 self.warn(format!(

@@ -403,6 +403,7 @@ impl Machine {
                 identity: worker.identity,
                 program: worker.program.to_string(),
                 remote: worker.remote,
+                owner: worker.owner,
             }),
             Err(error) => {
                 self.round.failed = Some(format!("{} sent {error}", worker.label()));

@@ -1,7 +1,8 @@
 //! One connection. Ten thousand of them must not cost much: a header's room, and a payload's while it comes.
 
 use super::network::{Network, v4};
-use crate::machine::Connection;
+use super::owner::{Owners, is_own};
+use crate::machine::{Connection, Peer};
 use crate::wire::{HEADER, Kind, Message};
 use protocol::task;
 use std::collections::VecDeque;
@@ -27,7 +28,7 @@ pub enum Arrival {
         /// The connection.
         connection: Connection,
         /// From where.
-        remote: Ipv4Addr,
+        remote: Peer,
         /// The message.
         message: Message,
         /// The way to it.
@@ -173,17 +174,31 @@ impl Partial {
 
 /// Accepts connections for ever.
 pub async fn listen(listener: TcpListener, allow: Vec<Network>, arrivals: mpsc::Sender<Arrival>) {
+    let owners = Owners::open();
     let mut connection = 0;
     loop {
         match listener.accept().await {
             Ok((stream, remote)) => {
-                let Some(remote) = admitted(remote.ip(), &allow) else {
+                let Some(address) = admitted(remote.ip(), &allow) else {
                     tracing::warn!(
                         "DMTCP: {} was turned away: --dmtcp-allow does not name its network",
                         remote.ip()
                     );
                     continue;
                 };
+                let is_here = is_own(remote.ip());
+                let owner = stream
+                    .local_addr()
+                    .ok()
+                    .filter(|_| is_here)
+                    .and_then(|own| owners.owner(own, remote));
+                if is_here && owner.is_none() {
+                    tracing::warn!(
+                        "DMTCP: {remote} was turned away: it had gone, or nobody has it"
+                    );
+                    continue;
+                }
+                let remote = Peer { address, owner };
                 connection += 1;
                 task::spawn(serve(stream, connection, remote, arrivals.clone()));
             }
@@ -205,7 +220,7 @@ fn admitted(remote: IpAddr, allow: &[Network]) -> Option<Ipv4Addr> {
 async fn serve(
     stream: TcpStream,
     connection: Connection,
-    remote: Ipv4Addr,
+    remote: Peer,
     arrivals: mpsc::Sender<Arrival>,
 ) {
     // Messages are small, and each is waited for.
@@ -236,7 +251,7 @@ async fn serve(
 }
 
 /// Tells a program that can't be understood that it is refused, in the way it may understand.
-fn reject(link: &Link, remote: Ipv4Addr, what: &str) {
+fn reject(link: &Link, remote: Peer, what: &str) {
     tracing::warn!("DMTCP: {remote} sent {what}; its connection is closed");
     link.send(&Message::new(Kind::RejectWrongGroup).encode());
 }
@@ -257,7 +272,7 @@ async fn first(link: &Link, partial: &mut Partial) -> Came {
 async fn converse(
     link: &Link,
     connection: Connection,
-    remote: Ipv4Addr,
+    remote: Peer,
     mut partial: Partial,
     arrivals: &mpsc::Sender<Arrival>,
 ) {

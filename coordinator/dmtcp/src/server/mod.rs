@@ -1,14 +1,17 @@
 //! The port on which DMTCP's programs connect: the I/O around [`Machine`].
 //!
 //! - `network`: who may connect.
+//! - `owner`: whose a connection is.
 //! - `link`: one connection.
 //! - `stand_in`: connections in the stead of peers that departed.
 //!
 //! DMTCP's protocol has no authentication, and whoever may connect can end the processes and read where their images
-//! are. So the port is the machine's own unless its user says otherwise.
+//! are. So the port is the machine's own unless its user says otherwise, and programs of this machine are known by the owners
+//! of their sockets.
 
 mod link;
 mod network;
+mod owner;
 mod stand_in;
 
 pub use network::{Network, NetworkError};
@@ -262,6 +265,7 @@ fn settings(options: &Options, own_address: Ipv4Addr, stand_in: Option<SocketAdd
         directory: options.directory.to_string_lossy().into_owned(),
         exit_on_last: options.exit_on_last,
         kill_after: options.kill_after,
+        user: nix::unistd::geteuid().as_raw(),
         patience: nanos(options.patience),
         departed_after: options.departed_after.map(nanos),
         stand_in,

@@ -152,7 +152,7 @@ pub enum CommandStatus {
     InvalidCommand = -1,
     /// The computation does not run, or is at a checkpoint already.
     NotRunning = -2,
-    /// No coordinator answers; never sent.
+    /// No coordinator answers, or none that takes orders of this user.
     NotFound = -3,
 }
 

@@ -1,6 +1,6 @@
 //! Workers without I/O: each message that a worker of DMTCP would send is put into the machine by hand.
 
-use ckpt_dmtcp::machine::{Action, Checkpoint, Event, Identity, Machine, Notice, Settings};
+use ckpt_dmtcp::machine::{Action, Checkpoint, Event, Identity, Machine, Notice, Peer, Settings};
 use ckpt_dmtcp::wire::{Command, ImageName, Kind, Message, Operation, WorkerState};
 use protocol::clock::Time;
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ pub const RESTART: [&str; 2] = ["DMT:Restart", "Socket::Restart_Ns_Register_Data
 pub struct Rig {
     pub machine: Machine,
     pub now: u64,
+    /// Whose connections are, where that is known.
+    pub owners: BTreeMap<u64, u32>,
     pub inbox: BTreeMap<u64, Vec<Message>>,
     pub closed: Vec<u64>,
     pub notices: Vec<Notice>,
@@ -40,6 +42,7 @@ pub fn settings() -> Settings {
         directory: "/ckpt".into(),
         exit_on_last: false,
         kill_after: false,
+        user: 0,
         patience: 15 * SECOND,
         departed_after: None,
         stand_in: None,
@@ -51,6 +54,7 @@ impl Rig {
         Self {
             machine: Machine::new(settings),
             now: SECOND,
+            owners: BTreeMap::new(),
             inbox: BTreeMap::new(),
             closed: Vec::new(),
             notices: Vec::new(),
@@ -103,7 +107,8 @@ impl Rig {
     }
 
     pub fn open(&mut self, connection: u64, message: Message) {
-        let remote = Self::remote(connection);
+        let owner = self.owners.get(&connection).copied();
+        let remote = Peer { address: Self::remote(connection), owner };
         self.feed(Event::Opened { connection, remote, message });
     }
 

@@ -6,13 +6,16 @@
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
 use ckpt_dmtcp::address::seen_from_outside;
-use ckpt_dmtcp::machine::{Action, Event, Identity, Machine, Notice, Settings};
+use ckpt_dmtcp::machine::{Action, Event, Identity, Machine, Notice, Peer, Settings};
 use ckpt_dmtcp::wire::{Command, HEADER, Kind, Message};
 use protocol::clock::Time;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+
+/// Where the recorded programs were.
+const OWN: Peer = Peer { address: Ipv4Addr::LOCALHOST, owner: Some(1000) };
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(name)
@@ -77,6 +80,7 @@ fn replay(name: &str) -> (BTreeMap<u64, Vec<Message>>, usize) {
         directory: "/ckpt".into(),
         exit_on_last: false,
         kill_after: false,
+        user: 0,
         patience: 60_000_000_000,
         departed_after: None,
         stand_in: None,
@@ -102,7 +106,7 @@ fn replay(name: &str) -> (BTreeMap<u64, Vec<Message>>, usize) {
         while let Some((_, message)) = messages.get(*told).filter(|(end, _)| end <= came) {
             let message = message.clone();
             let event = if *told == 0 {
-                Event::Opened { connection, remote: Ipv4Addr::LOCALHOST, message }
+                Event::Opened { connection, remote: OWN, message }
             } else {
                 Event::Message { connection, message }
             };

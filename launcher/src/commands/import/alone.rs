@@ -1,9 +1,9 @@
 //! A job of a cluster from an archive, where there is none: one of a single instance becomes a job of this machine.
 
-use super::{Context, Refusal, Watch, Wish, commit_record, free};
+use super::{Context, Refusal, Watch, Wish, commit_record};
 use crate::cli::{EngineSetting, IntervalSetting, Placement};
 use crate::jobs::{Incoming, JobRecord, JobSettings, Wanted};
-use ckpt_store::archive::Import;
+use ckpt_store::archive::{Import, free};
 use protocol::agent::CommitRecord;
 use protocol::cluster::portable::PortableJob;
 use protocol::cluster::settings::{self, Interval};
@@ -33,7 +33,7 @@ pub(super) fn take(
     wanted.check(&context.state)?;
     let incoming = Incoming::new(&context.state)?;
     let folder = incoming.path().to_owned();
-    let marks = import.unpack_all(&folder, |_| folder.clone(), free(&folder)?, watch)?;
+    let marks = import.unpack_all(&folder, |_| folder.clone(), &free, watch)?;
     let Some(mark) = marks.into_values().next() else {
         return Err(Refusal::Unfit("it has no image".to_owned()));
     };

@@ -1,14 +1,14 @@
 //! A job of a cluster from an archive. It is unpacked into a folder of the user's and checked there; the agent takes the
 //! images over from that folder, the coordinator gets the rest.
 
-use super::{Context, Refusal, Watch, Wish, alone, free};
+use super::{Context, Refusal, Watch, Wish, alone};
 use crate::client::link::Link;
 use crate::client::refusal::unexpected;
 use crate::cluster::Cluster;
 use crate::jobs::Incoming;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ckpt_store::archive::{About, Import, Interrupted};
+use ckpt_store::archive::{About, Import, Interrupted, free};
 use protocol::agent::InstanceId;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::client::{Answer, Ask};
@@ -42,7 +42,7 @@ pub(super) fn take(
     let incoming = Incoming::new(&context.state.passing_through()?)?;
     let log_length = import.about().log.map_or(0, |log| log.length);
     let place = |instance: u32| incoming.path().join(instance.to_string());
-    import.unpack_all(incoming.path(), place, free(incoming.path())?, &mut *watch)?;
+    import.unpack_all(incoming.path(), place, &free, &mut *watch)?;
     let folder = fs::canonicalize(incoming.path()).map_err(Refusal::Log)?;
     let folder = folder.to_str().map(str::to_owned).ok_or_else(|| {
         Refusal::Unfit(format!("the name of {} is no UTF-8: use --dir", folder.display()))

@@ -14,12 +14,12 @@ use super::stage::{Finished, JOB, Stage, expect, own, until};
 /// that is not complete.
 const LOOP: &str = "r=$(head -c 900000 /dev/urandom | base64 -w0); n=0; echo ready; while [ ! -e go ]; do n=$((n+1)); sleep 0.02; done; echo right";
 
-fn text(path: &Path) -> String {
+pub fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
 /// The archive of a job that was killed since.
-fn archive(stage: &Stage) -> Result<PathBuf, Failure> {
+pub fn archive(stage: &Stage) -> Result<PathBuf, Failure> {
     let running = stage.run(&["sh", "-c", LOOP])?;
     running.wait_for("ready")?;
     stage.checkpoint()?;
@@ -33,7 +33,7 @@ fn archive(stage: &Stage) -> Result<PathBuf, Failure> {
     Ok(file)
 }
 
-fn refused(finished: Finished, words: &str) -> Result<(), Failure> {
+pub fn refused(finished: Finished, words: &str) -> Result<(), Failure> {
     let ended = finished.expect(125)?;
     let right = ended.err.starts_with("ckptd: failed to ")
         && ended.err.lines().count() == 1
@@ -42,7 +42,7 @@ fn refused(finished: Finished, words: &str) -> Result<(), Failure> {
 }
 
 /// Nothing but whole jobs may be in the folder, so many.
-fn expect_jobs(folder: &Path, count: usize) -> Result<(), Failure> {
+pub fn expect_jobs(folder: &Path, count: usize) -> Result<(), Failure> {
     let names: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().collect();
     let whole = names.iter().all(|entry| entry.path().join("job.json").exists());
     expect(whole && names.len() == count, || format!("{} holds {names:?}", folder.display()))
@@ -131,12 +131,14 @@ pub fn interrupted(stage: &Stage) -> Result<(), Failure> {
         until("the import is under way", begun)?;
         Ok(import)
     };
-    let mut import = half()?;
-    let pid = nix::unistd::Pid::from_raw(import.id() as i32);
-    nix::sys::signal::kill(pid, Signal::SIGINT).map_err(|e| Failure(e.to_string()))?;
-    let status = own(import.wait())?;
-    expect(status.code() == Some(130), || format!("interrupted: {status}"))?;
-    expect_jobs(&folder, 0)?;
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let mut import = half()?;
+        let pid = nix::unistd::Pid::from_raw(import.id() as i32);
+        nix::sys::signal::kill(pid, signal).map_err(|e| Failure(e.to_string()))?;
+        let status = own(import.wait())?;
+        expect(status.code() == Some(code), || format!("interrupted by {signal}: {status}"))?;
+        expect_jobs(&folder, 0)?;
+    }
     let mut import = half()?;
     own(import.kill().and_then(|()| import.wait()))?;
     let left = fs::read_dir(&folder).into_iter().flatten().count();

@@ -5,6 +5,7 @@ mod archives;
 mod attached;
 mod ends;
 mod files;
+mod greedy;
 mod listings;
 mod rehearsals;
 mod sockets;
@@ -48,6 +49,8 @@ const CASES: &[(&str, Case)] = &[
     ("export-and-import", archives::there_and_back),
     ("hostile-archives", archives::hostile),
     ("interrupted-import", archives::interrupted),
+    ("greedy-archives", greedy::refused),
+    ("full-import", greedy::full),
     ("ended-before-the-mark", ends::before_the_mark),
     ("ended-meanwhile", ends::meanwhile),
     ("rehearsals", rehearsals::leave_no_trace),
