@@ -148,8 +148,8 @@ fn host_name() -> Result<NodeName, AgentError> {
     label.parse().map_err(|error| AgentError::Unfit(format!("join: {error}; give --name NAME")))
 }
 
-/// Makes the port, at the address by which the coordinator is reached, if there is a way to it. It moves once there is a
-/// connection.
+/// Makes the port, at the address by which the coordinator is reached, if there is a way to it: one that takes over for a
+/// lost coordinator looks for agents there. It moves once there is a connection.
 fn open_port(
     options: &AgentOptions,
     identity: &Identity,
@@ -160,7 +160,7 @@ fn open_port(
     let peers = PeerDoor::new(identity, members.clone()).map_err(|error| unfit(&error))?;
     let (doors, arrivals) = Doors::new(peers, wires);
     let mut port = Port::new(options.port, Arc::new(doors));
-    if let Some(local) = address_towards(&identity.addresses()) {
+    if let Some(local) = address_towards(&identity.addresses()).or(options.port.host) {
         port.open_at(local).map_err(|error| unfit(&error))?;
     }
     Ok((port, arrivals))
