@@ -130,7 +130,7 @@ pub struct AgentArguments {
     #[arg(long)]
     pub shared: bool,
     /// Address of this machine at which it listens for other agents, and by which they reach it [default: that of its
-    /// connection to the coordinator]. 0.0.0.0 or ::: at all of them, reached by that one.
+    /// connection to the coordinator]. With 0.0.0.0 it listens at all of them, and is reached by that one.
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<IpAddr>,
     /// The one port at which it listens for other agents; 0: any free one [default: 17070, any free one where another
