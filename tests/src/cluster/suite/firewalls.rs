@@ -2,13 +2,14 @@
 
 use super::stage::{JOB_LIMIT, LIMIT, Stage, start};
 use super::{Case, check};
-use crate::cluster::Node;
 use crate::cluster::ckptd::{Ckptd, Setup};
+use crate::cluster::{Node, until};
 use crate::job::Failure;
+use nix::sys::signal::Signal;
 
 pub(super) const CASES: &[Case] = &[Case {
     name: "firewalls",
-    about: "firewalls let one port of each agent through: images, connections and pipes of a lost node go on by it",
+    about: "firewalls let one port of each agent through: images, connections and pipes of a lost node go on by it, and agents have it again",
     run: firewalls,
 }];
 
@@ -49,11 +50,22 @@ fn firewalls(stage: &Stage) -> Result<(), Failure> {
     let status = job.status()?;
     let found = status.machines_of("node3", "stream");
     check(found.len() == 2, || format!("the pipeline is on {found:?}\n{}", status.text()))?;
-    job.must_end_with("all are right", JOB_LIMIT)?;
     for number in 1..=2 {
-        listens_at_one_address(&ckptd, number)?;
+        restart_agent(&ckptd, number)?;
     }
-    Ok(())
+    job.must_end_with("all are right", JOB_LIMIT)
+}
+
+/// An agent has its port again, while connections of a job are open that were made by it.
+fn restart_agent(ckptd: &Ckptd, number: usize) -> Result<(), Failure> {
+    let status = ckptd.end_agent_by(number, Signal::SIGUSR1, LIMIT)?;
+    check(status == 0, || format!("the agent ended with {status}"))?;
+    check(listens_at_one_address(ckptd, number).is_err(), || "somebody has its port".into())?;
+    ckptd.start_agent(number)?;
+    let again = until("the agent has its port again", LIMIT, || {
+        Ok(listens_at_one_address(ckptd, number).is_ok().then_some(()))
+    });
+    again.map_err(|failure| Failure(format!("{failure}: {}", ckptd.agent_errors(number))))
 }
 
 /// Whether a connection is answered at all, be it by a refusal.
