@@ -111,16 +111,16 @@ impl Port {
         before: Option<u16>,
     ) -> Result<(TcpListener, SocketAddr), PortError> {
         let (preferred, last) = match self.wanted.port {
-            None => (before.or(Some(DEFAULT_AGENT_PORT)), 0),
-            Some(0) => (before, 0),
-            Some(port) => (None, port),
+            None => ([Some(DEFAULT_AGENT_PORT), before], 0),
+            Some(0) => ([before, None], 0),
+            Some(port) => ([None, None], port),
         };
-        if let Some(port) = preferred {
+        for port in preferred.into_iter().flatten() {
             match listen(SocketAddr::new(host, port)) {
                 Err(PortError { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
                     tracing::warn!(
-                        "somebody else has port {port} of {host}: this agent takes any; a firewall may stand before \
-                         it, see --port"
+                        "somebody else has port {port} of {host}: this agent takes another one, which firewalls have to \
+                         let through; --port names one"
                     );
                 }
                 done => return done,
