@@ -116,7 +116,13 @@ impl Folders {
         self.dir.join(INCOMING).join(job)
     }
 
-    /// Removes what imports have left that were cut off by the end of an agent before.
+    /// Where copies come together that other agents send. No job has that name.
+    #[must_use]
+    pub fn arriving(&self) -> PathBuf {
+        self.dir.join(INCOMING).join(".copies")
+    }
+
+    /// Removes what imports and copies have left that were cut off by the end of an agent before.
     ///
     /// # Errors
     /// As unlink(2), rmdir(2).

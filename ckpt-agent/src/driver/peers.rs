@@ -10,6 +10,7 @@ use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::Fingerprint;
 use tokio::sync::watch;
 
+use super::grants::Grants;
 use super::link::{DialError, Dialer, PeerLink};
 use super::whereabouts::{Place, Validity, Way, Whereabouts};
 
@@ -17,14 +18,21 @@ use super::whereabouts::{Place, Validity, Way, Whereabouts};
 #[derive(Clone)]
 pub struct Peers {
     dialer: Dialer,
+    grants: Grants,
     known: Arc<watch::Sender<Whereabouts>>,
 }
 
 impl Peers {
     /// None yet.
     #[must_use]
-    pub fn new(dialer: Dialer) -> Self {
-        Self { dialer, known: Arc::new(watch::Sender::default()) }
+    pub fn new(dialer: Dialer, grants: Grants) -> Self {
+        Self { dialer, grants, known: Arc::new(watch::Sender::default()) }
+    }
+
+    /// What may be asked of them.
+    #[must_use]
+    pub fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     /// None but these from now on, of whom some who are not there were turned out: who is let in.
@@ -136,7 +144,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_is_good_until_either_end_has_moved() {
         let kept = Arc::new(Kept::default());
-        let peers = Peers::new(kept.clone());
+        let peers = Peers::new(kept.clone(), Grants::none());
         peers.set(&[peer("a", "10.0.0.1:7"), peer("b", "10.0.0.2:7")], Vec::new());
         let mut validity = Vec::new();
         for name in ["a", "b", "a"] {
@@ -164,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_is_turned_out_is_cut_off_at_once_both_ways() {
         let kept = Arc::new(Kept::default());
-        let peers = Peers::new(kept.clone());
+        let peers = Peers::new(kept.clone(), Grants::none());
         let (a, b): (NodeName, NodeName) = ("a".parse().unwrap(), "b".parse().unwrap());
         peers.set(&[peer("a", "10.0.0.1:7"), peer("b", "10.0.0.2:7")], Vec::new());
         drop(peers.dial(&a).await.unwrap());

@@ -5,8 +5,9 @@ use protocol::cluster::peer::PeerMessage;
 use protocol::cluster::{NodeName, VERSION};
 
 use super::busy::Busy;
-use super::copies::{self, CopyError};
+use super::copies::{self, CopyError, Offered};
 use super::folders::Folders;
+use super::grants::{GrantError, Grants};
 use super::link::PeerLink;
 use super::relay::Hub;
 use super::tree::Lines;
@@ -20,6 +21,9 @@ enum ServeError {
     /// There is no folder for the copy.
     #[error(transparent)]
     Folder(#[from] std::io::Error),
+    /// The coordinator has not granted it.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
     /// The copy came to nothing.
     #[error(transparent)]
     Copy(#[from] CopyError),
@@ -32,6 +36,8 @@ pub struct Server {
     pub hub: Hub,
     /// Where images are.
     pub folders: Folders,
+    /// Whose copies are taken, and who may have some.
+    pub grants: Grants,
     /// Lines of the command tree; None: this agent takes no part in it.
     pub tree: Option<Lines>,
     /// Which of them are in the making.
@@ -61,7 +67,7 @@ impl Server {
                     self.hub.deliver(&from, message, body);
                     Ok(())
                 }
-                other => self.image(other, &mut link).await,
+                other => self.image(&from, other, &mut link).await,
             };
             if let Err(reason) = result {
                 return tracing::warn!(%from, "a copy of an image failed: {reason}");
@@ -69,14 +75,19 @@ impl Server {
         }
     }
 
-    async fn image(&self, message: PeerMessage, link: &mut PeerLink) -> Result<(), ServeError> {
-        let known = |job: &str| match is_job_id(job) {
-            true => Ok(()),
-            false => Err(ServeError::NoJob(job.to_owned())),
-        };
+    async fn image(
+        &self,
+        from: &NodeName,
+        message: PeerMessage,
+        link: &mut PeerLink,
+    ) -> Result<(), ServeError> {
+        if let Err(refused) = self.granted(from, &message) {
+            // The other side learns why, as far as it still listens.
+            let _ = copies::refuse(link, refused.to_string()).await;
+            return Err(refused);
+        }
         match message {
-            PeerMessage::Offer { transfer, key, checkpoint, files } => {
-                known(&key.job)?;
+            PeerMessage::Offer { transfer, key, checkpoint, files, .. } => {
                 let folder = self.folders.instance(&key.job, key.instance);
                 self.busy.take(&folder, checkpoint).await;
                 let made = self.folders.make_instance(&key.job, key.instance);
@@ -84,20 +95,18 @@ impl Server {
                     self.busy.end_commit(&folder, checkpoint);
                     return Err(error.into());
                 }
-                let place = folder.clone();
-                let taken = copies::take(link, place, checkpoint, files, transfer).await;
+                let offered = Offered { checkpoint, files, transfer };
+                let taken = copies::take(link, &self.folders.arriving(), &folder, offered).await;
                 if taken.is_err() {
                     self.busy.end_commit(&folder, checkpoint);
                 }
                 Ok(taken?)
             }
-            PeerMessage::Fetch { transfer, job, instance, checkpoint } => {
-                known(&job)?;
+            PeerMessage::Fetch { transfer, job, instance, checkpoint, .. } => {
                 let folder = self.folders.instance(&job, instance);
                 Ok(copies::give(link, &folder, checkpoint, transfer).await?)
             }
-            PeerMessage::Commit { key, record } => {
-                known(&key.job)?;
+            PeerMessage::Commit { key, record, .. } => {
                 let folder = self.folders.instance(&key.job, key.instance);
                 let checkpoint = record.checkpoint;
                 let marked = copies::mark(link, folder.clone(), record).await;
@@ -105,6 +114,26 @@ impl Server {
                 Ok(marked?)
             }
             other => Err(CopyError::unexpected(&other).into()),
+        }
+    }
+
+    /// Whether the coordinator has granted what the other side wants. Looked at before anything is made of it.
+    fn granted(&self, from: &NodeName, message: &PeerMessage) -> Result<(), ServeError> {
+        let known = |job: &str| match is_job_id(job) {
+            true => Ok(()),
+            false => Err(ServeError::NoJob(job.to_owned())),
+        };
+        match message {
+            PeerMessage::Offer { key, grant, .. } | PeerMessage::Commit { key, grant, .. } => {
+                known(&key.job)?;
+                Ok(self.grants.may_offer(from, grant.as_deref(), key)?)
+            }
+            PeerMessage::Fetch { job, instance, checkpoint, grant, .. } => {
+                known(job)?;
+                let image = (*instance, *checkpoint);
+                Ok(self.grants.may_fetch(from, grant.as_deref(), job, image)?)
+            }
+            _ => Ok(()),
         }
     }
 }

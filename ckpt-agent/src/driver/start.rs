@@ -23,6 +23,7 @@ use super::actions::{Driver, Parts};
 use super::busy::Busy;
 use super::carrier::{Carrier, carry_until};
 use super::folders::Folders;
+use super::grants::Grants;
 use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
@@ -187,12 +188,13 @@ async fn serve(
     let report = move |report| told.event(Event::Replica(report));
     let replica = Replica::start(&options.dir.join(REPLICA), report)
         .map_err(AgentError::system("start a thread"))?;
-    let peers = Peers::new(dialer.clone());
+    let grants = Grants::new(name.clone(), identity.trust());
+    let peers = Peers::new(dialer.clone(), grants.clone());
     let connections = peers.clone();
     let hub = Hub::new(name.clone(), peers.clone());
     let folders = Folders::new(options.dir.clone());
     if let Err(error) = folders.clear_incoming() {
-        tracing::warn!(%error, "what an import has left is not removed");
+        tracing::warn!(%error, "what a copy or an import has left is not removed");
     }
     let busy = Busy::default();
     let nominal = host::Nominal::measure(options.speed);
@@ -230,7 +232,7 @@ async fn serve(
     driver.look_for_survivors();
     task::spawn(beat(beats, reports.clone()));
     task::spawn(coordinator::keep(dialer, reports.clone(), given_up));
-    let server = Server { hub, folders, tree: Some(lines), busy };
+    let server = Server { hub, folders, grants, tree: Some(lines), busy };
     task::spawn(accept(arrivals, connections, server, reports, replica_folder));
     tracing::info!(%name, dir = %options.dir.display(), "agent");
     let mut service = Service::ready(&format!("a member by the name of {name}"));

@@ -30,7 +30,10 @@ impl Checkpoint {
     /// # Errors
     /// What is wrong with it, naming the file.
     pub fn open(job_dir: &Path, number: u64) -> Result<Self, Damage> {
-        let layout = Layout::new(job_dir);
+        Self::open_in(Layout::new(job_dir), number)
+    }
+
+    pub(super) fn open_in(layout: Layout, number: u64) -> Result<Self, Damage> {
         let mark = read_mark(&layout, number)?;
         let checkpoint = Self { layout, mark };
         for file in &checkpoint.mark.files {

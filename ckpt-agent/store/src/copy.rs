@@ -24,9 +24,13 @@ use super::references::references;
 /// # Errors
 /// What is wrong with it.
 pub fn survey(job_dir: &Path, number: u64) -> Result<CommitMark, Damage> {
-    match Checkpoint::open(job_dir, number) {
+    survey_in(&Layout::new(job_dir), number)
+}
+
+pub(super) fn survey_in(layout: &Layout, number: u64) -> Result<CommitMark, Damage> {
+    match Checkpoint::open_in(layout.clone(), number) {
         Ok(checkpoint) => Ok(checkpoint.mark().clone()),
-        Err(Damage::Incomplete { .. }) => Ok(look(&Layout::new(job_dir), number)?.0),
+        Err(Damage::Incomplete { .. }) => Ok(look(layout, number)?.0),
         Err(damage) => Err(damage),
     }
 }

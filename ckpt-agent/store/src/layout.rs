@@ -26,11 +26,22 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     job: PathBuf,
+    /// Where packs are that are not in it: see [`super::Arriving`].
+    beneath: Option<PathBuf>,
 }
 
 impl Layout {
     pub(super) fn new(job_dir: &Path) -> Self {
-        Self { job: job_dir.to_path_buf() }
+        Self { job: job_dir.to_path_buf(), beneath: None }
+    }
+
+    pub(super) fn over(folder: &Path, job_dir: &Path) -> Self {
+        Self { job: folder.to_path_buf(), beneath: Some(job_dir.to_path_buf()) }
+    }
+
+    /// Without what lies over it.
+    pub(super) fn lowest(&self) -> Self {
+        Self::new(self.beneath.as_ref().unwrap_or(&self.job))
     }
 
     pub(super) fn job(&self) -> &Path {
@@ -50,7 +61,11 @@ impl Layout {
     }
 
     pub(super) fn pack(&self, id: PackId) -> PathBuf {
-        self.packs().join(format!("{id}.tar"))
+        let place = self.packs().join(format!("{id}.tar"));
+        match &self.beneath {
+            Some(job_dir) if fs::symlink_metadata(&place).is_err() => Self::new(job_dir).pack(id),
+            _ => place,
+        }
     }
 
     /// The numbers of all folders of checkpoints, whatever their state, in ascending order. Other

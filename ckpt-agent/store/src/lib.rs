@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+mod arriving;
 mod blob;
 mod budget;
 mod checkpoint;
@@ -32,6 +33,7 @@ mod sweep;
 mod verify;
 mod writer;
 
+pub use arriving::Arriving;
 pub use blob::{BLOB_PIECE, Blob, PendingBlob, Piece};
 pub use checkpoint::{Checkpoint, CheckpointState, CheckpointSummary, list};
 pub use chunk::{ChunkRef, Encoding, MAX_CHUNK, PackId};

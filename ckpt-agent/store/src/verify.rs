@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::checkpoint::{Checkpoint, read_mark};
 use super::chunk::{ChunkRef, PackId};
-use super::copy::{look, read_index, survey};
+use super::copy::{look, read_index, survey_in};
 use super::disk::open_regular;
 use super::error::Damage;
 use super::layout::Layout;
@@ -45,9 +45,17 @@ pub struct Progress {
 pub fn verify(
     job_dir: &Path,
     number: u64,
+    progress: impl FnMut(Progress),
+) -> Result<Report, Damage> {
+    verify_in(Layout::new(job_dir), number, progress)
+}
+
+fn verify_in(
+    layout: Layout,
+    number: u64,
     mut progress: impl FnMut(Progress),
 ) -> Result<Report, Damage> {
-    let checkpoint = Checkpoint::open(job_dir, number)?;
+    let checkpoint = Checkpoint::open_in(layout, number)?;
     let mark = checkpoint.mark();
     let mut chunks: HashSet<ChunkRef> = HashSet::new();
     for file in &mark.files {
@@ -84,8 +92,11 @@ pub fn verify(
 /// # Errors
 /// Damage to anything but chunks, from which nobody can be restored, and what the kernel refused.
 pub fn wounded(job_dir: &Path, number: u64) -> Result<BTreeMap<String, Damage>, Damage> {
-    let mark = survey(job_dir, number)?;
-    let layout = Layout::new(job_dir);
+    wounded_in(&Layout::new(job_dir), number)
+}
+
+pub(super) fn wounded_in(layout: &Layout, number: u64) -> Result<BTreeMap<String, Damage>, Damage> {
+    let mark = survey_in(layout, number)?;
     let mut users: HashMap<ChunkRef, Vec<usize>> = HashMap::new();
     for (file, index) in mark.files.iter().zip(0..) {
         let text = read_index(&layout.checkpoint(number).join(&file.name), number)?;
@@ -104,7 +115,7 @@ pub fn wounded(job_dir: &Path, number: u64) -> Result<BTreeMap<String, Damage>, 
     // In the order of the disk.
     let mut chunks: Vec<(ChunkRef, Vec<usize>)> = users.into_iter().collect();
     chunks.sort_unstable_by_key(|(chunk, _)| (chunk.pack, chunk.offset));
-    let reader = ChunkReader::open(&layout, &mark)?;
+    let reader = ChunkReader::open(layout, &mark)?;
     let mut wounded = BTreeMap::new();
     let mut buffer = Vec::new();
     for (chunk, users) in &chunks {
@@ -132,16 +143,23 @@ pub fn verify_copy(
     number: u64,
     trusted: &HashSet<PackId>,
 ) -> Result<CommitMark, Damage> {
-    if read_mark(&Layout::new(job_dir), number).is_ok() {
-        verify(job_dir, number, |_| {})?;
-        return read_mark(&Layout::new(job_dir), number);
+    verify_copy_in(&Layout::new(job_dir), number, trusted)
+}
+
+pub(super) fn verify_copy_in(
+    layout: &Layout,
+    number: u64,
+    trusted: &HashSet<PackId>,
+) -> Result<CommitMark, Damage> {
+    if read_mark(layout, number).is_ok() {
+        verify_in(layout.clone(), number, |_| {})?;
+        return read_mark(layout, number);
     }
-    let layout = Layout::new(job_dir);
-    let (mark, mut chunks) = look(&layout, number)?;
-    let reader = ChunkReader::open(&layout, &mark)?;
+    let (mark, mut chunks) = look(layout, number)?;
+    let reader = ChunkReader::open(layout, &mark)?;
     let shared = |chunk: &ChunkRef| trusted.contains(&chunk.pack);
     if chunks.iter().any(shared) {
-        let committed = committed_chunks(&layout, trusted)?;
+        let committed = committed_chunks(&layout.lowest(), trusted)?;
         chunks.retain(|chunk| !(shared(chunk) && committed.contains(chunk)));
     }
     let mut chunks: Vec<ChunkRef> = chunks.into_iter().collect();

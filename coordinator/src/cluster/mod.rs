@@ -21,6 +21,7 @@ mod decisions;
 pub mod entry;
 pub mod event;
 mod exports;
+mod grants;
 mod imports;
 mod job;
 mod joining;
@@ -68,6 +69,8 @@ pub struct ClusterMachine {
     copying: Copying,
     rehearsals: Rehearsals,
     imports: Imports,
+    /// When grants are renewed next, on the same clock.
+    grants_due: Option<u64>,
     /// When the last step was taken, on the clock of [`crate::Time::nanos`].
     last_step: Option<u64>,
 }
@@ -85,6 +88,7 @@ impl ClusterMachine {
             copying: Copying::default(),
             rehearsals: Rehearsals::default(),
             imports: Imports::default(),
+            grants_due: None,
             last_step: None,
         }
     }
@@ -98,6 +102,7 @@ impl ClusterMachine {
             copying: Copying::default(),
             rehearsals: Rehearsals::default(),
             imports: Imports::default(),
+            grants_due: None,
             last_step: Some(now.nanos),
         }
     }
@@ -209,6 +214,7 @@ impl ClusterMachine {
         self.pass_tree_time(now);
         self.check_rehearsals(now);
         self.check_imports(now);
+        self.renew_grants(now);
         for job in self.jobs.values_mut() {
             if matches!(job.state, State::Running(_)) {
                 job.tick(now, &mut self.shared);

@@ -61,7 +61,7 @@ use protocol::transport::{
     TransportError, random,
 };
 use replication::{Replication, Source};
-use sealing::TreeSealer;
+use sealing::OrderSealer;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -378,7 +378,7 @@ async fn run_from(
     let driver =
         Driver::new(machine, journal, logs, audit, register, operator, clock, copies, absent)
             .map_err(io_error("start the thread of the log"))?;
-    let mut driver = driver.sealing(TreeSealer::new(folder.sealer));
+    let mut driver = driver.sealing(OrderSealer::new(folder.sealer));
     let (dmtcp_sender, dmtcp_orders) = mpsc::channel(MAX_INCOMING);
     let dmtcp_address = dmtcp.as_ref().map(|(port, _)| port.address());
     if let Some((port, recorder)) = &dmtcp {

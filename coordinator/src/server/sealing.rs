@@ -1,18 +1,20 @@
-//! Seals what agents pass on to each other.
+//! Seals what agents show to each other: orders that they pass on, and grants.
 
+use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
+use protocol::cluster::grant::{self, Grant};
 use protocol::cluster::tree::TreeMark;
 use protocol::transport::{Sealer, TransportError};
 
 /// See the module.
 #[derive(Debug)]
-pub struct TreeSealer {
+pub struct OrderSealer {
     sealer: Sealer,
     /// The newest mark: it is told to many.
     mark: Option<TreeMark>,
 }
 
-impl TreeSealer {
+impl OrderSealer {
     /// With that key.
     pub fn new(sealer: Sealer) -> Self {
         Self { sealer, mark: None }
@@ -37,5 +39,24 @@ impl TreeSealer {
             _ => {}
         }
         Ok(())
+    }
+
+    /// What a node must be granted to execute an order, at this time in milliseconds since 1970 UTC. With the welcome
+    /// comes the time alone. None: the order takes no grant.
+    ///
+    /// # Errors
+    /// Where that can't be sealed.
+    pub fn granted(
+        &self,
+        order: &ToAgent,
+        node: &NodeName,
+        now_ms: u64,
+    ) -> Result<Option<ToAgent>, TransportError> {
+        let needed = grant::needed(order, node);
+        if needed.is_empty() && !matches!(order, ToAgent::Welcome { .. }) {
+            return Ok(None);
+        }
+        let sealed = needed.into_iter().map(|scope| Grant::new(scope, now_ms, &self.sealer));
+        Ok(Some(ToAgent::Granted { grants: sealed.collect::<Result<_, _>>()?, now_ms }))
     }
 }

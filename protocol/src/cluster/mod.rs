@@ -8,6 +8,7 @@ pub mod audit;
 pub mod baseline;
 pub mod client;
 pub mod dmtcp;
+pub mod grant;
 pub mod image;
 pub mod look;
 pub mod name;
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use name::{NameError, NodeName};
 
 /// Version of all conversations of a cluster.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Grows by one at each rollback or restart of a job. Everything that carries a lower one than the
 /// job's own is refused.

@@ -2,6 +2,7 @@
 
 use super::InstanceKey;
 use super::agent::RelaySide;
+use super::grant::Grant;
 use super::tree::TreeMessage;
 use crate::agent::{CheckpointNumber, CommitRecord, InstanceId};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,9 @@ pub enum PeerMessage {
         checkpoint: CheckpointNumber,
         /// All files of it.
         files: Vec<ImageFile>,
+        /// The coordinator's leave; without it the answer is no.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grant: Option<Box<Grant>>,
     },
     /// Send me the image of this instance and checkpoint.
     Fetch {
@@ -46,6 +50,9 @@ pub enum PeerMessage {
         instance: InstanceId,
         /// The checkpoint.
         checkpoint: CheckpointNumber,
+        /// The coordinator's leave; without it the answer is no.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grant: Option<Box<Grant>>,
     },
     /// Answer to a fetch: all files of it; those wanted are named by [`PeerMessage::Want`].
     Listing {
@@ -96,6 +103,9 @@ pub enum PeerMessage {
         key: InstanceKey,
         /// The record.
         record: CommitRecord,
+        /// As of an offer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grant: Option<Box<Grant>>,
     },
     /// Bytes of a relay: the body.
     Relay {

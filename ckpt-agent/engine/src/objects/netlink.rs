@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::sys::restrained::{OVER_SOCKET_OPTIONS, Restrained};
 use super::super::sys::{abi, sockopt};
 use super::socket_options::{Kind, Moment, SocketOptions};
 use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
@@ -123,6 +124,7 @@ fn make(object: &NetlinkSocket, context: &mut RestoreContext) -> Result<OwnedFd>
     let socket =
         Socket::new(Domain::from(libc::AF_NETLINK), kind, Some(Protocol::from(object.protocol)))
             .map_err(|error| system("make", error))?;
+    let restrained = Restrained::further(OVER_SOCKET_OPTIONS)?;
     let bind = |port| bind(socket.as_raw_fd(), &NetlinkAddr::new(port, object.groups));
     if object.bound && bind(object.port).is_err() {
         // The port is taken on this machine: the kernel chooses one, as it did at first.
@@ -146,6 +148,7 @@ fn make(object: &NetlinkSocket, context: &mut RestoreContext) -> Result<OwnedFd>
             failed.push(format!("its peer (port {port}, groups {groups:#x})"));
         }
     }
+    drop(restrained);
     for moment in [Moment::BeforeBind, Moment::Made, Moment::Last] {
         let options = object.options.apply(&socket, KIND, moment);
         failed.extend(options.into_iter().map(str::to_owned));

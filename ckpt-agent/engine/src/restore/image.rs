@@ -1,6 +1,6 @@
 //! A checkpoint as a restore reads it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use std::path::Path;
 use super::super::arch::{Architecture, Current};
 use super::super::error::{EngineError, Result};
 use super::super::graph::{
-    BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState, RelayEnd,
+    Backing, BlobId, GRAPH_VERSION, Graph, Pid, ProcessImage, ProcessState, RelayEnd,
 };
 use super::super::objects::BlobSource;
 use super::super::split::{Holdings, Part, PartOrder, plan};
@@ -40,12 +40,17 @@ impl Image {
         let graph: Graph = checkpoint.read_json("graph.json")?;
         check_version("graph.json", graph.version)?;
         check_machine(&graph)?;
+        check_nodes(&graph)?;
         let mut processes = BTreeMap::new();
         for node in &graph.processes {
             if node.state == ProcessState::Alive {
                 let name = super::super::dump::process_file(node.pid);
                 let image: ProcessImage = checkpoint.read_json(&name)?;
                 check_version(&name, image.version)?;
+                if image.pid != node.pid {
+                    let what = format!("{name} is of process {}", image.pid);
+                    return Err(EngineError::Damaged(what));
+                }
                 check_process(&graph, &image)?;
                 processes.insert(node.pid, image);
             }
@@ -131,6 +136,18 @@ fn check_machine(graph: &Graph) -> Result<()> {
     Ok(())
 }
 
+/// Before anything is read of any process: a number that came often would have its image read as often.
+fn check_nodes(graph: &Graph) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match graph.processes.iter().find(|node| node.pid <= 0 || !seen.insert(node.pid)) {
+        Some(node) => Err(EngineError::Damaged(format!(
+            "{} is no process's number, or that of two",
+            node.pid
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// No process may have more open files (sysctl_nr_open_max, fs/file.c: of a 64-bit kernel rounded up).
 const HIGHEST_FILES: i32 = 1 << 30;
 
@@ -175,6 +192,12 @@ fn check_process(graph: &Graph, image: &ProcessImage) -> Result<()> {
         };
         if !area.advice.guards.iter().all(is_guard) {
             return damaged("guards outside of their area");
+        }
+        if let Backing::Carried { offset, .. } = area.backing {
+            if offset % graph.page_size != 0 || offset.checked_add(area.end - area.start).is_none()
+            {
+                return damaged("an area beyond the end of any file");
+            }
         }
         end = area.end;
     }

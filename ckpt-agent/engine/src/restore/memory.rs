@@ -417,7 +417,7 @@ fn attach(
     };
     calls.add("shmat", what(), numbers::SHMAT, &[number as u64, at, flags]);
     for (start, end, protection) in areas {
-        let (length, from) = (end - start, at.wrapping_add(start - base));
+        let (length, from) = (end - start, at.wrapping_add(start.wrapping_sub(base)));
         if !whole {
             let arguments = [from, length, length, abi::MREMAP_TO, *start];
             calls.add("mremap", what(), libc::SYS_mremap, &arguments);

@@ -1,5 +1,7 @@
 //! Doing without some of root's capabilities for a while.
 
+use std::cell::Cell;
+
 use nix::errno::Errno;
 
 use super::super::error::{EngineError, Result};
@@ -8,14 +10,20 @@ use super::super::error::{EngineError, Result};
 pub const CAPABILITY_VERSION: u32 = 0x2008_0522;
 /// By their numbers (include/uapi/linux/capability.h).
 const NET_BIND_SERVICE: u32 = 10;
+const NET_ADMIN: u32 = 12;
+const NET_RAW: u32 = 13;
 const SYS_RAWIO: u32 = 17;
 const SYS_PTRACE: u32 = 19;
 const SYS_NICE: u32 = 23;
 const SYS_RESOURCE: u32 = 24;
+const AUDIT_READ: u32 = 37;
 
 /// What a user has no right to when files and sockets are made for them: ports that are root's, ports of the hardware,
 /// and what /proc shows of processes to those alone who may trace them.
 pub const OVER_OBJECTS: &[u32] = &[NET_BIND_SERVICE, SYS_RAWIO, SYS_PTRACE];
+/// What a user has no right to besides when their sockets get options and groups: marks that a firewall knows, and what
+/// netlink tells to root alone. Making the sockets may need these: TCP_REPAIR does.
+pub const OVER_SOCKET_OPTIONS: &[u32] = &[NET_ADMIN, NET_RAW, AUDIT_READ];
 /// What a user has no right to when their processes are told how they are scheduled.
 pub const OVER_PRIORITIES: &[u32] = &[SYS_NICE, SYS_RESOURCE];
 
@@ -24,6 +32,11 @@ pub const OVER_PRIORITIES: &[u32] = &[SYS_NICE, SYS_RESOURCE];
 #[derive(Debug)]
 pub struct Restrained {
     before: Sets,
+}
+
+thread_local! {
+    /// How many guards of this thread live.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// struct __user_cap_data_struct: capabilities 0 to 31 and 32 to 63.
@@ -57,7 +70,16 @@ impl Restrained {
             sets[(capability / 32) as usize].effective &= !(1 << (capability % 32));
         }
         set(&sets).map_err(failed("capset"))?;
+        DEPTH.set(DEPTH.get() + 1);
         Ok(Self { before })
+    }
+
+    /// Does without those as well, where this thread does without others already: else it works for nobody but itself.
+    ///
+    /// # Errors
+    /// Failed system calls.
+    pub fn further(without: &[u32]) -> Result<Option<Self>> {
+        if DEPTH.get() == 0 { Ok(None) } else { Self::begin(without).map(Some) }
     }
 }
 
@@ -65,6 +87,7 @@ impl Drop for Restrained {
     fn drop(&mut self) {
         // They are still permitted, so they can be had back.
         let _ = set(&self.before);
+        DEPTH.set(DEPTH.get() - 1);
     }
 }
 
@@ -96,7 +119,10 @@ mod tests {
             let [low, high] = effective();
             assert_eq!(low, before[0] & !(1 << SYS_NICE | 1 << SYS_PTRACE));
             assert_eq!(high, before[1]);
+            let _further = Restrained::further(&[NET_ADMIN]).unwrap().unwrap();
+            assert_eq!(effective()[0], low & !(1 << NET_ADMIN));
         }
+        assert!(Restrained::further(&[NET_ADMIN]).unwrap().is_none());
         assert_eq!(effective(), before);
     }
 }

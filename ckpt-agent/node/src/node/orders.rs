@@ -97,6 +97,8 @@ impl Node {
             }
             ToAgent::Dmtcp(order) => self.dmtcp(order),
             ToAgent::Stay { reason } => self.stay(&reason),
+            // Whoever makes copies keeps them: nothing is decided by them.
+            ToAgent::Granted { .. } => {}
             ToAgent::Farewell => {
                 tracing::info!("free to go");
                 self.voice.act(Action::End(Ending::InOrder));

@@ -80,6 +80,7 @@ impl Driver {
     ) {
         let (reports, busy) = (self.parts.reports.clone(), self.parts.busy.clone());
         let (peers, own) = (self.parts.peers.clone(), self.parts.name.clone());
+        let arriving = self.parts.folders.arriving();
         let users = self.users();
         let log = self.parts.folders.job(&image.job).join(LOG);
         let checkpoint = image.checkpoint;
@@ -96,6 +97,7 @@ impl Driver {
                         checkpoint,
                         digest: "",
                         folder: &folder,
+                        arriving: &arriving,
                         without: &BTreeSet::new(),
                     };
                     copies::fetch(&peers, &others, wanted).await.map_err(Failure::Lacking)?;

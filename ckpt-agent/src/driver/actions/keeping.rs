@@ -90,7 +90,7 @@ impl Driver {
         let (peers, reports, busy) =
             (self.parts.peers.clone(), self.parts.reports.clone(), self.parts.busy.clone());
         let folders = self.parts.folders.clone();
-        let own = self.parts.name.clone();
+        let (own, arriving) = (self.parts.name.clone(), folders.arriving());
         task::spawn(async move {
             let result = async {
                 if !is_job_id(&job) {
@@ -107,7 +107,9 @@ impl Driver {
                     let without = BTreeSet::new();
                     let (job, folder, without) = (job.as_str(), folder.as_path(), &without);
                     let digest = digest.as_str();
-                    let wanted = Wanted { job, instance, checkpoint, digest, folder, without };
+                    let arriving = arriving.as_path();
+                    let wanted =
+                        Wanted { job, instance, checkpoint, digest, folder, arriving, without };
                     let fetched = copies::fetch(&peers, &holders, wanted).await;
                     fetched.map_err(Failure::Lacking)?;
                 }

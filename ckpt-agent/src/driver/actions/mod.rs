@@ -175,6 +175,9 @@ impl Driver {
                     None => return,
                 }
             }
+            Report::Coordinator { message: ToAgent::Granted { grants, now_ms }, .. } => {
+                return self.parts.peers.grants().keep(grants, now_ms);
+            }
             Report::Coordinator { connection, message, body } => {
                 if matches!(message, ToAgent::Kill { .. }) {
                     fault::point("kill");

@@ -41,7 +41,7 @@ impl Driver {
             (self.parts.folders.clone(), self.parts.folders.instance(&key.job, order.image));
         let (peers, reports, busy) =
             (self.parts.peers.clone(), self.parts.reports.clone(), self.parts.busy.clone());
-        let own = self.parts.name.clone();
+        let (own, arriving) = (self.parts.name.clone(), folders.arriving());
         let holders: Vec<_> = order.holders.iter().filter(|node| **node != own).cloned().collect();
         let (image, checkpoint, part) = (order.image, order.checkpoint, order.part);
         let (assignment, of) = (order.assignment.clone(), key.clone());
@@ -69,7 +69,9 @@ impl Driver {
                 if !is_here || !counts {
                     let (job, folder, without) = (of.job.as_str(), folder.as_path(), &without);
                     let (instance, digest) = (image, digest.as_str());
-                    let wanted = Wanted { job, instance, checkpoint, digest, folder, without };
+                    let arriving = arriving.as_path();
+                    let wanted =
+                        Wanted { job, instance, checkpoint, digest, folder, arriving, without };
                     let fetched = copies::fetch(&peers, &holders, wanted).await;
                     if let Err(mut lacking) = fetched {
                         if counts {

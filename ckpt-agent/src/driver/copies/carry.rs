@@ -15,9 +15,6 @@ use super::error::CopyError;
 use super::{SILENCE, own_files};
 use crate::driver::link::{Message, PIECE, PeerLink};
 
-/// What a file is called until all of it is there.
-const DRAFT: &str = ".part";
-
 /// Sends a message.
 pub async fn send(link: &PeerLink, message: PeerMessage, body: Vec<u8>) -> Result<(), CopyError> {
     match timeout(SILENCE, link.to.send((message, body))).await {
@@ -96,12 +93,12 @@ pub async fn read(
     .await
 }
 
-/// Receives files under temporary names, makes them durable, and gives them their names. Each comes whole,
-/// in order, without gaps; nothing else comes.
+/// Receives files into a folder, in which the folders of their paths are, and makes them durable. Each comes whole, in
+/// order, without gaps; nothing else comes.
 pub async fn pull(
     link: &mut PeerLink,
     folder: &Path,
-    lacking: Vec<ImageFile>,
+    lacking: &[ImageFile],
 ) -> Result<(), CopyError> {
     let mut expected: BTreeMap<String, u64> =
         lacking.iter().map(|file| (file.path.clone(), file.length)).collect();
@@ -144,11 +141,11 @@ pub async fn pull(
     if let Some((path, _)) = expected.pop_first() {
         return Err(CopyError::DidNotCome(path));
     }
-    make_durable(folder, lacking).await
+    make_durable(folder, lacking.to_vec()).await
 }
 
 async fn create(folder: &Path, path: &str) -> Result<Arc<File>, CopyError> {
-    let place = folder.join(format!("{path}{DRAFT}"));
+    let place = folder.join(path);
     let made = move || {
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -161,24 +158,17 @@ async fn make_durable(folder: &Path, files: Vec<ImageFile>) -> Result<(), CopyEr
     let folder = folder.to_owned();
     task::blocking(move || {
         let failed = CopyError::files("make a copy durable");
-        let mut parents = std::collections::BTreeSet::new();
         for file in &files {
-            let (draft, last) =
-                (folder.join(format!("{}{DRAFT}", file.path)), folder.join(&file.path));
-            let opened = File::open(&draft).map_err(&failed)?;
+            let opened = File::open(folder.join(&file.path)).map_err(&failed)?;
             if opened.metadata().map_err(&failed)?.len() != file.length {
                 return Err(CopyError::Length(file.path.clone()));
             }
             if own_files::is_content(&file.path) {
                 own_files::must_be_content(&opened, &file.path)?;
             }
-            opened.sync_all().and_then(|()| std::fs::rename(draft, &last)).map_err(&failed)?;
-            parents.extend(last.parent().map(Path::to_owned));
+            opened.sync_all().map_err(&failed)?;
         }
-        parents.insert(folder.join("checkpoints"));
-        parents.insert(folder);
-        let sync = |parent| File::open(parent)?.sync_all();
-        parents.into_iter().try_for_each(sync).map_err(failed)
+        Ok(())
     })
     .await
 }
@@ -196,7 +186,7 @@ mod tests {
         let piece = PeerMessage::Piece { transfer: 1, path: path.to_owned(), offset: 0 };
         sender.send((piece, b"abc".to_vec())).await.unwrap();
         sender.send((PeerMessage::Sent { transfer: 1 }, Vec::new())).await.unwrap();
-        pull(&mut link, folder, vec![ImageFile { path: "packs/1.tar".into(), length: 3 }]).await
+        pull(&mut link, folder, &[ImageFile { path: "packs/1.tar".into(), length: 3 }]).await
     }
 
     #[tokio::test]

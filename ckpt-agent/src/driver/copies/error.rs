@@ -10,6 +10,7 @@ use protocol::cluster::peer::PeerMessage;
 use thiserror::Error;
 use tokio::task::JoinError;
 
+use crate::driver::grants::GrantError;
 use crate::driver::link::DialError;
 
 /// Why an image was not copied, fetched, passed on, taken over, marked or read.
@@ -18,6 +19,9 @@ pub enum CopyError {
     /// There is no connection to the other node.
     #[error(transparent)]
     Dial(#[from] DialError),
+    /// The coordinator has not granted it.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
     /// The connection ended.
     #[error("the connection is gone")]
     Gone,

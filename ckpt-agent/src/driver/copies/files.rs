@@ -1,14 +1,13 @@
 //! The files of an image, and which names are believed.
 
 use std::collections::HashSet;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::ImageFile;
 use protocol::task;
 
+use super::arrival::Arrival;
 use super::error::CopyError;
 use super::own_files;
 use crate::driver::folders::Folders;
@@ -97,20 +96,11 @@ pub(super) fn is_index(path: &str, checkpoint: CheckpointNumber) -> bool {
     })
 }
 
-/// Makes the folders, and tells which files are not there. Index files are always wanted: they are small,
-/// and an older attempt at the same checkpoint may have left others.
+/// Which files are not there. Index files are always wanted: they are small, and an older attempt at the same checkpoint
+/// may have left others.
 pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile>, CopyError> {
     let (folder, files) = (folder.to_owned(), files.to_vec());
     task::blocking(move || {
-        let failed = CopyError::files("make room for a copy");
-        let make = |path: &Path| {
-            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(&failed)
-        };
-        make(&folder.join("packs"))?;
-        for parent in files.iter().filter_map(|file| Path::new(&file.path).parent()) {
-            make(&folder.join(parent))?;
-        }
-        remove_others(&folder, &files);
         let is_here = |file: &ImageFile| {
             if own_files::is_content(&file.path) {
                 return own_files::is_here(&folder, &file.path, file.length);
@@ -124,29 +114,9 @@ pub async fn lacking(folder: &Path, files: &[ImageFile]) -> Result<Vec<ImageFile
     .await
 }
 
-/// An older attempt at the same checkpoint may have left index files that would be taken for this one's.
-fn remove_others(folder: &Path, files: &[ImageFile]) {
-    let names: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    let parents: HashSet<&Path> = files
-        .iter()
-        .filter(|file| file.path.ends_with(".json"))
-        .filter_map(|file| Path::new(&file.path).parent())
-        .collect();
-    for parent in parents {
-        let Ok(listing) = std::fs::read_dir(folder.join(parent)) else { continue };
-        if folder.join(parent).join(MARK).exists() {
-            continue;
-        }
-        for entry in listing.flatten() {
-            let name = parent.join(entry.file_name());
-            let other =
-                name.to_str().is_some_and(|name| name.ends_with(".json") && !names.contains(name));
-            if other {
-                // What can't be removed is found when the copy is checked.
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
-    }
+/// Bytes of these files; more than any disk has, where they can't be added up.
+pub fn size(files: &[ImageFile]) -> u64 {
+    files.iter().fold(0, |sum, file| sum.saturating_add(file.length))
 }
 
 /// Which bytes of a copy are checked.
@@ -158,28 +128,31 @@ pub enum Thoroughness {
     WhatCame,
 }
 
-/// Checks a copy. The job's own files, which are named by their contents, were checked when they came.
+/// Checks a copy of which these files have come. The job's own files, which are named by their contents, were checked when
+/// they came.
 pub async fn verify(
-    folder: &Path,
-    checkpoint: CheckpointNumber,
-    fresh: Vec<String>,
+    arrival: &Arrival,
+    fresh: &[ImageFile],
     thoroughness: Thoroughness,
 ) -> Result<(), CopyError> {
-    let folder = folder.to_owned();
+    let (come, folder) = (arrival.come().to_owned(), arrival.folder().to_owned());
+    let (image, checkpoint, fresh) = (arrival.image(), arrival.checkpoint(), fresh.to_vec());
     task::blocking(move || {
         let trusted = match thoroughness {
             Thoroughness::Everything => HashSet::new(),
             Thoroughness::WhatCame => {
-                let came: HashSet<PackId> = fresh.iter().filter_map(|path| pack_id(path)).collect();
+                let came: HashSet<PackId> =
+                    fresh.iter().filter_map(|file| pack_id(&file.path)).collect();
                 ckpt_store::packs(&folder)?
                     .into_iter()
                     .filter(|pack| !came.contains(pack))
                     .collect()
             }
         };
-        ckpt_store::verify_copy(&folder, checkpoint, &trusted)
+        image
+            .verify(checkpoint, &trusted)
             .map_err(CopyError::from)
-            .and_then(|_| own_files::verify(&folder, checkpoint))
+            .and_then(|_| own_files::verify(&come, &folder, checkpoint))
             .map_err(|damage| CopyError::NotWhole(Box::new(damage)))
     })
     .await

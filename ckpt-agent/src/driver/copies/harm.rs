@@ -1,7 +1,7 @@
 //! What is damaged of an image, and whom that concerns: processes whose memory is whole can be restored without the
 //! others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use protocol::agent::CheckpointNumber;
@@ -10,6 +10,8 @@ use protocol::cluster::agent::DamagedCopy;
 use protocol::task;
 
 use ckpt_store::Damage;
+
+use super::arrival::Arrival;
 
 /// Damage of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +48,19 @@ impl Harm {
 /// Reads all of an image that lies here. None: it is whole, or nothing can be said of it.
 pub async fn harm(folder: &Path, checkpoint: CheckpointNumber) -> Option<Harm> {
     let folder = folder.to_owned();
-    task::spawn_blocking(move || look(&folder, checkpoint)).await.ok().flatten()
+    let look = move || of_wounded(ckpt_store::wounded(&folder, checkpoint));
+    task::spawn_blocking(look).await.ok().flatten()
 }
 
-fn look(folder: &Path, checkpoint: CheckpointNumber) -> Option<Harm> {
-    let wounded = match ckpt_store::wounded(folder, checkpoint) {
+/// The same of one that has come and has no name yet.
+pub async fn harm_of(arrival: &Arrival) -> Option<Harm> {
+    let (image, checkpoint) = (arrival.image(), arrival.checkpoint());
+    let look = move || of_wounded(image.wounded(checkpoint));
+    task::spawn_blocking(look).await.ok().flatten()
+}
+
+fn of_wounded(wounded: Result<BTreeMap<String, Damage>, Damage>) -> Option<Harm> {
+    let wounded = match wounded {
         Ok(wounded) => wounded,
         // That may be a moment's.
         Err(Damage::Kernel { .. } | Damage::Sink { .. }) => return None,

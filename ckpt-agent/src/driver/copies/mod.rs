@@ -8,6 +8,7 @@
 //!   <------  Stored                          <------  Piece, ..., Sent
 //! ```
 
+mod arrival;
 mod carry;
 mod digest;
 mod error;
@@ -27,11 +28,14 @@ use std::time::Duration;
 
 use ckpt_node::Lacking;
 use protocol::agent::{CheckpointNumber, CommitRecord, InstanceId};
+use protocol::cluster::grant::Grant;
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::cluster::{InstanceKey, NodeName};
 use protocol::task;
 use tokio::time::timeout;
 
+use self::arrival::{Arrival, Packs};
+use self::harm::harm_of;
 use super::link::PeerLink;
 use super::peers::Peers;
 
@@ -65,10 +69,12 @@ pub async fn offer(
     folder: &Path,
     checkpoint: CheckpointNumber,
 ) -> Result<(), CopyError> {
+    let grant = Some(peers.grants().to_offer(key, node)?);
     let mut link = peers.dial(node).await?;
     let files = files::list(folder, checkpoint).await?;
     let transfer = checkpoint;
-    let offer = PeerMessage::Offer { transfer, key: key.clone(), checkpoint, files: files.clone() };
+    let (key, all) = (key.clone(), files.clone());
+    let offer = PeerMessage::Offer { transfer, key, checkpoint, files: all, grant };
     carry::send(&link, offer, Vec::new()).await?;
     let wanted = match carry::receive(&mut link, STORING).await? {
         (PeerMessage::Want { paths, .. }, _) => paths,
@@ -81,34 +87,66 @@ pub async fn offer(
     }
 }
 
-/// The other side of [`offer`]: takes a copy until it is durable here. What is committed here stays as it is.
+/// What another node offers.
+#[derive(Debug)]
+pub struct Offered {
+    /// The checkpoint.
+    pub checkpoint: CheckpointNumber,
+    /// All files of it.
+    pub files: Vec<ImageFile>,
+    /// The other side's number for the copy.
+    pub transfer: u64,
+}
+
+/// The other side of [`offer`]: takes a copy until it is durable in an instance's folder. What is committed there stays as
+/// it is. `arriving`: where it comes together.
 ///
 /// # Errors
 /// See [`CopyError`]; the other side has been told.
 pub async fn take(
     link: &mut PeerLink,
-    folder: PathBuf,
-    checkpoint: CheckpointNumber,
-    files: Vec<ImageFile>,
-    transfer: u64,
+    arriving: &Path,
+    folder: &Path,
+    offered: Offered,
 ) -> Result<(), CopyError> {
-    let result = async {
-        files::check(&files, checkpoint, false)?;
-        let files = sparing::acceptable(&folder, checkpoint, files).await?;
-        let lacking = files::lacking(&folder, &files).await?;
-        let fresh = paths(&lacking);
-        let want = PeerMessage::Want { transfer, paths: fresh.clone() };
-        carry::send(link, want, Vec::new()).await?;
-        carry::pull(link, &folder, lacking).await?;
-        files::verify(&folder, checkpoint, fresh, Thoroughness::WhatCame).await
-    }
-    .await;
+    let transfer = offered.transfer;
+    let result = take_files(link, arriving, folder, offered).await;
     let answer = match &result {
         Ok(()) => PeerMessage::Stored { transfer },
         Err(reason) => failed(transfer, reason),
     };
     carry::send(link, answer, Vec::new()).await?;
     result
+}
+
+async fn take_files(
+    link: &mut PeerLink,
+    arriving: &Path,
+    folder: &Path,
+    offered: Offered,
+) -> Result<(), CopyError> {
+    let Offered { checkpoint, files, transfer } = offered;
+    files::check(&files, checkpoint, false)?;
+    let files = sparing::acceptable(folder, checkpoint, files).await?;
+    let lacking = files::lacking(folder, &files).await?;
+    let arrival = Arrival::new(arriving, folder, checkpoint, files::size(&lacking)).await?;
+    let want = PeerMessage::Want { transfer, paths: paths(&lacking) };
+    carry::send(link, want, Vec::new()).await?;
+    carry::pull(link, arrival.come(), &lacking).await?;
+    if !files.iter().any(|file| files::is_index(&file.path, checkpoint)) {
+        arrival.with_own_index().await?;
+    }
+    files::verify(&arrival, &lacking, Thoroughness::WhatCame).await?;
+    arrival.settle(lacking, Packs::Keep).await
+}
+
+/// Tells the other side why there is no copy.
+///
+/// # Errors
+/// See [`CopyError`].
+pub async fn refuse(link: &PeerLink, reason: String) -> Result<(), CopyError> {
+    let failed = PeerMessage::TransferFailed { transfer: 0, reason, damaged: false };
+    carry::send(link, failed, Vec::new()).await
 }
 
 fn failed(transfer: u64, reason: &CopyError) -> PeerMessage {
@@ -128,6 +166,8 @@ pub struct Wanted<'a> {
     pub digest: &'a str,
     /// Where it is to lie.
     pub folder: &'a Path,
+    /// Where it comes together.
+    pub arriving: &'a Path,
     /// Processes whose memory may be damaged in it.
     pub without: &'a BTreeSet<i32>,
 }
@@ -160,12 +200,14 @@ async fn fetch_from(
     holder: &NodeName,
     wanted: Wanted<'_>,
 ) -> Result<Option<Harm>, CopyError> {
+    let image = (wanted.instance, wanted.checkpoint);
+    let grant = peers.grants().to_fetch(wanted.job, image, holder)?;
     let link = peers.dial(holder).await?;
-    match pull_image(link, wanted, false).await? {
+    match pull_image(link, wanted, Some(grant.clone()), false).await? {
         Pulled { harm: Some(_), all: false } => {
             // What was here already may be what is damaged.
             let link = peers.dial(holder).await?;
-            pull_image(link, wanted, true).await.map(|pulled| pulled.harm)
+            pull_image(link, wanted, Some(grant), true).await.map(|pulled| pulled.harm)
         }
         pulled => Ok(pulled.harm),
     }
@@ -182,11 +224,12 @@ struct Pulled {
 async fn pull_image(
     mut link: PeerLink,
     wanted: Wanted<'_>,
+    grant: Option<Box<Grant>>,
     all: bool,
 ) -> Result<Pulled, CopyError> {
-    let Wanted { job, instance, checkpoint, digest, folder, without } = wanted;
-    let transfer = checkpoint;
-    let fetch = PeerMessage::Fetch { transfer, job: job.to_owned(), instance, checkpoint };
+    let Wanted { job, instance, checkpoint, digest, folder, arriving, without } = wanted;
+    let (transfer, job) = (checkpoint, job.to_owned());
+    let fetch = PeerMessage::Fetch { transfer, job, instance, checkpoint, grant };
     carry::send(&link, fetch, Vec::new()).await?;
     let files = match carry::receive_any(&mut link, SILENCE).await? {
         (PeerMessage::Listing { files, .. }, _) => files,
@@ -202,21 +245,23 @@ async fn pull_image(
         lacking.clone_from(&files);
     }
     let all = lacking.len() == files.len();
-    let fresh = paths(&lacking);
-    let want = PeerMessage::Want { transfer, paths: fresh.clone() };
+    let arrival = Arrival::new(arriving, folder, checkpoint, files::size(&lacking)).await?;
+    let want = PeerMessage::Want { transfer, paths: paths(&lacking) };
     carry::send(&link, want, Vec::new()).await?;
-    carry::pull(&mut link, folder, lacking).await?;
-    let verified = files::verify(folder, checkpoint, fresh, Thoroughness::Everything).await;
-    if let Err(reason) = must_be(folder, checkpoint, digest).await {
-        reject(folder, checkpoint).await;
+    carry::pull(&mut link, arrival.come(), &lacking).await?;
+    if let Err(reason) = must_be(arrival.come(), checkpoint, digest).await {
         return Ok(Pulled { harm: Some(Harm::total(reason.to_string())), all });
     }
-    let Err(reason) = verified else { return Ok(Pulled { harm: None, all }) };
-    match harm(folder, checkpoint).await {
-        Some(harm) if harm.spares_others(without) => Ok(Pulled { harm: None, all }),
-        Some(harm) => Ok(Pulled { harm: Some(harm), all }),
-        None => Err(reason),
+    if let Err(reason) = files::verify(&arrival, &lacking, Thoroughness::Everything).await {
+        match harm_of(&arrival).await {
+            Some(harm) if harm.spares_others(without) => {}
+            Some(harm) => return Ok(Pulled { harm: Some(harm), all }),
+            None => return Err(reason),
+        }
     }
+    let packs = if all { Packs::Replace } else { Packs::Keep };
+    arrival.settle(lacking, packs).await?;
+    Ok(Pulled { harm: None, all })
 }
 
 /// The other side of [`fetch`].
@@ -258,8 +303,9 @@ pub async fn commit(
     key: &InstanceKey,
     record: &CommitRecord,
 ) -> Result<(), CopyError> {
+    let grant = Some(peers.grants().to_offer(key, node)?);
     let mut link = peers.dial(node).await?;
-    let message = PeerMessage::Commit { key: key.clone(), record: record.clone() };
+    let message = PeerMessage::Commit { key: key.clone(), record: record.clone(), grant };
     carry::send(&link, message, Vec::new()).await?;
     match carry::receive(&mut link, SILENCE).await? {
         (PeerMessage::Stored { .. }, _) => Ok(()),
@@ -290,7 +336,7 @@ pub async fn is_here(folder: &Path, checkpoint: CheckpointNumber) -> bool {
     let folder = folder.to_owned();
     let found = task::spawn_blocking(move || {
         ckpt_store::survey(&folder, checkpoint).is_ok()
-            && own_files::verify(&folder, checkpoint).is_ok()
+            && own_files::verify(&folder, &folder, checkpoint).is_ok()
     });
     found.await.unwrap_or(false)
 }

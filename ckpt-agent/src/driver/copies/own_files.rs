@@ -277,13 +277,20 @@ pub fn must_be_content(file: &File, path: &str) -> Result<(), CopyError> {
     }
 }
 
-/// Checks that the list is whole and all it names is here.
+/// Checks that the list in `folder` is whole and all it names is there, or else beneath it.
 ///
 /// # Errors
 /// See [`CopyError`].
-pub fn verify(folder: &Path, checkpoint: CheckpointNumber) -> Result<(), CopyError> {
+pub fn verify(
+    folder: &Path,
+    beneath: &Path,
+    checkpoint: CheckpointNumber,
+) -> Result<(), CopyError> {
     for (path, length) in list(folder, checkpoint)? {
-        if !fs::metadata(folder.join(&path)).is_ok_and(|found| found.len() == length) {
+        let there = |folder: &Path| {
+            fs::metadata(folder.join(&path)).is_ok_and(|found| found.len() == length)
+        };
+        if !there(folder) && !there(beneath) {
             return Err(CopyError::Missing(path));
         }
     }
@@ -503,7 +510,7 @@ mod tests {
         stash(folder.path(), 1, &[named(&path, false)].into(), None).unwrap();
         let (content, length) = list(folder.path(), 1).unwrap().remove(0);
         assert!(is_content(&content) && length == 4);
-        verify(folder.path(), 1).unwrap();
+        verify(folder.path(), folder.path(), 1).unwrap();
         let is_right =
             || must_be_content(&File::open(folder.path().join(&content)).unwrap(), &content);
         is_right().unwrap();

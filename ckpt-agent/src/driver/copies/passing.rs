@@ -79,9 +79,10 @@ pub async fn pass_through(
     to: &Passing,
 ) -> Result<(), CopyError> {
     let ImageName { instance, checkpoint } = image;
+    let grant = Some(peers.grants().to_fetch(job, (instance, checkpoint), holder)?);
     let mut link = peers.dial(holder).await?;
-    let transfer = checkpoint;
-    let fetch = PeerMessage::Fetch { transfer, job: job.to_owned(), instance, checkpoint };
+    let (transfer, job) = (checkpoint, job.to_owned());
+    let fetch = PeerMessage::Fetch { transfer, job, instance, checkpoint, grant };
     carry::send(&link, fetch, Vec::new()).await?;
     let all = match carry::receive(&mut link, STORING).await? {
         (PeerMessage::Listing { files, .. }, _) => files,

@@ -61,7 +61,7 @@ pub fn take_over(
         return Err(CopyError::NotCommitted(checkpoint));
     }
     ckpt_store::verify_copy(to, checkpoint, &HashSet::new())?;
-    own_files::verify(to, checkpoint)?;
+    own_files::verify(to, to, checkpoint)?;
     ckpt_store::commit_copy(to, checkpoint, record)?;
     facts_of_complete(to, checkpoint, callers)
 }

@@ -7,9 +7,11 @@ use protocol::agent::{CommitRecord, ImageSummary, InstanceId};
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 
 use super::super::link::{Link, PeerLink};
+use super::arrival::{Arrival, Packs};
 use super::digest::digest;
 use super::{
-    CopyError, Wanted, complete, files, give, harm, is_here, mark, must_be, pull_image, take,
+    CopyError, Offered, Wanted, complete, files, give, harm, is_here, mark, must_be, pull_image,
+    take,
 };
 use ckpt_store::{Checkpoint, CheckpointWriter, ChunkRef, SealedCheckpoint};
 
@@ -65,7 +67,9 @@ async fn offer_over(mut link: PeerLink, folder: &Path, number: u64) -> Result<()
 async fn copy(from: &Path, to: &Path, number: u64) -> Result<(), CopyError> {
     let (near, mut far) = Link::pair();
     let all = files::list(from, number).await.unwrap();
-    let taking = async { take(&mut far, to.to_owned(), number, all, 1).await };
+    let arriving = tempfile::tempdir_in(to).unwrap();
+    let offered = Offered { checkpoint: number, files: all, transfer: 1 };
+    let taking = async { take(&mut far, arriving.path(), to, offered).await };
     let (offered, taken) = tokio::join!(offer_over(near, from, number), taking);
     assert_eq!(offered.is_ok(), taken.is_ok());
     taken
@@ -115,7 +119,9 @@ async fn offer_zeros(
     let (mut near, mut far) = Link::pair();
     let lengths: BTreeMap<_, _> =
         files.iter().map(|file| (file.path.clone(), file.length)).collect();
-    let taking = async { take(&mut far, to.to_owned(), number, files, 1).await };
+    let arriving = tempfile::tempdir_in(to).unwrap();
+    let offered = Offered { checkpoint: number, files, transfer: 1 };
+    let taking = async { take(&mut far, arriving.path(), to, offered).await };
     let offering = async {
         let PeerMessage::Want { paths, .. } = near.from.recv().await.unwrap().0 else {
             return Vec::new();
@@ -185,9 +191,13 @@ async fn an_image_is_fetched_from_a_holder_and_is_whole_even_without_its_mark() 
         };
         files::check(&all, 5, true).unwrap();
         let lacking = files::lacking(two.path(), &all).await.unwrap();
+        let arriving = two.path().join("arriving");
+        let arrival = Arrival::new(&arriving, two.path(), 5, files::size(&lacking)).await.unwrap();
         let paths = lacking.iter().map(|file| file.path.clone()).collect();
         super::carry::send(&near, PeerMessage::Want { transfer: 1, paths }, vec![]).await.unwrap();
-        super::carry::pull(&mut near, two.path(), lacking).await
+        super::carry::pull(&mut near, arrival.come(), &lacking).await?;
+        assert!(!two.path().join("packs").exists(), "named before it is checked");
+        arrival.settle(lacking, Packs::Keep).await
     };
     let (given, fetched) = tokio::join!(giving, fetching);
     given.unwrap();
@@ -229,12 +239,14 @@ async fn fetched_of(
     let without = without.iter().copied().collect();
     let (instance, checkpoint) = (InstanceId(1), 5);
     let job = "job";
-    let wanted = Wanted { job, instance, checkpoint, digest, folder: to, without: &without };
+    let arriving = &to.join("arriving");
+    let folder = to;
+    let wanted = Wanted { job, instance, checkpoint, digest, folder, arriving, without: &without };
     let giving = async {
         assert!(matches!(far.from.recv().await.unwrap().0, PeerMessage::Fetch { .. }));
         give(&mut far, from, checkpoint, 5).await
     };
-    let (_, pulled) = tokio::join!(giving, pull_image(near, wanted, all));
+    let (_, pulled) = tokio::join!(giving, pull_image(near, wanted, None, all));
     let pulled = pulled?;
     let processes = pulled.harm.map(|harm| harm.processes.into_iter().collect());
     Ok((processes, pulled.all))
@@ -247,7 +259,8 @@ async fn a_copy_in_which_only_a_departed_process_is_damaged_will_do() {
     assert_eq!(harm(one.path(), 5).await, None);
     damage(one.path(), "process-7.json");
     assert_eq!(fetched(one.path(), two.path(), &[], false).await.unwrap(), (Some(vec![7]), true));
-    assert_eq!(fetched(one.path(), two.path(), &[7], false).await.unwrap(), (None, false));
+    assert!(!two.path().join("checkpoints").exists(), "what is damaged got a name");
+    assert_eq!(fetched(one.path(), two.path(), &[7], false).await.unwrap(), (None, true));
     damage(one.path(), "graph.json");
     assert_eq!(fetched(one.path(), two.path(), &[7], true).await.unwrap().0, Some(vec![7]));
     assert!(harm(one.path(), 5).await.unwrap().useless);
@@ -275,13 +288,15 @@ async fn pieces_out_of_place_are_refused() {
     for case in cases {
         let (mut near, far) = Link::pair();
         let lacking = files::lacking(folder.path(), &[file(10)]).await.unwrap();
+        let arriving = folder.path().join("arriving");
+        let arrival = Arrival::new(&arriving, folder.path(), 3, 10).await.unwrap();
         for (offset, length) in case {
             let path = "packs/00000000000a.tar".to_owned();
             let piece = PeerMessage::Piece { transfer: 1, path, offset: *offset };
             far.to.send((piece, vec![1; *length])).await.unwrap();
         }
         far.to.send((PeerMessage::Sent { transfer: 1 }, vec![])).await.unwrap();
-        let pulled = super::carry::pull(&mut near, folder.path(), lacking).await;
+        let pulled = super::carry::pull(&mut near, arrival.come(), &lacking).await;
         assert!(pulled.is_err(), "{case:?}");
         assert!(!folder.path().join("packs/00000000000a.tar").exists());
     }
@@ -324,4 +339,33 @@ async fn index_files_of_an_older_attempt_do_not_count() {
     copy(one.path(), two.path(), 5).await.unwrap();
     complete(two.path(), 5).await.unwrap();
     must_be(two.path(), 5, &digest(one.path(), 5).unwrap()).await.unwrap();
+}
+
+/// A holder that sends something else in the place of a pack that other checkpoints here need.
+#[tokio::test]
+async fn a_pack_is_not_replaced_by_one_that_lacks_what_others_need() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    sealed(one.path(), 5).commit(&record(5)).unwrap();
+    fetched(one.path(), two.path(), &[], false).await.unwrap();
+    // Another checkpoint here needs all of it; of this one's the graph alone is left.
+    let (old, new) = (two.path().join("checkpoints/5"), two.path().join("checkpoints/4"));
+    std::fs::create_dir(&new).unwrap();
+    for name in ["graph.json", "process-7.json"] {
+        std::fs::copy(old.join(name), new.join(name)).unwrap();
+    }
+    complete(two.path(), 4).await.unwrap();
+    damage(one.path(), "process-7.json");
+    let taken = fetched(one.path(), two.path(), &[7], true).await;
+    assert!(matches!(taken, Err(CopyError::Damage(_))), "{taken:?}");
+    ckpt_store::verify(two.path(), 4, |_| {}).unwrap();
+    ckpt_store::verify(two.path(), 5, |_| {}).unwrap();
+}
+
+#[tokio::test]
+async fn no_more_is_taken_than_there_is_room_for() {
+    let here = tempfile::tempdir().unwrap();
+    let offered = vec![ImageFile { path: "packs/00000000000a.tar".into(), length: u64::MAX / 2 }];
+    let (taken, wanted) = offer_zeros(here.path(), 3, offered).await;
+    assert!(matches!(taken, Err(CopyError::NoRoom { .. })), "{taken:?}");
+    assert!(wanted.is_empty());
 }

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::{Carried, Hub, RelayHandle, start};
 use crate::driver::busy::Busy;
+use crate::driver::grants::Grants;
 use ckpt_node::{RelayEvent, RelayOrder, RelayState};
 
 use crate::driver::folders::Folders;
@@ -70,7 +71,7 @@ impl Wires {
     fn node(self: &Arc<Self>, name: &str) -> (NodeName, Hub) {
         let own: NodeName = name.parse().unwrap();
         let dialer = Arc::new(Wired { own: own.clone(), wires: self.clone() });
-        let peers = Peers::new(dialer);
+        let peers = Peers::new(dialer, Grants::none());
         let known = ["a", "b"].map(|name| Peer {
             name: name.parse().unwrap(),
             address: "127.0.0.1:1".parse().unwrap(),
@@ -79,7 +80,8 @@ impl Wires {
         peers.set(&known, Vec::new());
         let hub = Hub::new(own.clone(), peers);
         let folders = Folders::new("/nonexistent".into());
-        let server = Server { hub: hub.clone(), folders, tree: None, busy: Busy::default() };
+        let (hub_of, grants, busy) = (hub.clone(), Grants::none(), Busy::default());
+        let server = Server { hub: hub_of, folders, grants, tree: None, busy };
         self.servers.lock().unwrap().push((own.clone(), server));
         (own, hub)
     }

@@ -13,7 +13,7 @@ use super::audit_log::AuditLog;
 use super::clock::Clock;
 use super::job_logs::JobLogs;
 use super::replication::Replication;
-use super::sealing::TreeSealer;
+use super::sealing::OrderSealer;
 use crate::cluster::entry::ClusterEntry;
 use crate::cluster::{ClusterAction, ClusterEvent, ClusterMachine};
 use crate::journal::Journal;
@@ -159,7 +159,7 @@ pub struct Driver {
     operator: Operator,
     clock: Clock,
     /// None: nothing goes by the command tree.
-    sealer: Option<TreeSealer>,
+    sealer: Option<OrderSealer>,
     links: BTreeMap<NodeName, Link>,
     /// Those of the own socket; a node's are the machine's business.
     clients: BTreeMap<u64, Client>,
@@ -220,8 +220,8 @@ impl Driver {
         })
     }
 
-    /// One that seals what goes by the command tree.
-    pub fn sealing(self, sealer: TreeSealer) -> Self {
+    /// One that seals what agents show to each other.
+    pub fn sealing(self, sealer: OrderSealer) -> Self {
         Self { sealer: Some(sealer), ..self }
     }
 
@@ -379,13 +379,7 @@ impl Driver {
             ClusterAction::Send { node, message: ToAgent::ConsoleKept { key, offset }, .. } => {
                 self.console_kept(node, key, offset);
             }
-            ClusterAction::Send { node, mut message, body } => {
-                if self.sealer.as_mut().is_some_and(|sealer| sealer.seal(&mut message).is_err()) {
-                    // It can't go by the tree, then: its limit runs out.
-                    return tracing::error!("failed to seal an order for {node}");
-                }
-                self.send(&node, &message, &body);
-            }
+            ClusterAction::Send { node, message, body } => self.send_order(&node, message, &body),
             ClusterAction::Superseded { term, by } => {
                 self.end_for(term, format!("{by} follows it"));
             }
@@ -418,6 +412,33 @@ impl Driver {
             }
             // Done in `order`, together with its neighbours.
             ClusterAction::Append { .. } => {}
+        }
+    }
+
+    /// Sends an order, and before it what its execution takes.
+    fn send_order(&mut self, node: &NodeName, mut order: ToAgent, body: &[u8]) {
+        let now_ms = self.clock.now().unix_ms;
+        let sealed = match &mut self.sealer {
+            Some(sealer) => {
+                sealer.seal(&mut order).and_then(|()| sealer.granted(&order, node, now_ms))
+            }
+            None => Ok(None),
+        };
+        match sealed {
+            Ok(granted) => {
+                // Whoever is not welcome yet expects nothing else.
+                let is_welcome = matches!(order, ToAgent::Welcome { .. });
+                let (before, after) = if is_welcome { (None, granted) } else { (granted, None) };
+                if let Some(granted) = before {
+                    self.send(node, &granted, &[]);
+                }
+                self.send(node, &order, body);
+                if let Some(granted) = after {
+                    self.send(node, &granted, &[]);
+                }
+            }
+            // It can't be executed, then: its limit runs out.
+            Err(error) => tracing::error!("failed to seal an order for {node}: {error}"),
         }
     }
 

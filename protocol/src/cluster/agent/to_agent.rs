@@ -6,6 +6,7 @@ use super::orders::{LaunchOrder, PrepareOrder, ShellCall};
 use crate::agent::{AgentCommand, CheckpointNumber, CommitRecord, InstanceId};
 use crate::cluster::addresses::AddressMap;
 use crate::cluster::dmtcp::DmtcpOrder;
+use crate::cluster::grant::Grant;
 use crate::cluster::look::{ImageName, Look};
 use crate::cluster::portable::AdoptOrder;
 use crate::cluster::rehearsal::RehearsalOrder;
@@ -251,6 +252,14 @@ pub enum ToAgent {
     Replica(ReplicaOrder),
     /// About images of DMTCP's processes. Answer: [`super::FromAgent::Dmtcp`].
     Dmtcp(DmtcpOrder),
+    /// What the next order takes, and the coordinator's clock. Added to orders where they are sent, and kept by the agent
+    /// where they arrive: neither state machine deals with grants.
+    Granted {
+        /// Rights to copies of images.
+        grants: Vec<Grant>,
+        /// Milliseconds since 1970 UTC, by the coordinator's clock.
+        now_ms: u64,
+    },
     /// The node is free to go: the agent may end.
     Farewell,
 }

@@ -141,7 +141,7 @@ impl Attachment {
             }
             at = *end;
         }
-        at == self.base + self.length
+        at == self.base.wrapping_add(self.length)
     }
 }
 
@@ -159,7 +159,8 @@ pub fn attachments(
         let attachment = found.entry((inode, base)).or_insert_with(|| Attachment {
             number: *number,
             base,
-            length: size.next_multiple_of(page),
+            // One that can't be: there is no place for it, either.
+            length: size.checked_next_multiple_of(page).unwrap_or(u64::MAX),
             writable: false,
             areas: Vec::new(),
         });

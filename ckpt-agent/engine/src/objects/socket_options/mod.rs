@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
 use super::super::error::{EngineError, Refusal, Result};
+use super::super::sys::restrained::{OVER_SOCKET_OPTIONS, Restrained};
 use super::super::sys::{interface, sockopt};
 use table::{Form, KNOWN, Known, Of, UNCONNECTED};
 
@@ -121,6 +122,9 @@ impl SocketOptions {
 
     /// Sets the options of one moment; what this machine does not allow comes back as their names.
     pub fn apply(&self, socket: impl AsFd, kind: Kind, moment: Moment) -> Vec<&'static str> {
+        let Ok(_restrained) = Restrained::further(OVER_SOCKET_OPTIONS) else {
+            return vec!["all options"];
+        };
         let socket = socket.as_fd();
         let mut failed = Vec::new();
         if moment == Moment::Last && !self.filter.is_empty() {
