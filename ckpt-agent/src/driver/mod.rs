@@ -17,6 +17,7 @@ pub(crate) mod copies;
 mod discover;
 mod dmtcp;
 mod folders;
+mod free_space;
 mod grants;
 mod host;
 mod instance;

@@ -31,6 +31,7 @@ mod clock;
 mod driver;
 mod job_logs;
 mod local;
+mod needed;
 mod replication;
 mod sealing;
 pub mod succession;

@@ -2,9 +2,11 @@
 
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
-use protocol::cluster::grant::{self, Grant};
+use protocol::cluster::grant::Grant;
 use protocol::cluster::tree::TreeMark;
 use protocol::transport::{Sealer, TransportError};
+
+use super::needed::needed;
 
 /// See the module.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl OrderSealer {
         node: &NodeName,
         now_ms: u64,
     ) -> Result<Option<ToAgent>, TransportError> {
-        let needed = grant::needed(order, node);
+        let needed = needed(order, node);
         if needed.is_empty() && !matches!(order, ToAgent::Welcome { .. }) {
             return Ok(None);
         }

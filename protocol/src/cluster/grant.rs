@@ -3,8 +3,6 @@
 //! execution takes, sealed, and both ends of a copy check them: the one that uses a grant, because it has no other, and
 //! the one to which it is shown.
 
-use super::agent::ToAgent;
-use super::dmtcp::DmtcpOrder;
 use super::{InstanceKey, NodeName};
 use crate::agent::{CheckpointNumber, InstanceId};
 use crate::transport::{Seal, Sealer, TransportError, Trust};
@@ -110,40 +108,6 @@ impl Grant {
     }
 }
 
-/// What a node must be granted to execute an order.
-#[must_use]
-pub fn needed(order: &ToAgent, own: &NodeName) -> Vec<Scope> {
-    let offers = |key: &InstanceKey, partners: &[NodeName]| -> Vec<Scope> {
-        others(partners, own).map(|partner| Scope::offer(key, own, partner)).collect()
-    };
-    let fetches = |job: &str, image, holders: &[NodeName]| -> Vec<Scope> {
-        others(holders, own).map(|holder| Scope::fetch(job, image, holder, own)).collect()
-    };
-    match order {
-        ToAgent::Launch(order) => offers(&order.key, &order.partners),
-        ToAgent::Partners { key, nodes } => offers(key, nodes),
-        ToAgent::Prepare(order) => {
-            let mut all = fetches(&order.key.job, (order.image, order.checkpoint), &order.holders);
-            all.extend(offers(&order.key, &order.partners));
-            all
-        }
-        ToAgent::Copy { job, instance, checkpoint, holders, .. } => {
-            fetches(job, (*instance, *checkpoint), holders)
-        }
-        ToAgent::Give { job, image, holder, .. } => {
-            fetches(job, (image.instance, image.checkpoint), std::slice::from_ref(holder))
-        }
-        ToAgent::Dmtcp(DmtcpOrder::Restart { image, holders, .. }) => {
-            fetches(&image.job, (image.instance, image.checkpoint), holders)
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn others<'a>(nodes: &'a [NodeName], own: &'a NodeName) -> impl Iterator<Item = &'a NodeName> {
-    nodes.iter().filter(move |node| *node != own)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,23 +143,5 @@ mod tests {
         // A member's own key makes none.
         let member = Sealer::new(&authority.issue(&Role::Agent(node("b"))).unwrap()).unwrap();
         Grant::new(scope, 1_000, &member).unwrap().check(&trust).unwrap_err();
-    }
-
-    #[test]
-    fn an_order_grants_what_it_takes_and_no_more() {
-        let (own, other) = (node("a"), node("b"));
-        let order = ToAgent::Copy {
-            job: "job".to_owned(),
-            instance: InstanceId(2),
-            checkpoint: 7,
-            holders: vec![own.clone(), other.clone()],
-            digest: String::new(),
-        };
-        let fetch = Scope::fetch("job", (InstanceId(2), 7), &other, &own);
-        assert_eq!(needed(&order, &own), [fetch]);
-        let key = InstanceKey { job: "job".to_owned(), epoch: 1, instance: InstanceId(2) };
-        let partners = ToAgent::Partners { key: key.clone(), nodes: vec![other.clone()] };
-        assert_eq!(needed(&partners, &own), [Scope::offer(&key, &own, &other)]);
-        assert_eq!(needed(&ToAgent::Heard { sequence: 1 }, &own), []);
     }
 }

@@ -527,7 +527,7 @@ fn complete(
         threads::queue_signals(&mut remote, scratch, pid, None, &image.pending)?;
         threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
     }
-    limit(pid, image, context);
+    limit(pid, image, context)?;
     let bounding = context.user.as_ref().map_or(Bounding::Recorded, |_| Bounding::Here);
     for (thread, saved) in all.iter_mut().zip(&image.threads) {
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
@@ -589,8 +589,10 @@ fn own_credentials() -> Result<Credentials> {
 }
 
 /// Limits come late: they would have been in the restorer's own way. But before the process becomes another user, who could not
-/// raise them, and whose limits not everybody may set.
-fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) {
+/// raise them, and whose limits not everybody may set. What root restores for a user is not raised, either.
+fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) -> Result<()> {
+    let _restrained =
+        context.user.as_ref().map(|_| Restrained::begin(OVER_PRIORITIES)).transpose()?;
     let now = resource_limits(pid).unwrap_or_default();
     for limit in image.limits.iter().filter(|limit| !now.contains(limit)) {
         if set_resource_limit(pid, limit).is_err() {
@@ -600,6 +602,7 @@ fn limit(pid: i32, image: &ProcessImage, context: &mut RestoreContext<'_>) {
             ));
         }
     }
+    Ok(())
 }
 
 /// What must be known of a checkpoint before its restore begins.

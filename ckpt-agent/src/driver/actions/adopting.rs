@@ -8,7 +8,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use ckpt_node::Event;
-use nix::sys::statvfs::statvfs;
 use protocol::agent::InstanceId;
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::portable::AdoptOrder;
@@ -18,6 +17,7 @@ use super::Driver;
 use super::failure::Failure;
 use crate::driver::copies;
 use crate::driver::folders::Folders;
+use crate::driver::free_space::free_bytes;
 use crate::driver::user::User;
 use ckpt_engine::fault;
 
@@ -81,11 +81,7 @@ fn adopt(
     user: Option<&User>,
 ) -> Result<BTreeMap<InstanceId, ImageFacts>, Failure> {
     let incoming = Incoming::new(folders, &order.job)?;
-    let space = statvfs(&incoming.0).map_err(Failure::FreeSpace)?;
-    // On 32-bit machines these are shorter.
-    #[allow(clippy::useless_conversion)]
-    let mut room =
-        u64::from(space.blocks_available()).saturating_mul(u64::from(space.fragment_size()));
+    let mut room = free_bytes(&incoming.0).map_err(Failure::FreeSpace)?;
     let instances = incoming.0.join("instances");
     let mut facts = BTreeMap::new();
     for (instance, digest) in &order.images {

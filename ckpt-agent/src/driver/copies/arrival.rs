@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ckpt_store::Arriving;
-use nix::sys::statvfs::statvfs;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::ImageFile;
 use protocol::task;
@@ -17,6 +16,7 @@ use tokio::runtime::Handle;
 
 use super::error::CopyError;
 use super::own_files;
+use crate::driver::free_space::free_bytes;
 
 /// See the module. What is left in it goes with it.
 #[derive(Debug)]
@@ -49,8 +49,7 @@ impl Arrival {
             let all =
                 [format!("checkpoints/{checkpoint}"), "packs".into(), own_files::FOLDER.into()];
             all.iter().try_for_each(|part| make(&come.join(part))).map_err(&failed)?;
-            let space = statvfs(&come).map_err(|errno| failed(errno.into()))?;
-            let room = u64::from(space.blocks_available()).saturating_mul(space.fragment_size());
+            let room = free_bytes(&come).map_err(|errno| failed(errno.into()))?;
             if needed > room { Err(CopyError::NoRoom { needed, room }) } else { Ok(()) }
         })
         .await?;

@@ -1,0 +1,118 @@
+//! Every attack that is tried, and the matrix that the threat model shows of them.
+
+use std::fmt::Write;
+
+/// Who tries what. All of it must be refused.
+#[derive(Debug, Clone, Copy)]
+pub struct Attack {
+    /// Its name.
+    pub id: &'static str,
+    /// Who attacks.
+    pub who: &'static str,
+    /// What they try.
+    pub what: &'static str,
+}
+
+const fn attack(id: &'static str, who: &'static str, what: &'static str) -> Attack {
+    Attack { id, who, what }
+}
+
+/// A member whose token says `--role worker`.
+const WORKER: &str = "member, role worker";
+/// One of the default role.
+const LOGIN: &str = "member, role login";
+/// One that an operator has removed.
+const TURNED_OUT: &str = "member that was turned out";
+/// A user of a member who has no part in the job.
+const USER: &str = "user of a member";
+
+/// All of them, in the order in which the matrix shows them.
+pub const ATTACKS: &[Attack] = &[
+    attack("plain-coordinator", "stranger", "speak to the coordinator without TLS"),
+    attack("plain-agent", "stranger", "speak to an agent without TLS"),
+    attack("forged-line", "stranger", "write lines of their own into the coordinator's log"),
+    attack(
+        "foreign-member",
+        "stranger",
+        "show the coordinator a member's certificate of another authority",
+    ),
+    attack("foreign-peer", "stranger", "show an agent a member's certificate of another authority"),
+    attack(
+        "foreign-coordinator",
+        "stranger",
+        "show an agent a coordinator's certificate of another authority",
+    ),
+    attack("guessed-token", "stranger", "join with a token whose secret is guessed"),
+    attack("used-token", "stranger", "join with a token that is used up"),
+    attack(
+        "orders-as-root",
+        WORKER,
+        "list, stop, checkpoint, attach to, restart and remove a job in root's name",
+    ),
+    attack("orders-as-owner", WORKER, "the same in the name of the job's user"),
+    attack("runs-as-owner", WORKER, "run a command in the name of another user"),
+    attack("removes-member", WORKER, "turn another member out"),
+    attack("sends-away", WORKER, "have another machine leave"),
+    attack("makes-token", WORKER, "make a token"),
+    attack("reads-audit", WORKER, "read the audit log"),
+    attack("fetch-ungranted", WORKER, "fetch an image from its holder"),
+    attack("fetch-forged", WORKER, "fetch an image with a grant that it has sealed itself"),
+    attack("offer-ungranted", WORKER, "put an image of its own into the place of a job's"),
+    attack("offer-forged", WORKER, "the same with a grant that it has sealed itself"),
+    attack("commit-ungranted", WORKER, "have an image counted as committed"),
+    attack("poses-as-coordinator", WORKER, "pass itself off as the coordinator that carries on"),
+    attack("login-removes-member", LOGIN, "turn another member out, in root's name"),
+    attack("login-sends-away", LOGIN, "have another machine leave, in root's name"),
+    attack("login-makes-token", LOGIN, "make a token, in root's name"),
+    attack(
+        "login-for-named",
+        LOGIN,
+        "order in the name of a user whom a token has named for another member",
+    ),
+    attack("gone-coordinator", TURNED_OUT, "connect to the coordinator"),
+    attack("gone-peer", TURNED_OUT, "connect to another member"),
+    attack("gone-fetch", TURNED_OUT, "fetch an image over a connection that it had"),
+    attack(
+        "user-orders",
+        USER,
+        "see, stop, checkpoint, attach to, restart and remove another's job",
+    ),
+    attack(
+        "user-reads",
+        USER,
+        "read another's output, verify, inspect and export another's images",
+    ),
+    attack("user-opens-images", USER, "open files of images and of the coordinator's folder"),
+    attack("user-operates", USER, "turn members out, make tokens, read the audit log"),
+    attack("user-shell", USER, "use ckptd rsh outside of a job"),
+    attack("job-operates", "job", "order from inside of a job what its user may not"),
+    attack("job-leaves", "job", "run on another machine as anybody but its user"),
+    attack("job-ends-agent", "job", "signal the agent, or read its memory"),
+];
+
+/// The table as the documentation has it.
+pub fn matrix() -> String {
+    let mut text = String::from(
+        "<!-- Written by `attack --matrix`: every row is tried by tests/src/bin/attack. -->\n\n\
+         | who | tries to |\n|---|---|\n",
+    );
+    for Attack { who, what, .. } in ATTACKS {
+        // A String takes everything.
+        let _ = writeln!(text, "| {who} | {what} |");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = ATTACKS.iter().map(|attack| attack.id).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}
