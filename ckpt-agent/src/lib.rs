@@ -7,4 +7,5 @@ pub mod doctor;
 pub mod driver;
 pub mod images;
 pub mod look;
+pub mod port;
 pub mod rewire;

@@ -9,7 +9,7 @@ use protocol::cluster::powers::{Powers, SpeaksFor};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
-    Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerListener, RefusalKind, Role,
+    Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerDoor, RefusalKind, Role,
     Sealer, Successor, Token, TransportError,
 };
 use std::collections::BTreeSet;
@@ -94,7 +94,6 @@ fn node(name: &str) -> NodeName {
 fn hello(address: SocketAddr) -> FromAgent {
     let profile = NodeProfile {
         address,
-        wire: address,
         addresses: Vec::new(),
         slots: 2,
         cores: 2,
@@ -176,6 +175,21 @@ async fn other_clusters_are_told_apart_on_both_sides() {
     identity.connect_coordinator().await.unwrap();
 }
 
+/// An agent's door at a port, and who has come in.
+async fn listen(door: PeerDoor) -> (SocketAddr, tokio::sync::mpsc::Receiver<Arrival>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, arrivals) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(arrival) = door.admit(stream).await {
+                sender.send(arrival).await.unwrap();
+            }
+        }
+    });
+    (address, arrivals)
+}
+
 #[tokio::test]
 async fn roles_and_forgeries_are_refused() {
     let cluster = Cluster::start();
@@ -189,26 +203,24 @@ async fn roles_and_forgeries_are_refused() {
     assert!(error.contains("not for the agent of b"), "{error}");
     // One agent is not another.
     let members = Members::default();
-    let any = "127.0.0.1:0".parse().unwrap();
-    let mut listener = PeerListener::bind(&b, any, members.clone()).await.unwrap();
-    let error =
-        a.connect_peer(&node("c"), listener.address(), &of_b).await.unwrap_err().to_string();
+    let (port, mut arrivals) = listen(PeerDoor::new(&b, members.clone()).unwrap()).await;
+    let error = a.connect_peer(&node("c"), port, &of_b).await.unwrap_err().to_string();
     assert!(error.contains("not for the agent of c"), "{error}");
     // Nobody is a peer before the coordinator names it, nor after it no longer does.
-    let (_, reason) = refused(a.connect_peer(&node("b"), listener.address(), &of_b).await);
+    let (_, reason) = refused(a.connect_peer(&node("b"), port, &of_b).await);
     assert!(reason.contains("a is not, or no longer, a member"), "{reason}");
     // The name is not enough: a certificate of the same name that was revoked is somebody else's.
     members.set([(node("a"), of_b.clone())]);
-    let (_, reason) = refused(a.connect_peer(&node("b"), listener.address(), &of_b).await);
+    let (_, reason) = refused(a.connect_peer(&node("b"), port, &of_b).await);
     assert!(reason.contains("a is not, or no longer, a member"), "{reason}");
     let of_a = a.credentials().fingerprint();
     members.set([(node("a"), of_a.clone())]);
-    let wrong = a.connect_peer(&node("b"), listener.address(), &of_a).await;
+    let wrong = a.connect_peer(&node("b"), port, &of_a).await;
     let error = wrong.unwrap_err().to_string();
     assert!(error.contains("for the agent of b is not the one that counts"), "{error}");
-    let link = a.connect_peer(&node("b"), listener.address(), &of_b).await.unwrap();
+    let link = a.connect_peer(&node("b"), port, &of_b).await.unwrap();
     let (mut sender, _) = link.split();
-    let Some(Arrival::Peer(name, _, connection)) = listener.accept().await else {
+    let Some(Arrival::Peer(name, _, connection)) = arrivals.recv().await else {
         panic!("it is a peer");
     };
     assert_eq!(name, node("a"));

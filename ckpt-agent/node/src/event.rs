@@ -1,7 +1,7 @@
 //! What happens to a node.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use command_tree::Line;
 use protocol::agent::{CheckpointNumber, ExitKind, ImageSummary, InstanceEvent, InstanceId};
@@ -25,9 +25,9 @@ pub enum Event {
     Connected {
         /// The connection's number; numbers rise.
         connection: u64,
-        /// Where other machines reach this one.
-        host: IpAddr,
-        /// All addresses by which they may know it, `host` first.
+        /// Where other machines' agents reach this one.
+        address: SocketAddr,
+        /// All addresses by which they may know the machine, that one first.
         addresses: Vec<IpAddr>,
     },
     /// The coordinator says something.

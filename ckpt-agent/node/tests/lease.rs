@@ -11,7 +11,7 @@ use protocol::cluster::{InstanceKey, NodeName};
 use protocol::launch::LaunchSpec;
 use serde_json::{from_value, json};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 const MS: BootTime = 1_000_000;
 
@@ -53,8 +53,9 @@ fn order() -> LaunchOrder {
 
 /// The node says hello at this time, and is welcome at once.
 fn joins(node: &mut Node, now: BootTime) {
-    let host = IpAddr::from(Ipv4Addr::new(10, 0, 0, 1));
-    node.step(now, Event::Connected { connection: 1, host, addresses: vec![host] });
+    let address = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 7000));
+    let addresses = vec![address.ip()];
+    node.step(now, Event::Connected { connection: 1, address, addresses });
     node.step(now, Event::AllFound);
     let (coordinator, epochs) = (Followed::default(), BTreeMap::from([("queens-1".to_owned(), 1)]));
     let welcome = ToAgent::Welcome { coordinator, heartbeat_ms: 300, lease_ms: LEASE_MS, epochs };

@@ -39,10 +39,11 @@ mod user;
 mod whereabouts;
 mod wiring;
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use protocol::cluster::NodeName;
+
+use crate::port::Wanted;
 
 pub use rsh::rsh;
 pub use start::run;
@@ -64,8 +65,8 @@ pub struct AgentOptions {
     pub shared: bool,
     /// Where jobs, images and the identity are kept.
     pub dir: PathBuf,
-    /// Address on which other agents reach it; None: that of its connection to the coordinator.
-    pub listen: Option<IpAddr>,
+    /// Where other machines reach it.
+    pub port: Wanted,
     /// Percent of the battery below which the node announces its departure, unless it is being charged; None: never.
     pub leave_below: Option<u8>,
     /// Whether the coordinator is looked for by multicast DNS where none of its addresses answers.

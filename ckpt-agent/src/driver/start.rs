@@ -2,7 +2,6 @@
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,9 +14,9 @@ use protocol::cluster::NodeName;
 use protocol::cluster::agent::NodeProfile;
 use protocol::service::Service;
 use protocol::task;
-use protocol::transport::{Arrival, Identity, Members, PeerListener, Token};
+use protocol::transport::{Arrival, Identity, Members, PeerDoor, Token};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
 use super::actions::{Driver, Parts};
@@ -32,7 +31,8 @@ use super::report::{Report, Reports};
 use super::serving::Server;
 use super::tree::Lines;
 use super::{AgentError, AgentOptions, clients, coordinator, discover, host, shells, succession};
-use crate::rewire::WirePort;
+use crate::port::{Doors, Port, address_towards};
+use crate::rewire::Wires;
 use ckpt_engine::job_init::World;
 use ckpt_engine::probe::{self, ProbeError};
 use ckpt_engine::sys::sock_diag::tcp_sockets;
@@ -149,27 +149,22 @@ fn host_name() -> Result<NodeName, AgentError> {
     label.parse().map_err(|error| AgentError::Unfit(format!("join: {error}; give --name NAME")))
 }
 
-async fn listen(
+/// Makes the port, at the address by which the coordinator is reached, if there is a way to it: one that takes over for a
+/// lost coordinator looks for agents there. It moves once there is a connection.
+fn open_port(
+    options: &AgentOptions,
     identity: &Identity,
-    host: Option<IpAddr>,
     members: &Members,
-) -> Result<(PeerListener, WirePort), AgentError> {
+    wires: Arc<Wires>,
+) -> Result<(Port, Receiver<Arrival>), AgentError> {
     let unfit = |error: &dyn std::fmt::Display| AgentError::Unfit(error.to_string());
-    // Without IPv6 in the kernel, IPv4 it is.
-    let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
-    let hosts = host.map_or_else(|| any.to_vec(), |host| vec![host]);
-    let mut failure = None;
-    for host in hosts {
-        let address = SocketAddr::new(host, 0);
-        match PeerListener::bind(identity, address, members.clone()).await {
-            Ok(peers) => {
-                let wire = WirePort::bind(address).await.map_err(|error| unfit(&error))?;
-                return Ok((peers, wire));
-            }
-            Err(error) => failure = Some(unfit(&error)),
-        }
+    let peers = PeerDoor::new(identity, members.clone()).map_err(|error| unfit(&error))?;
+    let (doors, arrivals) = Doors::new(peers, wires);
+    let mut port = Port::new(options.port, Arc::new(doors));
+    if let Some(local) = address_towards(&identity.addresses()).or(options.port.host) {
+        port.open_at(local).map_err(|error| unfit(&error))?;
     }
-    Err(failure.unwrap_or_else(|| AgentError::Unfit("listen: no address".to_owned())))
+    Ok((port, arrivals))
 }
 
 /// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not.
@@ -186,7 +181,8 @@ async fn serve(
     let name = identity.name().clone();
     let lines = Lines::new(identity.trust(), reports.clone());
     let members = Members::default();
-    let (listener, wire) = listen(&identity, options.listen, &members).await?;
+    let wires = Arc::new(Wires::default());
+    let (port, arrivals) = open_port(options, &identity, &members, wires.clone())?;
     let dialer = Arc::new(Carrier::new(identity.clone()));
     let told = reports.clone();
     let report = move |report| told.event(Event::Replica(report));
@@ -202,8 +198,7 @@ async fn serve(
     }
     let busy = Busy::default();
     let nominal = host::Nominal::measure(options.speed);
-    let mut profile = host::profile(options, &nominal, listener.address());
-    profile.wire = wire.address();
+    let mut profile = host::profile(options, &nominal);
     tell_of_jobs(takes_jobs, &mut profile);
     let sockets = |error: io::Error| AgentError::System {
         what: format!("listen in {}", options.dir.display()),
@@ -221,13 +216,13 @@ async fn serve(
         folders: folders.clone(),
         profile,
         gauge,
-        host: options.listen,
+        port,
         peers,
         identity,
         replica,
         members,
         hub: hub.clone(),
-        wire: Arc::new(wire),
+        wires,
         busy: busy.clone(),
         lines: lines.clone(),
         reports: reports.clone(),
@@ -238,7 +233,7 @@ async fn serve(
     task::spawn(beat(beats, reports.clone()));
     task::spawn(coordinator::keep(dialer, reports.clone(), given_up));
     let server = Server { hub, folders, grants, tree: Some(lines), busy };
-    task::spawn(accept(listener, connections, server, reports, replica_folder));
+    task::spawn(accept(arrivals, connections, server, reports, replica_folder));
     tracing::info!(%name, dir = %options.dir.display(), "agent");
     let mut service = Service::ready(&format!("a member by the name of {name}"));
     attend(driver, inbox, &mut service).await?;
@@ -269,13 +264,13 @@ fn tell_of_jobs(takes_jobs: Result<(), ProbeError>, profile: &mut NodeProfile) {
 
 /// Serves the other members, and coordinators that carry on for a lost one from the copy in `replica`.
 async fn accept(
-    mut listener: PeerListener,
+    mut arrivals: Receiver<Arrival>,
     peers: Peers,
     server: Server,
     reports: Reports,
     replica: PathBuf,
 ) {
-    while let Some(arrival) = listener.accept().await {
+    while let Some(arrival) = arrivals.recv().await {
         match arrival {
             Arrival::Peer(from, certificate, connection) => {
                 let server = server.clone();

@@ -12,7 +12,7 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use crate::rewire::{
-    AbsentOrder, MOST_UNREAD, RewireError, Role, Secret, WireOrder, WirePort, without_peer,
+    AbsentOrder, MOST_UNREAD, RewireError, Role, Secret, WireOrder, Wires, without_peer,
 };
 use ckpt_engine::dump::process_file;
 use ckpt_engine::graph::{BlobId, FileId, Graph, ProcessImage, ProcessState};
@@ -83,7 +83,7 @@ pub fn outer_sockets(
 /// # Errors
 /// Nothing is left then.
 pub async fn connect(
-    port: &WirePort,
+    wires: &Wires,
     folder: &Path,
     checkpoint: CheckpointNumber,
     connections: Vec<Rewire>,
@@ -95,7 +95,7 @@ pub async fn connect(
     let folder = folder.to_owned();
     let plan = task::blocking(move || plan(&folder, checkpoint, connections)).await?;
     let (files, orders): (Vec<FileId>, Vec<WireOrder>) = plan.into_iter().unzip();
-    let sockets = port.connect(orders, deadline).await?;
+    let sockets = wires.connect(orders, deadline).await?;
     Ok(files.into_iter().zip(sockets.into_iter().map(OwnedFd::from)).collect())
 }
 

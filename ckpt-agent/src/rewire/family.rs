@@ -15,8 +15,12 @@ const IPV6_ADDRFORM: i32 = 1;
 /// Connections that have not been accepted.
 const BACKLOG: i32 = 1024;
 
-/// Listens at an address.
-pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// Listens at an address, of IPv4 by a socket of AF_INET6 where the kernel has such: what it accepts can have either
+/// family then.
+///
+/// # Errors
+/// Where the address can't be had.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     // A kernel without IPv6 has no sockets of that family in its jobs either.
     let listener = listen_at(mapped(address)).or_else(|_| listen_at(address))?;
     listener.set_nonblocking(true)?;

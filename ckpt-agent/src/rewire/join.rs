@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::expected::Awaited;
 use super::secret::{self, LENGTH};
-use super::{RewireError, Role, WireOrder, exchange, family};
+use super::{MARK, RewireError, Role, WireOrder, exchange, family};
 
 /// Limit for one attempt: a SYN that was lost is sent again after one second.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(4);
@@ -58,7 +58,10 @@ async fn seek(
 
 async fn introduce(to: SocketAddr, order: &WireOrder) -> io::Result<TcpStream> {
     let mut stream = family::connect(to, order.v6).await?;
-    stream.write_all(order.secret.bytes()).await?;
+    // In one piece: the port waits for the first byte alone before it knows what comes.
+    let mut said = [MARK; 1 + LENGTH];
+    said[1..].copy_from_slice(order.secret.bytes());
+    stream.write_all(&said).await?;
     let mut answer = [0; LENGTH];
     stream.read_exact(&mut answer).await?;
     if !secret::same(&answer, &order.secret.answer()) {

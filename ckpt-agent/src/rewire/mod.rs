@@ -2,15 +2,15 @@
 //! ends connect, put back what lay unread at either end when the checkpoint was taken, and hand
 //! the sockets over.
 //!
-//! * [`port`]: where connections of peers arrive, told apart by a secret;
+//! * [`wires`]: connections of peers that arrive, told apart by a secret;
 //! * `join`: one connection, from either side;
 //! * `family`: AF_INET or AF_INET6, as the job's socket was;
 //! * `exchange`: the bytes that lay unread;
 //! * `absent`: connections whose peer has departed for good;
 //! * `room`: receive buffers large enough for them.
 //!
-//! On the wire, by a connection: the active side sends the secret (32 bytes), the passive side its
-//! answer ([`Secret::answer`], 32 bytes). Then both sides send the same: the number of bytes that lay
+//! On the wire, by a connection: the active side sends [`MARK`], by which the agent's port knows what the
+//! connection is for, and the secret (32 bytes), the passive side its answer ([`Secret::answer`], 32 bytes). Then both sides send the same: the number of bytes that lay
 //! unread at their own end (u64, little-endian), those bytes, and, once they have the peer's, the
 //! peer's bytes. What follows belongs to the job.
 
@@ -19,18 +19,22 @@ mod exchange;
 mod expected;
 mod family;
 mod join;
-mod port;
 mod room;
 mod secret;
 #[cfg(test)]
 mod tests;
+mod wires;
 
 use std::io;
 use std::net::SocketAddr;
 
 pub use absent::{AbsentOrder, without_peer};
-pub use port::WirePort;
+pub use family::listen;
 pub use secret::Secret;
+pub use wires::{Stranger, Wires};
+
+/// The first byte of a connection of a job that is made again. A conversation of TLS begins with another one.
+pub const MARK: u8 = b'w';
 
 /// Most bytes that one end may have had unread: more than tcp_rmem allows anywhere.
 pub const MOST_UNREAD: u64 = 256 << 20;
@@ -38,11 +42,11 @@ pub const MOST_UNREAD: u64 = 256 << 20;
 /// Who connects to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Waits for the peer at the own [`WirePort`].
+    /// Waits for the peer at the own agent's port.
     Passive,
     /// Connects.
     Active {
-        /// The peer's agent's wire port.
+        /// The peer's agent's port.
         to: SocketAddr,
     },
 }
@@ -66,18 +70,10 @@ pub struct WireOrder {
 /// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RewireError {
-    /// No port to be had.
-    #[error("listen for connections of jobs on {address}: {source}")]
-    Listen {
-        /// The address asked for.
-        address: SocketAddr,
-        /// The kernel's answer.
-        source: io::Error,
-    },
     /// The peer did not appear.
     #[error(
         "connection {index}: its peer did not come in time (last: {last}); see whether the nodes reach \
-         each other's wire ports"
+         the ports of each other's agents"
     )]
     Late {
         /// Index of the order.

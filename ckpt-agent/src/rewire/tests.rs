@@ -1,6 +1,7 @@
 //! Both ends in this process, each with a port of its own.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -27,9 +28,42 @@ fn pattern(length: usize, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-async fn ports() -> (WirePort, WirePort) {
-    let any = "127.0.0.1:0".parse().unwrap();
-    (WirePort::bind(any).await.unwrap(), WirePort::bind(any).await.unwrap())
+/// An agent's port, for connections of jobs alone.
+struct Port {
+    wires: Arc<Wires>,
+    address: SocketAddr,
+}
+
+impl Port {
+    fn at(address: &str) -> Self {
+        let wires = Arc::new(Wires::default());
+        let listener = listen(address.parse().unwrap()).unwrap();
+        let bound = listener.local_addr().unwrap();
+        let doors = wires.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let doors = doors.clone();
+                tokio::spawn(async move { doors.admit(stream).await });
+            }
+        });
+        Self { wires, address: SocketAddr::new(bound.ip().to_canonical(), bound.port()) }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    async fn connect(
+        &self,
+        plan: Vec<WireOrder>,
+        deadline: Instant,
+    ) -> Result<Vec<std::net::TcpStream>, RewireError> {
+        self.wires.connect(plan, deadline).await
+    }
+}
+
+async fn ports() -> (Port, Port) {
+    (Port::at("127.0.0.1:0"), Port::at("127.0.0.1:0"))
 }
 
 type Pair = (std::net::TcpStream, std::net::TcpStream);
@@ -102,7 +136,7 @@ async fn half_closed_ends_say_so_behind_their_bytes() {
 async fn sockets_are_of_the_family_that_the_job_knew() {
     let (here, there) = ports().await;
     assert!(here.address().is_ipv4());
-    let own = WirePort::bind("[::1]:0".parse().unwrap()).await.unwrap();
+    let own = Port::at("[::1]:0");
     let domain = |end: &std::net::TcpStream| {
         ckpt_engine::sys::sockopt::get_int(end, libc::SOL_SOCKET, libc::SO_DOMAIN).unwrap()
     };
@@ -144,7 +178,7 @@ async fn strangers_are_dropped_and_peers_still_served() {
         let mut wrong = tokio::net::TcpStream::connect(address).await.unwrap();
         let silent = tokio::net::TcpStream::connect(address).await.unwrap();
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        wrong.write_all(&[7; 32]).await.unwrap();
+        wrong.write_all(&[MARK; 33]).await.unwrap();
         // Closed by the port, without a word.
         assert!(matches!(wrong.read(&mut [0; 8]).await, Ok(0) | Err(_)));
         let active = order(secret(1), Role::Active { to: address }, b"");
@@ -178,9 +212,9 @@ async fn a_peer_that_answers_wrongly_is_no_peer() {
     tokio::spawn(async move {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         while let Ok((mut stream, _)) = false_port.accept().await {
-            let mut said = [0; 32];
+            let mut said = [0; 33];
             stream.read_exact(&mut said).await.unwrap();
-            stream.write_all(&said).await.unwrap();
+            stream.write_all(&said[1..]).await.unwrap();
         }
     });
     let (here, _there) = ports().await;
@@ -247,7 +281,7 @@ async fn a_peer_that_tells_of_too_much_is_refused() {
     let liar = async {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        stream.write_all(secret(1).bytes()).await.unwrap();
+        stream.write_all(&[&[MARK], &secret(1).bytes()[..]].concat()).await.unwrap();
         stream.read_exact(&mut [0; 32]).await.unwrap();
         stream.write_all(&u64::MAX.to_le_bytes()).await.unwrap();
         stream

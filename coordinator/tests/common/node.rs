@@ -25,7 +25,6 @@ pub fn profile(slots: u32) -> NodeProfile {
     let Requirements { architecture, page_size, vdso, features, .. } = requirements();
     NodeProfile {
         address: at(7000),
-        wire: at(7001),
         addresses: Vec::new(),
         slots,
         cores: slots,

@@ -14,7 +14,7 @@ use protocol::cluster::image::ImageFacts;
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{InstanceKey, NodeName};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::common::{Console, ImageName, hello, launch_spec, new_node, stays};
 
@@ -105,7 +105,8 @@ impl Machines {
             self.start(at);
         }
         self.all[at].connection = Some(connection);
-        self.happens(at, Event::Connected { connection, host, addresses: vec![host] })
+        let address = SocketAddr::new(host, 7000);
+        self.happens(at, Event::Connected { connection, address, addresses: vec![host] })
     }
 
     fn start(&mut self, at: usize) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// What coordinator takes.
 #[derive(Debug, Args)]
 pub struct CoordinatorArguments {
-    /// Where it listens for agents, ADDRESS or ADDRESS:PORT.
+    /// Where it listens for agents, ADDRESS or ADDRESS:PORT; 0.0.0.0: at all addresses of this machine.
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7070", value_parser = listen_address)]
     pub listen: SocketAddr,
     /// Where it keeps what it knows [default: the folder 'coordinator' in DIR].
@@ -129,7 +129,12 @@ pub struct AgentArguments {
     /// job as its own user.
     #[arg(long)]
     pub shared: bool,
-    /// Address at which other agents reach it [default: that of its connection to the coordinator].
+    /// Address of this machine at which it listens for other agents, and by which they reach it [default: that of its
+    /// connection to the coordinator]. With 0.0.0.0 it listens at all of them, and is reached by that one.
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<IpAddr>,
+    /// The one port at which it listens for other agents; 0: any free one [default: 17070, any free one where another
+    /// program has that].
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
 }

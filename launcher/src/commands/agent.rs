@@ -4,6 +4,7 @@ use super::Context;
 use crate::cli::AgentArguments;
 use crate::failure::Failure;
 use ckpt_agent::driver::{AgentOptions, run};
+use ckpt_agent::port::Wanted;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -40,7 +41,7 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         allow_root: arguments.allow_root,
         shared: arguments.shared,
         dir: context.state.path().to_owned(),
-        listen: arguments.listen,
+        port: Wanted { host: arguments.listen, port: arguments.port },
         leave_below: arguments.leave_below,
         discover: arguments.discover,
     };

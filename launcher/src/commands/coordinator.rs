@@ -44,6 +44,11 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
             ready.address,
             ready.addresses.join(", "),
         ));
+        if ready.address.ip().is_unspecified() {
+            let _ = super::print(
+                "ckptd: these are all addresses of this machine; for one of them: --listen ADDR\n",
+            );
+        }
     })
     .map_err(|error| match error {
         ServeError::Usage(text) => Failure::Usage(format!("wrong usage: {text}")),

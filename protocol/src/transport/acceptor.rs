@@ -3,7 +3,9 @@
 use super::greeting::MAX_GREETING;
 use super::places::{Place, PlaceLimits, Places, source};
 use super::verify::identify;
-use super::{Connection, Credentials, Greeting, Holder, RefusalKind, Reply, TransportError};
+use super::{
+    Connection, Credentials, Greeting, Holder, RefusalKind, Reply, TLS_HANDSHAKE, TransportError,
+};
 use crate::cluster::VERSION;
 use rustls::pki_types::CertificateDer;
 use std::collections::BTreeSet;
@@ -27,9 +29,6 @@ const UNKNOWN: PlaceLimits = PlaceLimits { all: 96, each: 24, kept: 32 };
 
 /// Addresses that are remembered.
 const MAX_KNOWN: usize = 8192;
-
-/// The first byte of a TLS connection: a record of type handshake (RFC 8446, section 5.1).
-const TLS_HANDSHAKE: u8 = 22;
 
 /// Takes connections and finds out whose they are.
 pub struct Acceptor {
@@ -87,7 +86,7 @@ impl Acceptor {
     pub async fn accept(&self, stream: TcpStream) -> Result<Guest, TransportError> {
         let remote = stream.peer_addr().map_err(TransportError::io("accept"))?;
         let from = source(remote.ip());
-        let known = self.known().contains(&from);
+        let known = self.knows(from);
         let place = self.places.enter(from, known).ok_or_else(|| {
             TransportError::Unfit(
                 "there are too many connections already that wait for an answer".to_owned(),
@@ -116,6 +115,11 @@ impl Acceptor {
             }
         }
         Ok(guest)
+    }
+
+    /// Whether members have come from that address, or, of IPv6, from its network.
+    pub(super) fn knows(&self, address: IpAddr) -> bool {
+        self.known().contains(&source(address))
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, BTreeSet<IpAddr>> {

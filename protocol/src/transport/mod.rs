@@ -55,8 +55,8 @@ pub use greeting::{Greeting, Reply};
 pub use identity::Identity;
 pub use lines::{LineError, Lines, LongLines, MAX_FIRST};
 pub use outbox::{Outbox, OutboxError};
-pub use peers::{Arrival, Members, PeerConnection, PeerListener, SuccessorConnection};
-pub use places::{Place, PlaceLimits, Places};
+pub use peers::{Arrival, Members, PeerConnection, PeerDoor, SuccessorConnection};
+pub use places::{Place, PlaceLimits, Places, source};
 pub use refusals::Refusals;
 pub use seal::{Seal, Sealer, Trust};
 pub use successor::Successor;
@@ -65,3 +65,11 @@ pub use verify::{Fingerprint, Holder, Role};
 
 /// The port of a coordinator that is told no other.
 pub const DEFAULT_PORT: u16 = 7070;
+
+/// The port of an agent that is told no other, as long as nobody else has it. It is below those that kernels give to
+/// connections, and those by which processes that have moved are known.
+pub const DEFAULT_AGENT_PORT: u16 = 17_070;
+
+/// The first byte of a TLS connection: a record of type handshake (RFC 8446, section 5.1). Agents tell by it what a
+/// connection is for.
+pub const TLS_HANDSHAKE: u8 = 22;

@@ -2,22 +2,15 @@
 
 use super::TransportError;
 use super::{
-    Acceptor, Connection, Fingerprint, Greeting, Guest, Holder, Identity, RefusalKind, Refusals,
-    Role,
+    Acceptor, Connection, Fingerprint, Greeting, Guest, Holder, Identity, RefusalKind, Role,
 };
 use crate::cluster::NodeName;
 use crate::cluster::peer::PeerMessage;
 use crate::cluster::succession::{FromSuccessor, ToSuccessor};
-use crate::task;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
-
-/// Peers that wait to be taken by [`PeerListener::accept`].
-const WAITING: usize = 16;
+use tokio::net::TcpStream;
 
 /// Who may connect: the members that the coordinator has named last, each by its one certificate.
 #[derive(Debug, Clone, Default)]
@@ -53,96 +46,45 @@ pub enum Arrival {
     Successor(SuccessorConnection),
 }
 
-/// Listens for other agents.
+/// Lets in those who connect to an agent: members, and coordinators that carry on for a lost one. Who listens is
+/// somebody else's business.
 #[derive(Debug)]
-pub struct PeerListener {
-    peers: mpsc::Receiver<Arrival>,
-    address: SocketAddr,
-    task: tokio::task::JoinHandle<()>,
+pub struct PeerDoor {
+    acceptor: Acceptor,
+    members: Members,
 }
 
-impl PeerListener {
-    /// Listens at an address; port 0: any. Only members are let in; the others are told why not.
+impl PeerDoor {
+    /// One that shows this identity. Only members are let in; the others are told why not.
     ///
     /// # Errors
-    /// Where the address can't be had.
-    pub async fn bind(
-        identity: &Identity,
-        address: SocketAddr,
-        members: Members,
-    ) -> Result<Self, TransportError> {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(TransportError::io(format!("listen at {address}")))?;
-        let address = listener.local_addr().map_err(TransportError::io("find the own address"))?;
-        let acceptor = Arc::new(Acceptor::new(identity.credentials())?);
-        let (sender, peers) = mpsc::channel(WAITING);
-        let task = task::spawn(listen(listener, acceptor, members, sender));
-        Ok(Self { peers, address, task })
+    /// Where the identity's credentials can't be used.
+    pub fn new(identity: &Identity, members: Members) -> Result<Self, TransportError> {
+        Ok(Self { acceptor: Acceptor::new(identity.credentials())?, members })
     }
 
-    /// Where it listens.
+    /// Whether members have come from that address, or, of IPv6, from its network.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn knows(&self, address: IpAddr) -> bool {
+        self.acceptor.knows(address)
     }
 
-    /// The next one. May be cancelled without loss.
-    pub async fn accept(&mut self) -> Option<Arrival> {
-        self.peers.recv().await
-    }
-}
-
-impl Drop for PeerListener {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn listen(
-    listener: TcpListener,
-    acceptor: Arc<Acceptor>,
-    members: Members,
-    peers: mpsc::Sender<Arrival>,
-) {
-    let refusals = Refusals::default();
-    loop {
-        match listener.accept().await {
-            Ok((stream, remote)) => {
-                let (acceptor, members, peers) =
-                    (Arc::clone(&acceptor), members.clone(), peers.clone());
-                let refusals = refusals.clone();
-                task::spawn(async move {
-                    match admit(&acceptor, &members, stream).await {
-                        // Nobody waits any more: the connection closes.
-                        Ok(peer) => drop(peers.send(peer).await),
-                        Err(error) => refusals.tell(remote, &error),
-                    }
-                });
+    /// Finds out who has connected. Run it in a task of its own: a client may be slow, and has
+    /// [`Acceptor`]'s limits.
+    ///
+    /// # Errors
+    /// Where it is not let in; it has been told then, where it could be.
+    pub async fn admit(&self, stream: TcpStream) -> Result<Arrival, TransportError> {
+        let guest = self.acceptor.accept(stream).await?;
+        match known(&guest, &self.members) {
+            Ok((Role::Agent(node), certificate)) => {
+                Ok(Arrival::Peer(node, certificate, guest.welcome().await?))
             }
-            Err(error) => {
-                // Such as too many open files: others may end meanwhile.
-                tracing::warn!("failed to accept a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok((Role::Coordinator, _)) => Ok(Arrival::Successor(guest.welcome().await?)),
+            Err(reason) => {
+                guest.refuse(RefusalKind::Certificate, &reason).await;
+                Err(TransportError::Unfit(reason))
             }
-        }
-    }
-}
-
-async fn admit(
-    acceptor: &Acceptor,
-    members: &Members,
-    stream: TcpStream,
-) -> Result<Arrival, TransportError> {
-    let guest = acceptor.accept(stream).await?;
-    match known(&guest, members) {
-        Ok((Role::Agent(node), certificate)) => {
-            Ok(Arrival::Peer(node, certificate, guest.welcome().await?))
-        }
-        Ok((Role::Coordinator, _)) => Ok(Arrival::Successor(guest.welcome().await?)),
-        Err(reason) => {
-            guest.refuse(RefusalKind::Certificate, &reason).await;
-            Err(TransportError::Unfit(reason))
         }
     }
 }

@@ -54,6 +54,8 @@ pub struct Setup {
     pub apps: bool,
     /// What members may order.
     pub role: Role,
+    /// The port of all agents; None: their default.
+    pub port: Option<&'static str>,
 }
 
 /// What the token says with which members join.
@@ -78,6 +80,7 @@ impl Setup {
             leave_below: None,
             apps: false,
             role: Role::Usual,
+            port: None,
             tree_above: std::env::var("CKPTD_TREE_ABOVE").ok().and_then(|text| text.parse().ok()),
             speed: Some("1"),
             numbers: Numbers::of_environment(),
@@ -260,6 +263,7 @@ impl Ckptd {
         let slots = self.setup.slots.to_string();
         let mut words = vec!["ckptd", "agent", "--join", token, "--name", name, "--slots", &slots];
         words.extend(self.setup.speed.into_iter().flat_map(|speed| ["--speed", speed]));
+        words.extend(self.setup.port.into_iter().flat_map(|port| ["--port", port]));
         words.push("--allow-root");
         words.extend(self.setup.leave_below.into_iter().flat_map(|part| ["--leave-below", part]));
         let (faults, power) = (format!("{HOME}/{FAULTS}"), format!("{HOME}/{POWER}"));

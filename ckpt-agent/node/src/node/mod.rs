@@ -145,8 +145,8 @@ impl Node {
     /// One arm for each event, in a table without steps of its own.
     fn take(&mut self, event: Event) {
         match event {
-            Event::Connected { connection, host, addresses } => {
-                self.connected(connection, host, addresses);
+            Event::Connected { connection, address, addresses } => {
+                self.connected(connection, address, addresses);
             }
             Event::Disconnected { connection } => self.disconnected(connection),
             Event::Refused(reason) => self.voice.act(Action::End(Ending::Refused(reason))),
@@ -269,15 +269,15 @@ impl Node {
         self.voice.is_heard()
     }
 
-    fn connected(&mut self, number: u64, host: IpAddr, addresses: Vec<IpAddr>) {
+    fn connected(&mut self, number: u64, address: SocketAddr, addresses: Vec<IpAddr>) {
         let profile = &mut self.own.profile;
         let before = profile.address.ip().to_canonical();
-        if !before.is_unspecified() && before != host.to_canonical() {
-            tracing::info!(%before, now = %host, "this machine's address has changed");
+        let now = address.ip().to_canonical();
+        if !before.is_unspecified() && before != now {
+            tracing::info!(%before, %now, "this machine's address has changed");
             self.voice.act(Action::OwnAddressChanged);
         }
-        profile.address = SocketAddr::new(host, profile.address.port());
-        profile.wire = SocketAddr::new(host, profile.wire.port());
+        profile.address = address;
         profile.addresses = addresses;
         let (hello_sent, heard) = (0, 0);
         self.coordinator =

@@ -52,7 +52,8 @@ use super::replica::Replica;
 use super::report::Found;
 use super::report::{Report, Reports};
 use super::tree::Lines;
-use crate::rewire::WirePort;
+use crate::port::Port;
+use crate::rewire::Wires;
 use ckpt_engine::fault;
 use ckpt_engine::session;
 
@@ -68,8 +69,8 @@ pub struct Parts {
     pub gauge: Gauge,
     /// Its battery.
     pub battery: Battery,
-    /// Where other agents reach it, if the user said so.
-    pub host: Option<IpAddr>,
+    /// Where other machines reach it.
+    pub port: Port,
     /// Other agents.
     pub peers: Peers,
     /// Its certificate, and the coordinator that it follows.
@@ -80,8 +81,8 @@ pub struct Parts {
     pub members: Members,
     /// Relays.
     pub hub: Hub,
-    /// Where connections of jobs arrive.
-    pub wire: Arc<WirePort>,
+    /// What makes connections of jobs.
+    pub wires: Arc<Wires>,
     /// Images that are being copied or fetched.
     pub busy: Busy,
     /// Where lines of the command tree are made.
@@ -168,7 +169,12 @@ impl Driver {
     fn take(&mut self, report: Report) {
         let event = match report {
             Report::Node(event) => event,
-            Report::Connected { connection, to, local } => self.connected(connection, to, local),
+            Report::Connected { connection, to, local } => {
+                match self.connected(connection, to, local) {
+                    Some(event) => event,
+                    None => return,
+                }
+            }
             Report::Coordinator { message: ToAgent::Granted { grants, now_ms }, .. } => {
                 return self.parts.peers.grants().keep(grants, now_ms);
             }
@@ -322,7 +328,16 @@ impl Driver {
         connection: u64,
         to: Sender<Message<FromAgent>>,
         local: IpAddr,
-    ) -> Event {
+    ) -> Option<Event> {
+        let address = match self.parts.port.open_at(local) {
+            Ok(address) => address,
+            Err(error) => {
+                // As a member it would be trusted with images that it can't give to anybody.
+                tracing::error!("can't be a member of the cluster meanwhile: failed to {error}");
+                self.give_up(Some(connection));
+                return None;
+            }
+        };
         let (queue, mut waiting) = unbounded_channel::<Message<FromAgent>>();
         task::spawn(async move {
             while let Some(message) = waiting.recv().await {
@@ -332,8 +347,7 @@ impl Driver {
             }
         });
         self.coordinator = Some(Coordinator { number: connection, local, queue });
-        let host = self.parts.host.unwrap_or(local);
-        Event::Connected { connection, host, addresses: addresses(host) }
+        Some(Event::Connected { connection, address, addresses: addresses(address.ip()) })
     }
 
     fn say(&self, message: FromAgent, body: Vec<u8>) {

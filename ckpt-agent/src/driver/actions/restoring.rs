@@ -106,7 +106,7 @@ impl Driver {
         let socket = served.folder.join(SOCKET);
         let mut setup = self.setup(&order, socket, lease_until, crowded);
         let image = self.parts.folders.instance(&key.job, order.image);
-        let wire = self.parts.wire.clone();
+        let wires = self.parts.wires.clone();
         let (reports, of) = (self.parts.reports.clone(), key.clone());
         let (own, folder, checkpoint) = (self.parts.name.clone(), image.clone(), order.checkpoint);
         let without = departed(&order);
@@ -117,7 +117,8 @@ impl Driver {
                 copies::must_be(&image, order.checkpoint, &order.digest).await?;
                 let deadline = Instant::now() + WIRE_LIMIT;
                 let mut connections =
-                    wiring::connect(&wire, &image, order.checkpoint, connections, deadline).await?;
+                    wiring::connect(&wires, &image, order.checkpoint, connections, deadline)
+                        .await?;
                 fault::point("rewired");
                 let (folder, checkpoint) = (image.clone(), order.checkpoint);
                 let alone =

@@ -11,7 +11,7 @@ mod speed;
 mod vitals;
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::Uid;
@@ -36,10 +36,9 @@ const MOST_ADDRESSES: usize = 64;
 
 /// What is offered, but for the addresses, which depend on the connection to the coordinator.
 #[must_use]
-pub fn profile(options: &AgentOptions, nominal: &Nominal, unset: SocketAddr) -> NodeProfile {
+pub fn profile(options: &AgentOptions, nominal: &Nominal) -> NodeProfile {
     NodeProfile {
-        address: unset,
-        wire: unset,
+        address: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         addresses: Vec::new(),
         slots: options.slots.unwrap_or(nominal.cpus).min(MOST_SLOTS),
         cores: nominal.cpus,

@@ -41,13 +41,13 @@ impl Job {
         for (passive, active) in pairs {
             let (passive, active) = (&ends[passive], &ends[active]);
             let secret = hexadecimal(&shared.secrets.secret());
-            let wire = self
+            let to = self
                 .live
                 .node(passive.instance)
                 .and_then(|node| shared.members.get(node))
-                .map(|member| member.profile.wire);
-            let Some(wire) = wire else { continue };
-            for (end, connect_to) in [(passive, None), (active, Some(wire))] {
+                .map(|member| member.profile.address);
+            let Some(to) = to else { continue };
+            for (end, connect_to) in [(passive, None), (active, Some(to))] {
                 orders.entry(end.instance).or_default().push(Rewire {
                     file: end.socket.file,
                     secret: secret.clone(),

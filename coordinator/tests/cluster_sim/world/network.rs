@@ -3,6 +3,7 @@
 use super::{Happening, World, addresses_change};
 use ckpt_node::Event;
 use protocol::cluster::agent::FromAgent;
+use std::net::{IpAddr, SocketAddr};
 
 impl World {
     pub(super) fn send(&mut self, node: usize, message: FromAgent, body: Vec<u8>) {
@@ -26,8 +27,9 @@ impl World {
         machine.connection = Some(connection);
         machine.welcomed = false;
         machine.hello_sent = self.now;
-        let host = format!("10.0.{}.{}", machine.moves, machine.index).parse().unwrap();
-        self.step(node, Event::Connected { connection, host, addresses: vec![host] });
+        let host = IpAddr::from([10, 0, machine.moves, machine.index]);
+        let address = SocketAddr::new(host, 7000);
+        self.step(node, Event::Connected { connection, address, addresses: vec![host] });
     }
 
     /// A connection ends; the coordinator sees it after what had been sent before.

@@ -25,10 +25,8 @@ pub enum Takes {
 /// What a machine offers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeProfile {
-    /// Where its agent listens for other agents (TLS).
+    /// Where its agent listens: for other agents (TLS), and for connections of jobs that are made again.
     pub address: SocketAddr,
-    /// Where its agent makes connections of jobs.
-    pub wire: SocketAddr,
     /// All addresses by which others may know it, but those of the loopback and of single links.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,

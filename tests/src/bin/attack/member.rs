@@ -415,7 +415,6 @@ fn record(job: &str, checkpoint: CheckpointNumber) -> CommitRecord {
 fn hello(address: std::net::SocketAddr) -> FromAgent {
     let profile = NodeProfile {
         address,
-        wire: address,
         addresses: Vec::new(),
         slots: 0,
         cores: 1,

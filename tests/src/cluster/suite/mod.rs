@@ -8,6 +8,7 @@ mod discovery;
 mod dmtcp;
 mod fallback;
 pub mod faults;
+mod firewalls;
 pub mod history;
 mod images;
 mod late;
@@ -62,6 +63,7 @@ pub fn all() -> Vec<Case> {
         recovery::CASES,
         tree::CASES,
         discovery::CASES,
+        firewalls::CASES,
         dmtcp::CASES,
     ]
     .into_iter()
@@ -74,6 +76,7 @@ pub fn all() -> Vec<Case> {
 const LIGHT: &[&str] = &[
     "audit",
     "careless-end",
+    "firewalls",
     "import-alone",
     "late-connections",
     "late-unanswered",

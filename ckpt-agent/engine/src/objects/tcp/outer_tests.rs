@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
@@ -16,7 +16,7 @@ use super::super::testing::{Dumped, Restored, dump_in_step, try_dump};
 use super::super::{DumpContext, External};
 use super::tests::{fill, pair_at, pattern, read_all_now, stream};
 use super::{OuterSocket, outer_sockets};
-use ckpt_agent::rewire::{Role, Secret, WireOrder, WirePort};
+use ckpt_agent::rewire::{Role, Secret, WireOrder, Wires, listen};
 
 fn cluster() -> DumpContext {
     DumpContext { cluster: true, ..DumpContext::default() }
@@ -52,8 +52,17 @@ fn outer(dumped: &Dumped) -> Vec<OuterSocket> {
 fn connect(dumped: [&Dumped; 2], ends: [Vec<OuterSocket>; 2]) -> [BTreeMap<FileId, OwnedFd>; 2] {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let ports = [WirePort::bind(any).await.unwrap(), WirePort::bind(any).await.unwrap()];
+        let agents = [Arc::new(Wires::default()), Arc::new(Wires::default())];
+        let port = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let SocketAddr::V6(to) = port.local_addr().unwrap() else { panic!("it is of AF_INET6") };
+        let to = SocketAddr::new(to.ip().to_canonical(), to.port());
+        let passive = agents[0].clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = port.accept().await {
+                let passive = passive.clone();
+                tokio::spawn(async move { passive.admit(stream).await });
+            }
+        });
         let order = |side: usize, end: &OuterSocket, number: usize, role| WireOrder {
             secret: Secret::new([number as u8; 32]),
             role,
@@ -68,14 +77,14 @@ fn connect(dumped: [&Dumped; 2], ends: [Vec<OuterSocket>; 2]) -> [BTreeMap<FileI
             let Some(peer) = peer else { continue };
             assert!(!end.in_flight && !peer.in_flight);
             plans[0].push(order(0, end, number, Role::Passive));
-            plans[1].push(order(1, peer, number, Role::Active { to: ports[0].address() }));
+            plans[1].push(order(1, peer, number, Role::Active { to }));
             files[0].push(end.file);
             files[1].push(peer.file);
         }
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         let [left, right] = plans;
         let made =
-            tokio::try_join!(ports[0].connect(left, deadline), ports[1].connect(right, deadline));
+            tokio::try_join!(agents[0].connect(left, deadline), agents[1].connect(right, deadline));
         let (left, right) = made.unwrap();
         let by_file = |files: &[FileId], made: Vec<TcpStream>| {
             files.iter().copied().zip(made.into_iter().map(OwnedFd::from)).collect()
