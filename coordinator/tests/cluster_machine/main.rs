@@ -7,6 +7,7 @@ mod archives;
 mod audit;
 #[path = "../common/mod.rs"]
 mod common;
+mod grants;
 #[path = "../common/prompt.rs"]
 mod prompt;
 mod rehearsals;

@@ -296,6 +296,11 @@ impl Rig {
         }
     }
 
+    /// Time passes in which nothing happens, as for a machine that sleeps.
+    pub fn skip(&mut self, millis: u64) {
+        self.nanos += millis * MILLI;
+    }
+
     /// The coordinator is killed, and started again from its log; everybody connects again.
     pub fn restart_coordinator(&mut self) {
         let connected = |node: &usize| self.machines.all[*node - 1].connection.is_some();
