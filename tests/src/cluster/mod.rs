@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::job::Failure;
 
@@ -128,8 +129,7 @@ impl Cluster {
     /// When it cannot be copied.
     pub fn share(&self, program: &Path) -> Result<String, Failure> {
         let name = program.file_name().unwrap_or_default();
-        fs::copy(program, self.folder.join("shared").join(name))
-            .map_err(failure(&format!("share {}", program.display())))?;
+        copy_to_execute(program, &self.folder.join("shared").join(name))?;
         Ok(Path::new(SHARED).join(name).display().to_string())
     }
 
@@ -139,9 +139,11 @@ impl Cluster {
     /// When it cannot be written.
     pub fn share_script(&self, name: &str, text: &str) -> Result<String, Failure> {
         let path = self.folder.join("shared").join(name);
-        let done = fs::write(&path, text)
-            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
+        let draft = path.with_extension("draft");
+        let done = fs::write(&draft, text)
+            .and_then(|()| fs::set_permissions(&draft, fs::Permissions::from_mode(0o755)));
         done.map_err(failure(&format!("write {name}")))?;
+        copy_to_execute(&draft, &path)?;
         Ok(format!("{SHARED}/{name}"))
     }
 
@@ -159,4 +161,15 @@ impl Cluster {
 /// Names what could not be done.
 pub(crate) fn failure<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> Failure + '_ {
     move |error| Failure(format!("failed to {what}: {error}"))
+}
+
+/// Copies a file by a process of its own: one that this process had open for writing, a child of another thread may have
+/// open still, until it executes something, and the kernel executes no such file (ETXTBSY, execve(2)).
+fn copy_to_execute(from: &Path, to: &Path) -> Result<(), Failure> {
+    let what = format!("copy {} to {}", from.display(), to.display());
+    let status = Command::new("cp").arg("--").args([from, to]).status();
+    match status.map_err(failure(&what))? {
+        status if status.success() => Ok(()),
+        status => Err(Failure(format!("failed to {what}: cp ended with {status}"))),
+    }
 }

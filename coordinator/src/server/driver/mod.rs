@@ -325,7 +325,7 @@ impl Driver {
                 let links = self.links.iter().filter(|(_, link)| link.welcome);
                 let there = links.map(|(node, link)| (node, link.is_here));
                 if let Some((node, order)) = self.dmtcp.take(call, there) {
-                    self.send(&node, &order, &[]);
+                    self.send_order(&node, *order, &[]);
                 }
             }
             Incoming::ClientLine { number, line } => self.line(number, &line),
