@@ -102,6 +102,8 @@ features() {
     few='--no-default-features --features tracing/max_level_info'
     case $1 in
     x86) echo "$few --features blake3/pure" ;;
+    # No phone's processor has it.
+    x86_64) echo "$few --features blake3/no_avx512" ;;
     *) echo "$few" ;;
     esac
 }
