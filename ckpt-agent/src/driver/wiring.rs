@@ -6,13 +6,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use protocol::agent::CheckpointNumber;
+use protocol::cluster::InstanceKey;
 use protocol::cluster::agent::{OuterSocket, Rewire, Skipped};
 use protocol::task;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use crate::rewire::{
-    AbsentOrder, MOST_UNREAD, RewireError, Role, Secret, WireOrder, Wires, without_peer,
+    AbsentOrder, MOST_UNREAD, Pair, RewireError, Role, Secret, WireOrder, Wires, without_peer,
 };
 use ckpt_engine::dump::process_file;
 use ckpt_engine::graph::{BlobId, FileId, Graph, ProcessImage, ProcessState};
@@ -84,6 +85,7 @@ pub fn outer_sockets(
 /// Nothing is left then.
 pub async fn connect(
     wires: &Wires,
+    instance: &InstanceKey,
     folder: &Path,
     checkpoint: CheckpointNumber,
     connections: Vec<Rewire>,
@@ -92,14 +94,16 @@ pub async fn connect(
     if connections.is_empty() {
         return Ok(Vec::new());
     }
-    let folder = folder.to_owned();
-    let plan = task::blocking(move || plan(&folder, checkpoint, connections)).await?;
+    let (folder, instance) = (folder.to_owned(), instance.clone());
+    let plan = move || plan(&instance, &folder, checkpoint, connections);
+    let plan = task::blocking(plan).await?;
     let (files, orders): (Vec<FileId>, Vec<WireOrder>) = plan.into_iter().unzip();
     let sockets = wires.connect(orders, deadline).await?;
     Ok(files.into_iter().zip(sockets.into_iter().map(OwnedFd::from)).collect())
 }
 
 fn plan(
+    instance: &InstanceKey,
     folder: &Path,
     checkpoint: CheckpointNumber,
     connections: Vec<Rewire>,
@@ -115,7 +119,8 @@ fn plan(
             .pop()
             .ok_or(WiringError::NotOuter(wanted.file))?;
         let secret = Secret::from_hex(&wanted.secret).ok_or(WiringError::Secret)?;
-        plan.push((file, order(&graph, &reader, &socket, secret, &wanted)?));
+        let pair = Pair::new(&secret, instance);
+        plan.push((file, order(&graph, &reader, &socket, pair, &wanted)?));
     }
     Ok(plan)
 }
@@ -124,7 +129,7 @@ fn order(
     graph: &Graph,
     reader: &ChunkReader,
     socket: &Outer,
-    secret: Secret,
+    pair: Pair,
     wanted: &Rewire,
 ) -> Result<WireOrder, WiringError> {
     let role = match wanted.connect_to {
@@ -135,7 +140,7 @@ fn order(
         Some(blob) => read_blob(graph, reader, blob, MOST_UNREAD)?,
         None => Vec::new(),
     };
-    Ok(WireOrder { secret, role, v6: socket.v6, queue, shut_write: socket.shut_write })
+    Ok(WireOrder { pair, role, v6: socket.v6, queue, shut_write: socket.shut_write })
 }
 
 /// Makes connections of an instance that have no peer any more: by the open file, the job's ends and

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
 use super::*;
-use crate::rewire::{MARK, Secret, WireOrder, Wires};
+use crate::rewire::{MARK, WireOrder, Wires, test_pair};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -76,7 +76,7 @@ impl Guests {
     /// A connection of a job is made again.
     async fn wire(&self, address: SocketAddr, number: u8) {
         let order = |role| WireOrder {
-            secret: Secret::new([number; 32]),
+            pair: test_pair(number),
             role,
             v6: false,
             queue: vec![number],
@@ -132,9 +132,9 @@ async fn what_is_neither_is_closed_and_nobody_waits_for_it() {
         let told = said.starts_with(b"ckptd: unencrypted");
         assert!(told == (garbage[0] != 22), "{:?}", String::from_utf8_lossy(&said));
     }
-    // The right mark with a secret of nobody's.
+    // The right mark with a pair of nobody's.
     let mut stream = connect(address).await;
-    stream.write_all(&[MARK; 33]).await.unwrap();
+    stream.write_all(&[MARK; 65]).await.unwrap();
     assert_eq!(last_words(stream).await, b"");
     // One who closes without a word.
     drop(connect(address).await);
@@ -148,37 +148,25 @@ async fn a_connection_over_which_nothing_comes_ends() {
     assert_eq!(last_words(connect(address).await).await, b"");
 }
 
+/// Passes one connection on, the first byte long before all others.
+async fn slowly(to: SocketAddr) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind((HERE, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut near, _) = listener.accept().await.unwrap();
+        let mut far = connect(to).await;
+        far.write_u8(near.read_u8().await.unwrap()).await.unwrap();
+        // Longer than it might have been silent.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        tokio::io::copy_bidirectional(&mut near, &mut far).await
+    });
+    address
+}
+
 #[tokio::test]
 async fn a_slow_one_that_has_begun_may_go_on() {
     let (_port, address, guests) = open(agents(), Duration::from_secs(1), ROOMY);
-    let waiting = WireOrder {
-        secret: Secret::new([5; 32]),
-        role: rewire::Role::Passive,
-        v6: false,
-        queue: b"unread".to_vec(),
-        shut_write: false,
-    };
-    let made = guests.wires.connect(vec![waiting], Instant::now() + LIMIT);
-    let slow = async {
-        let mut stream = connect(address).await;
-        stream.write_all(&[MARK]).await.unwrap();
-        // Longer than it might have been silent.
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        for byte in [5; 32] {
-            stream.write_all(&[byte]).await.unwrap();
-        }
-        stream.read_exact(&mut [0; 32]).await.unwrap();
-        // No bytes of its own; those of the other side go back to it.
-        stream.write_all(&0_u64.to_le_bytes()).await.unwrap();
-        let mut queue = [0; 14];
-        stream.read_exact(&mut queue).await.unwrap();
-        stream.write_all(&queue[8..]).await.unwrap();
-        stream
-    };
-    let (made, _stream) = tokio::join!(made, slow);
-    let mut unread = [0; 6];
-    std::io::Read::read_exact(&mut made.unwrap()[0], &mut unread).unwrap();
-    assert_eq!(&unread, b"unread");
+    guests.wire(slowly(address).await, 5).await;
 }
 
 #[tokio::test]
@@ -264,7 +252,7 @@ async fn a_port_is_had_again_while_connections_of_jobs_are_open_at_it() {
     let mut before = Port::new(ANY, Arc::new(doors));
     let address = before.open_at(HERE).unwrap();
     let order = |role| WireOrder {
-        secret: Secret::new([1; 32]),
+        pair: test_pair(1),
         role,
         v6: false,
         queue: Vec::new(),

@@ -1,11 +1,11 @@
-//! Peers that are waited for, by their secrets.
+//! Peers that are waited for, by the names of their pairs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use super::secret::{LENGTH, Secret};
+use super::secret::{Pair, PairName};
 
 /// A peer that is waited for; forgotten when dropped.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ impl Drop for Awaited {
 }
 
 #[derive(Debug)]
-pub(super) struct Peer {
+struct Peer {
     number: u64,
-    pub(super) secret: Secret,
-    pub(super) arrived: oneshot::Sender<TcpStream>,
+    pair: Pair,
+    arrived: oneshot::Sender<TcpStream>,
 }
 
 #[derive(Debug, Default)]
@@ -51,29 +51,33 @@ impl Expected {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// None: that secret is waited for already.
-    pub(super) fn add(self: &Arc<Self>, secret: &Secret) -> Option<Awaited> {
+    /// None: that pair is waited for already.
+    pub(super) fn add(self: &Arc<Self>, pair: &Pair) -> Option<Awaited> {
         let (arrived, arrival) = oneshot::channel();
         let mut all = self.lock();
-        if all.peers.iter().any(|peer| peer.secret.is(secret.bytes())) {
+        if all.peers.iter().any(|peer| peer.pair.name() == pair.name()) {
             return None;
         }
         let number = all.next;
         all.next += 1;
-        all.peers.push(Peer { number, secret: secret.clone(), arrived });
+        all.peers.push(Peer { number, pair: pair.clone(), arrived });
         drop(all);
         Some(Awaited { expected: self.clone(), number, arrival })
     }
 
-    /// Takes out who has this secret. All are compared, so that the time tells nothing.
-    pub(super) fn claim(&self, said: &[u8; LENGTH]) -> Option<Peer> {
+    /// The pair of this name, and the number under which it is waited for. It stays waited for: whoever has named it has
+    /// proved nothing.
+    pub(super) fn find(&self, name: PairName) -> Option<(u64, Pair)> {
+        let all = self.lock();
+        let peer = all.peers.iter().find(|peer| peer.pair.name() == name)?;
+        Some((peer.number, peer.pair.clone()))
+    }
+
+    /// Takes out who is waited for under this number, once the peer has proved who it is. None: another connection was
+    /// faster, or nobody waits any more.
+    pub(super) fn claim(&self, number: u64) -> Option<oneshot::Sender<TcpStream>> {
         let mut all = self.lock();
-        let mut place = None;
-        for (index, peer) in all.peers.iter().enumerate() {
-            if peer.secret.is(said) {
-                place = Some(index);
-            }
-        }
-        place.map(|index| all.peers.swap_remove(index))
+        let place = all.peers.iter().position(|peer| peer.number == number)?;
+        Some(all.peers.swap_remove(place).arrived)
     }
 }

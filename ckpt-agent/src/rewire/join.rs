@@ -4,13 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::expected::Awaited;
-use super::secret::{self, LENGTH};
-use super::{MARK, RewireError, Role, WireOrder, exchange, family};
+use super::{RewireError, Role, WireOrder, exchange, family, handshake};
 
 /// Limit for one attempt: a SYN that was lost is sent again after one second.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(4);
@@ -58,14 +56,6 @@ async fn seek(
 
 async fn introduce(to: SocketAddr, order: &WireOrder) -> io::Result<TcpStream> {
     let mut stream = family::connect(to, order.v6).await?;
-    // In one piece: the port waits for the first byte alone before it knows what comes.
-    let mut said = [MARK; 1 + LENGTH];
-    said[1..].copy_from_slice(order.secret.bytes());
-    stream.write_all(&said).await?;
-    let mut answer = [0; LENGTH];
-    stream.read_exact(&mut answer).await?;
-    if !secret::same(&answer, &order.secret.answer()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong answer to the secret"));
-    }
+    handshake::call(&mut stream, &order.pair).await?;
     Ok(stream)
 }

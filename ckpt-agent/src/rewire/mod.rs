@@ -2,35 +2,41 @@
 //! ends connect, put back what lay unread at either end when the checkpoint was taken, and hand
 //! the sockets over.
 //!
-//! * [`wires`]: connections of peers that arrive, told apart by a secret;
+//! * [`wires`]: connections of peers that arrive, told apart by the names of their pairs;
+//! * `secret`: what both ends were told, and `handshake`: how they prove it to each other;
 //! * `join`: one connection, from either side;
 //! * `family`: AF_INET or AF_INET6, as the job's socket was;
 //! * `exchange`: the bytes that lay unread;
 //! * `absent`: connections whose peer has departed for good;
 //! * `room`: receive buffers large enough for them.
 //!
-//! On the wire, by a connection: the active side sends [`MARK`], by which the agent's port knows what the
-//! connection is for, and the secret (32 bytes), the passive side its answer ([`Secret::answer`], 32 bytes). Then both sides send the same: the number of bytes that lay
-//! unread at their own end (u64, little-endian), those bytes, and, once they have the peer's, the
-//! peer's bytes. What follows belongs to the job.
+//! On the wire, by a connection: the active side sends [`MARK`], by which the agent's port knows what the connection is
+//! for, and both prove that they know the pair's secret, which is not sent (`handshake`). Then both sides send the same:
+//! the number of bytes that lay unread at their own end (u64, little-endian), those bytes, and, once they have the peer's,
+//! the peer's bytes. What follows belongs to the job.
 
 mod absent;
 mod exchange;
 mod expected;
 mod family;
+mod handshake;
 mod join;
 mod room;
 mod secret;
 #[cfg(test)]
 mod tests;
 mod wires;
+#[cfg(test)]
+mod wrong_peers;
 
 use std::io;
 use std::net::SocketAddr;
 
 pub use absent::{AbsentOrder, without_peer};
 pub use family::listen;
-pub use secret::Secret;
+pub use secret::{Pair, Secret};
+#[cfg(test)]
+pub use tests::test_pair;
 pub use wires::{Stranger, Wires};
 
 /// The first byte of a connection of a job that is made again. A conversation of TLS begins with another one.
@@ -55,7 +61,7 @@ pub enum Role {
 #[derive(Debug, Clone)]
 pub struct WireOrder {
     /// What both ends know, and nobody else.
-    pub secret: Secret,
+    pub pair: Pair,
     /// Which end this is.
     pub role: Role,
     /// The job's socket is of AF_INET6: where the nodes know each other by IPv4 addresses, it becomes one
@@ -103,7 +109,7 @@ pub enum RewireError {
         source: io::Error,
     },
     /// Two orders have the same secret.
-    #[error("connection {index}: its secret is waited for already")]
+    #[error("connection {index}: its pair is waited for already")]
     Twice {
         /// Index of the order.
         index: usize,

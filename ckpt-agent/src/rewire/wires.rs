@@ -4,17 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::expected::{Expected, Peer};
-use super::secret::LENGTH;
-use super::{MARK, RewireError, WireOrder, join};
+use super::expected::Expected;
+use super::{RewireError, WireOrder, handshake, join};
 
-/// How long somebody who connects may take to say the secret.
+/// How long somebody who connects may take to prove who it is.
 const INTRODUCTION_LIMIT: Duration = Duration::from_secs(5);
 /// How many may be about to introduce themselves; peers that are turned away come again.
 const MOST_UNKNOWN: usize = 512;
@@ -30,14 +28,14 @@ pub struct Wires {
 /// Why somebody who has connected is dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum Stranger {
-    /// Others have not said their secrets either.
-    #[error("there are too many connections of jobs already that have said no secret")]
+    /// Others have not proved who they are either.
+    #[error("there are too many connections of jobs already that have proved nothing")]
     TooMany,
-    /// No order has its secret, or not yet.
-    #[error("no connection of a job with that secret is waited for")]
+    /// No order is for its pair, or not yet, or it has proved nothing: what it learns is the same.
+    #[error("it is not the other end of any connection of a job that is waited for")]
     Unknown,
-    /// It said none.
-    #[error("it said no secret of a job's connection within {} s", INTRODUCTION_LIMIT.as_secs())]
+    /// It said too little.
+    #[error("it did not prove within {} s which connection of a job it is the other end of", INTRODUCTION_LIMIT.as_secs())]
     Silent,
     /// It has gone.
     #[error("a job's connection: {0}")]
@@ -51,7 +49,7 @@ impl Default for Wires {
 }
 
 impl Wires {
-    /// Takes a connection that begins with [`MARK`], and hands it to the order that waits for it. Run it in a task of its
+    /// Takes a connection that begins with [`MARK`](super::MARK), and hands it to the order that waits for it. Run it in a task of its
     /// own: whoever has connected may be slow.
     ///
     /// # Errors
@@ -59,19 +57,23 @@ impl Wires {
     pub async fn admit(&self, stream: TcpStream) -> Result<(), Stranger> {
         let _place = self.unknown.try_acquire().map_err(|_| Stranger::TooMany)?;
         let introduced = timeout(INTRODUCTION_LIMIT, self.introduce(stream));
-        let (peer, stream) = introduced.await.map_err(|_| Stranger::Silent)??;
+        let (arrived, stream) = introduced.await.map_err(|_| Stranger::Silent)??;
         // Who waited may have given up in this very moment.
-        let _ = peer.arrived.send(stream);
+        let _ = arrived.send(stream);
         Ok(())
     }
 
-    async fn introduce(&self, mut stream: TcpStream) -> Result<(Peer, TcpStream), Stranger> {
-        let mut said = [0; 1 + LENGTH];
-        stream.read_exact(&mut said).await?;
-        let [MARK, secret @ ..] = said else { return Err(Stranger::Unknown) };
-        let peer = self.expected.claim(&secret).ok_or(Stranger::Unknown)?;
-        stream.write_all(&peer.secret.answer()).await?;
-        Ok((peer, stream))
+    async fn introduce(
+        &self,
+        mut stream: TcpStream,
+    ) -> Result<(oneshot::Sender<TcpStream>, TcpStream), Stranger> {
+        let (name, nonce) = handshake::hear(&mut stream).await?.ok_or(Stranger::Unknown)?;
+        let (number, pair) = self.expected.find(name).ok_or(Stranger::Unknown)?;
+        if !handshake::challenge(&mut stream, &pair, nonce).await? {
+            return Err(Stranger::Unknown);
+        }
+        let arrived = self.expected.claim(number).ok_or(Stranger::Unknown)?;
+        Ok((arrived, stream))
     }
 
     /// Makes all connections of a plan at once and fills their receive queues. The sockets come back in
@@ -89,7 +91,7 @@ impl Wires {
         for (index, order) in plan.into_iter().enumerate() {
             let peer = match order.role {
                 super::Role::Passive => {
-                    let awaited = self.expected.add(&order.secret);
+                    let awaited = self.expected.add(&order.pair);
                     Some(awaited.ok_or(RewireError::Twice { index })?)
                 }
                 super::Role::Active { .. } => None,

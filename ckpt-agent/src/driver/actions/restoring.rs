@@ -116,9 +116,9 @@ impl Driver {
                 setup.user = user.as_ref().map(User::order);
                 copies::must_be(&image, order.checkpoint, &order.digest).await?;
                 let deadline = Instant::now() + WIRE_LIMIT;
-                let mut connections =
-                    wiring::connect(&wires, &image, order.checkpoint, connections, deadline)
-                        .await?;
+                let checkpoint = order.checkpoint;
+                let made = wiring::connect(&wires, &of, &image, checkpoint, connections, deadline);
+                let mut connections = made.await?;
                 fault::point("rewired");
                 let (folder, checkpoint) = (image.clone(), order.checkpoint);
                 let alone =

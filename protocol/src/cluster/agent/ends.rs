@@ -42,7 +42,7 @@ pub struct Rewire {
     pub file: u32,
     /// 32 bytes, hexadecimal, that both ends know.
     pub secret: String,
-    /// Where to connect to (the peer's agent's wire port); None: wait for the peer.
+    /// Where to connect to (the peer's agent's port); None: wait for the peer.
     pub connect_to: Option<SocketAddr>,
 }
 

@@ -16,7 +16,9 @@ use super::super::testing::{Dumped, Restored, dump_in_step, try_dump};
 use super::super::{DumpContext, External};
 use super::tests::{fill, pair_at, pattern, read_all_now, stream};
 use super::{OuterSocket, outer_sockets};
-use ckpt_agent::rewire::{Role, Secret, WireOrder, Wires, listen};
+use ckpt_agent::rewire::{Pair, Role, Secret, WireOrder, Wires, listen};
+use protocol::agent::InstanceId;
+use protocol::cluster::InstanceKey;
 
 fn cluster() -> DumpContext {
     DumpContext { cluster: true, ..DumpContext::default() }
@@ -63,8 +65,9 @@ fn connect(dumped: [&Dumped; 2], ends: [Vec<OuterSocket>; 2]) -> [BTreeMap<FileI
                 tokio::spawn(async move { passive.admit(stream).await });
             }
         });
+        let instance = InstanceKey { job: "j".into(), epoch: 1, instance: InstanceId(0) };
         let order = |side: usize, end: &OuterSocket, number: usize, role| WireOrder {
-            secret: Secret::new([number as u8; 32]),
+            pair: Pair::new(&Secret::new([number as u8; 32]), &instance),
             role,
             v6: end.v6,
             queue: end.received.map(|blob| dumped[side].blob(blob)).unwrap_or_default(),
