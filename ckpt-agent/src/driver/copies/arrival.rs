@@ -17,7 +17,6 @@ use tokio::runtime::Handle;
 use super::error::CopyError;
 use super::own_files;
 
-
 /// See the module. What is left in it goes with it.
 #[derive(Debug)]
 pub struct Arrival {
@@ -49,7 +48,7 @@ impl Arrival {
             let all =
                 [format!("checkpoints/{checkpoint}"), "packs".into(), own_files::FOLDER.into()];
             all.iter().try_for_each(|part| make(&come.join(part))).map_err(&failed)?;
-            let room = ckpt_store::archive::free(&come).map_err(|errno| failed(errno.into()))?;
+            let room = ckpt_store::archive::free(&come).map_err(&failed)?;
             if needed > room { Err(CopyError::NoRoom { needed, room }) } else { Ok(()) }
         })
         .await?;
