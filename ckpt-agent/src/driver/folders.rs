@@ -22,6 +22,8 @@ use ckpt_store::CheckpointState;
 
 /// Folder of jobs that are being imported.
 const INCOMING: &str = ".incoming";
+/// The folder of copies that come from other agents.
+const ARRIVING: &str = ".arriving";
 /// Jobs that are looked at.
 const MOST_JOBS: usize = 10_000;
 /// Instances of one job that are looked at.
@@ -116,10 +118,10 @@ impl Folders {
         self.dir.join(INCOMING).join(job)
     }
 
-    /// Where copies come together that other agents send. No job has that name.
+    /// Where copies come together that other agents send.
     #[must_use]
     pub fn arriving(&self) -> PathBuf {
-        self.dir.join(INCOMING).join(".copies")
+        self.dir.join(ARRIVING)
     }
 
     /// Removes what imports and copies have left that were cut off by the end of an agent before.
@@ -127,7 +129,8 @@ impl Folders {
     /// # Errors
     /// As unlink(2), rmdir(2).
     pub fn clear_incoming(&self) -> io::Result<()> {
-        gone(fs::remove_dir_all(self.dir.join(INCOMING)))
+        gone(fs::remove_dir_all(self.dir.join(INCOMING)))?;
+        gone(fs::remove_dir_all(self.dir.join(ARRIVING)))
     }
 
     /// Removes an instance's folder; what is not there is gone.

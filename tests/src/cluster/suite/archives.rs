@@ -55,9 +55,9 @@ fn refused(said: &Output, words: &str) -> Result<(), Failure> {
 
 /// What exports and imports have left on a node: in folders of the user, and in its agent's.
 fn left_on(ckptd: &Ckptd, number: usize) -> Result<String, Failure> {
-    let names =
-        ["-name", ".ckptd-export-*", "-o", "-name", ".import-*", "-o", "-path", "*/.incoming/*"];
-    let find = [&["find", "/tmp", "/mnt/home", "-xdev", "("], &names[..], &[")"]].concat();
+    let names = ["-name", ".ckptd-export-*", "-o", "-name", ".import-*"];
+    let paths = ["-o", "-path", "*/.incoming/*", "-o", "-path", "*/.arriving/*"];
+    let find = [&["find", "/tmp", "/mnt/home", "-xdev", "("], &names[..], &paths, &[")"]].concat();
     ckptd.node(number).must_run(&find)
 }
 
