@@ -150,7 +150,7 @@ said=\$('$cache/bin/cc-$1' "\$@" 2>&1) || { echo "\$said" >&2; exit 1; }
 words=\$(echo "\$said" | sed -n 's/^ld\.lld //p' | tail -n 1)
 [ -n "\$words" ] || { echo "\$said" >&2; echo "link-$1: zig does not say how it links" >&2; exit 1; }
 # shellcheck disable=SC2086
-exec '$tools/python/ziglang/zig' ld.lld \$words --icf=all --strip-all $tables
+exec '$tools/python/ziglang/zig' ld.lld \$words --icf=all --strip-all -z nosectionheader $tables
 END
 }
 
