@@ -435,13 +435,12 @@ impl Driver {
         match sealed {
             Ok(granted) => {
                 // Whoever is not welcome yet expects nothing else.
-                let is_welcome = matches!(order, ToAgent::Welcome { .. });
-                let (before, after) = if is_welcome { (None, granted) } else { (granted, None) };
-                if let Some(granted) = before {
-                    self.send(node, &granted, &[]);
+                let welcomes = matches!(order, ToAgent::Welcome { .. });
+                if let Some(granted) = granted.as_ref().filter(|_| !welcomes) {
+                    self.send(node, granted, &[]);
                 }
                 self.send(node, &order, body);
-                if let Some(granted) = after {
+                if let Some(granted) = granted.filter(|_| welcomes) {
                     self.send(node, &granted, &[]);
                 }
             }

@@ -14,7 +14,6 @@ use protocol::cluster::grant::{Grant, Scope};
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::settings::JobSettings;
-use protocol::cluster::succession::Followed;
 use protocol::cluster::{InstanceKey, NodeName, VERSION};
 use protocol::launch::LaunchSpec;
 use protocol::transport::{Connection, Identity, Sealer, Successor, Token, TransportError};
@@ -22,6 +21,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
 
 use super::outcome::{Line, Outcome, worst};
+use super::stranger::false_coordinator;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -344,17 +344,11 @@ impl Attacker {
 
     /// Tells an agent that it is the coordinator now.
     async fn pose(&self) -> Outcome {
-        let followed = Followed {
-            term: 1_000_000,
-            claim: "mine".to_owned(),
-            addresses: vec!["127.0.0.1:1".to_owned()],
-            seal: None,
-        };
         let peer = match self.peer() {
             Ok(peer) => peer,
             Err(error) => return Outcome::NotTried(error),
         };
-        let successor = match Successor::new(self.identity.credentials(), followed) {
+        let successor = match Successor::new(self.identity.credentials(), false_coordinator()) {
             Ok(successor) => successor,
             Err(error) => return Outcome::NotTried(error.to_string()),
         };

@@ -68,13 +68,7 @@ async fn attack(target: &Target) -> Result<(), Box<dyn std::error::Error>> {
     let certificate: Fingerprint = serde_json::from_str(&target.certificate)?;
     let peer = member.connect_peer(name, target.address, &certificate).await;
     say("foreign-peer", of(peer.map(drop)))?;
-    let followed = Followed {
-        term: 1_000_000,
-        claim: "mine".to_owned(),
-        addresses: vec!["127.0.0.1:1".to_owned()],
-        seal: None,
-    };
-    let successor = Successor::new(&credentials(&Role::Coordinator)?, followed)?;
+    let successor = Successor::new(&credentials(&Role::Coordinator)?, false_coordinator())?;
     let shown = successor.connect_agent(name, target.address).await;
     say("foreign-coordinator", of(shown.map(drop)))?;
 
@@ -85,6 +79,12 @@ async fn attack(target: &Target) -> Result<(), Box<dyn std::error::Error>> {
     let joined = Identity::join(&target.folder.join("guessed"), &guessed, &"new".parse()?).await;
     say("guessed-token", of(joined.map(drop)))?;
     Ok(())
+}
+
+/// A coordinator that there is not, of a higher term than any.
+pub fn false_coordinator() -> Followed {
+    let addresses = vec!["127.0.0.1:1".to_owned()];
+    Followed { term: 1_000_000, claim: "mine".to_owned(), addresses, seal: None }
 }
 
 fn say(id: &str, outcome: Outcome) -> Result<(), serde_json::Error> {
