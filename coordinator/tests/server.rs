@@ -9,7 +9,7 @@ use protocol::cluster::powers::{Powers, SpeaksFor};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
-    Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerDoor, RefusalKind, Role,
+    Arrival, Authorities, Authority, Credentials, Identity, MAX_BODY, Members, PeerDoor, RefusalKind, Role,
     Sealer, Successor, Token, TransportError,
 };
 use std::collections::BTreeSet;
@@ -217,7 +217,7 @@ async fn roles_and_forgeries_are_refused() {
     members.set([(node("a"), of_a.clone())]);
     let wrong = a.connect_peer(&node("b"), port, &of_a).await;
     let error = wrong.unwrap_err().to_string();
-    assert!(error.contains("for the agent of b is not the one that counts"), "{error}");
+    assert!(error.contains("not the one by which the agent of b is known"), "{error}");
     let link = a.connect_peer(&node("b"), port, &of_b).await.unwrap();
     let (mut sender, _) = link.split();
     let Some(Arrival::Peer(name, _, connection)) = arrivals.recv().await else {
@@ -383,7 +383,7 @@ async fn a_silent_client_is_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::open(dir.path()).unwrap();
     let acceptor =
-        protocol::transport::Acceptor::new(&authority.issue(&Role::Coordinator).unwrap())
+        protocol::transport::Acceptor::new(&[authority.issue(&Role::Coordinator).unwrap()])
             .unwrap()
             .with_limit(Duration::from_millis(100));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -49,10 +49,10 @@ impl Dial for Carrier {
         validity: Validity,
     ) -> Promise<'_, Result<PeerLink, DialError>> {
         Box::pin(async move {
-            let certificate = validity.certificate().clone();
+            let key = validity.key().clone();
             let mut over = Box::pin(validity.over());
             let connection = tokio::select! {
-                connection = self.identity.connect_peer(&node, address, &certificate) => connection,
+                connection = self.identity.connect_peer(&node, address, &key) => connection,
                 () = &mut over => return Err(DialError::Changed(node)),
             };
             Ok(carry_until(connection?, over))

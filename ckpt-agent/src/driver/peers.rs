@@ -63,12 +63,12 @@ impl Peers {
 
     fn admitted(&self) -> Vec<(NodeName, Fingerprint)> {
         let known = self.known.borrow();
-        known.peers.iter().map(|(name, place)| (name.clone(), place.certificate.clone())).collect()
+        known.peers.iter().map(|(name, place)| (name.clone(), place.key.clone())).collect()
     }
 
     /// How long a connection is good that a node has made.
-    pub fn guest(&self, node: NodeName, certificate: Fingerprint) -> Validity {
-        Validity { known: self.known.subscribe(), node, certificate, way: None }
+    pub fn guest(&self, node: NodeName, key: Fingerprint) -> Validity {
+        Validity { known: self.known.subscribe(), node, key, way: None }
     }
 
     /// This machine has another address: connections over the one that it had are made again.
@@ -91,10 +91,10 @@ impl Peers {
             let known = self.known.borrow();
             (known.peers.get(node).cloned(), known.own_moves)
         };
-        let Place { address, certificate } =
+        let Place { address, key } =
             place.ok_or_else(|| DialError::Unknown(node.clone()))?;
         let (known, way) = (self.known.subscribe(), Some(Way { address, own_moves }));
-        let validity = Validity { known, node: node.clone(), certificate, way };
+        let validity = Validity { known, node: node.clone(), key, way };
         let link = self.dialer.peer(node.clone(), address, validity).await?;
         let hello = (PeerMessage::Hello { version: VERSION }, Vec::new());
         link.to.send(hello).await.map_err(|_| DialError::Gone(node.clone()))?;
@@ -104,7 +104,7 @@ impl Peers {
 
 /// Where a peer is.
 fn place(peer: Peer) -> (NodeName, Place) {
-    (peer.name, Place { address: peer.address, certificate: peer.certificate })
+    (peer.name, Place { address: peer.address, key: peer.key })
 }
 
 #[cfg(test)]
@@ -137,8 +137,8 @@ mod tests {
     }
 
     fn peer(name: &str, address: &str) -> Peer {
-        let certificate = Fingerprint::default();
-        Peer { name: name.parse().unwrap(), address: address.parse().unwrap(), certificate }
+        let key = Fingerprint::default();
+        Peer { name: name.parse().unwrap(), address: address.parse().unwrap(), key }
     }
 
     #[tokio::test]
@@ -185,12 +185,12 @@ mod tests {
         timeout(soon, own.over()).await.unwrap();
         timeout(soon, guest.over()).await.unwrap();
         assert!(timeout(Duration::from_millis(20), &mut other).await.is_err());
-        // Invited again, under a new certificate, it is welcome; what had the old one is not.
-        let certificate = serde_json::from_str("\"ff\"").unwrap();
-        peers.change(vec![Peer { certificate, ..peer("a", "10.0.0.1:7") }], &[], Vec::new());
+        // Invited again, under a new key, it is welcome; what had the old one is not.
+        let key = serde_json::from_str("\"ff\"").unwrap();
+        peers.change(vec![Peer { key, ..peer("a", "10.0.0.1:7") }], &[], Vec::new());
         timeout(soon, peers.guest(a.clone(), Fingerprint::default()).over()).await.unwrap();
-        let certificate = serde_json::from_str("\"ff\"").unwrap();
-        let mut fresh = Box::pin(peers.guest(a, certificate).over());
+        let key = serde_json::from_str("\"ff\"").unwrap();
+        let mut fresh = Box::pin(peers.guest(a, key).over());
         assert!(timeout(Duration::from_millis(20), &mut fresh).await.is_err());
     }
 }

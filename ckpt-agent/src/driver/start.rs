@@ -272,9 +272,9 @@ async fn accept(
 ) {
     while let Some(arrival) = arrivals.recv().await {
         match arrival {
-            Arrival::Peer(from, certificate, connection) => {
+            Arrival::Peer(from, key, connection) => {
                 let server = server.clone();
-                let link = carry_until(connection, peers.guest(from.clone(), certificate).over());
+                let link = carry_until(connection, peers.guest(from.clone(), key).over());
                 task::spawn(async move { server.serve(from, link).await });
             }
             Arrival::Successor(connection) => {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) address: SocketAddr,
-    pub(super) certificate: Fingerprint,
+    pub(super) key: Fingerprint,
 }
 
 /// Where everybody is.
@@ -32,31 +32,31 @@ pub(super) struct Way {
     pub(super) own_moves: u64,
 }
 
-/// A connection with a member, for as long as it is one by the same certificate; of one that this machine has made, also
+/// A connection with a member, for as long as it is one by the same key; of one that this machine has made, also
 /// for as long as both addresses are those of their machines.
 #[derive(Debug)]
 pub struct Validity {
     pub(super) known: watch::Receiver<Whereabouts>,
     pub(super) node: NodeName,
-    pub(super) certificate: Fingerprint,
+    pub(super) key: Fingerprint,
     pub(super) way: Option<Way>,
 }
 
 impl Validity {
-    /// The certificate by which the other one is a member.
-    pub fn certificate(&self) -> &Fingerprint {
-        &self.certificate
+    /// The key by which the other one is a member.
+    pub fn key(&self) -> &Fingerprint {
+        &self.key
     }
 
     /// Until it is not: the member was turned out, or nothing comes over the connection any more, and nobody says so.
     pub async fn over(mut self) {
-        let Self { known, node, certificate, way } = &mut self;
+        let Self { known, node, key, way } = &mut self;
         let ended = |now: &Whereabouts| {
             let moved = way.as_ref().is_some_and(|way| now.own_moves != way.own_moves);
             // Gone is not moved: it may be there again, and the connection with it.
             let another = now.peers.get(node).is_some_and(|place| {
                 let elsewhere = way.as_ref().is_some_and(|way| place.address != way.address);
-                elsewhere || place.certificate != *certificate
+                elsewhere || place.key != *key
             });
             moved || another || now.expelled.contains(node)
         };

@@ -64,8 +64,8 @@ struct Guests {
 impl Guests {
     /// A conversation of agents begins.
     async fn greet(&mut self, address: SocketAddr) {
-        let certificate = self.called.credentials().fingerprint();
-        let link = self.caller.connect_peer(&node("called"), address, &certificate).await.unwrap();
+        let key = self.called.credentials().fingerprint();
+        let link = self.caller.connect_peer(&node("called"), address, &key).await.unwrap();
         match self.arrivals.recv().await {
             Some(Arrival::Peer(name, ..)) => assert_eq!(name, node("caller")),
             other => panic!("{other:?}"),

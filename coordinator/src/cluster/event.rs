@@ -58,8 +58,8 @@ pub enum ClusterEvent {
         node: NodeName,
         /// As its token said.
         powers: Powers,
-        /// The one certificate by which it is that member.
-        certificate: Fingerprint,
+        /// The one key by which it is that member.
+        key: Fingerprint,
     },
     /// These members alone are to get the cluster's key; none: see [`ClusterAction::NameStandby`].
     Standbys {
@@ -139,7 +139,7 @@ pub enum ClusterAction {
         /// Whether it is to get it.
         on: bool,
     },
-    /// Its certificate is worth nothing from now on.
+    /// Its key is worth nothing from now on.
     Revoke {
         /// The node.
         node: NodeName,

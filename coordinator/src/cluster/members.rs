@@ -190,8 +190,8 @@ fn positive(number: Option<f64>) -> Option<f64> {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     table: BTreeMap<NodeName, Member>,
-    /// By which certificate each is a member.
-    certificates: BTreeMap<NodeName, Fingerprint>,
+    /// By which key each is a member.
+    keys: BTreeMap<NodeName, Fingerprint>,
     /// Turned out, and not invited again.
     removed: BTreeSet<NodeName>,
     /// What agents are told of each other, until that changes.
@@ -266,9 +266,9 @@ impl Members {
         }
     }
 
-    /// By this certificate it is a member, and by no other.
-    pub(super) fn certify(&mut self, node: &NodeName, certificate: Fingerprint) {
-        self.certificates.insert(node.clone(), certificate);
+    /// By this key it is a member, and by no other.
+    pub(super) fn certify(&mut self, node: &NodeName, key: Fingerprint) {
+        self.keys.insert(node.clone(), key);
         self.changed();
     }
 
@@ -279,7 +279,7 @@ impl Members {
 
     pub(super) fn remove(&mut self, node: &NodeName) {
         self.table.remove(node);
-        self.certificates.remove(node);
+        self.keys.remove(node);
         self.removed.insert(node.clone());
     }
 
@@ -351,8 +351,8 @@ impl Members {
     /// What the others are told of a node; None: that it is not there.
     pub(super) fn peer(&self, node: &NodeName) -> Option<Peer> {
         let member = self.table.get(node).filter(|member| member.presence != Presence::Gone)?;
-        let certificate = self.certificates.get(node).cloned().unwrap_or_default();
-        Some(Peer { name: node.clone(), address: member.profile.address, certificate })
+        let key = self.keys.get(node).cloned().unwrap_or_default();
+        Some(Peer { name: node.clone(), address: member.profile.address, key })
     }
 
     /// Somebody has come, gone, or moved.

@@ -137,8 +137,8 @@ impl ClusterMachine {
                 self.disconnected(now, &node, connection);
             }
             ClusterEvent::Invited { node } => self.invited(&node),
-            ClusterEvent::Admitted { node, powers, certificate } => {
-                self.shared.members.certify(&node, certificate);
+            ClusterEvent::Admitted { node, powers, key } => {
+                self.shared.members.certify(&node, key);
                 self.shared.powers.insert(node, powers);
             }
             ClusterEvent::Named { users } => self.shared.named = users,

@@ -1,10 +1,10 @@
-//! Who may connect: the tokens that are out, and the certificates of members.
+//! Who may connect: the tokens that are out, and the keys of members.
 
 use protocol::cluster::NodeName;
 use protocol::cluster::name::NameError;
 use protocol::cluster::powers::{MOST_NAMED, Powers, SpeaksFor};
 use protocol::transport::{
-    Authority, CertifiedNode, Fingerprint, Greeting, Holder, RefusalKind, Role, Secret, Token,
+    Authorities, Authority, CertifiedNode, Fingerprint, Greeting, Holder, RefusalKind, Role, Secret, Shown, Token,
     TransportError,
 };
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use thiserror::Error;
 pub type SharedAdmission = Arc<Mutex<Admission>>;
 
 /// Version of the file.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
@@ -113,10 +113,22 @@ struct IssuedToken {
 /// Who is a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Registered {
-    /// The one certificate of it that is good.
-    certificate: Fingerprint,
+    /// The one key of it that is good. In files of before format 3, and until the member comes, that of its certificate.
+    #[serde(alias = "certificate")]
+    key: Fingerprint,
     /// What it may order.
     powers: Powers,
+    /// The authority that has certified it last, and in which it believes. None, in files of before format 3: the only one
+    /// that there was.
+    #[serde(default)]
+    authority: Option<Fingerprint>,
+}
+
+impl Registered {
+    /// Whether it is the one who has shown that.
+    fn is(&self, shown: &Shown) -> bool {
+        self.key == shown.key || self.key == shown.certificate
+    }
 }
 
 /// Those of members that joined before tokens had powers: all users of their machines were believed.
@@ -146,9 +158,13 @@ struct Register {
 
 impl Register {
     /// In the form of this version.
-    fn upgraded(mut self) -> Self {
-        for (node, certificate) in std::mem::take(&mut self.members) {
-            self.registered.insert(node, Registered { certificate, powers: as_before() });
+    fn upgraded(mut self, authority: &Fingerprint) -> Self {
+        for (node, key) in std::mem::take(&mut self.members) {
+            let registered = Registered { key, powers: as_before(), authority: None };
+            self.registered.insert(node, registered);
+        }
+        for known in self.registered.values_mut() {
+            known.authority.get_or_insert_with(|| authority.clone());
         }
         self.format = FORMAT;
         self
@@ -159,7 +175,7 @@ impl Register {
 #[derive(Debug)]
 pub struct Admission {
     path: PathBuf,
-    authority: Authority,
+    authorities: Authorities,
     register: Register,
     /// How often the register was changed since it was opened.
     changes: u64,
@@ -168,10 +184,12 @@ pub struct Admission {
 /// What becomes of somebody who has said who it is.
 #[derive(Debug)]
 pub enum Admitted {
-    /// The agent of a member, with the certificate that it has shown.
+    /// The agent of a member, with the key that it has proved.
     Agent(NodeName, Fingerprint),
     /// A new member, with its certificate.
     Joined(NodeName, CertifiedNode),
+    /// A member, with a new certificate of its key, by which it is to come again.
+    Renewed(NodeName, CertifiedNode),
 }
 
 impl Admission {
@@ -180,6 +198,8 @@ impl Admission {
     /// # Errors
     /// Where its files can't be read or written.
     pub fn open(folder: &Path) -> Result<Self, AdmissionError> {
+        let authorities = Authorities::open(folder)?;
+        let authority = authorities.current().fingerprint();
         let path = folder.join("members.json");
         let failed =
             |reason: String| AdmissionError::File { action: "read", path: path.clone(), reason };
@@ -195,7 +215,7 @@ impl Admission {
                         register.format
                     )));
                 }
-                register.upgraded()
+                register.upgraded(&authority)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let (tokens, members) = (Vec::new(), BTreeMap::new());
@@ -204,8 +224,35 @@ impl Admission {
             }
             Err(error) => return Err(failed(error.to_string())),
         };
-        let authority = Authority::open(folder)?;
-        Ok(Self { path, authority, register, changes: 0 })
+        let mut admission = Self { path, authorities, register, changes: 0 };
+        admission.forget_authorities()?;
+        Ok(admission)
+    }
+
+    /// Those of before are worth nothing once all members have come since.
+    fn forget_authorities(&mut self) -> Result<(), TransportError> {
+        let members = self.register.registered.values();
+        let needed: BTreeSet<_> = members.filter_map(|known| known.authority.as_ref()).collect();
+        self.authorities.forget(|old| needed.contains(old))
+    }
+
+    /// A new authority certifies from now on. Members get certificates of it when they come; tokens that are out, which name
+    /// the old one, are worth nothing.
+    ///
+    /// # Errors
+    /// Where that can't be kept.
+    pub fn exchange_authority(&mut self) -> Result<(), AdmissionError> {
+        let mut register = self.register.clone();
+        register.tokens.clear();
+        self.keep(register)?;
+        Ok(self.authorities.exchange()?)
+    }
+
+    /// Members that have not come since the cluster got the authority that it has.
+    pub fn of_before(&self) -> impl Iterator<Item = &NodeName> {
+        let current = Some(self.authority().fingerprint());
+        let members = self.register.registered.iter();
+        members.filter(move |(_, known)| known.authority != current).map(|(node, _)| node)
     }
 
     /// How often what is kept was changed since it was opened.
@@ -217,7 +264,13 @@ impl Admission {
     /// The cluster's authority.
     #[must_use]
     pub fn authority(&self) -> &Authority {
-        &self.authority
+        self.authorities.current()
+    }
+
+    /// It, and those of before.
+    #[must_use]
+    pub fn authorities(&self) -> &Authorities {
+        &self.authorities
     }
 
     /// All members, connected or not.
@@ -225,13 +278,13 @@ impl Admission {
         self.register
             .registered
             .iter()
-            .map(|(node, known)| (node.clone(), known.certificate.clone(), known.powers.clone()))
+            .map(|(node, known)| (node.clone(), known.key.clone(), known.powers.clone()))
     }
 
-    /// The certificate by which a node is a member, if it is one.
+    /// The key by which a node is a member, if it is one.
     #[must_use]
-    pub fn certificate(&self, node: &NodeName) -> Option<Fingerprint> {
-        self.register.registered.get(node).map(|known| known.certificate.clone())
+    pub fn key(&self, node: &NodeName) -> Option<Fingerprint> {
+        self.register.registered.get(node).map(|known| known.key.clone())
     }
 
     /// Users for whom only members speak that tokens have named for them.
@@ -309,7 +362,7 @@ impl Admission {
             powers,
         });
         self.keep(register)?;
-        Ok(Token { addresses, authority: self.authority.fingerprint(), secret })
+        Ok(Token { addresses, authority: self.authority().fingerprint(), secret })
     }
 
     /// Decides about somebody who has shown a certificate and said what it wants. A token that is
@@ -333,10 +386,8 @@ impl Admission {
                 refuse(format!("it is certified as {role} already"))
             }
             (Greeting::Member { .. }, Holder::Stranger { reason, .. }) => refuse(reason.clone()),
-            (Greeting::Member { .. }, Holder::Member { role, certificate }) => match role {
-                Role::Agent(node) if self.is_member(node, certificate) => {
-                    Ok(Admitted::Agent(node.clone(), certificate.clone()))
-                }
+            (Greeting::Member { .. }, Holder::Member { role, shown }) => match role {
+                Role::Agent(node) if self.is_known(node, shown) => self.welcome(node, shown),
                 Role::Agent(node) => refuse(format!(
                     "the certificate of {node} has been revoked: join again with a new token"
                 )),
@@ -374,24 +425,48 @@ impl Admission {
         if register.registered.len() >= MAX_MEMBERS {
             return Err(AdmissionError::TooMany(MAX_MEMBERS, "members"));
         }
-        let certified = self.authority.certify(&Role::Agent(name.clone()), public_key)?;
-        let certificate = certified.fingerprint.clone();
-        register.registered.insert(name.clone(), Registered { certificate, powers });
+        let certified = self.authority().certify(&Role::Agent(name.clone()), public_key)?;
+        let (key, authority) = (certified.key.clone(), Some(self.authority().fingerprint()));
+        register.registered.insert(name.clone(), Registered { key, powers, authority });
         self.keep(register)?;
         Ok(Admitted::Joined(name, certified))
     }
 
-    /// Whether a node is a member by this certificate: it may have been turned out, and invited again, since it was
-    /// let in.
-    #[must_use]
-    pub fn is_member(&self, node: &NodeName, certificate: &Fingerprint) -> bool {
-        self.register.registered.get(node).is_some_and(|known| known.certificate == *certificate)
+    /// A member is let in, or has its certificate renewed first, and comes again with that.
+    fn welcome(&mut self, node: &NodeName, shown: &Shown) -> Result<Admitted, AdmissionError> {
+        let current = Some(self.authority().fingerprint());
+        let mut register = self.register.clone();
+        let Some(known) = register.registered.get_mut(node) else {
+            return Err(AdmissionError::Certificate(format!("{node} is no member")));
+        };
+        let as_it_is = known.key == shown.key && known.authority == current;
+        (known.key, known.authority) = (shown.key.clone(), current);
+        if !shown.is_due {
+            if !as_it_is {
+                self.keep(register)?;
+                self.forget_authorities()?;
+            }
+            return Ok(Admitted::Agent(node.clone(), shown.key.clone()));
+        }
+        let role = Role::Agent(node.clone());
+        let certified = self.authority().certify(&role, &shown.public_key)?;
+        Ok(Admitted::Renewed(node.clone(), certified))
     }
 
-    /// Revokes a member's certificate.
+    fn is_known(&self, node: &NodeName, shown: &Shown) -> bool {
+        self.register.registered.get(node).is_some_and(|known| known.is(shown))
+    }
+
+    /// Whether a node is a member by this key: it may have been turned out, and invited again, since it was let in.
+    #[must_use]
+    pub fn is_member(&self, node: &NodeName, key: &Fingerprint) -> bool {
+        self.register.registered.get(node).is_some_and(|known| known.key == *key)
+    }
+
+    /// Turns a member out: its key is worth nothing from then on.
     ///
     /// # Errors
-    /// Where that can't be kept; it is revoked in this process all the same.
+    /// Where that can't be kept; in this process it is out all the same.
     pub fn revoke(&mut self, node: &NodeName) -> Result<(), AdmissionError> {
         let mut register = self.register.clone();
         register.registered.remove(node);
@@ -491,20 +566,68 @@ mod tests {
         let Ok(Admitted::Joined(node, first)) = join(&mut admission, &secret, "a", 0) else {
             panic!("not joined");
         };
-        let with = |certificate: &Fingerprint| Holder::Member {
-            role: Role::Agent(node.clone()),
-            certificate: certificate.clone(),
-        };
-        let member = Greeting::Member { version: 1 };
-        assert!(admission.admit(&with(&first.fingerprint), &member, 0).is_ok());
+        let first_key = shown(7, false);
+        assert_eq!(first_key.key, first.key);
+        assert!(come(&mut admission, &node, first_key.clone()).is_ok());
         admission.revoke(&node).unwrap();
-        let refused = admission.admit(&with(&first.fingerprint), &member, 0).unwrap_err();
+        let refused = come(&mut admission, &node, first_key.clone()).unwrap_err();
         assert_eq!(refused.kind(), RefusalKind::Certificate);
-        let Ok(Admitted::Joined(_, second)) = join(&mut admission, &secret, "a", 0) else {
-            panic!("not joined again");
-        };
-        assert!(admission.admit(&with(&first.fingerprint), &member, 0).is_err());
-        assert!(admission.admit(&with(&second.fingerprint), &member, 0).is_ok());
+        let holder = Holder::Stranger { public_key: ed25519(8), reason: String::new() };
+        let greeting = Greeting::Join { version: 1, secret, name: "a".to_owned() };
+        assert!(matches!(admission.admit(&holder, &greeting, 0), Ok(Admitted::Joined(..))));
+        assert!(come(&mut admission, &node, first_key).is_err());
+        assert!(come(&mut admission, &node, shown(8, false)).is_ok());
+    }
+
+    /// What the holder of that key shows.
+    fn shown(byte: u8, is_due: bool) -> Shown {
+        let public_key = ed25519(byte);
+        let (key, certificate) = (Fingerprint::of_key(&public_key), Fingerprint::default());
+        Shown { key, certificate, public_key, is_due }
+    }
+
+    fn come(
+        admission: &mut Admission,
+        node: &NodeName,
+        shown: Shown,
+    ) -> Result<Admitted, AdmissionError> {
+        let holder = Holder::Member { role: Role::Agent(node.clone()), shown };
+        admission.admit(&holder, &Greeting::Member { version: 1 }, 0)
+    }
+
+    #[test]
+    fn members_renew_after_an_exchange_and_the_old_authority_goes_with_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut admission = Admission::open(dir.path()).unwrap();
+        let token = admission.issue(Vec::new(), 5, 60, Powers::default(), 0).unwrap();
+        let secret = token.secret.expose().to_owned();
+        let (a, b): (NodeName, NodeName) = ("a".parse().unwrap(), "b".parse().unwrap());
+        join(&mut admission, &secret, "a", 0).unwrap();
+        let holder = Holder::Stranger { public_key: ed25519(8), reason: String::new() };
+        let greeting =
+            Greeting::Join { version: 1, secret: secret.clone(), name: "b".to_owned() };
+        admission.admit(&holder, &greeting, 0).unwrap();
+        let old = admission.authority().fingerprint();
+        admission.exchange_authority().unwrap();
+        let mut admission = Admission::open(dir.path()).unwrap();
+        assert_ne!(admission.authority().fingerprint(), old);
+        assert_eq!(admission.authorities().before().collect::<Vec<_>>(), [old]);
+        assert_eq!(admission.of_before().cloned().collect::<Vec<_>>(), [a.clone(), b.clone()]);
+        let late = join(&mut admission, &secret, "c", 0);
+        assert!(matches!(late, Err(AdmissionError::WrongToken)));
+        // One whose certificate is of before, or runs out soon, gets one; with that it is in.
+        for (node, byte) in [(&a, 7), (&b, 8)] {
+            let renewed = come(&mut admission, node, shown(byte, true));
+            assert!(matches!(&renewed, Ok(Admitted::Renewed(name, _)) if name == node));
+            assert_eq!(admission.authorities().before().count(), 1);
+            let in_it = come(&mut admission, node, shown(byte, false));
+            assert!(matches!(in_it, Ok(Admitted::Agent(..))));
+        }
+        assert_eq!(admission.authorities().before().count(), 0);
+        assert_eq!(admission.of_before().count(), 0);
+        // A key that is in no list gets none, whoever has certified it.
+        let forged = come(&mut admission, &a, shown(9, true)).unwrap_err();
+        assert_eq!(forged.kind(), RefusalKind::Certificate);
     }
 
     #[test]
@@ -520,13 +643,17 @@ mod tests {
         };
         assert!(admission.named().contains("alice"));
         let known = |admission: &Admission| admission.members().next().unwrap();
-        let expected = (node, certified.fingerprint.clone(), powers);
+        let expected = (node.clone(), certified.key, powers);
         assert_eq!(known(&admission), expected);
         // As an earlier ckptd has written it.
-        let fingerprint = serde_json::to_string(&certified.fingerprint).unwrap();
-        let old = format!(r#"{{"format":1,"tokens":[],"members":{{"a":{fingerprint}}}}}"#);
+        let old = r#"{"format":1,"tokens":[],"members":{"a":"of its certificate"}}"#;
         fs::write(dir.path().join("members.json"), old).unwrap();
-        let admission = Admission::open(dir.path()).unwrap();
-        assert_eq!(known(&admission), (expected.0, expected.1, as_before()));
+        let mut admission = Admission::open(dir.path()).unwrap();
+        let certificate: Fingerprint = serde_json::from_str("\"of its certificate\"").unwrap();
+        assert_eq!(known(&admission), (node.clone(), certificate.clone(), as_before()));
+        // It is known by its key once it has come.
+        let came = come(&mut admission, &node, Shown { certificate, ..shown(7, false) });
+        assert!(matches!(came, Ok(Admitted::Agent(..))));
+        assert_eq!(known(&admission), (node, expected.1, as_before()));
     }
 }

@@ -113,10 +113,14 @@ impl Port {
             (admitted, admission.authority().pem().to_owned(), admission.authority().trust())
         };
         match admitted {
-            Ok(Admitted::Agent(node, certificate)) => {
+            Ok(Admitted::Agent(node, key)) => {
                 let coordinators = Coordinators { term: self.own.term, trust };
                 let connection = self.connections.fetch_add(1, Ordering::Relaxed);
-                converse(guest, node, certificate, connection, &self.incoming, &coordinators).await
+                converse(guest, node, key, connection, &self.incoming, &coordinators).await
+            }
+            Ok(Admitted::Renewed(node, certified)) => {
+                tracing::info!("{node} gets a new certificate");
+                guest.renew(certified.certificate, authority).await
             }
             Ok(Admitted::Joined(node, certified)) => {
                 tracing::info!("{node} has joined from {remote}");
@@ -166,7 +170,7 @@ impl Coordinators {
 async fn converse(
     guest: Guest,
     node: NodeName,
-    certificate: Fingerprint,
+    key: Fingerprint,
     connection: u64,
     incoming: &mpsc::Sender<Incoming>,
     coordinators: &Coordinators,
@@ -190,7 +194,7 @@ async fn converse(
     let (closer, mut closed) = mpsc::channel(1);
     let connected = Incoming::Connected {
         node: node.clone(),
-        certificate,
+        key,
         connection,
         outbox: outbox.clone(),
         closer,

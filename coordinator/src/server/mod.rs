@@ -6,6 +6,7 @@
 //! - `replication`: copies of the folder at agents.
 //! - `local`: the Unix socket for commands on this machine.
 //! - `driver`: the event loop.
+//! - `exchange`: a new certificate authority.
 //! - `announce`: where the coordinator is, by multicast DNS.
 //! - `audit_log`: who ordered what.
 //! - `job_logs`, `clock`: jobs' output on disk; a clock that stands still when the process does.
@@ -16,8 +17,8 @@
 //! STATE/lock                  held while a coordinator runs
 //! STATE/cluster.log           what is decided, from which everything is rebuilt
 //! STATE/audit.log             who ordered what
-//! STATE/members.json          tokens (hashes of their secrets) and members' certificates
-//! STATE/authority*.pem        the certificate authority
+//! STATE/members.json          tokens (hashes of their secrets) and members' keys
+//! STATE/authority*.pem        the certificate authority, and those that it has replaced
 //! STATE/coordinator.sock      for commands
 //! STATE/superseded.json       another coordinator has taken over: this one must not begin again
 //! STATE/jobs/JOB/log          a job's output
@@ -29,6 +30,7 @@ mod announce;
 mod audit_log;
 mod clock;
 mod driver;
+mod exchange;
 mod job_logs;
 mod local;
 mod needed;
@@ -48,6 +50,7 @@ use ckpt_dmtcp::cluster::Cluster;
 use ckpt_dmtcp::server as dmtcp;
 use clock::Clock;
 use driver::{Driver, Ending, Incoming, Operator};
+pub use exchange::{Exchanged, exchange_authority};
 use job_logs::JobLogs;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -188,6 +191,9 @@ pub enum ServeError {
     /// Its register can't be used.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
+    /// There is nothing to exchange the authority of.
+    #[error("there is no cluster in {}: give the --state of its coordinator", .0.display())]
+    NoCluster(PathBuf),
     /// Its certificates can't be used.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -252,6 +258,11 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
     }
 }
 
+/// Where a list has no first one that has one always.
+fn no_authority() -> ServeError {
+    ServeError::Transport(TransportError::Unfit("the cluster has no authority".to_owned()))
+}
+
 fn superseded(state: &Path, marker: Marker) -> ServeError {
     let Marker { term, by } = marker;
     ServeError::Superseded { term, by, folder: state.to_owned() }
@@ -292,8 +303,8 @@ struct Folder {
     admission: SharedAdmission,
     /// What names its certificate authority.
     authority: Fingerprint,
-    /// This coordinator's own.
-    credentials: Credentials,
+    /// This coordinator's own, and such for members that believe in an authority of before.
+    credentials: Vec<Credentials>,
     sealer: Sealer,
     replication: Replication,
     clock: Clock,
@@ -308,7 +319,9 @@ impl Folder {
     ) -> Result<Self, ServeError> {
         let admission = Admission::open(state)?;
         let authority = admission.authority().fingerprint();
-        let credentials = admission.authority().issue(&Role::Coordinator)?;
+        let credentials = admission.authorities().coordinators()?;
+        let own = credentials.first().ok_or_else(no_authority)?;
+        let sealer = Sealer::new(own)?;
         let archive_key = ArchiveKey(admission.authority().derived_key(ARCHIVE_KEY));
         let admission = Arc::new(Mutex::new(admission));
         let jobs = state.join("jobs");
@@ -330,7 +343,6 @@ impl Folder {
         let secrets = SeededSecrets::new(seed);
         let mut machine =
             ClusterMachine::recover(settings, secrets, clock.now(), entries, logs.lengths())?;
-        let sealer = Sealer::new(&credentials)?;
         machine.seal_coordinator(machine.coordinator().clone().sealed(&sealer)?);
         let term = machine.coordinator().term;
         let note = ReplicaNote { term, addresses: addresses.to_vec(), grace_s: grace };
@@ -362,7 +374,8 @@ async fn run_from(
     let Ports { agents, address, addresses, dmtcp } = ports;
     let own = machine.coordinator().clone();
     let acceptor = Acceptor::new(&credentials)?;
-    let successor = Successor::new(&credentials, own.clone())?;
+    let current = credentials.first().ok_or_else(no_authority)?;
+    let successor = Successor::new(current, own.clone())?;
     let lost = machine.lost_coordinators().to_vec();
     let (absent, absentees) = watch::channel(machine.absent());
 

@@ -120,7 +120,7 @@ impl Rig {
         self.events.push_back(ClusterEvent::Admitted {
             node: name(node),
             powers,
-            certificate: Default::default(),
+            key: Default::default(),
         });
         self.settle();
     }

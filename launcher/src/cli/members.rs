@@ -28,6 +28,11 @@ pub struct CoordinatorArguments {
     /// this machine or of another has. DIR is the agent's.
     #[arg(long)]
     pub recover: bool,
+    /// Give the cluster a new certificate authority, and end: for one whose key may be in other hands. No coordinator may run
+    /// on that folder; start it again then. Members that were not turned out get new certificates when they connect, and
+    /// tokens of before are worth nothing.
+    #[arg(long, conflicts_with_all = ["recover", "dmtcp_port", "discover"])]
+    pub rotate: bool,
     /// Speak DMTCP's protocol too, at this port: for unmodified dmtcp_launch, dmtcp_restart and dmtcp_command.
     #[arg(long, value_name = "PORT")]
     pub dmtcp_port: Option<u16>,

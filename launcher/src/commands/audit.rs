@@ -96,10 +96,15 @@ fn row(line: &AuditLine) -> Vec<String> {
             let about = format!("term {term}, ckptd {version}");
             ["", "", "", about.as_str(), "the coordinator began"].map(str::to_owned)
         }
-        AuditEvent::Joined { node, certificate } => {
-            let short = certificate.get(..16).unwrap_or(certificate);
-            let about = format!("{node}, certificate {short}");
+        AuditEvent::Joined { node, key } => {
+            let short = key.get(..16).unwrap_or(key);
+            let about = format!("{node}, key {short}");
             ["", "", "", about.as_str(), "joined"].map(str::to_owned)
+        }
+        AuditEvent::Exchanged { authority } => {
+            let short = authority.get(..16).unwrap_or(authority);
+            let about = format!("authority {short}");
+            ["", "", "", about.as_str(), "exchanged"].map(str::to_owned)
         }
         AuditEvent::Ordered { order } => cells(order, String::new()),
         AuditEvent::Refused { order, reason } => cells(order, format!("failed: {reason}")),
@@ -140,7 +145,7 @@ mod tests {
             AuditEvent::Began { term: 2, version: "0.1.0".to_owned() },
             AuditEvent::Joined {
                 node: "desk".parse().unwrap(),
-                certificate: "0123456789abcdef0".to_owned(),
+                key: "0123456789abcdef0".to_owned(),
             },
             AuditEvent::Ordered { order: order.clone() },
             AuditEvent::Refused { order, reason: "it does not run".to_owned() },

@@ -4,19 +4,20 @@ use super::Context;
 use crate::cli::CoordinatorArguments;
 use crate::cluster::coordinator_folder;
 use crate::failure::Failure;
-use coordinator::server::{Options, ServeError, serve};
+use coordinator::server::{Exchanged, Options, ServeError, exchange_authority, serve};
+use std::path::{Path, PathBuf};
 
 pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(), Failure> {
     super::tell_what_happens();
+    if arguments.rotate {
+        return rotate(&folder(context, arguments.state)?);
+    }
     let dmtcp = match arguments.dmtcp_port {
         Some(port) => Some(super::dmtcp::port(context, &arguments, port)?),
         None => None,
     };
-    let given = arguments.state;
-    let default = given.is_none();
-    let state = given.unwrap_or_else(|| coordinator_folder(&context.state));
-    let state = std::path::absolute(&state)
-        .map_err(|error| Failure::of(format!("find {}", state.display()), error))?;
+    let default = arguments.state.is_none();
+    let state = folder(context, arguments.state)?;
     let recover = arguments.recover.then(|| context.state.path().to_owned());
     let options = Options {
         listen: arguments.listen,
@@ -54,4 +55,26 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
         ServeError::Usage(text) => Failure::Usage(format!("wrong usage: {text}")),
         error => Failure::of("run the coordinator", error),
     })
+}
+
+/// The coordinator's folder, the one that was given or the usual one.
+fn folder(context: &Context, given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let state = given.unwrap_or_else(|| coordinator_folder(&context.state));
+    std::path::absolute(&state)
+        .map_err(|error| Failure::of(format!("find {}", state.display()), error))
+}
+
+/// Gives the cluster a new authority.
+fn rotate(state: &Path) -> Result<(), Failure> {
+    let Exchanged { authority, members } = exchange_authority(state)
+        .map_err(|error| Failure::of("give the cluster a new authority", error))?;
+    let members = match members.len() {
+        1 => "its 1 member gets a new certificate when it connects".to_owned(),
+        count => format!("its {count} members get new certificates when they connect"),
+    };
+    super::print(&format!(
+        "ckptd: the cluster has a new authority, {}; {members}; join tokens of before are worth nothing\n\
+         ckptd: start the coordinator again\n",
+        authority.to_string().get(..16).unwrap_or_default(),
+    ))
 }

@@ -58,8 +58,14 @@ pub enum AuditEvent {
     Joined {
         /// Its name.
         node: NodeName,
-        /// The fingerprint of its certificate.
-        certificate: String,
+        /// The fingerprint of its key; in lines of before, of its certificate.
+        #[serde(alias = "certificate")]
+        key: String,
+    },
+    /// The cluster got a new authority. Tokens of before are worth nothing, and members get new certificates.
+    Exchanged {
+        /// The fingerprint of the new one.
+        authority: String,
     },
 }
 crate::tagged!(AuditEvent, "what");

@@ -2,6 +2,7 @@
 
 use super::greeting::MAX_GREETING;
 use super::places::{Place, PlaceLimits, Places, source};
+use super::credentials::server;
 use super::verify::identify;
 use super::{
     Connection, Credentials, Greeting, Holder, RefusalKind, Reply, TLS_HANDSHAKE, TransportError,
@@ -10,7 +11,7 @@ use crate::cluster::VERSION;
 use rustls::pki_types::CertificateDer;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -30,10 +31,49 @@ const UNKNOWN: PlaceLimits = PlaceLimits { all: 96, each: 24, kept: 32 };
 /// Addresses that are remembered.
 const MAX_KNOWN: usize = 8192;
 
+/// What a server shows, and by what it knows members. Clones are the same: what is put in place of it counts for all
+/// connections from then on.
+#[derive(Clone)]
+pub(super) struct Front(Arc<RwLock<Shows>>);
+
+#[derive(Clone)]
+struct Shows {
+    tls: TlsAcceptor,
+    /// The cluster's, and those of before.
+    authorities: Vec<CertificateDer<'static>>,
+}
+
+impl Front {
+    /// `credentials`: the own ones, then those of before, for clients that know no others. `authorities`: the cluster's,
+    /// then those of before.
+    pub fn new(
+        credentials: &[Credentials],
+        authorities: Vec<CertificateDer<'static>>,
+    ) -> Result<Self, TransportError> {
+        let tls = TlsAcceptor::from(server(credentials)?);
+        Ok(Self(Arc::new(RwLock::new(Shows { tls, authorities }))))
+    }
+
+    /// Shows that from now on.
+    pub fn exchange(&self, other: &Self) {
+        let other = other.shows();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = other;
+    }
+
+    fn shows(&self) -> Shows {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Front").finish_non_exhaustive()
+    }
+}
+
 /// Takes connections and finds out whose they are.
 pub struct Acceptor {
-    tls: TlsAcceptor,
-    authority: CertificateDer<'static>,
+    front: Front,
     places: Places<IpAddr>,
     /// Where members have come from.
     known: Mutex<BTreeSet<IpAddr>>,
@@ -57,18 +97,20 @@ pub struct Guest {
 }
 
 impl Acceptor {
-    /// One that shows these credentials.
+    /// One that shows the first of these credentials, and one of the others to those who hint that they know its authority
+    /// alone.
     ///
     /// # Errors
     /// Where they can't be used.
-    pub fn new(credentials: &Credentials) -> Result<Self, TransportError> {
-        Ok(Self {
-            tls: TlsAcceptor::from(credentials.server()?),
-            authority: credentials.authority().clone(),
-            places: Places::new(UNKNOWN),
-            known: Mutex::default(),
-            limit: HANDSHAKE_LIMIT,
-        })
+    pub fn new(credentials: &[Credentials]) -> Result<Self, TransportError> {
+        let authorities = credentials.iter().map(|own| own.authority().clone()).collect();
+        Ok(Self::at(Front::new(credentials, authorities)?))
+    }
+
+    /// One that shows what stands there.
+    pub(super) fn at(front: Front) -> Self {
+        let (places, known) = (Places::new(UNKNOWN), Mutex::default());
+        Self { front, places, known, limit: HANDSHAKE_LIMIT }
     }
 
     /// The same with another limit for a handshake.
@@ -142,10 +184,11 @@ impl Acceptor {
             let _ = stream.write_all(b"ckptd: unencrypted connections are refused\n").await;
             return Err(TransportError::Unencrypted);
         }
-        let stream = self.tls.accept(stream).await.map_err(handshake_error)?;
+        let Shows { tls, authorities } = self.front.shows();
+        let stream = tls.accept(stream).await.map_err(handshake_error)?;
         let shown = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
         let mut connection = Connection::<Reply, Greeting>::over(stream.into(), MAX_GREETING)?;
-        let holder = identify(&shown, &self.authority)?;
+        let holder = identify(&shown, &authorities)?;
         match connection.receiver.receive().await {
             Ok(None) => Err(TransportError::Closed),
             Ok(Some((greeting, _))) => {
@@ -207,6 +250,21 @@ impl Guest {
         authority: String,
     ) -> Result<(), TransportError> {
         let reply = Reply::Joined { certificate, authority };
+        self.connection.sender.send(&reply, &[]).await?;
+        self.connection.sender.close().await;
+        Ok(())
+    }
+
+    /// Hands over a new certificate to a member, and closes: it comes again with that.
+    ///
+    /// # Errors
+    /// Where the connection is broken.
+    pub async fn renew(
+        mut self,
+        certificate: String,
+        authority: String,
+    ) -> Result<(), TransportError> {
+        let reply = Reply::Renewed { certificate, authority };
         self.connection.sender.send(&reply, &[]).await?;
         self.connection.sender.close().await;
         Ok(())

@@ -100,6 +100,16 @@ impl Key {
         Self::from_der(found.into_contents())
     }
 
+    /// All of a text.
+    pub fn all_from_pem(text: &str) -> Result<Vec<Self>, TransportError> {
+        let found = pem::parse_many(text);
+        let found = found.map_err(|error| TransportError::Unfit(error.to_string()))?;
+        if found.is_empty() {
+            return Err(TransportError::Unfit("there is no key in it".to_owned()));
+        }
+        found.into_iter().map(|one| Self::from_der(one.into_contents())).collect()
+    }
+
     fn from_der(der: Vec<u8>) -> Result<Self, TransportError> {
         let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der)
             .map_err(|reason| TransportError::Unfit(format!("no key of Ed25519: {reason}")))?;

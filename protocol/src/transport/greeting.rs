@@ -60,6 +60,14 @@ pub enum Reply {
         /// The authority's, PEM.
         authority: String,
     },
+    /// The member's certificate is replaced by this one, of the same key; the connection ends, and it comes again with
+    /// that.
+    Renewed {
+        /// The certificate, PEM.
+        certificate: String,
+        /// The authority's, PEM: the cluster may have another one by now.
+        authority: String,
+    },
     /// The connection ends.
     Refused {
         /// The kind of reason.

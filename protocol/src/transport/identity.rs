@@ -1,8 +1,8 @@
 //! An agent's membership: its key, its certificate, and where the coordinator is.
 
-use super::acceptor::HANDSHAKE_LIMIT;
+use super::acceptor::{Front, HANDSHAKE_LIMIT};
 use super::authority::serial_of;
-use super::credentials::{certificate_of, client, read, write};
+use super::credentials::{certificate_of, certificates_of, client, pem_of, read, write};
 use super::crypto::Key;
 use super::greeting::MAX_GREETING;
 use super::verify::{Pinned, identify};
@@ -16,19 +16,22 @@ use crate::cluster::succession::Followed;
 use crate::cluster::{NodeName, VERSION};
 use rcgen::CertificateParams;
 use rustls::ClientConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 const KEY: &str = "key.pem";
+/// The own certificate. Once it was renewed, the authority's that has signed it comes after it, and the one of before if the
+/// cluster has exchanged that: so all of it changes at once.
 const CERTIFICATE: &str = "cert.pem";
+/// The authority's certificate, as it was when this machine joined.
 const AUTHORITY: &str = "ca.pem";
 const ADDRESSES: &str = "coordinator";
 /// Which coordinator is followed, once it is not the one that was joined any more.
@@ -41,13 +44,45 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Identity {
     name: NodeName,
-    credentials: Credentials,
-    client: Arc<ClientConfig>,
+    current: RwLock<Current>,
+    trust: Trust,
+    /// The authority that the cluster had when this machine joined.
+    origin: Option<Fingerprint>,
     /// Where the coordinator was when this machine joined, as the token says.
     joined: Vec<String>,
     followed: RwLock<Followed>,
     /// Where it is kept whom it follows.
     folder: Option<PathBuf>,
+}
+
+/// What the coordinator renews.
+#[derive(Debug)]
+struct Current {
+    credentials: Arc<Credentials>,
+    /// The authority's certificate that this one has replaced: others may not have theirs renewed yet.
+    before: Option<CertificateDer<'static>>,
+    /// For the way to the coordinator.
+    client: Arc<ClientConfig>,
+    front: Front,
+}
+
+impl Current {
+    fn new(
+        credentials: Credentials,
+        before: Option<CertificateDer<'static>>,
+    ) -> Result<Self, TransportError> {
+        let client = credentials.client()?;
+        let known = [Some(credentials.authority().clone()), before.clone()];
+        let known = known.into_iter().flatten().collect();
+        let front = Front::new(std::slice::from_ref(&credentials), known)?;
+        Ok(Self { credentials: Arc::new(credentials), before, client, front })
+    }
+
+    /// As [`CERTIFICATE`] has it.
+    fn pem(&self) -> String {
+        let own = [self.credentials.certificate(), self.credentials.authority()];
+        own.into_iter().chain(&self.before).map(pem_of).collect()
+    }
 }
 
 impl Identity {
@@ -66,7 +101,7 @@ impl Identity {
         let Some(mut identity) = Self::load(folder)? else {
             return Self::join(folder, token, name).await;
         };
-        if identity.cluster() != token.authority {
+        if !identity.is_of(&token.authority) {
             return Self::join(folder, token, name).await;
         }
         if identity.name != *name {
@@ -83,8 +118,8 @@ impl Identity {
             // Turned out, and invited again.
             Err(error) if error.refusal() == Some(RefusalKind::Certificate) => {
                 Self::join(folder, token, name).await.map_err(|second| match second.refusal() {
-                    Some(RefusalKind::Token) => error,
-                    _ => second,
+                    Some(RefusalKind::Token) | None => error,
+                    Some(_) => second,
                 })
             }
             Err(error) if error.refusal().is_some() => Err(error),
@@ -111,11 +146,17 @@ impl Identity {
             path: folder.to_owned(),
             reason: format!("{reason}: remove it and join again with a new token"),
         };
+        let origin = Fingerprint::of(
+            &certificate_of(&authority).map_err(|error| damaged(error.to_string()))?,
+        );
+        let chain = certificates_of(&certificate).map_err(|error| damaged(error.to_string()))?;
+        let authority = chain.get(1).map_or(authority, pem_of);
         let credentials = Credentials::from_pem(&key, &certificate, &authority)
             .map_err(|error| damaged(error.to_string()))?;
         let joined = addresses.lines().map(str::to_owned).collect();
-        let mut identity =
-            Self::of(credentials, joined).map_err(|error| damaged(error.to_string()))?;
+        let mut identity = Self::of(credentials, chain.get(2).cloned(), joined)
+            .map_err(|error| damaged(error.to_string()))?;
+        identity.origin = Some(origin);
         if let Some(text) = read(&folder.join(FOLLOWED))? {
             let followed =
                 crate::json::read(text.as_bytes()).map_err(|error| damaged(error.to_string()))?;
@@ -134,27 +175,70 @@ impl Identity {
         credentials: Credentials,
         joined: Vec<String>,
     ) -> Result<Self, TransportError> {
-        let client = credentials.client()?;
-        let followed = RwLock::default();
-        Ok(Self { name, credentials, client, joined, followed, folder: None })
+        Self::as_one(name, credentials, None, joined)
     }
 
-    fn of(credentials: Credentials, joined: Vec<String>) -> Result<Self, TransportError> {
-        let shown = [credentials.certificate().clone()];
-        let name = match identify(&shown, credentials.authority())? {
-            Holder::Member { role: Role::Agent(name), .. } => name,
-            Holder::Member { role, .. } => {
-                return Err(TransportError::Unfit(format!("the certificate is for {role}")));
-            }
-            Holder::Stranger { reason, .. } => return Err(TransportError::Unfit(reason)),
-        };
-        Self::with_credentials(name, credentials, joined)
+    fn of(
+        credentials: Credentials,
+        before: Option<CertificateDer<'static>>,
+        joined: Vec<String>,
+    ) -> Result<Self, TransportError> {
+        Self::as_one(name_in(&credentials)?, credentials, before, joined)
+    }
+
+    fn as_one(
+        name: NodeName,
+        credentials: Credentials,
+        before: Option<CertificateDer<'static>>,
+        joined: Vec<String>,
+    ) -> Result<Self, TransportError> {
+        let trust = Trust::in_authority(credentials.authority().clone());
+        let current = RwLock::new(Current::new(credentials, before)?);
+        let (origin, followed) = (None, RwLock::default());
+        Ok(Self { name, current, trust, origin, joined, followed, folder: None })
+    }
+
+    fn current(&self) -> RwLockReadGuard<'_, Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// By what it knows words of the coordinator that others pass on.
     #[must_use]
     pub fn trust(&self) -> Trust {
-        Trust::in_authority(self.credentials.authority().clone())
+        self.trust.clone()
+    }
+
+    /// What it shows to those who connect.
+    pub(super) fn front(&self) -> Front {
+        self.current().front.clone()
+    }
+
+    /// Puts a new certificate of the own key in the place of the one of before, and in the folder. Its authority counts from
+    /// then on: the coordinator, which the one of before has certified, has said so.
+    ///
+    /// # Errors
+    /// Where it is somebody else's, or can't be kept.
+    fn renew(&self, certificate: &str, authority: &str) -> Result<(), TransportError> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let (old, authority) = (current.credentials.authority(), certificate_of(authority)?);
+        let (own, key) = (certificate_of(certificate)?, current.credentials.key());
+        let credentials = Credentials::new(key, own, authority.clone())?;
+        let is_own = credentials.fingerprint() == current.credentials.fingerprint();
+        if !is_own || name_in(&credentials)? != self.name {
+            return Err(TransportError::Unfit(
+                "the coordinator gave a certificate of somebody else".to_owned(),
+            ));
+        }
+        let before = if *old == authority { current.before.clone() } else { Some(old.clone()) };
+        let next = Current::new(credentials, before)?;
+        if let Some(folder) = &self.folder {
+            write(&folder.join(CERTIFICATE), &next.pem())?;
+        }
+        current.front.exchange(&next.front);
+        self.trust.exchange(&authority);
+        *current = Current { front: current.front.clone(), ..next };
+        tracing::info!("this machine's certificate was renewed");
+        Ok(())
     }
 
     /// Uses a token, and keeps what it gives in the folder.
@@ -197,7 +281,7 @@ impl Identity {
         }
         let key = key.pem();
         let credentials = Credentials::from_pem(&key, &certificate, &authority)?;
-        let mut identity = Self::of(credentials, token.addresses.clone())?;
+        let mut identity = Self::of(credentials, None, token.addresses.clone())?;
         identity.folder = Some(folder.to_owned());
         if identity.name != *name {
             return Err(TransportError::Unfit(format!(
@@ -234,16 +318,24 @@ impl Identity {
     /// The fingerprint of the cluster's authority.
     #[must_use]
     pub fn cluster(&self) -> Fingerprint {
-        Fingerprint::of(self.credentials.authority())
+        Fingerprint::of(self.current().credentials.authority())
+    }
+
+    /// Whether the cluster is the one that has, or had, this authority: the token with which a machine has joined names the
+    /// one of that time, and is shown again at each start.
+    fn is_of(&self, authority: &Fingerprint) -> bool {
+        let before = self.current().before.as_ref().map(Fingerprint::of);
+        self.cluster() == *authority || [&before, &self.origin].contains(&&Some(authority.clone()))
     }
 
     /// Key and certificates.
     #[must_use]
-    pub fn credentials(&self) -> &Credentials {
-        &self.credentials
+    pub fn credentials(&self) -> Arc<Credentials> {
+        Arc::clone(&self.current().credentials)
     }
 
-    /// Connects to the coordinator, at the first of its addresses that answers.
+    /// Connects to the coordinator, at the first of its addresses that answers. Where it renews this machine's certificate,
+    /// that is kept, and the connection is made with the new one.
     ///
     /// # Errors
     /// Where none answers, it is not the cluster's coordinator, or it refuses.
@@ -251,8 +343,22 @@ impl Identity {
         &self,
     ) -> Result<Connection<FromAgent, ToAgent>, TransportError> {
         let greeting = Greeting::Member { version: VERSION };
-        let (_, connection) = first_of(&self.addresses(), &self.client, &greeting).await?;
-        Ok(connection.retype())
+        let mut renewed = false;
+        loop {
+            let client = Arc::clone(&self.current().client);
+            let (reply, connection) = first_of(&self.addresses(), &client, &greeting).await?;
+            match reply {
+                Reply::Welcome => return Ok(connection.retype()),
+                Reply::Renewed { certificate, authority } if !renewed => {
+                    self.renew(&certificate, &authority)?;
+                    renewed = true;
+                }
+                _ => {
+                    let text = "the coordinator answers a member as it answers none";
+                    return Err(TransportError::Unfit(text.to_owned()));
+                }
+            }
+        }
     }
 
     /// Where the coordinator is looked for: where the one is that was heard of last, then where it was
@@ -296,7 +402,7 @@ impl Identity {
         Ok(true)
     }
 
-    /// Connects to the agent of another node.
+    /// Connects to the agent of another node, which is a member by that key.
     ///
     /// # Errors
     /// Where it does not answer, is not that node's agent, or refuses.
@@ -304,13 +410,25 @@ impl Identity {
         &self,
         node: &NodeName,
         address: SocketAddr,
-        certificate: &Fingerprint,
+        key: &Fingerprint,
     ) -> Result<Connection<PeerMessage, PeerMessage>, TransportError> {
         let greeting = Greeting::Member { version: VERSION };
         let role = Role::Agent(node.clone());
-        let (_, connection) =
-            dial(&address.to_string(), &role, Some(certificate), &self.client, &greeting).await?;
+        let client = self.credentials().client_of(Pinned::Key(key.clone()))?;
+        let (_, connection) = dial(&address.to_string(), &role, &client, &greeting).await?;
         Ok(connection.retype())
+    }
+}
+
+/// The node whose agent these credentials are of.
+fn name_in(credentials: &Credentials) -> Result<NodeName, TransportError> {
+    let shown = [credentials.certificate().clone()];
+    match identify(&shown, std::slice::from_ref(credentials.authority()))? {
+        Holder::Member { role: Role::Agent(name), .. } => Ok(name),
+        Holder::Member { role, .. } => {
+            Err(TransportError::Unfit(format!("the certificate is for {role}")))
+        }
+        Holder::Stranger { reason, .. } => Err(TransportError::Unfit(reason)),
     }
 }
 
@@ -337,7 +455,7 @@ async fn first_of(
 ) -> Result<(Reply, Connection<Greeting, Reply>), TransportError> {
     let mut worst = TransportError::Unreachable(addresses.join(", "));
     for address in addresses {
-        match dial(address, &Role::Coordinator, None, config, greeting).await {
+        match dial(address, &Role::Coordinator, config, greeting).await {
             Ok(made) => return Ok(made),
             Err(error @ TransportError::Refused { .. }) => return Err(error),
             // Somebody else may be listening at an address of another network.
@@ -348,12 +466,10 @@ async fn first_of(
     Err(worst)
 }
 
-/// Connects, shows the certificate, greets, and hears the answer. `certificate`: the other's one that counts, where that
-/// is known.
+/// Connects, shows the certificate, greets, and hears the answer.
 pub(super) async fn dial(
     address: &str,
     role: &Role,
-    certificate: Option<&Fingerprint>,
     config: &Arc<ClientConfig>,
     greeting: &Greeting,
 ) -> Result<(Reply, Connection<Greeting, Reply>), TransportError> {
@@ -369,11 +485,6 @@ pub(super) async fn dial(
             .connect(name, stream)
             .await
             .map_err(|error| impostor(address, role, error))?;
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        if certificate.is_some_and(|wanted| shown.map(Fingerprint::of).as_ref() != Some(wanted)) {
-            let reason = format!("its certificate for {role} is not the one that counts");
-            return Err(TransportError::Impostor { server: address.to_owned(), reason });
-        }
         let mut connection = Connection::<Greeting, Reply>::over(stream.into(), MAX_GREETING)?;
         connection.sender.send(greeting, &[]).await?;
         match connection.receiver.receive().await? {
@@ -398,6 +509,9 @@ fn impostor(address: &str, role: &Role, error: std::io::Error) -> TransportError
             rustls::CertificateError::NotValidForName
             | rustls::CertificateError::NotValidForNameContext { .. },
         )) => format!("its certificate is not for {role}"),
+        Some(rustls::Error::InvalidCertificate(
+            rustls::CertificateError::ApplicationVerificationFailure,
+        )) => format!("its key is not the one by which {role} is known"),
         Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS".to_owned(),
         Some(other) => other.to_string(),
         None => return TransportError::io(format!("connect to {address}"))(error),

@@ -5,7 +5,7 @@
 //! client                                   server
 //!   TLS handshake: both show a certificate and prove its key
 //!   Greeting  ------------------------------>  who is it? (certificate, list of members)
-//!   <------------------------------  Reply: welcome, joined, or refused with a reason
+//!   <------------------------------  Reply: welcome, joined, renewed, or refused with a reason
 //!   frames of the conversation's own messages, both ways
 //! ```
 //!
@@ -18,6 +18,8 @@
 //! A certificate of the cluster's [`Authority`] names a [`Role`] and, for agents, a node. One that
 //! joins has none yet: it shows one signed by itself, may say nothing but
 //! [`Greeting::Join`], and gets the key that it has just proved certified if its [`Token`] is good.
+//! A member is known by its key, not by its certificate, which runs out. When the coordinator has renewed one
+//! ([`Reply::Renewed`]), or has exchanged the authority, the member is the same as before for all others.
 //! Refusals are sent as messages after the handshake and not as alerts of TLS, so that both sides
 //! can say why.
 
@@ -42,7 +44,7 @@ mod token;
 mod verify;
 
 pub use acceptor::{Acceptor, Guest};
-pub use authority::{Authority, CertifiedNode};
+pub use authority::{Authorities, Authority, CertifiedNode};
 pub use command_socket::{AnswerQueue, Audience, ClientEvent, CommandSocket, bind};
 pub use credentials::Credentials;
 pub use crypto::random;
@@ -61,7 +63,7 @@ pub use refusals::Refusals;
 pub use seal::{Seal, Sealer, Trust};
 pub use successor::Successor;
 pub use token::{Secret, Token, TokenError};
-pub use verify::{Fingerprint, Holder, Role};
+pub use verify::{Fingerprint, Holder, Role, Shown};
 
 /// The port of a coordinator that is told no other.
 pub const DEFAULT_PORT: u16 = 7070;

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::net::TcpStream;
 
-/// Who may connect: the members that the coordinator has named last, each by its one certificate.
+/// Who may connect: the members that the coordinator has named last, each by its one key.
 #[derive(Debug, Clone, Default)]
 pub struct Members(Arc<RwLock<BTreeMap<NodeName, Fingerprint>>>);
 
@@ -22,10 +22,10 @@ impl Members {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = members.into_iter().collect();
     }
 
-    /// Whether that certificate is the one by which a node of this name is a member.
+    /// Whether that key is the one by which a node of this name is a member.
     #[must_use]
-    pub fn admits(&self, name: &NodeName, certificate: &Fingerprint) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name) == Some(certificate)
+    pub fn admits(&self, name: &NodeName, key: &Fingerprint) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name) == Some(key)
     }
 }
 
@@ -40,7 +40,7 @@ pub type SuccessorConnection = Connection<ToSuccessor, FromSuccessor>;
 // As short-lived as a message.
 #[allow(clippy::large_enum_variant)]
 pub enum Arrival {
-    /// The agent of that node, by that certificate.
+    /// The agent of that node, by that key.
     Peer(NodeName, Fingerprint, PeerConnection),
     /// One with a certificate of the role coordinator.
     Successor(SuccessorConnection),
@@ -60,7 +60,7 @@ impl PeerDoor {
     /// # Errors
     /// Where the identity's credentials can't be used.
     pub fn new(identity: &Identity, members: Members) -> Result<Self, TransportError> {
-        Ok(Self { acceptor: Acceptor::new(identity.credentials())?, members })
+        Ok(Self { acceptor: Acceptor::at(identity.front()?), members })
     }
 
     /// Whether members have come from that address, or, of IPv6, from its network.
@@ -77,8 +77,8 @@ impl PeerDoor {
     pub async fn admit(&self, stream: TcpStream) -> Result<Arrival, TransportError> {
         let guest = self.acceptor.accept(stream).await?;
         match known(&guest, &self.members) {
-            Ok((Role::Agent(node), certificate)) => {
-                Ok(Arrival::Peer(node, certificate, guest.welcome().await?))
+            Ok((Role::Agent(node), key)) => {
+                Ok(Arrival::Peer(node, key, guest.welcome().await?))
             }
             Ok((Role::Coordinator, _)) => Ok(Arrival::Successor(guest.welcome().await?)),
             Err(reason) => {
@@ -95,14 +95,14 @@ fn known(guest: &Guest, members: &Members) -> Result<(Role, Fingerprint), String
         (Holder::Member { .. }, Greeting::Join { .. }) => {
             Err("an agent can't let anybody join: the coordinator does".to_owned())
         }
-        (
-            Holder::Member { role: role @ Role::Coordinator, certificate },
-            Greeting::Successor { .. },
-        ) => Ok((role.clone(), certificate.clone())),
-        (
-            Holder::Member { role: role @ Role::Agent(node), certificate },
-            Greeting::Member { .. },
-        ) if members.admits(node, certificate) => Ok((role.clone(), certificate.clone())),
+        (Holder::Member { role: role @ Role::Coordinator, shown }, Greeting::Successor { .. }) => {
+            Ok((role.clone(), shown.key.clone()))
+        }
+        (Holder::Member { role: role @ Role::Agent(node), shown }, Greeting::Member { .. })
+            if members.admits(node, &shown.key) =>
+        {
+            Ok((role.clone(), shown.key.clone()))
+        }
         (Holder::Member { role: Role::Agent(node), .. }, Greeting::Member { .. }) => {
             Err(format!("{node} is not, or no longer, a member"))
         }

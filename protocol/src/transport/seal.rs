@@ -9,6 +9,7 @@ use rustls::SignatureScheme;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::Signer;
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, PoisonError, RwLock};
 use webpki::EndEntityCert;
 
 /// What precedes everything that is sealed: TLS signs other texts with the same key.
@@ -87,7 +88,7 @@ impl Seal {
         };
         let certificate = CertificateDer::from(decode(&self.certificate)?);
         let shown = [certificate];
-        match identify(&shown, authority)? {
+        match identify(&shown, std::slice::from_ref(authority))? {
             Holder::Member { role: Role::Coordinator, .. } => {}
             Holder::Member { role, .. } => {
                 return Err(TransportError::Unfit(format!("it is sealed by {role}")));
@@ -102,15 +103,20 @@ impl Seal {
     }
 }
 
-/// By what a member knows its cluster's coordinator.
+/// By what a member knows its cluster's coordinator. Clones are the same, also once the cluster has another authority.
 #[derive(Debug, Clone)]
-pub struct Trust(CertificateDer<'static>);
+pub struct Trust(Arc<RwLock<CertificateDer<'static>>>);
 
 impl Trust {
     /// In the coordinators that this authority has certified.
     #[must_use]
     pub fn in_authority(certificate: CertificateDer<'static>) -> Self {
-        Self(certificate)
+        Self(Arc::new(RwLock::new(certificate)))
+    }
+
+    /// In those of this one, and in no others, from now on.
+    pub(super) fn exchange(&self, authority: &CertificateDer<'static>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).clone_from(authority);
     }
 
     /// As [`Seal::check`], for what must have a seal.
@@ -119,7 +125,8 @@ impl Trust {
     /// Where there is none, or another's.
     pub fn check(&self, seal: Option<&Seal>, what: &impl Serialize) -> Result<(), TransportError> {
         let seal = seal.ok_or_else(|| TransportError::Unfit("it has no seal".to_owned()))?;
-        seal.check(&self.0, what)
+        let authority = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        seal.check(&authority, what)
     }
 }
 

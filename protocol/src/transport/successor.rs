@@ -52,7 +52,7 @@ impl Successor {
         let role = Role::Agent(node.clone());
         let greeting = self.greeting();
         let (_, connection) =
-            dial(&address.to_string(), &role, None, &self.client, &greeting).await?;
+            dial(&address.to_string(), &role, &self.client, &greeting).await?;
         Ok(connection.retype())
     }
 
@@ -62,7 +62,7 @@ impl Successor {
     /// # Errors
     /// Where no coordinator of this cluster answers.
     pub async fn tell_coordinator(&self, address: &str) -> Result<bool, TransportError> {
-        match dial(address, &Role::Coordinator, None, &self.client, &self.greeting()).await {
+        match dial(address, &Role::Coordinator, &self.client, &self.greeting()).await {
             Ok(_) => Ok(false),
             Err(error) if error.refusal() == Some(RefusalKind::Superseded) => Ok(true),
             Err(error) => Err(error),

@@ -75,7 +75,7 @@ impl Wires {
         let known = ["a", "b"].map(|name| Peer {
             name: name.parse().unwrap(),
             address: "127.0.0.1:1".parse().unwrap(),
-            certificate: protocol::transport::Fingerprint::default(),
+            key: protocol::transport::Fingerprint::default(),
         });
         peers.set(&known, Vec::new());
         let hub = Hub::new(own.clone(), peers);

@@ -109,11 +109,11 @@ impl Driver {
         self.tell(client, None);
     }
 
-    /// Tells the machine by which certificate these are members, and what they may order.
+    /// Tells the machine by which keys these are members, and what they may order.
     pub(super) fn tell_members(&mut self, which: impl Fn(&NodeName) -> bool) {
         let members: Vec<_> = self.admission().members().filter(|(node, ..)| which(node)).collect();
-        for (node, certificate, powers) in members {
-            self.feed(ClusterEvent::Admitted { node, powers, certificate });
+        for (node, key, powers) in members {
+            self.feed(ClusterEvent::Admitted { node, powers, key });
         }
     }
 

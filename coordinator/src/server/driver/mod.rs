@@ -48,8 +48,8 @@ pub enum Incoming {
     Connected {
         /// The node.
         node: NodeName,
-        /// By which certificate.
-        certificate: Fingerprint,
+        /// By which key.
+        key: Fingerprint,
         /// Number of the connection.
         connection: u64,
         /// The way to it.
@@ -278,7 +278,7 @@ impl Driver {
         match event {
             Incoming::Connected {
                 node,
-                certificate,
+                key,
                 connection,
                 outbox,
                 closer,
@@ -287,21 +287,23 @@ impl Driver {
             } => {
                 // It may have been turned out since it was let in.
                 let newest = self.links.get(&node).is_none_or(|link| link.connection < connection);
-                if newest && self.admission().is_member(&node, &certificate) {
+                if newest && self.admission().is_member(&node, &key) {
                     tracing::info!("{node} is connected from {remote}");
                     self.replication.gone(&node);
                     self.log_holders_changed = true;
                     let welcome = false;
                     let link = Link { connection, outbox, is_here, welcome, _closer: closer };
-                    self.links.insert(node, link);
+                    self.links.insert(node.clone(), link);
+                    // A register of before knew the hash of its certificate.
+                    self.tell_members(|member| *member == node);
                 }
             }
             Incoming::Joined { node } => {
                 self.feed(ClusterEvent::Invited { node: node.clone() });
                 self.tell_members(|member| *member == node);
-                let certificate = self.admission().certificate(&node);
-                if let Some(certificate) = certificate {
-                    self.audit(AuditEvent::Joined { node, certificate: certificate.to_string() });
+                let key = self.admission().key(&node);
+                if let Some(key) = key {
+                    self.audit(AuditEvent::Joined { node, key: key.to_string() });
                 }
             }
             Incoming::Message { node, connection, message, body } => {

@@ -8,7 +8,7 @@ use crate::server::{ServeError, io_error};
 use protocol::cluster::Term;
 use protocol::cluster::replica::{NOTE, ReplicaNote, SmallFile};
 use protocol::cluster::succession::Copy;
-use protocol::transport::Authority;
+use protocol::transport::{Authorities, Authority};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -146,9 +146,7 @@ pub fn lay_down(
                 state.display()
             )));
         }
-        let ours = Source::new(state).small(SmallFile::Authority);
-        if ours.is_ok_and(|ours| Source::new(source).small(SmallFile::Authority).ok() != Some(ours))
-        {
+        if !is_of_one_cluster(source, state)? {
             return Err(ServeError::Recovery(format!(
                 "{} belongs to another cluster: give another --state",
                 state.display()
@@ -177,6 +175,12 @@ pub fn lay_down(
     let log = Source::new(source).log();
     copy(&log, &state.join(NEW_LOG))?;
     Ok(Copied { state: state.to_owned(), entries: found, term, age_ms: chosen.age_ms })
+}
+
+/// Whether two folders are of one cluster, which may have exchanged its authority since one of them was written.
+fn is_of_one_cluster(one: &Path, other: &Path) -> Result<bool, ServeError> {
+    let [one, other] = [Authorities::known_in(one)?, Authorities::known_in(other)?];
+    Ok(other.is_empty() || one.iter().any(|authority| other.contains(authority)))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), ServeError> {

@@ -132,7 +132,7 @@ pub struct Peer {
     pub name: NodeName,
     /// Where its agent listens for other agents.
     pub address: SocketAddr,
-    /// The one certificate by which it is that member.
+    /// The one key by which it is that member.
     #[serde(default)]
-    pub certificate: Fingerprint,
+    pub key: Fingerprint,
 }

@@ -156,14 +156,14 @@ impl<'a> Field<'a> {
         // It is used up by somebody who has a right to it.
         self.member_with("user-of-token", &used, "none")?.wait(LIMIT)?;
         let victim = identity_on(self.ckptd.node(1).disk())?;
-        let certificate = serde_json::to_string(&victim.credentials().fingerprint())
+        let key = serde_json::to_string(&victim.credentials().fingerprint())
             .map_err(|error| Failure(error.to_string()))?;
         let authority =
             std::fs::read_to_string(self.ckptd.node(1).disk().join("home/ckptd/identity/ca.pem"));
         let authority = authority.map_err(|error| Failure(error.to_string()))?;
         let words = [
             &[self.program.as_str(), "stranger", "--folder", "/tmp/stranger", "--token", &used],
-            &["--authority", authority.trim(), "--certificate", &certificate][..],
+            &["--authority", authority.trim(), "--key", &key][..],
             &["--victim", "node1", "--address", &self.address],
         ];
         let mut lines = self.ended(self.ckptd.node(3).spawn(&words.concat(), &[])?)?;

@@ -254,7 +254,7 @@ impl Attacker {
         let again = self.identity.connect_coordinator().await;
         say("gone-coordinator", of_connection(again.map(drop)));
         let peer = self.peer()?;
-        let dialed = self.identity.connect_peer(&peer.name, peer.address, &peer.certificate).await;
+        let dialed = self.identity.connect_peer(&peer.name, peer.address, &peer.key).await;
         let outcome = match dialed {
             Ok(mut link) => {
                 // TLS lets the client believe that it was let in until it hears something.
@@ -286,7 +286,7 @@ impl Attacker {
         // Its agent may hear of this member a moment later.
         let mut last = None;
         for _ in 0..20 {
-            match self.identity.connect_peer(&peer.name, peer.address, &peer.certificate).await {
+            match self.identity.connect_peer(&peer.name, peer.address, &peer.key).await {
                 Ok(mut link) => {
                     link.sender.send(&PeerMessage::Hello { version: VERSION }, &[]).await?;
                     return Ok(link);
@@ -319,7 +319,7 @@ impl Attacker {
 
     /// One that this member has sealed with its own key.
     fn forged(&self, scope: Scope) -> Option<Box<Grant>> {
-        let sealer = Sealer::new(self.identity.credentials()).ok()?;
+        let sealer = Sealer::new(&self.identity.credentials()).ok()?;
         Grant::new(scope, u64::MAX / 4, &sealer).ok().map(Box::new)
     }
 
@@ -348,7 +348,7 @@ impl Attacker {
             Ok(peer) => peer,
             Err(error) => return Outcome::NotTried(error),
         };
-        let successor = match Successor::new(self.identity.credentials(), false_coordinator()) {
+        let successor = match Successor::new(&self.identity.credentials(), false_coordinator()) {
             Ok(successor) => successor,
             Err(error) => return Outcome::NotTried(error.to_string()),
         };

@@ -29,9 +29,9 @@ pub struct Target {
     /// The cluster's authority's certificate, PEM: it is no secret
     #[arg(long, allow_hyphen_values = true)]
     authority: String,
-    /// The fingerprint of the member's certificate: neither is that
+    /// The fingerprint of the member's key: neither is that
     #[arg(long)]
-    certificate: String,
+    key: String,
     /// A member
     #[arg(long)]
     victim: NodeName,
@@ -65,8 +65,8 @@ async fn attack(target: &Target) -> Result<(), Box<dyn std::error::Error>> {
     let member = Identity::with_credentials(name.clone(), member, token.addresses.clone())?;
     let connected = member.connect_coordinator().await;
     say("foreign-member", of(connected.map(drop)))?;
-    let certificate: Fingerprint = serde_json::from_str(&target.certificate)?;
-    let peer = member.connect_peer(name, target.address, &certificate).await;
+    let key: Fingerprint = serde_json::from_str(&target.key)?;
+    let peer = member.connect_peer(name, target.address, &key).await;
     say("foreign-peer", of(peer.map(drop)))?;
     let successor = Successor::new(&credentials(&Role::Coordinator)?, false_coordinator())?;
     let shown = successor.connect_agent(name, target.address).await;

@@ -38,7 +38,7 @@ fn run(stage: &Stage) -> Result<(), Failure> {
     told(&first.stdout, 1, &["coordinator began"])?;
     told(&first.stdout, 1, &["root (operator)", "coordinator", "token", "login"])?;
     told(&first.stdout, 1, &["root (operator)", "coordinator", "token", "worker"])?;
-    told(&first.stdout, 1, &["node2, certificate", "joined"])?;
+    told(&first.stdout, 1, &["node2, key", "joined"])?;
     told(&first.stdout, 1, &["nobody", "node1", "run", "hers: sleep"])?;
     told(&first.stdout, 1, &["root", "node1", "stop", "hers", "there is none of that name"])?;
     told(&first.stdout, 1, &["root", "node2", "stop", "hers", "does not speak for users"])?;

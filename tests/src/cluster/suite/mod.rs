@@ -2,6 +2,7 @@
 
 mod archives;
 mod audit;
+mod authority;
 mod commands;
 mod damage;
 mod discovery;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Case> {
         late::CASES,
         members::CASES,
         audit::CASES,
+        authority::CASES,
         commands::CASES,
         images::CASES,
         archives::CASES,
