@@ -91,8 +91,7 @@ impl Peers {
             let known = self.known.borrow();
             (known.peers.get(node).cloned(), known.own_moves)
         };
-        let Place { address, key } =
-            place.ok_or_else(|| DialError::Unknown(node.clone()))?;
+        let Place { address, key } = place.ok_or_else(|| DialError::Unknown(node.clone()))?;
         let (known, way) = (self.known.subscribe(), Some(Way { address, own_moves }));
         let validity = Validity { known, node: node.clone(), key, way };
         let link = self.dialer.peer(node.clone(), address, validity).await?;

@@ -35,6 +35,7 @@ use crate::port::{Doors, Port, address_towards};
 use crate::rewire::Wires;
 use ckpt_engine::job_init::World;
 use ckpt_engine::probe::{self, ProbeError};
+use ckpt_engine::sys::restrained::{NEEDLESS, give_up};
 use ckpt_engine::sys::sock_diag::tcp_sockets;
 use ckpt_engine::sys::trial::Call;
 
@@ -61,6 +62,9 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
         World::Own => probe::inside_namespaces().made,
         World::Machine => checkpoints_without_namespaces(),
     };
+    if Uid::effective().is_root() {
+        give_up(NEEDLESS).map_err(|error| AgentError::Unfit(format!("start: {error}")))?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -4,8 +4,8 @@ use protocol::cluster::NodeName;
 use protocol::cluster::name::NameError;
 use protocol::cluster::powers::{MOST_NAMED, Powers, SpeaksFor};
 use protocol::transport::{
-    Authorities, Authority, CertifiedNode, Fingerprint, Greeting, Holder, RefusalKind, Role, Secret, Shown, Token,
-    TransportError,
+    Authorities, Authority, CertifiedNode, Fingerprint, Greeting, Holder, RefusalKind, Role,
+    Secret, Shown, Token, TransportError,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -604,8 +604,7 @@ mod tests {
         let (a, b): (NodeName, NodeName) = ("a".parse().unwrap(), "b".parse().unwrap());
         join(&mut admission, &secret, "a", 0).unwrap();
         let holder = Holder::Stranger { public_key: ed25519(8), reason: String::new() };
-        let greeting =
-            Greeting::Join { version: 1, secret: secret.clone(), name: "b".to_owned() };
+        let greeting = Greeting::Join { version: 1, secret: secret.clone(), name: "b".to_owned() };
         admission.admit(&holder, &greeting, 0).unwrap();
         let old = admission.authority().fingerprint();
         admission.exchange_authority().unwrap();

@@ -1,8 +1,8 @@
 //! The server's side of a handshake.
 
+use super::credentials::server;
 use super::greeting::MAX_GREETING;
 use super::places::{Place, PlaceLimits, Places, source};
-use super::credentials::server;
 use super::verify::identify;
 use super::{
     Connection, Credentials, Greeting, Holder, RefusalKind, Reply, TLS_HANDSHAKE, TransportError,

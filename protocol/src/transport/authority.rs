@@ -111,10 +111,7 @@ impl Authority {
             .map(Ed25519)
             .ok_or_else(|| TransportError::Unfit("its key is not an Ed25519 key".to_owned()))?;
         let certificate = member(role)?.signed_by(&key, &self.issuer, &self.key.pair)?;
-        Ok(CertifiedNode {
-            certificate: certificate.pem(),
-            key: Fingerprint::of_key(public_key),
-        })
+        Ok(CertifiedNode { certificate: certificate.pem(), key: Fingerprint::of_key(public_key) })
     }
 
     /// A fresh key with a certificate for a role.
@@ -154,9 +151,7 @@ impl Authorities {
         let damaged =
             |reason: String| TransportError::File { action: "use", path: path.clone(), reason };
         let keys = match read(&path)? {
-            Some(text) => {
-                Key::all_from_pem(&text).map_err(|error| damaged(error.to_string()))?
-            }
+            Some(text) => Key::all_from_pem(&text).map_err(|error| damaged(error.to_string()))?,
             None => Vec::new(),
         };
         let found = read(&folder.join(CERTIFICATE))?;
@@ -220,7 +215,10 @@ impl Authorities {
     ///
     /// # Errors
     /// Where that can't be written.
-    pub fn forget(&mut self, is_needed: impl Fn(&Fingerprint) -> bool) -> Result<(), TransportError> {
+    pub fn forget(
+        &mut self,
+        is_needed: impl Fn(&Fingerprint) -> bool,
+    ) -> Result<(), TransportError> {
         let known = self.before.len();
         self.before.retain(|old| is_needed(&old.fingerprint()));
         self.before.truncate(MOST_BEFORE);

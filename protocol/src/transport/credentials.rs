@@ -115,7 +115,8 @@ struct ByHint(Vec<(DistinguishedName, Arc<CertifiedKey>)>);
 impl ResolvesServerCert for ByHint {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let hints = hello.certificate_authorities().unwrap_or_default();
-        let hinted = |name: &DistinguishedName| hints.iter().any(|hint| hint.as_ref() == name.as_ref());
+        let hinted =
+            |name: &DistinguishedName| hints.iter().any(|hint| hint.as_ref() == name.as_ref());
         let found = self.0.iter().find(|(name, _)| hinted(name)).or_else(|| self.0.first());
         found.map(|(_, shown)| Arc::clone(shown))
     }

@@ -77,9 +77,7 @@ impl PeerDoor {
     pub async fn admit(&self, stream: TcpStream) -> Result<Arrival, TransportError> {
         let guest = self.acceptor.accept(stream).await?;
         match known(&guest, &self.members) {
-            Ok((Role::Agent(node), key)) => {
-                Ok(Arrival::Peer(node, key, guest.welcome().await?))
-            }
+            Ok((Role::Agent(node), key)) => Ok(Arrival::Peer(node, key, guest.welcome().await?)),
             Ok((Role::Coordinator, _)) => Ok(Arrival::Successor(guest.welcome().await?)),
             Err(reason) => {
                 guest.refuse(RefusalKind::Certificate, &reason).await;

@@ -51,8 +51,7 @@ impl Successor {
     ) -> Result<Connection<FromSuccessor, ToSuccessor>, TransportError> {
         let role = Role::Agent(node.clone());
         let greeting = self.greeting();
-        let (_, connection) =
-            dial(&address.to_string(), &role, &self.client, &greeting).await?;
+        let (_, connection) = dial(&address.to_string(), &role, &self.client, &greeting).await?;
         Ok(connection.retype())
     }
 

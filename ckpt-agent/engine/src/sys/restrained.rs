@@ -24,6 +24,28 @@ pub const OVER_OBJECTS: &[u32] = &[NET_BIND_SERVICE, SYS_RAWIO, SYS_PTRACE];
 /// What a user has no right to besides when their sockets get options and groups: marks that a firewall knows, and what
 /// netlink tells to root alone. Making the sockets may need these: TCP_REPAIR does.
 pub const OVER_SOCKET_OPTIONS: &[u32] = &[NET_ADMIN, NET_RAW, AUDIT_READ];
+/// What nothing in an agent of root's needs: see the guide to clusters, which names what is left.
+pub const NEEDLESS: &[u32] = &[
+    9,  // LINUX_IMMUTABLE
+    11, // NET_BROADCAST
+    14, // IPC_LOCK
+    16, // SYS_MODULE
+    SYS_RAWIO, 20, // SYS_PACCT
+    22, // SYS_BOOT
+    25, // SYS_TIME
+    26, // SYS_TTY_CONFIG
+    28, // LEASE
+    29, // AUDIT_WRITE
+    30, // AUDIT_CONTROL
+    31, // SETFCAP
+    32, // MAC_OVERRIDE
+    33, // MAC_ADMIN
+    34, // SYSLOG
+    35, // WAKE_ALARM
+    36, // BLOCK_SUSPEND
+    38, // PERFMON
+    39, // BPF
+];
 /// What a user has no right to when their processes are told how they are scheduled.
 pub const OVER_PRIORITIES: &[u32] = &[SYS_NICE, SYS_RESOURCE];
 
@@ -91,6 +113,23 @@ impl Drop for Restrained {
     }
 }
 
+/// Gives those up for good, for the calling thread and all that it makes. A program that root executes has them again, as
+/// those of jobs and their inits are to.
+///
+/// # Errors
+/// Failed system calls.
+pub fn give_up(capabilities: &[u32]) -> Result<()> {
+    let failed = |call| move |errno| EngineError::system(call, "this thread", errno);
+    let mut sets = get().map_err(failed("capget"))?;
+    for capability in capabilities {
+        let (half, bit) = (&mut sets[(capability / 32) as usize], 1 << (capability % 32));
+        half.effective &= !bit;
+        half.permitted &= !bit;
+        half.inheritable &= !bit;
+    }
+    set(&sets).map_err(failed("capset"))
+}
+
 fn get() -> std::result::Result<Sets, Errno> {
     let mut header = Header { version: CAPABILITY_VERSION, pid: 0 };
     let mut sets = Sets::default();
@@ -124,5 +163,23 @@ mod tests {
         }
         assert!(Restrained::further(&[NET_ADMIN]).unwrap().is_none());
         assert_eq!(effective(), before);
+    }
+    #[test]
+    fn what_is_given_up_stays_away_from_that_thread_alone() {
+        let before = get().unwrap();
+        let after = std::thread::spawn(|| {
+            give_up(NEEDLESS).unwrap();
+            get().unwrap()
+        });
+        let after = after.join().unwrap();
+        for capability in 0..64 {
+            let (half, bit) = ((capability / 32) as usize, 1u32 << (capability % 32));
+            let kept = !NEEDLESS.contains(&capability);
+            for of in [|half: &Half| half.effective, |half: &Half| half.permitted] {
+                let (was, is) = (of(&before[half]) & bit != 0, of(&after[half]) & bit != 0);
+                assert_eq!(is, was && kept, "capability {capability}");
+            }
+        }
+        assert_eq!(get().unwrap()[0].effective, before[0].effective);
     }
 }

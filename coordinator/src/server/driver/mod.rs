@@ -276,15 +276,7 @@ impl Driver {
 
     fn take(&mut self, event: Incoming) {
         match event {
-            Incoming::Connected {
-                node,
-                key,
-                connection,
-                outbox,
-                closer,
-                remote,
-                is_here,
-            } => {
+            Incoming::Connected { node, key, connection, outbox, closer, remote, is_here } => {
                 // It may have been turned out since it was let in.
                 let newest = self.links.get(&node).is_none_or(|link| link.connection < connection);
                 if newest && self.admission().is_member(&node, &key) {
