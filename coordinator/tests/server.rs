@@ -9,8 +9,8 @@ use protocol::cluster::powers::{Powers, SpeaksFor};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
-    Arrival, Authorities, Authority, Credentials, Identity, MAX_BODY, Members, PeerDoor,
-    RefusalKind, Role, Sealer, Successor, Token, TransportError,
+    Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerDoor, RefusalKind, Role,
+    Sealer, Successor, Token, TransportError,
 };
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -61,8 +61,8 @@ use protocol::cluster::replica::ReplicaNote;
 use protocol::service::Service;
 use protocol::task;
 use protocol::transport::{
-    Acceptor, Audience, CommandSocket, Credentials, Fingerprint, Role, Sealer, Successor,
-    TransportError, random,
+    Acceptor, Audience, CommandSocket, Credentials, Fingerprint, Sealer, Successor, TransportError,
+    random,
 };
 use replication::{Replication, Source};
 use sealing::OrderSealer;

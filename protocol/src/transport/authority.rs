@@ -334,7 +334,7 @@ ve1rQPEAJch5XNlaf5HYAA==\n\
         let authority = Authority::open(folder.path()).unwrap();
         // Ed25519 signs the same twice.
         assert_eq!(authority.pem(), OLD_CERTIFICATE);
-        assert_eq!(Key::from_pem(OLD_KEY).unwrap().pem(), OLD_KEY);
+        assert_eq!(Key::all_from_pem(OLD_KEY).unwrap()[0].pem(), OLD_KEY);
         authority.issue(&Role::Coordinator).unwrap();
     }
 

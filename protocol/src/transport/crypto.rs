@@ -94,13 +94,7 @@ impl Key {
         Self::from_der(made.as_ref().to_vec())
     }
 
-    /// One that was written by [`Key::pem`].
-    pub fn from_pem(text: &str) -> Result<Self, TransportError> {
-        let found = pem::parse(text).map_err(|error| TransportError::Unfit(error.to_string()))?;
-        Self::from_der(found.into_contents())
-    }
-
-    /// All of a text.
+    /// All of a text that [`Key::pem`] has written.
     pub fn all_from_pem(text: &str) -> Result<Vec<Self>, TransportError> {
         let found = pem::parse_many(text);
         let found = found.map_err(|error| TransportError::Unfit(error.to_string()))?;
@@ -147,17 +141,17 @@ mod tests {
     fn a_key_comes_back_from_its_text() {
         let key = Key::generate().unwrap();
         let text = key.pem();
-        let again = Key::from_pem(&text).unwrap();
+        let again = Key::all_from_pem(&text).unwrap().remove(0);
         assert_eq!(again.pair.public_key_raw(), key.pair.public_key_raw());
         assert!(text.starts_with("-----BEGIN PRIVATE KEY-----\n") && again.pem() == text);
-        assert!(Key::from_pem("no key").is_err());
+        assert!(Key::all_from_pem("no key").is_err());
         // An elliptic curve of another kind: P-256, from `openssl genpkey`.
         let foreign = "-----BEGIN PRIVATE KEY-----\n\
             MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgOGyFfsnecvPtyOhN\n\
             aET7MDk5KgHjNlvm6DE6i4JauiGhRANCAASbEpiyvMNEh7CLpOQhT0kEFbbsJCp0\n\
             kQy8cAaPkYE8eek3yEoXJWLMsBvtcO0wtKaRAFXm8vs8pXgfEfCDJVPq\n\
             -----END PRIVATE KEY-----\n";
-        let error = Key::from_pem(foreign).err().unwrap().to_string();
+        let error = Key::all_from_pem(foreign).err().unwrap().to_string();
         assert!(error.contains("no key of Ed25519: WrongAlgorithm"), "{error}");
     }
 

@@ -60,7 +60,7 @@ impl PeerDoor {
     /// # Errors
     /// Where the identity's credentials can't be used.
     pub fn new(identity: &Identity, members: Members) -> Result<Self, TransportError> {
-        Ok(Self { acceptor: Acceptor::at(identity.front()?), members })
+        Ok(Self { acceptor: Acceptor::at(identity.front()), members })
     }
 
     /// Whether members have come from that address, or, of IPv6, from its network.

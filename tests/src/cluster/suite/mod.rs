@@ -17,6 +17,7 @@ mod leaving;
 mod members;
 mod moving;
 mod open_mpi;
+mod owners;
 mod phones;
 mod recovery;
 mod rows;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Case> {
         rows::CASES,
         late::CASES,
         members::CASES,
+        owners::CASES,
         audit::CASES,
         authority::CASES,
         commands::CASES,
