@@ -517,13 +517,17 @@ mod tests {
         key
     }
 
+    fn stranger(byte: u8) -> Holder {
+        Holder::Stranger { public_key: ed25519(byte), claims: None, reason: String::new() }
+    }
+
     fn join(
         admission: &mut Admission,
         secret: &str,
         name: &str,
         now_ms: u64,
     ) -> Result<Admitted, AdmissionError> {
-        let holder = Holder::Stranger { public_key: ed25519(7), reason: String::new() };
+        let holder = stranger(7);
         let greeting =
             Greeting::Join { version: 1, secret: secret.to_owned(), name: name.to_owned() };
         admission.admit(&holder, &greeting, now_ms)
@@ -572,7 +576,7 @@ mod tests {
         admission.revoke(&node).unwrap();
         let refused = come(&mut admission, &node, first_key.clone()).unwrap_err();
         assert_eq!(refused.kind(), RefusalKind::Certificate);
-        let holder = Holder::Stranger { public_key: ed25519(8), reason: String::new() };
+        let holder = stranger(8);
         let greeting = Greeting::Join { version: 1, secret, name: "a".to_owned() };
         assert!(matches!(admission.admit(&holder, &greeting, 0), Ok(Admitted::Joined(..))));
         assert!(come(&mut admission, &node, first_key).is_err());
@@ -603,7 +607,7 @@ mod tests {
         let secret = token.secret.expose().to_owned();
         let (a, b): (NodeName, NodeName) = ("a".parse().unwrap(), "b".parse().unwrap());
         join(&mut admission, &secret, "a", 0).unwrap();
-        let holder = Holder::Stranger { public_key: ed25519(8), reason: String::new() };
+        let holder = stranger(8);
         let greeting = Greeting::Join { version: 1, secret: secret.clone(), name: "b".to_owned() };
         admission.admit(&holder, &greeting, 0).unwrap();
         let old = admission.authority().fingerprint();

@@ -44,13 +44,10 @@ struct Shows {
 }
 
 impl Front {
-    /// `credentials`: the own ones, then those of before, for clients that know no others. `authorities`: the cluster's,
-    /// then those of before.
-    pub fn new(
-        credentials: &[Credentials],
-        authorities: Vec<CertificateDer<'static>>,
-    ) -> Result<Self, TransportError> {
+    /// `credentials`: the own ones, then those of authorities of before, for clients that believe in no other.
+    pub fn new(credentials: &[Credentials]) -> Result<Self, TransportError> {
         let tls = TlsAcceptor::from(server(credentials)?);
+        let authorities = credentials.iter().map(|own| own.authority().clone()).collect();
         Ok(Self(Arc::new(RwLock::new(Shows { tls, authorities }))))
     }
 
@@ -103,8 +100,7 @@ impl Acceptor {
     /// # Errors
     /// Where they can't be used.
     pub fn new(credentials: &[Credentials]) -> Result<Self, TransportError> {
-        let authorities = credentials.iter().map(|own| own.authority().clone()).collect();
-        Ok(Self::at(Front::new(credentials, authorities)?))
+        Ok(Self::at(Front::new(credentials)?))
     }
 
     /// One that shows what stands there.

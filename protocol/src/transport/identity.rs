@@ -16,7 +16,7 @@ use crate::cluster::succession::Followed;
 use crate::cluster::{NodeName, VERSION};
 use rcgen::CertificateParams;
 use rustls::ClientConfig;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -28,8 +28,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 const KEY: &str = "key.pem";
-/// The own certificate. Once it was renewed, the authority's that has signed it comes after it, and the one of before if the
-/// cluster has exchanged that: so all of it changes at once.
+/// The own certificate. Once it was renewed, the authority's that has signed it comes after it, so that both change at
+/// once.
 const CERTIFICATE: &str = "cert.pem";
 /// The authority's certificate, as it was when this machine joined.
 const AUTHORITY: &str = "ca.pem";
@@ -59,29 +59,22 @@ pub struct Identity {
 #[derive(Debug)]
 struct Current {
     credentials: Arc<Credentials>,
-    /// The authority's certificate that this one has replaced: others may not have theirs renewed yet.
-    before: Option<CertificateDer<'static>>,
     /// For the way to the coordinator.
     client: Arc<ClientConfig>,
     front: Front,
 }
 
 impl Current {
-    fn new(
-        credentials: Credentials,
-        before: Option<CertificateDer<'static>>,
-    ) -> Result<Self, TransportError> {
+    fn new(credentials: Credentials) -> Result<Self, TransportError> {
         let client = credentials.client()?;
-        let known = [Some(credentials.authority().clone()), before.clone()];
-        let known = known.into_iter().flatten().collect();
-        let front = Front::new(std::slice::from_ref(&credentials), known)?;
-        Ok(Self { credentials: Arc::new(credentials), before, client, front })
+        let front = Front::new(std::slice::from_ref(&credentials))?;
+        Ok(Self { credentials: Arc::new(credentials), client, front })
     }
 
     /// As [`CERTIFICATE`] has it.
     fn pem(&self) -> String {
         let own = [self.credentials.certificate(), self.credentials.authority()];
-        own.into_iter().chain(&self.before).map(pem_of).collect()
+        own.into_iter().map(pem_of).collect()
     }
 }
 
@@ -154,8 +147,8 @@ impl Identity {
         let credentials = Credentials::from_pem(&key, &certificate, &authority)
             .map_err(|error| damaged(error.to_string()))?;
         let joined = addresses.lines().map(str::to_owned).collect();
-        let mut identity = Self::of(credentials, chain.get(2).cloned(), joined)
-            .map_err(|error| damaged(error.to_string()))?;
+        let mut identity =
+            Self::of(credentials, joined).map_err(|error| damaged(error.to_string()))?;
         identity.origin = Some(origin);
         if let Some(text) = read(&folder.join(FOLLOWED))? {
             let followed =
@@ -175,27 +168,14 @@ impl Identity {
         credentials: Credentials,
         joined: Vec<String>,
     ) -> Result<Self, TransportError> {
-        Self::as_one(name, credentials, None, joined)
-    }
-
-    fn of(
-        credentials: Credentials,
-        before: Option<CertificateDer<'static>>,
-        joined: Vec<String>,
-    ) -> Result<Self, TransportError> {
-        Self::as_one(name_in(&credentials)?, credentials, before, joined)
-    }
-
-    fn as_one(
-        name: NodeName,
-        credentials: Credentials,
-        before: Option<CertificateDer<'static>>,
-        joined: Vec<String>,
-    ) -> Result<Self, TransportError> {
         let trust = Trust::in_authority(credentials.authority().clone());
-        let current = RwLock::new(Current::new(credentials, before)?);
+        let current = RwLock::new(Current::new(credentials)?);
         let (origin, followed) = (None, RwLock::default());
         Ok(Self { name, current, trust, origin, joined, followed, folder: None })
+    }
+
+    fn of(credentials: Credentials, joined: Vec<String>) -> Result<Self, TransportError> {
+        Self::with_credentials(name_in(&credentials)?, credentials, joined)
     }
 
     fn current(&self) -> RwLockReadGuard<'_, Current> {
@@ -220,17 +200,15 @@ impl Identity {
     /// Where it is somebody else's, or can't be kept.
     fn renew(&self, certificate: &str, authority: &str) -> Result<(), TransportError> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let (old, authority) = (current.credentials.authority(), certificate_of(authority)?);
-        let (own, key) = (certificate_of(certificate)?, current.credentials.key());
-        let credentials = Credentials::new(key, own, authority.clone())?;
+        let (own, authority) = (certificate_of(certificate)?, certificate_of(authority)?);
+        let credentials = Credentials::new(current.credentials.key(), own, authority.clone())?;
         let is_own = credentials.fingerprint() == current.credentials.fingerprint();
         if !is_own || name_in(&credentials)? != self.name {
             return Err(TransportError::Unfit(
                 "the coordinator gave a certificate of somebody else".to_owned(),
             ));
         }
-        let before = if *old == authority { current.before.clone() } else { Some(old.clone()) };
-        let next = Current::new(credentials, before)?;
+        let next = Current::new(credentials)?;
         if let Some(folder) = &self.folder {
             write(&folder.join(CERTIFICATE), &next.pem())?;
         }
@@ -281,7 +259,7 @@ impl Identity {
         }
         let key = key.pem();
         let credentials = Credentials::from_pem(&key, &certificate, &authority)?;
-        let mut identity = Self::of(credentials, None, token.addresses.clone())?;
+        let mut identity = Self::of(credentials, token.addresses.clone())?;
         identity.folder = Some(folder.to_owned());
         if identity.name != *name {
             return Err(TransportError::Unfit(format!(
@@ -324,8 +302,7 @@ impl Identity {
     /// Whether the cluster is the one that has, or had, this authority: the token with which a machine has joined names the
     /// one of that time, and is shown again at each start.
     fn is_of(&self, authority: &Fingerprint) -> bool {
-        let before = self.current().before.as_ref().map(Fingerprint::of);
-        self.cluster() == *authority || [&before, &self.origin].contains(&&Some(authority.clone()))
+        self.cluster() == *authority || self.origin.as_ref() == Some(authority)
     }
 
     /// Key and certificates.

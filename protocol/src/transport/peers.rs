@@ -89,6 +89,14 @@ impl PeerDoor {
 
 fn known(guest: &Guest, members: &Members) -> Result<(Role, Fingerprint), String> {
     match (guest.holder(), guest.greeting()) {
+        // The authority may have been exchanged, and one of the two may not have heard of it yet. The key is proved, and the
+        // coordinator has named it.
+        (
+            Holder::Stranger { public_key, claims: Some(role @ Role::Agent(node)), .. },
+            Greeting::Member { .. },
+        ) if members.admits(node, &Fingerprint::of_key(public_key)) => {
+            Ok((role.clone(), Fingerprint::of_key(public_key)))
+        }
         (Holder::Stranger { reason, .. }, _) => Err(reason.clone()),
         (Holder::Member { .. }, Greeting::Join { .. }) => {
             Err("an agent can't let anybody join: the coordinator does".to_owned())

@@ -95,6 +95,8 @@ pub enum Holder {
     Stranger {
         /// DER form of the public key (SubjectPublicKeyInfo) that it has proved.
         public_key: Vec<u8>,
+        /// Who it says that it is: its certificate proves nothing of that.
+        claims: Option<Role>,
         /// Why it is no member.
         reason: String,
     },
@@ -165,8 +167,10 @@ pub(super) fn identify(
     let certificate = EndEntityCert::try_from(leaf)
         .map_err(|error| unfit(format!("certificate can't be read: {error}")))?;
     let public_key = certificate.subject_public_key_info().to_vec();
+    let named = certificate.valid_dns_names().find_map(Role::of_dns_name);
     let stranger = |reason: &str| Holder::Stranger {
         public_key: public_key.clone(),
+        claims: named.clone(),
         reason: reason.to_owned(),
     };
     let mut found = None;
@@ -181,7 +185,7 @@ pub(super) fn identify(
     let Some((is_of_before, certified)) = found else {
         return Ok(stranger("its certificate is not from this cluster's authority"));
     };
-    Ok(match certificate.valid_dns_names().find_map(Role::of_dns_name) {
+    Ok(match named.clone() {
         Some(Role::Coordinator) if is_of_before => {
             stranger("its certificate is of an authority that the cluster has replaced")
         }

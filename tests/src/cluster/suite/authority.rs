@@ -45,7 +45,7 @@ fn exchanged(stage: &Stage) -> Result<(), Failure> {
     ckptd.wait_for_members(&[1, 2, 3])?;
     for number in 1..=3 {
         let count = certificates(&ckptd, number, "identity/cert.pem")?;
-        check(count == 3, || format!("node{number} has {count} certificates"))?;
+        check(count == 2, || format!("node{number} has {count} certificates"))?;
     }
     let newest = job.status()?.newest_checkpoint().unwrap_or(0);
     job.wait_for_checkpoint(newest + 2, LIMIT)?;
