@@ -295,8 +295,15 @@ impl ClusterMachine {
                 }
             };
             let text = Some(format!("{node} is turned out, its certificate revoked; {copy}"));
-            self.shared.answer_last(client, Answer::Done { text });
+            // What is answered is done, and written down. Only who is on that very node hears of it before.
+            let is_there = client.node.as_ref() == Some(node);
+            if is_there {
+                self.shared.answer_last(client, Answer::Done { text: text.clone() });
+            }
             self.turn_out(now, node);
+            if !is_there {
+                self.shared.answer_last(client, Answer::Done { text });
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::open_mpi::{ANSWER, end, start};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
-use crate::cluster::ckptd::Ckptd;
+use crate::cluster::ckptd::{Ckptd, Setup};
 use crate::cluster::until;
 use crate::job::Failure;
 
@@ -23,12 +23,16 @@ fn certificates(ckptd: &Ckptd, number: usize, file: &str) -> Result<usize, Failu
 }
 
 fn exchanged(stage: &Stage) -> Result<(), Failure> {
-    let ckptd = stage.cluster(5)?;
-    let mut job = start(&ckptd, &[], "nqueens")?;
+    let ckptd = stage.cluster_of(Setup { agents: 3, ..Setup::new(5) })?;
+    let invited = ckptd.new_token(&["--uses", "2"])?;
+    let agent = |number: usize| ckptd.join(number, &invited, &ckptd.node(number).name());
+    let asleep = [agent(4)?, agent(5)?];
+    ckptd.wait_for_members(&[4, 5])?;
+    drop(asleep);
     for number in [4, 5] {
-        ckptd.kill_agent(number)?;
         ckptd.wait_until_gone(number, LIMIT)?;
     }
+    let mut job = start(&ckptd, &[], "nqueens")?;
     ckptd.coordinator_node().must_run(&["ckptd", "nodes", "--remove", "node5"])?;
     let token = ckptd.new_token(&[])?;
     let denied = ckptd.ckptd(0, &["coordinator", "--rotate"])?;
@@ -58,12 +62,12 @@ fn exchanged(stage: &Stage) -> Result<(), Failure> {
     // The old one is kept for those who sleep.
     let kept = certificates(&ckptd, 0, "coordinator/authority.pem")?;
     check(kept == 2, || format!("{kept} authorities are kept for the one that sleeps"))?;
-    ckptd.start_agent(5)?;
-    let refused = until("node5's agent ends", LIMIT, || {
-        Ok((!ckptd.agent_runs(5)?).then(|| ckptd.agent_errors(5)))
+    let mut turned_out = agent(5)?;
+    let status = turned_out.wait(LIMIT)?;
+    check(status == 125 && turned_out.errors().contains("revoked"), || {
+        turned_out.explain(&Failure(format!("node5's agent ended with {status}"))).0
     })?;
-    check(refused.contains("revoked"), || format!("one that was turned out: {refused}"))?;
-    ckptd.start_agent(4)?;
+    let _awake = agent(4)?;
     ckptd.wait_for_members(&[1, 2, 3, 4])?;
     let kept = certificates(&ckptd, 0, "coordinator/authority.pem")?;
     check(kept == 1, || format!("{kept} authorities, though nobody needs the old one"))?;
