@@ -1,5 +1,6 @@
 //! What the cluster coordinator's log says: from it alone its state is rebuilt.
 
+use super::logins::Login;
 use crate::history::Entry;
 use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind, InstanceId};
 use protocol::cluster::agent::{JobUser, NodeProfile, RelayLink};
@@ -69,6 +70,34 @@ pub enum ClusterEntry {
         node: NodeName,
         /// Whether it goes.
         leaves: bool,
+    },
+    /// A key proves from now on that somebody is that user.
+    KeyAdded {
+        /// The user.
+        user: String,
+        /// The key, a line of `authorized_keys`.
+        key: String,
+        /// The member by which it came; None: the coordinator's own socket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        through: Option<NodeName>,
+        /// When, in milliseconds since 1970 UTC.
+        at_ms: u64,
+    },
+    /// A key proves nothing any more, and what it had proven ends.
+    KeyRemoved {
+        /// The user.
+        user: String,
+        /// Its fingerprint.
+        fingerprint: String,
+    },
+    /// An account of a member counts as a user of the cluster, until its time is over.
+    LoggedIn(Box<Login>),
+    /// It counts so no more.
+    LoggedOut {
+        /// The member.
+        member: NodeName,
+        /// The account, by its number there.
+        account: u32,
     },
     /// A job is to be run.
     JobCreated(Box<JobCreated>),
@@ -239,7 +268,11 @@ impl ClusterEntry {
             | ClusterEntry::NodeGone { .. }
             | ClusterEntry::NodeRemoved { .. }
             | ClusterEntry::NodeReadmitted { .. }
-            | ClusterEntry::NodeLeaves { .. } => None,
+            | ClusterEntry::NodeLeaves { .. }
+            | ClusterEntry::KeyAdded { .. }
+            | ClusterEntry::KeyRemoved { .. }
+            | ClusterEntry::LoggedIn(_)
+            | ClusterEntry::LoggedOut { .. } => None,
             ClusterEntry::JobCreated(created) => Some(&created.job),
             ClusterEntry::JobImported(imported) => Some(&imported.job),
             ClusterEntry::Settings { job, .. }

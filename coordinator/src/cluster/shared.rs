@@ -3,6 +3,7 @@
 use super::decisions;
 use super::entry::ClusterEntry;
 use super::event::{ClientId, ClusterAction};
+use super::logins::Logins;
 use super::members::Members;
 use super::noted_readings::NotedReadings;
 use super::secrets::SeededSecrets;
@@ -32,6 +33,8 @@ pub(super) struct Client {
     pub(super) user: JobUser,
     /// The job whose output it gets.
     pub(super) job: Option<String>,
+    /// Whether it has asked for anything by a login, with which it ends.
+    pub(super) by_login: bool,
     /// The order of which nothing is known yet but that it was given.
     pub(super) order: Option<Order>,
 }
@@ -39,7 +42,7 @@ pub(super) struct Client {
 impl Client {
     /// A client that gets no job's output yet.
     pub(super) fn of(user: JobUser) -> Self {
-        Self { user, job: None, order: None }
+        Self { user, job: None, by_login: false, order: None }
     }
 }
 
@@ -59,6 +62,8 @@ pub(super) struct Shared {
     pub(super) standbys: BTreeSet<NodeName>,
     /// Users for whom only members speak that tokens have named for them.
     pub(super) named: BTreeSet<String>,
+    /// Users' keys, and who has logged in by them.
+    pub(super) logins: Logins,
     pub(super) clients: BTreeMap<ClientId, Client>,
     pub(super) noted_readings: NotedReadings,
     /// Processes that count as load, by job and machine.
@@ -86,6 +91,7 @@ impl Shared {
             powers: BTreeMap::new(),
             standbys: BTreeSet::new(),
             named: BTreeSet::new(),
+            logins: Logins::default(),
             clients: BTreeMap::new(),
             noted_readings: NotedReadings::default(),
             occupied: BTreeMap::new(),

@@ -13,6 +13,7 @@ pub mod history;
 mod images;
 mod late;
 mod leaving;
+mod logins;
 mod members;
 mod moving;
 mod open_mpi;
@@ -51,6 +52,7 @@ pub fn all() -> Vec<Case> {
         rows::CASES,
         late::CASES,
         members::CASES,
+        logins::CASES,
         audit::CASES,
         commands::CASES,
         images::CASES,
@@ -82,6 +84,8 @@ const LIGHT: &[&str] = &[
     "late-unanswered",
     "leave-copies",
     "listener-port-taken",
+    "login",
+    "login-ends",
     "no-rewire-listener",
     "output-meanwhile",
     "roles",
