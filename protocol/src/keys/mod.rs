@@ -202,16 +202,16 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::samples::{ED25519, ED25519_FINGERPRINT, KEYS};
+    use super::samples::{ED25519_FINGERPRINT, ED25519_KEY, KEYS};
     use super::*;
 
     #[test]
     fn keys_are_read_and_named_as_ssh_keygen_names_them() {
-        let key = UserKey::parse(ED25519).unwrap();
+        let key = UserKey::parse(ED25519_KEY).unwrap();
         assert_eq!(key.fingerprint(), ED25519_FINGERPRINT);
         assert_eq!((key.kind().as_str(), key.comment()), ("ssh-ed25519", "alice at desk"));
         assert_eq!(UserKey::parse(&key.line()).unwrap(), key);
-        let spaced = format!("# hers\n\n  {}\n", ED25519.replace(' ', " \t "));
+        let spaced = format!("# hers\n\n  {}\n", ED25519_KEY.replace(' ', " \t "));
         assert_eq!(UserKey::parse(&spaced).unwrap(), key);
         for (line, kind) in KEYS {
             assert_eq!(UserKey::parse(line).unwrap().kind(), *kind);
@@ -220,14 +220,14 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_refused_by_name() {
-        let body = ED25519.split(' ').nth(1).unwrap();
+        let body = ED25519_KEY.split(' ').nth(1).unwrap();
         let refused = |text: &str| UserKey::parse(text).unwrap_err();
         assert_eq!(refused("\n# nothing\n"), KeyError::Nothing);
         assert_eq!(refused(&"x".repeat(MAX_LINE + 1)), KeyError::Long);
-        assert_eq!(refused(&format!("{ED25519}\n{ED25519}")), KeyError::Several);
+        assert_eq!(refused(&format!("{ED25519_KEY}\n{ED25519_KEY}")), KeyError::Several);
         assert_eq!(refused("-----BEGIN OPENSSH PRIVATE KEY-----\nb3"), KeyError::Private);
         for options in ["cert-authority", "command=\"sh -c 'id'\"", "restrict,pty"] {
-            let error = refused(&format!("{options} {ED25519}"));
+            let error = refused(&format!("{options} {ED25519_KEY}"));
             assert!(matches!(error, KeyError::Options(_)), "{options}: {error}");
         }
         for text in ["hello", "ssh-ed25519", "ssh-ed25519 AAAA", &format!("ssh-ed25519 {body}AAAA")]

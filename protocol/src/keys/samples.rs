@@ -4,7 +4,7 @@
 pub const MESSAGE: &[u8] = b"ckptd login\nwhat is signed\n";
 
 /// A key of Ed25519.
-pub const ED25519: &str = "\
+pub const ED25519_KEY: &str = "\
 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKfVvUpGWAu13MkfHKcjIakuz3aQ7+SXONfyY8XPu8hJ alice at desk";
 
 /// As `ssh-keygen -l` names it.
@@ -105,6 +105,6 @@ Rr/ucxC4IQAAAIBkdtrmRIi/FhsW8PWwR6qFJ+jgy6YZ7ho1qSQTAEBpe6uCwmXnUQPB5clv5t1yyFIm
 /// Keys that are taken, and their kinds.
 #[cfg(feature = "all-keys")]
 pub const KEYS: &[(&str, &str)] =
-    &[(ED25519, "ssh-ed25519"), (P256, "ecdsa-sha2-nistp256"), (RSA, "ssh-rsa")];
+    &[(ED25519_KEY, "ssh-ed25519"), (P256, "ecdsa-sha2-nistp256"), (RSA, "ssh-rsa")];
 #[cfg(not(feature = "all-keys"))]
-pub const KEYS: &[(&str, &str)] = &[(ED25519, "ssh-ed25519")];
+pub const KEYS: &[(&str, &str)] = &[(ED25519_KEY, "ssh-ed25519")];

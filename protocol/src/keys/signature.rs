@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_ssh_keygen_has_signed_counts_and_nothing_else() {
-        let mut made = vec![(ED25519, ED25519_SIGNATURE), (ED25519, ED25519_SHA256)];
+        let mut made = vec![(ED25519_KEY, ED25519_SIGNATURE), (ED25519_KEY, ED25519_SHA256)];
         #[cfg(feature = "all-keys")]
         made.extend([(P256, P256_SIGNATURE), (RSA, RSA_SIGNATURE)]);
         for (key, signature) in &made {
@@ -282,7 +282,7 @@ mod tests {
         for other in KEYS.iter().skip(1) {
             assert_eq!(check(other.0, ED25519_SIGNATURE, MESSAGE), Err(SignatureError::Key));
         }
-        let file = check(ED25519, ED25519_FILE, MESSAGE);
+        let file = check(ED25519_KEY, ED25519_FILE, MESSAGE);
         assert_eq!(file, Err(SignatureError::Namespace("file".to_owned())));
     }
 
@@ -291,7 +291,7 @@ mod tests {
         let parse = |text: &str| Signed::parse(text, NAMESPACE).unwrap_err();
         assert_eq!(parse(&"x".repeat(MAX_SIGNATURE + 1)), SignatureError::Long);
         let cut = ED25519_SIGNATURE.lines().filter(|line| line.len() != 70).collect::<String>();
-        for text in ["", "hello", &ED25519_SIGNATURE[..100], &cut, ED25519] {
+        for text in ["", "hello", &ED25519_SIGNATURE[..100], &cut, ED25519_KEY] {
             assert!(matches!(parse(text), SignatureError::Unreadable(_)), "{text:?}");
         }
     }

@@ -78,16 +78,16 @@ fn log_in<'a>(options: &[&'a str]) -> Vec<&'a str> {
 
 fn login(stage: &Stage) -> Result<(), Failure> {
     let (ckptd, _worker) = with_worker(stage)?;
-    denied(&ckptd, &["ls"], UNPROVEN)?;
-    denied(&ckptd, &["ls"], "log in with a key (ckptd login)")?;
+    denied(&ckptd, &["login", "--keys"], UNPROVEN)?;
+    denied(&ckptd, &["login", "--keys"], "log in with a key (ckptd login)")?;
     denied(&ckptd, &["login", "--add-key", "/tmp/key.pub"], UNPROVEN)?;
     denied(&ckptd, &log_in(&[]), "no key of nobody that counts has the fingerprint SHA256:")?;
     denied(&ckptd, &["login", "--add-key", KEY], "that is a private key")?;
     add_key(&ckptd)?;
-    let his = as_user(DAEMON, &["ckptd", "run", "--name", "his", "--", "sleep", "1000"]);
-    let _his = ckptd.node(1).spawn(&his, &[])?;
+    let foreign = as_user(DAEMON, &["ckptd", "run", "--name", "foreign", "--", "sleep", "1000"]);
+    let _foreign = ckptd.node(1).spawn(&foreign, &[])?;
     until("the other's job runs", LIMIT, || {
-        let status = say(&ckptd, 1, DAEMON, &["status", "his"])?;
+        let status = say(&ckptd, 1, DAEMON, &["status", "foreign"])?;
         Ok((status.status == 0 && status.stdout.contains("running")).then_some(()))
     })?;
     let said = obeyed(&ckptd, 2, DAEMON, &log_in(&[]))?;
@@ -98,9 +98,10 @@ fn login(stage: &Stage) -> Result<(), Failure> {
     let run = ["run", "--name", "hers", "--", "sh", "-c", script];
     let ran = obeyed(&ckptd, 2, DAEMON, &run)?;
     check(ran.stdout == "nobody\n".repeat(2), || format!("{ran:?}"))?;
-    let listed = obeyed(&ckptd, 2, DAEMON, &["ls"])?.stdout;
-    check(listed.contains("hers") && !listed.contains("his"), || listed.clone())?;
-    for words in [&["stop", "his"][..], &["logs", "his"], &["attach", "his"], &["rm", "his"]] {
+    let listed = obeyed(&ckptd, 2, DAEMON, &["status", "--json"])?.stdout;
+    let own = listed.contains("\"hers\"") && !listed.contains("foreign");
+    check(own, || listed.clone())?;
+    for words in [&["stop", "foreign"][..], &["checkpoint", "foreign"], &["attach", "foreign"]] {
         denied(&ckptd, words, "there is none of that name")?;
     }
     for words in [&["nodes", "--remove", "node1"][..], &["audit"]] {
@@ -109,7 +110,7 @@ fn login(stage: &Stage) -> Result<(), Failure> {
     denied(&ckptd, &["login", "--add-key", "/tmp/key.pub"], "who has logged in by one may not")?;
     // Nobody else on that machine, root neither.
     for uid in [NOBODY, "0"] {
-        let said = say(&ckptd, 2, uid, &["ls"])?;
+        let said = say(&ckptd, 2, uid, &["login", "--keys"])?;
         check(said.status == 125 && said.stderr.contains(UNPROVEN), || format!("{said:?}"))?;
     }
     let status = obeyed(&ckptd, 2, DAEMON, &["login", "--status"])?.stdout;
@@ -131,7 +132,7 @@ fn login(stage: &Stage) -> Result<(), Failure> {
     until("the job runs on", LIMIT, is_running)?;
     denied(&ckptd, &["stop", "long"], UNPROVEN)?;
     obeyed(&ckptd, 1, NOBODY, &["stop", "long"])?;
-    obeyed(&ckptd, 1, DAEMON, &["stop", "his"]).map(drop)
+    obeyed(&ckptd, 1, DAEMON, &["stop", "foreign"]).map(drop)
 }
 
 fn ends(stage: &Stage) -> Result<(), Failure> {
@@ -139,16 +140,16 @@ fn ends(stage: &Stage) -> Result<(), Failure> {
     let fingerprint = add_key(&ckptd)?;
     obeyed(&ckptd, 2, DAEMON, &log_in(&["--for", "2s"]))?;
     until("its time is over", LIMIT, || {
-        let said = say(&ckptd, 2, DAEMON, &["ls"])?;
+        let said = say(&ckptd, 2, DAEMON, &["login", "--keys"])?;
         Ok((said.status == 125 && said.stderr.contains(UNPROVEN)).then_some(()))
     })?;
     obeyed(&ckptd, 2, DAEMON, &log_in(&["--for", "1h"]))?;
     ckptd.kill_coordinator()?;
     ckptd.start_coordinator()?;
     ckptd.wait_for_members(&[1, 2])?;
-    obeyed(&ckptd, 2, DAEMON, &["ls"])?;
+    obeyed(&ckptd, 2, DAEMON, &["login", "--keys"])?;
     obeyed(&ckptd, 1, NOBODY, &["login", "--remove-key", &fingerprint])?;
-    denied(&ckptd, &["ls"], UNPROVEN)?;
+    denied(&ckptd, &["login", "--keys"], UNPROVEN)?;
     denied(&ckptd, &log_in(&[]), "no key of nobody that counts")?;
     add_key(&ckptd)?;
     obeyed(&ckptd, 2, DAEMON, &log_in(&[]))?;
@@ -160,5 +161,5 @@ fn ends(stage: &Stage) -> Result<(), Failure> {
     check(removed.stderr.contains("keys of users that came by it are given up: 1"), || {
         format!("{removed:?}")
     })?;
-    denied(&ckptd, &["ls"], UNPROVEN)
+    denied(&ckptd, &["login", "--keys"], UNPROVEN)
 }
