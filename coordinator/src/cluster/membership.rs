@@ -228,7 +228,8 @@ impl ClusterMachine {
     pub(super) fn turn_out(&mut self, now: Now, node: &NodeName) {
         let connected = self.shared.members.is_connected(node);
         let removed = ClusterEntry::NodeRemoved { node: node.clone() };
-        self.note(removed, "a member that had a part in it was turned out");
+        let ended = self.record(removed);
+        self.close_ended(&ended, "a member that had a part in it was turned out");
         self.shared.act(ClusterAction::Revoke { node: node.clone() });
         if connected {
             // It takes the authority's key along otherwise, and with it the cluster.

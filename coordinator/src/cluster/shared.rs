@@ -35,6 +35,8 @@ pub(super) struct Client {
     pub(super) job: Option<String>,
     /// Whether it has asked for anything by a login, with which it ends.
     pub(super) by_login: bool,
+    /// Whether it was told that there is nothing more to come; its member has not said yet that it has gone.
+    pub(super) closed: bool,
     /// The order of which nothing is known yet but that it was given.
     pub(super) order: Option<Order>,
 }
@@ -42,7 +44,7 @@ pub(super) struct Client {
 impl Client {
     /// A client that gets no job's output yet.
     pub(super) fn of(user: JobUser) -> Self {
-        Self { user, job: None, by_login: false, order: None }
+        Self { user, job: None, by_login: false, closed: false, order: None }
     }
 }
 
@@ -159,6 +161,9 @@ impl Shared {
     }
 
     pub(super) fn close(&mut self, client: &ClientId) {
+        if let Some(known) = self.clients.get_mut(client) {
+            known.closed = true;
+        }
         match &client.node {
             None => self.act(ClusterAction::Close { client: client.clone() }),
             Some(node) => self.tell_client(&node.clone(), client, None),

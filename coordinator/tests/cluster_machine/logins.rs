@@ -65,6 +65,8 @@ type Place = (usize, (u32, &'static str));
 impl World {
     fn new() -> Self {
         let mut world = Self { rig: Rig::new(4), clients: 0 };
+        // An agent that is turned out would end.
+        world.rig.deaf_to = |_, message| matches!(message, ToAgent::Refused { .. });
         world.admit();
         world
     }
@@ -441,4 +443,20 @@ fn one_member_can_not_keep_others_from_logging_in() {
             _ => assert_eq!(answers, [Answer::Done { text: None }], "{uid}"),
         }
     }
+}
+
+/// Its member may act as if it had not been told that a conversation is over.
+#[test]
+fn a_conversation_that_was_closed_gets_nothing_more_of_a_job() {
+    let mut world = World::new();
+    let (guest, key) = ((WORKER, GUEST), Key::new(1));
+    world.done((LOGIN, ALICE), add(&key));
+    world.logged_in(guest, "alice", &key, 3600);
+    let client = world.open(guest);
+    world.say(client, &run());
+    refused(&world.say(client, &Ask::Audit { from: 0 }), "only an operator");
+    let from = world.rig.sent.len();
+    world.done(guest, Ask::Logout { all: false });
+    world.rig.prints("still there\n");
+    assert_eq!(world.told(client, from), []);
 }

@@ -82,7 +82,7 @@ impl ClusterMachine {
         let (fingerprint, kind) = (key.fingerprint().to_owned(), key.kind());
         let (key, through) = (key.line(), client.node.clone());
         let entry = ClusterEntry::KeyAdded { user: user.clone(), key, through, at_ms: now.unix_ms };
-        self.note(entry, "");
+        self.record(entry);
         let text = Some(format!("{user} has the key {fingerprint} ({kind})"));
         self.shared.answer_last(client, Answer::Done { text });
     }
@@ -129,8 +129,9 @@ impl ClusterMachine {
             Err(reason) => return self.shared.fail(client, format!("give up a key: {reason}")),
         };
         let text = Some(format!("{user} has the key {fingerprint} no more; its logins have ended"));
-        self.note(ClusterEntry::KeyRemoved { user, fingerprint }, "its key was given up");
+        let ended = self.record(ClusterEntry::KeyRemoved { user, fingerprint });
         self.shared.answer_last(client, Answer::Done { text });
+        self.close_ended(&ended, "its key was given up");
     }
 
     /// Keys that somebody may see.
@@ -224,8 +225,9 @@ impl ClusterMachine {
         match self.proven(now, client, signature) {
             Ok(login) => {
                 let entry = ClusterEntry::LoggedIn(Box::new(login));
-                self.note(entry, "somebody else has logged in from this account");
+                let ended = self.record(entry);
                 self.shared.answer_last(client, Answer::Done { text: None });
+                self.close_ended(&ended, "somebody else has logged in from this account");
             }
             Err(reason) => self.shared.fail(client, format!("log in: {reason}")),
         }
@@ -287,10 +289,11 @@ impl ClusterMachine {
             1 => "1 login has ended".to_owned(),
             number => format!("{number} logins have ended"),
         };
-        self.shared.answer_last(client, Answer::Done { text: Some(text) });
-        for (member, account) in ends {
-            self.note(ClusterEntry::LoggedOut { member, account }, "it was ended");
+        for (member, account) in ends.clone() {
+            self.record(ClusterEntry::LoggedOut { member, account });
         }
+        self.shared.answer_last(client, Answer::Done { text: Some(text) });
+        self.close_ended(&ends, "it was ended");
     }
 
     /// Logins that somebody may see: those of the account that asks, and of the user that it is.
@@ -318,11 +321,11 @@ impl ClusterMachine {
         serde_json::to_value(shown).unwrap_or_default()
     }
 
-    /// Writes an entry about keys or logins down, and ends what ends by it; then why.
-    pub(in crate::cluster) fn note(&mut self, entry: ClusterEntry, why: &str) {
+    /// Writes an entry about keys or logins down: which logins have ended by it.
+    pub(in crate::cluster) fn record(&mut self, entry: ClusterEntry) -> Vec<Place> {
         let ended = self.shared.logins.apply(&entry);
         self.shared.append(entry);
-        self.close_ended(&ended, why);
+        ended
     }
 
     /// Ends logins whose time is over.
@@ -340,11 +343,15 @@ impl ClusterMachine {
             let place = client.node.clone().map(|node| (node, known.user.uid));
             known.by_login && place.is_some_and(|place| ended.contains(&place))
         });
-        let clients: Vec<ClientId> = clients.map(|(client, _)| client.clone()).collect();
-        for client in clients {
-            let reason =
-                format!("go on: the login is no more ({why}); 'ckptd login' makes a new one");
-            self.shared.fail(&client, reason);
+        let clients: Vec<(ClientId, bool)> =
+            clients.map(|(client, known)| (client.clone(), known.closed)).collect();
+        for (client, closed) in clients {
+            if !closed {
+                let reason =
+                    format!("go on: the login is no more ({why}); 'ckptd login' makes a new one");
+                self.shared.fail(&client, reason);
+            }
+            // Also one that its member still knows: nothing of a job goes there any more.
             self.client_gone(&client);
         }
     }
