@@ -96,9 +96,12 @@ impl Attacker {
 
     /// A connection of that account.
     async fn opens(&mut self, uid: u32) -> Result<u64, String> {
+        self.opens_as(JobUser { uid, name: format!("account{uid}") }).await
+    }
+
+    async fn opens_as(&mut self, user: JobUser) -> Result<u64, String> {
         let client = self.next_client;
         self.next_client += 1;
-        let user = JobUser { uid, name: format!("account{uid}") };
         self.send_order(FromAgent::ClientOpened { client, user }).await?;
         self.tells(client, &Ask::Hello { version: VERSION }).await?;
         Ok(client)
@@ -227,7 +230,7 @@ impl Attacker {
         let job = self.target.job.clone();
         let mut outcomes = Vec::new();
         for ask in [Ask::Jobs, Ask::Stop { job, checkpoint: false }] {
-            let outcome = match self.opens(account).await {
+            let outcome = match self.opens_as(JobUser::of(account)).await {
                 Ok(client) => of_answer(self.asks(client, &ask).await),
                 Err(reason) => Outcome::NotTried(reason),
             };
