@@ -62,6 +62,9 @@ struct World {
 
 type Place = (usize, (u32, &'static str));
 
+/// By what a login ends.
+type End = fn(&mut World);
+
 impl World {
     fn new() -> Self {
         let mut world = Self { rig: Rig::new(4), clients: 0 };
@@ -251,7 +254,7 @@ fn a_signature_counts_once_for_one_place_and_one_user() {
 fn a_login_ends_by_its_time_its_key_and_its_member() {
     let guest = (WORKER, GUEST);
     let key = Key::new(1);
-    let ends: [(&str, fn(&mut World)); 5] = [
+    let ends: [(&str, End); 5] = [
         ("it has run out", |world| world.rig.wait(61_000)),
         ("its key was given up", |world| {
             let (user, fingerprint) = (None, Key::new(1).fingerprint());

@@ -88,12 +88,14 @@ ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC/7RiWCwsRzvHGm96iWdRlcWK8oY8SNqIysMXqR3BS
 qvBap/HaCw== weak";
 
 /// Of the curve P-384.
+#[cfg(feature = "all-keys")]
 pub const P384: &str = "\
 ecdsa-sha2-nistp384 AAAAE2VjZHNhLXNoYTItbmlzdHAzODQAAAAIbmlzdHAzODQAAABhBPKCxFFDITaqqw31RwXDs2VRjsNI\
 guC9wPgxrvMeXim+OKVQp+m0cOXoHusPy4ekLRLqtE8DL0ZhwowJnSy4kN0RF5RPuRDbHTwHqqTejnZXxS6lNlMuVIeTFCX5IAR2\
 0A== alice 384";
 
 /// Of DSA.
+#[cfg(feature = "all-keys")]
 pub const DSA: &str = "\
 ssh-dss AAAAB3NzaC1kc3MAAACBAK0PxOFqaXogTzK5EuiTiAFdYjiTRCd4IUGB7pAawGzblaGKOHeQned8sT80thFglCPWLdt+\
 JvtfOFPhi0a7v6WOUhqp+Me4/Tggf4Bn8lhFFeuWUFF5246oZgBWw3szBtyph22JMx9VTqamRkLGiPTunjoW7ZOhNBisjGv20lqJ\
@@ -108,3 +110,15 @@ pub const KEYS: &[(&str, &str)] =
     &[(ED25519_KEY, "ssh-ed25519"), (P256, "ecdsa-sha2-nistp256"), (RSA, "ssh-rsa")];
 #[cfg(not(feature = "all-keys"))]
 pub const KEYS: &[(&str, &str)] = &[(ED25519_KEY, "ssh-ed25519")];
+
+/// What keys that are taken have signed.
+#[cfg(feature = "all-keys")]
+pub const SIGNATURES: &[(&str, &str)] = &[
+    (ED25519_KEY, ED25519_SIGNATURE),
+    (ED25519_KEY, ED25519_SHA256),
+    (P256, P256_SIGNATURE),
+    (RSA, RSA_SIGNATURE),
+];
+#[cfg(not(feature = "all-keys"))]
+pub const SIGNATURES: &[(&str, &str)] =
+    &[(ED25519_KEY, ED25519_SIGNATURE), (ED25519_KEY, ED25519_SHA256)];

@@ -39,6 +39,9 @@ pub struct Keys {
     logged_in_from: Option<u32>,
 }
 
+/// What is signed instead of what was to be.
+type Change = Box<dyn Fn(&mut Statement)>;
+
 /// What `ssh-keygen` signs with that key.
 fn sign(key: &PathBuf, statement: &Statement) -> Result<Ask, String> {
     let made = || -> std::io::Result<Vec<u8>> {
@@ -76,7 +79,7 @@ impl Attacker {
         say("key-unknown", self.proves(&owner, &unknown, |_| {}).await);
         say("key-of-another", self.proves(&owner, &key, |_| {}).await);
         let victim = self.target.victim.clone();
-        let changes: [Box<dyn Fn(&mut Statement)>; 4] = [
+        let changes: [Change; 4] = [
             Box::new(move |statement| statement.member = victim.clone()),
             Box::new(|statement| statement.account += 1),
             Box::new(move |statement| statement.user.clone_from(&owner)),
