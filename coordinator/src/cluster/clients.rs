@@ -318,8 +318,15 @@ impl ClusterMachine {
                 number => format!("; keys of users that came by it are given up: {number}"),
             };
             let text = Some(format!("{node} is turned out, its certificate revoked; {copy}{keys}"));
-            self.shared.answer_last(client, Answer::Done { text });
-            self.turn_out(now, node);
+            let answer = Answer::Done { text };
+            // Who is told so may rely on it. Only over the connection of the one that is turned out nothing comes after.
+            if client.node.as_ref() == Some(node) {
+                self.shared.answer_last(client, answer);
+                self.turn_out(now, node);
+            } else {
+                self.turn_out(now, node);
+                self.shared.answer_last(client, answer);
+            }
         }
     }
 

@@ -463,3 +463,20 @@ fn a_conversation_that_was_closed_gets_nothing_more_of_a_job() {
     world.rig.prints("still there\n");
     assert_eq!(world.told(client, from), []);
 }
+
+#[test]
+fn who_turns_a_member_out_is_told_when_it_is_out() {
+    for (node, out_first) in [(LOGIN, true), (OPERATOR, false)] {
+        let mut world = World::new();
+        let from = world.rig.sent.len();
+        world.done((OPERATOR, ROOT), Ask::RemoveNode { node: name(node) });
+        let sent = &world.rig.sent[from..];
+        let out = sent
+            .iter()
+            .position(|(to, message)| *to == node && matches!(message, ToAgent::Refused { .. }));
+        let told = sent.iter().position(|(to, message)| {
+            *to == OPERATOR && matches!(message, ToAgent::Client { line: Some(_), .. })
+        });
+        assert_eq!(out.unwrap() < told.unwrap(), out_first);
+    }
+}
