@@ -1,6 +1,5 @@
 //! What the cluster coordinator's log says: from it alone its state is rebuilt.
 
-use super::logins::Login;
 use crate::history::Entry;
 use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind, InstanceId};
 use protocol::cluster::agent::{JobUser, NodeProfile, RelayLink};
@@ -8,6 +7,7 @@ use protocol::cluster::client::RunRequest;
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName, Term};
+use protocol::transport::Fingerprint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -290,6 +290,23 @@ impl ClusterEntry {
             | ClusterEntry::JobRemoved { job } => Some(job),
         }
     }
+}
+
+/// A login that holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Login {
+    /// The member at whose socket it was made.
+    pub member: NodeName,
+    /// The certificate by which it was that member.
+    pub certificate: Fingerprint,
+    /// The account there.
+    pub account: JobUser,
+    /// As which user of the cluster.
+    pub user: String,
+    /// The key that has proven it, by its fingerprint.
+    pub key: String,
+    /// Until when, in milliseconds since 1970 UTC.
+    pub until_ms: u64,
 }
 
 /// A job that is to be run.

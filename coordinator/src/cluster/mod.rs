@@ -44,9 +44,8 @@ mod text;
 mod tree;
 mod work;
 
-pub use entry::ClusterEntry;
+pub use entry::{ClusterEntry, Login};
 pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};
-pub use logins::Login;
 pub use secrets::SeededSecrets;
 pub use settings::{ArchiveKey, ClusterSettings, RollbackLimits};
 

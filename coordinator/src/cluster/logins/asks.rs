@@ -2,11 +2,11 @@
 
 use super::keys::{MOST_KEYS, MOST_OF_USER};
 use super::{
-    Challenge, Login, MOST_AT_MEMBER, MOST_LOGINS, MOST_OF_ACCOUNT, MOST_OF_ONE, PATIENCE, Place,
+    Challenge, MOST_AT_MEMBER, MOST_LOGINS, MOST_OF_ACCOUNT, MOST_OF_ONE, PATIENCE, Place,
 };
 use crate::cluster::ClusterMachine;
 use crate::cluster::callers::Caller;
-use crate::cluster::entry::ClusterEntry;
+use crate::cluster::entry::{ClusterEntry, Login};
 use crate::cluster::event::{ClientId, Now};
 use protocol::cluster::NodeName;
 use protocol::cluster::client::Answer;

@@ -9,22 +9,21 @@
 //! which the signature would come is gone with the coordinator.
 //!
 //! - `keys`: the keys.
+//! - `standing`: whether a login holds, and a key counts.
 //! - `asks`: what commands ask about both.
 
 mod asks;
 mod keys;
+mod standing;
 
 use keys::Keys;
 
-use super::entry::ClusterEntry;
-use super::event::{ClientId, Now};
-use super::shared::Shared;
+use super::entry::{ClusterEntry, Login};
+use super::event::ClientId;
 use crate::settings::SECOND;
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::JobUser;
 use protocol::cluster::login::Statement;
-use protocol::transport::Fingerprint;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Logins of one user at a time.
@@ -44,23 +43,6 @@ const PATIENCE: u64 = 180 * SECOND;
 
 /// The number of a user who is known by name alone: no machine has given it to anybody (chown(2) takes it for none).
 const NO_NUMBER: u32 = u32::MAX;
-
-/// A login that holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Login {
-    /// The member at whose socket it was made.
-    pub member: NodeName,
-    /// The certificate by which it was that member.
-    pub certificate: Fingerprint,
-    /// The account there.
-    pub account: JobUser,
-    /// As which user of the cluster.
-    pub user: String,
-    /// The key that has proven it, by its fingerprint.
-    pub key: String,
-    /// Until when, in milliseconds since 1970 UTC.
-    pub until_ms: u64,
-}
 
 impl Login {
     /// The user, as commands of this login count.
@@ -155,35 +137,5 @@ impl Logins {
     /// No signature comes over that connection any more.
     pub(super) fn client_gone(&mut self, client: &ClientId) {
         self.challenges.remove(client);
-    }
-}
-
-impl Shared {
-    /// The login by which a command of that account counts as its user's.
-    pub(super) fn login_of(
-        &self,
-        now: Now,
-        client: &ClientId,
-        account: &JobUser,
-    ) -> Option<&Login> {
-        let member = client.node.as_ref()?;
-        let login = self.logins.held.get(&(member.clone(), account.uid))?;
-        let same = login.account.name == account.name
-            && self.members.certificate(member) == Some(&login.certificate);
-        (same && self.holds(now, login)).then_some(login)
-    }
-
-    fn holds(&self, now: Now, login: &Login) -> bool {
-        let key = self.logins.keys.get(&login.user, &login.key);
-        login.until_ms > now.unix_ms
-            && key.is_some_and(|known| self.vouches(known.through.as_ref(), &login.user))
-    }
-
-    /// Whether a user's key counts that has come by this member: it must have the say that it had then. None: by the
-    /// coordinator's own socket.
-    fn vouches(&self, through: Option<&NodeName>, user: &str) -> bool {
-        let Some(member) = through else { return true };
-        let powers = self.powers.get(member);
-        powers.is_some_and(|powers| powers.operates || powers.speak_for(user, &self.named))
     }
 }
