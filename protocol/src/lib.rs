@@ -6,6 +6,7 @@
 //! - [`agent`]: what a coordinator tells an agent to do with a job, and what the agent reports.
 //! - [`clock`]: instants, and the clock on the wall.
 //! - [`json`]: how JSON is read.
+//! - [`keys`]: keys by which users prove who they are.
 //! - [`launch`]: how an agent starts or restores a job, and the streams that it hands back.
 //! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
 //! - [`compact`]: what is said to many, or of many.
@@ -25,6 +26,7 @@ pub mod control;
 pub mod database;
 pub mod frame;
 pub mod json;
+pub mod keys;
 pub mod launch;
 pub mod service;
 pub mod task;

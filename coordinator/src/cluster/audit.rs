@@ -7,6 +7,7 @@ use super::shared::Shared;
 use protocol::cluster::audit::{AuditEvent, Order, short};
 use protocol::cluster::client::{Ask, LogPlace, RunRequest};
 use protocol::cluster::look::Look;
+use protocol::keys::UserKey;
 
 impl Shared {
     /// Writes down what a client wants, before anything comes of it.
@@ -16,6 +17,10 @@ impl Shared {
         let order = Order {
             user: short(&caller.user.name),
             through: client.node.clone(),
+            account: match caller.by_login {
+                true => short(&caller.account.name),
+                false => String::new(),
+            },
             operator: caller.is_operator(),
             order: order.to_owned(),
             about: short(&about),
@@ -68,6 +73,13 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         Ask::Import(request) => ("import", request.name.clone().unwrap_or_default()),
         Ask::Rehearse { job, checkpoint } => ("verify --rehearse", at(job, *checkpoint)),
         Ask::Audit { .. } => ("audit", String::new()),
+        Ask::AddKey { user, key } => ("login --add-key", of_key(user.as_deref(), &named(key))),
+        Ask::RemoveKey { user, fingerprint } => {
+            ("login --remove-key", of_key(user.as_deref(), fingerprint))
+        }
+        Ask::Login { user, .. } => ("login", user.clone()),
+        Ask::Logout { all: false } => ("logout", String::new()),
+        Ask::Logout { all: true } => ("logout --all", String::new()),
         Ask::Hello { .. }
         | Ask::Input { .. }
         | Ask::Resize { .. }
@@ -75,9 +87,22 @@ fn ordered(ask: &Ask) -> Option<(&'static str, String)> {
         | Ask::Jobs
         | Ask::Status { .. }
         | Ask::Nodes
+        | Ask::Keys { .. }
+        | Ask::Logins
+        | Ask::Prove { .. }
         | Ask::Image { .. }
         | Ask::ImportLog { .. } => return None,
     })
+}
+
+/// The name of a key that somebody wants to be known by.
+fn named(key: &str) -> String {
+    UserKey::parse(key).map_or_else(|error| error.to_string(), |key| key.fingerprint().to_owned())
+}
+
+/// A key, and whose it is to be, if not that of who asks.
+fn of_key(user: Option<&str>, key: &str) -> String {
+    user.map_or_else(|| key.to_owned(), |user| format!("{user}: {key}"))
 }
 
 /// Whether it reads on in a log from another place than its beginning.

@@ -65,6 +65,7 @@ impl ClusterMachine {
         self.shared.clients.remove(client);
         self.forget_rehearsals(client);
         self.forget_import(client);
+        self.shared.logins.client_gone(client);
         for job in self.jobs.values_mut() {
             job.client_gone(client);
         }
@@ -93,7 +94,10 @@ impl ClusterMachine {
         // One of the coordinator's own socket is known from its first question on.
         let known = self.shared.clients.entry(client.clone());
         known.or_insert_with(|| Client::of(user.clone()));
-        let caller = &self.shared.caller(client, user);
+        let caller = &self.shared.caller(now, client, user);
+        if let Some(known) = self.shared.clients.get_mut(client) {
+            known.by_login |= caller.by_login;
+        }
         self.shared.audit(client, caller, &ask);
         if let Some(reason) = caller.refusal(&ask) {
             return self.shared.fail(client, reason);
@@ -167,6 +171,21 @@ impl ClusterMachine {
             Ask::ImportLog { bytes } => self.import_log(now, client, &bytes),
             Ask::Look { job, checkpoint, look } => {
                 self.look(client, caller, &job, checkpoint, look);
+            }
+            Ask::AddKey { user, key } => self.add_key(now, client, caller, user, &key),
+            Ask::RemoveKey { user, fingerprint } => {
+                self.remove_key(client, caller, user, fingerprint);
+            }
+            Ask::Keys { user } => {
+                let value = self.list_keys(caller, user.as_deref());
+                self.shared.answer_last(client, Answer::Listing { value });
+            }
+            Ask::Login { user, valid_s } => self.begin_login(now, client, caller, user, valid_s),
+            Ask::Prove { signature } => self.prove(now, client, &signature),
+            Ask::Logout { all } => self.log_out(client, caller, all),
+            Ask::Logins => {
+                let value = self.list_logins(now, client, caller);
+                self.shared.answer_last(client, Answer::Listing { value });
             }
         }
     }
@@ -294,15 +313,19 @@ impl ClusterMachine {
                      the authority's key; remove it there, or make a new cluster if you don't trust its owner"
                 }
             };
-            let text = Some(format!("{node} is turned out, its certificate revoked; {copy}"));
-            // What is answered is done, and written down. Only who is on that very node hears of it before.
-            let is_there = client.node.as_ref() == Some(node);
-            if is_there {
-                self.shared.answer_last(client, Answer::Done { text: text.clone() });
-            }
-            self.turn_out(now, node);
-            if !is_there {
-                self.shared.answer_last(client, Answer::Done { text });
+            let keys = match self.shared.logins.keys_by(node) {
+                0 => String::new(),
+                number => format!("; keys of users that came by it are given up: {number}"),
+            };
+            let text = Some(format!("{node} is turned out, its certificate revoked; {copy}{keys}"));
+            let answer = Answer::Done { text };
+            // Who is told so may rely on it. Only over the connection of the one that is turned out nothing comes after.
+            if client.node.as_ref() == Some(node) {
+                self.shared.answer_last(client, answer);
+                self.turn_out(now, node);
+            } else {
+                self.turn_out(now, node);
+                self.shared.answer_last(client, answer);
             }
         }
     }

@@ -9,6 +9,7 @@ use super::text;
 use crate::history::Entry;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::{Epoch, NodeName};
+use protocol::keys::KeyError;
 use std::collections::{BTreeMap, BTreeSet};
 use tracing::{debug, info, warn};
 
@@ -27,6 +28,20 @@ pub(super) fn of_cluster(entry: &ClusterEntry) {
         }
         ClusterEntry::NodeReadmitted { node } => {
             info!(%node, reason = "joined with a new token", "member: taken again");
+        }
+        ClusterEntry::KeyAdded { user, through, .. } => {
+            let node = through.as_ref().map(tracing::field::display);
+            info!(user, node, "user: has a new key");
+        }
+        ClusterEntry::KeyRemoved { user, fingerprint } => {
+            info!(user, fingerprint, reason = "asked for", "user: gives up a key");
+        }
+        ClusterEntry::LoggedIn(login) => {
+            let (user, account, key) = (&login.user, login.account.uid, &login.key);
+            info!(user, node = %login.member, account, key, "user: logged in");
+        }
+        ClusterEntry::LoggedOut { member, account } => {
+            info!(node = %member, account, "user: login ended");
         }
         ClusterEntry::NodeLeaves { node, leaves: true } => info!(%node, "member: is to leave"),
         ClusterEntry::JobCreated(created) => {
@@ -47,6 +62,11 @@ pub(super) fn of_cluster(entry: &ClusterEntry) {
         // Told by `of_job`, `gone` and `stays`.
         _ => {}
     }
+}
+
+/// A key that the log has, and that does not count here.
+pub(super) fn key_left_out(user: &str, reason: &KeyError) {
+    warn!(user, %reason, "user: a key does not count");
 }
 
 /// A member that is not taken.

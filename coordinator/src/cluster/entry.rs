@@ -7,6 +7,7 @@ use protocol::cluster::client::RunRequest;
 use protocol::cluster::image::ImageFacts;
 use protocol::cluster::settings::JobSettings;
 use protocol::cluster::{Epoch, NodeName, Term};
+use protocol::transport::Fingerprint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -53,7 +54,7 @@ pub enum ClusterEntry {
         /// When, in milliseconds since 1970 UTC.
         at_ms: u64,
     },
-    /// A node was turned out: it is not taken again by the certificate that it had.
+    /// A node was turned out: it is not taken again by the key that it had.
     NodeRemoved {
         /// The node that was turned out.
         node: NodeName,
@@ -69,6 +70,34 @@ pub enum ClusterEntry {
         node: NodeName,
         /// Whether it goes.
         leaves: bool,
+    },
+    /// A key proves from now on that somebody is that user.
+    KeyAdded {
+        /// The user.
+        user: String,
+        /// The key, a line of `authorized_keys`.
+        key: String,
+        /// The member by which it came; None: the coordinator's own socket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        through: Option<NodeName>,
+        /// When, in milliseconds since 1970 UTC.
+        at_ms: u64,
+    },
+    /// A key proves nothing any more, and what it had proven ends.
+    KeyRemoved {
+        /// The user.
+        user: String,
+        /// Its fingerprint.
+        fingerprint: String,
+    },
+    /// An account of a member counts as a user of the cluster, until its time is over.
+    LoggedIn(Box<Login>),
+    /// It counts so no more.
+    LoggedOut {
+        /// The member.
+        member: NodeName,
+        /// The account, by its number there.
+        account: u32,
     },
     /// A job is to be run.
     JobCreated(Box<JobCreated>),
@@ -239,7 +268,11 @@ impl ClusterEntry {
             | ClusterEntry::NodeGone { .. }
             | ClusterEntry::NodeRemoved { .. }
             | ClusterEntry::NodeReadmitted { .. }
-            | ClusterEntry::NodeLeaves { .. } => None,
+            | ClusterEntry::NodeLeaves { .. }
+            | ClusterEntry::KeyAdded { .. }
+            | ClusterEntry::KeyRemoved { .. }
+            | ClusterEntry::LoggedIn(_)
+            | ClusterEntry::LoggedOut { .. } => None,
             ClusterEntry::JobCreated(created) => Some(&created.job),
             ClusterEntry::JobImported(imported) => Some(&imported.job),
             ClusterEntry::Settings { job, .. }
@@ -257,6 +290,23 @@ impl ClusterEntry {
             | ClusterEntry::JobRemoved { job } => Some(job),
         }
     }
+}
+
+/// A login that holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Login {
+    /// The member at whose socket it was made.
+    pub member: NodeName,
+    /// The key by which it was that member.
+    pub member_key: Fingerprint,
+    /// The account there.
+    pub account: JobUser,
+    /// As which user of the cluster.
+    pub user: String,
+    /// The key that has proven it, by its fingerprint.
+    pub key: String,
+    /// Until when, in milliseconds since 1970 UTC.
+    pub until_ms: u64,
 }
 
 /// A job that is to be run.

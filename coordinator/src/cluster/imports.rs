@@ -114,7 +114,7 @@ impl ClusterMachine {
         request: ImportRequest,
     ) -> Result<Import, ImportError> {
         let node = client.node.clone().ok_or(ImportError::NoAgent)?;
-        if self.imports.0.values().any(|import| import.user.name == caller.user.name) {
+        if self.imports.0.values().any(|import| import.user.name == caller.account.name) {
             return Err(ImportError::AnotherOfUser);
         }
         if self.imports.0.len() >= MOST_IMPORTS {
@@ -153,7 +153,8 @@ impl ClusterMachine {
             name: name.unwrap_or_else(|| id.clone()),
             id,
             owner: request.owner.unwrap_or_else(|| caller.user.clone()),
-            user: caller.user.clone(),
+            // What it has in a folder there it reads as that account, whoever it has logged in as.
+            user: caller.account.clone(),
             node,
             log_length: request.log_length,
             lacking: request.log_length,

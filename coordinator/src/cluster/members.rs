@@ -272,6 +272,11 @@ impl Members {
         self.changed();
     }
 
+    /// The key by which it is a member.
+    pub(super) fn key(&self, node: &NodeName) -> Option<&Fingerprint> {
+        self.keys.get(node)
+    }
+
     /// Those that were turned out, and not invited again.
     pub(super) fn removed(&self) -> Vec<NodeName> {
         self.removed.iter().cloned().collect()

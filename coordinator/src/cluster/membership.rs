@@ -227,7 +227,9 @@ impl ClusterMachine {
     /// Turns a node out, until it is invited again.
     pub(super) fn turn_out(&mut self, now: Now, node: &NodeName) {
         let connected = self.shared.members.is_connected(node);
-        self.shared.append(ClusterEntry::NodeRemoved { node: node.clone() });
+        let removed = ClusterEntry::NodeRemoved { node: node.clone() };
+        let ended = self.record(removed);
+        self.close_ended(&ended, "a member that had a part in it was turned out");
         self.shared.act(ClusterAction::Revoke { node: node.clone() });
         if connected {
             // It takes the authority's key along otherwise, and with it the cluster.

@@ -10,7 +10,7 @@
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
 //! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
 //! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
-//! `clients`, `looks`, `exports`, `imports`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
+//! `clients`, `logins`, `looks`, `exports`, `imports`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
 
 mod agents;
 mod audit;
@@ -27,6 +27,7 @@ mod job;
 mod joining;
 mod leave;
 mod listing;
+mod logins;
 mod looks;
 mod members;
 mod membership;
@@ -43,7 +44,7 @@ mod text;
 mod tree;
 mod work;
 
-pub use entry::ClusterEntry;
+pub use entry::{ClusterEntry, Login};
 pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};
 pub use secrets::SeededSecrets;
 pub use settings::{ArchiveKey, ClusterSettings, RollbackLimits};
@@ -215,6 +216,7 @@ impl ClusterMachine {
         self.pass_tree_time(now);
         self.check_rehearsals(now);
         self.check_imports(now);
+        self.check_logins(now);
         self.renew_grants(now);
         for job in self.jobs.values_mut() {
             if matches!(job.state, State::Running(_)) {

@@ -6,6 +6,7 @@ use super::job::console::Console;
 use super::job::instances::Stage;
 use super::job::ledger::{Ledger, Mark, Over};
 use super::job::{Job, State};
+use super::logins::Logins;
 use super::members::{Members, Presence};
 use super::rollback::Beginning;
 use super::shared::Shared;
@@ -22,6 +23,7 @@ pub(super) struct Recovered {
     members: Members,
     ledgers: BTreeMap<String, Ledger>,
     removed_jobs: BTreeSet<String>,
+    logins: Logins,
     /// The coordinator whose log this is, if it took over from a lost one.
     followed: Option<Followed>,
     /// Where lost ones were.
@@ -66,10 +68,15 @@ impl Recovered {
                 self.unfamiliar(node);
             }
             ClusterEntry::NodeRemoved { node } => {
+                self.logins.apply(&entry);
                 self.members.remove(node);
                 self.unfamiliar(node);
             }
             ClusterEntry::NodeReadmitted { node } => drop(self.members.readmit(node)),
+            ClusterEntry::KeyAdded { .. }
+            | ClusterEntry::KeyRemoved { .. }
+            | ClusterEntry::LoggedIn(_)
+            | ClusterEntry::LoggedOut { .. } => drop(self.logins.apply(&entry)),
             ClusterEntry::NodeLeaves { node, leaves } => {
                 if let Some(member) = self.members.get_mut(node) {
                     let leaving = if *leaves { Presence::Leaving } else { Presence::There };
@@ -125,6 +132,8 @@ impl Recovered {
         job_logs: &BTreeMap<String, u64>,
     ) -> ClusterMachine {
         shared.members = self.members;
+        shared.logins = self.logins;
+        shared.logins.expire(now.unix_ms);
         if let Some(Followed { term, claim, .. }) = self.followed {
             shared.coordinator = Followed { term, claim, ..shared.coordinator };
         }

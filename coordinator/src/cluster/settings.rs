@@ -1,6 +1,7 @@
 //! What a cluster's coordinator may be told to do differently.
 
 use crate::settings::{Limits, SECOND};
+use protocol::transport::Fingerprint;
 
 /// The longest time between two heartbeats, in nanoseconds.
 const LONGEST_HEARTBEAT: u64 = SECOND;
@@ -25,6 +26,8 @@ pub struct ClusterSettings {
     pub addresses: Vec<String>,
     /// The folder with a folder for each job, for listings.
     pub jobs_folder: String,
+    /// What names the cluster's authority.
+    pub authority: Fingerprint,
     /// By which the cluster knows the archives of its own jobs again.
     pub archive_key: ArchiveKey,
 }
@@ -80,6 +83,7 @@ impl Default for ClusterSettings {
             operator: 0,
             addresses: Vec::new(),
             jobs_folder: String::new(),
+            authority: Fingerprint::default(),
             archive_key: ArchiveKey::default(),
         }
     }

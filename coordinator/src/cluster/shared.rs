@@ -3,6 +3,7 @@
 use super::decisions;
 use super::entry::ClusterEntry;
 use super::event::{ClientId, ClusterAction};
+use super::logins::Logins;
 use super::members::Members;
 use super::noted_readings::NotedReadings;
 use super::secrets::SeededSecrets;
@@ -32,6 +33,10 @@ pub(super) struct Client {
     pub(super) user: JobUser,
     /// The job whose output it gets.
     pub(super) job: Option<String>,
+    /// Whether it has asked for anything by a login, with which it ends.
+    pub(super) by_login: bool,
+    /// Whether it was told that there is nothing more to come; its member has not said yet that it has gone.
+    pub(super) closed: bool,
     /// The order of which nothing is known yet but that it was given.
     pub(super) order: Option<Order>,
 }
@@ -39,7 +44,7 @@ pub(super) struct Client {
 impl Client {
     /// A client that gets no job's output yet.
     pub(super) fn of(user: JobUser) -> Self {
-        Self { user, job: None, order: None }
+        Self { user, job: None, by_login: false, closed: false, order: None }
     }
 }
 
@@ -59,6 +64,8 @@ pub(super) struct Shared {
     pub(super) standbys: BTreeSet<NodeName>,
     /// Users for whom only members speak that tokens have named for them.
     pub(super) named: BTreeSet<String>,
+    /// Users' keys, and who has logged in by them.
+    pub(super) logins: Logins,
     pub(super) clients: BTreeMap<ClientId, Client>,
     pub(super) noted_readings: NotedReadings,
     /// Processes that count as load, by job and machine.
@@ -86,6 +93,7 @@ impl Shared {
             powers: BTreeMap::new(),
             standbys: BTreeSet::new(),
             named: BTreeSet::new(),
+            logins: Logins::default(),
             clients: BTreeMap::new(),
             noted_readings: NotedReadings::default(),
             occupied: BTreeMap::new(),
@@ -153,6 +161,9 @@ impl Shared {
     }
 
     pub(super) fn close(&mut self, client: &ClientId) {
+        if let Some(known) = self.clients.get_mut(client) {
+            known.closed = true;
+        }
         match &client.node {
             None => self.act(ClusterAction::Close { client: client.clone() }),
             Some(node) => self.tell_client(&node.clone(), client, None),

@@ -333,6 +333,7 @@ impl Folder {
             tree_above: tree_above()?,
             addresses: addresses.to_vec(),
             jobs_folder: jobs.to_string_lossy().into_owned(),
+            authority: authority.clone(),
             archive_key,
             ..ClusterSettings::default()
         };

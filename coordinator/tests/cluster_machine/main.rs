@@ -8,6 +8,7 @@ mod audit;
 #[path = "../common/mod.rs"]
 mod common;
 mod grants;
+mod logins;
 #[path = "../common/prompt.rs"]
 mod prompt;
 mod rehearsals;

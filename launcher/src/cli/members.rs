@@ -1,7 +1,7 @@
 //! What the commands about a cluster's members take.
 
 use super::listings::ListArguments;
-use super::values::{listen_address, percent, time_span, user_name};
+use super::values::{listen_address, login_span, percent, time_span, user_name};
 use ckpt_dmtcp::server::Network;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
@@ -98,6 +98,48 @@ pub struct AuditArguments {
     /// How it is printed.
     #[command(flatten)]
     pub list: ListArguments,
+}
+
+/// What login takes.
+#[derive(Debug, Args)]
+pub struct LoginArguments {
+    /// The user of the cluster [default: the name of this account].
+    #[arg(long, value_name = "NAME", value_parser = user_name)]
+    pub user: Option<String>,
+    /// The key that signs; of one that ssh-agent has, the public half will do [default: the first of id_ed25519,
+    /// id_ed25519_sk, id_ecdsa, id_ecdsa_sk and id_rsa in ~/.ssh].
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// For how long: a number with s, m, h or d; 7d at most.
+    #[arg(long = "for", value_name = "TIME", default_value = "12h", value_parser = login_span)]
+    pub valid: Duration,
+    /// Show who is logged in: you, and for operators everybody.
+    #[arg(long)]
+    pub status: bool,
+    /// List your keys; for operators those of all users, or of --user.
+    #[arg(long, conflicts_with = "status")]
+    pub keys: bool,
+    /// Have this public key prove from now on who you are, or who --user is, for operators. Not where you have logged in
+    /// by a key. -: standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["status", "keys", "key"])]
+    pub add_key: Option<PathBuf>,
+    /// Have it prove nothing any more; its logins end.
+    #[arg(long, value_name = "FINGERPRINT", conflicts_with_all = ["status", "keys", "key", "add_key"])]
+    pub remove_key: Option<String>,
+    /// For keys: the coordinator's folder, where it was given one.
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// How it is printed.
+    #[command(flatten)]
+    pub list: ListArguments,
+}
+
+/// What logout takes.
+#[derive(Debug, Args)]
+pub struct LogoutArguments {
+    /// On all other machines, too.
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// What agent takes.

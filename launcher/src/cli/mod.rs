@@ -16,7 +16,8 @@ pub use jobs::{
 };
 pub use listings::{InspectArguments, ListArguments};
 pub use members::{
-    AgentArguments, AuditArguments, CoordinatorArguments, MemberRole, TokenArguments,
+    AgentArguments, AuditArguments, CoordinatorArguments, LoginArguments, LogoutArguments,
+    MemberRole, TokenArguments,
 };
 
 use clap::{Parser, Subcommand};
@@ -244,6 +245,18 @@ Examples:
   ckptd audit --json | jq '.[] | select(.event.order.user == \"alice\")'
   ckptd audit --contains HASH           fails if the log was written anew since HASH was noted")]
     Audit(AuditArguments),
+    /// Prove by an SSH key of your own who you are, on a machine whose word the cluster does not take.
+    ///
+    /// From then on the cluster obeys this account on this machine as that user, until the time is over or 'ckptd
+    /// logout'. It gives what the user may, never what an operator may. Root of this machine can use it as well.
+    #[command(after_long_help = "\
+Examples:
+  ckptd login --add-key ~/.ssh/id_ed25519.pub   once, where the cluster knows you
+  ckptd login --user alice              on a machine that does not speak for you; ssh-keygen signs
+  ckptd login --status                  who is logged in, and until when")]
+    Login(Box<LoginArguments>),
+    /// End what 'ckptd login' began on this machine.
+    Logout(LogoutArguments),
     /// Join this machine to the cluster, and run jobs of it.
     ///
     /// The token is used once: afterwards the machine has a certificate, kept in DIR, and
@@ -371,6 +384,9 @@ mod tests {
             &["ckptd", "restart"],
             &["ckptd", "rm"],
             &["ckptd", "token", "--uses", "0"],
+            &["ckptd", "login", "--for", "8d"],
+            &["ckptd", "login", "--keys", "--status"],
+            &["ckptd", "login", "--user", "a:b"],
             &["ckptd", "token", "--valid", "1w"],
             &["ckptd", "coordinator", "--listen", "somewhere"],
             &["ckptd", "agent", "--name", "Desk_1"],

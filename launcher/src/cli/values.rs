@@ -39,6 +39,15 @@ pub(super) fn time_span(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How long a login may hold.
+pub(super) fn login_span(text: &str) -> Result<Duration, String> {
+    let span = time_span(text)?;
+    match span.as_secs() <= protocol::cluster::login::MAX_VALID_S {
+        true => Ok(span),
+        false => Err("must be 7d at most".to_owned()),
+    }
+}
+
 /// The name of a user, as Linux takes it (useradd(8)).
 pub(super) fn user_name(text: &str) -> Result<String, String> {
     let fits = |c: char| !c.is_control() && !c.is_whitespace() && !":,/".contains(c);

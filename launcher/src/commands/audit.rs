@@ -116,10 +116,21 @@ fn cells(order: &Order, came_to: String) -> [String; 5] {
     let role = if order.operator { " (operator)" } else { "" };
     let through =
         order.through.as_ref().map_or_else(|| "coordinator".to_owned(), ToString::to_string);
-    [format!("{}{role}", order.user), through, order.order.clone(), order.about.clone(), came_to]
+    let account = match order.account.as_str() {
+        "" => String::new(),
+        account => format!(" (login of {account})"),
+    };
+    [
+        format!("{}{role}{account}", order.user),
+        through,
+        order.order.clone(),
+        order.about.clone(),
+        came_to,
+    ]
 }
 
-fn time(at_ms: u64) -> String {
+/// An instant in milliseconds since 1970 UTC, for people.
+pub(super) fn time(at_ms: u64) -> String {
     match at_ms {
         ..=LAST => {
             humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(at_ms)).to_string()
@@ -137,6 +148,7 @@ mod tests {
         let order = Order {
             user: "alice\n".to_owned(),
             through: Some("desk".parse().unwrap()),
+            account: "guest".to_owned(),
             operator: true,
             order: "stop".to_owned(),
             about: "queens".to_owned(),

@@ -22,6 +22,7 @@ mod inspect;
 mod interrupts;
 #[cfg(test)]
 mod listing_tests;
+mod login;
 mod logs;
 mod ls;
 mod one_line;
@@ -143,6 +144,8 @@ pub fn perform(cli: Cli, start_agent: StartAgent) -> Result<u8, Failure> {
         Command::Rsh { node, command } => return rsh::perform(&context, &node, &command),
         Command::Coordinator(arguments) => coordinator::perform(&context, arguments)?,
         Command::Token(arguments) => token::perform(&context, arguments)?,
+        Command::Login(arguments) => login::perform(&context, *arguments)?,
+        Command::Logout(arguments) => login::end(&context, &arguments)?,
         Command::Audit(arguments) => audit::perform(&context, &arguments)?,
         Command::Agent(arguments) => agent::perform(&context, arguments)?,
         Command::Nodes { remove, standby, no_standby, list } => {

@@ -21,6 +21,9 @@ pub struct Order {
     /// The member at whose socket the order was given, which said who the user is; None: the coordinator's own, where
     /// the kernel did.
     pub through: Option<NodeName>,
+    /// The account there that has logged in as the user by a key; empty: none has.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub account: String,
     /// Whether the user counts as an operator there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub operator: bool,
@@ -183,6 +186,7 @@ mod tests {
         Order {
             user: user.to_owned(),
             through: Some("a".parse().unwrap()),
+            account: String::new(),
             operator: false,
             order: "stop".to_owned(),
             about: "queens".to_owned(),
@@ -230,7 +234,12 @@ mod tests {
     #[test]
     fn the_worst_texts_from_outside_make_a_line_that_can_be_read() {
         let worst = short(&"\u{1}".repeat(2 * MAX_TEXT));
-        let order = Order { user: worst.clone(), about: worst.clone(), ..order("") };
+        let order = Order {
+            user: worst.clone(),
+            account: worst.clone(),
+            about: worst.clone(),
+            ..order("")
+        };
         let event = AuditEvent::Refused { order, reason: worst };
         let line = Chain::default().add(u64::MAX, event.clone()).unwrap();
         assert_eq!(Chain::default().follow(&line).unwrap().event, event);

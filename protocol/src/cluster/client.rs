@@ -3,6 +3,7 @@
 //! [`Ask::Hello`]; a connection carries one request, and for jobs in the foreground what follows it.
 
 use super::agent::Stream;
+use super::login::Statement;
 use super::look::{Finding, ImageName, Look};
 use super::peer::ImageFile;
 use super::portable::{ImportRequest, SealedJob};
@@ -214,6 +215,47 @@ pub enum Ask {
         /// From which checkpoint; None: the newest.
         checkpoint: Option<CheckpointNumber>,
     },
+    /// A key is to prove from now on that somebody is that user. Answer: [`Answer::Done`].
+    AddKey {
+        /// The user; None: who asks.
+        user: Option<String>,
+        /// The key, a line of `authorized_keys` without options.
+        key: String,
+    },
+    /// A key proves nothing any more; what it has proven ends. Answer: [`Answer::Done`].
+    RemoveKey {
+        /// The user; None: who asks.
+        user: Option<String>,
+        /// Its fingerprint.
+        fingerprint: String,
+    },
+    /// Keys of users: of one, or of all whom the one who asks may see. Answer: [`Answer::Listing`] of
+    /// [`super::login::ShownKey`]s.
+    Keys {
+        /// The user.
+        user: Option<String>,
+    },
+    /// Who asks wants to be admitted as a user of the cluster. Answer: [`Answer::Challenge`], to which an
+    /// [`Ask::Prove`] on the same connection is the reply.
+    Login {
+        /// The user.
+        user: String,
+        /// For how many seconds.
+        valid_s: u64,
+    },
+    /// The signature of the statement, as `ssh-keygen -Y sign` writes it. Answer: [`Answer::Done`].
+    Prove {
+        /// Its text.
+        signature: String,
+    },
+    /// The login of this account on this machine ends. Answer: [`Answer::Done`].
+    Logout {
+        /// All other ones of the same user, too.
+        all: bool,
+    },
+    /// The logins of who asks; for operators, of everybody. Answer: [`Answer::Listing`] of
+    /// [`super::login::ShownLogin`]s.
+    Logins,
 }
 crate::tagged!(Ask, "ask");
 
@@ -285,6 +327,11 @@ pub enum Answer {
     Token {
         /// The text.
         token: String,
+    },
+    /// What is to be signed for a login.
+    Challenge {
+        /// The statement, whose [`Statement::text`] is signed.
+        statement: Box<Statement>,
     },
     /// What was found of an image.
     Image {

@@ -7,6 +7,7 @@ mod address_maps;
 mod coordinator;
 mod dmtcp;
 mod jobs;
+mod keys;
 mod messages;
 pub mod mutate;
 pub mod random;
@@ -27,13 +28,14 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "frames", read: messages::frames, seeds: messages::frame_seeds },
     Target { name: "lines", read: messages::lines, seeds: messages::line_seeds },
     Target { name: "words", read: messages::words, seeds: messages::word_seeds },
     Target { name: "address_map", read: address_maps::address_map, seeds: address_maps::seeds },
     Target { name: "coordinator_log", read: coordinator::log, seeds: coordinator::log_seeds },
     Target { name: "coordinator", read: coordinator::machine, seeds: coordinator::machine_seeds },
+    Target { name: "keys", read: keys::read, seeds: keys::seeds },
     Target { name: "dmtcp", read: dmtcp::conversation, seeds: dmtcp::seeds },
     Target { name: "mark", read: store::mark, seeds: store::mark_seeds },
     Target { name: "image", read: store::image, seeds: store::image_seeds },

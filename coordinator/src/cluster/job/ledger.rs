@@ -284,6 +284,10 @@ impl Ledger {
             | ClusterEntry::NodeLeaves { .. }
             | ClusterEntry::JobCreated(_)
             | ClusterEntry::JobImported(_)
+            | ClusterEntry::KeyAdded { .. }
+            | ClusterEntry::KeyRemoved { .. }
+            | ClusterEntry::LoggedIn(_)
+            | ClusterEntry::LoggedOut { .. }
             | ClusterEntry::JobRemoved { .. } => {}
         }
     }

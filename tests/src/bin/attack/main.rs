@@ -30,6 +30,15 @@ const ATTACKER: &str = "attacker";
 /// The job's user: by number and name, as all nodes have them.
 const OWNER: (&str, &str) = ("65534", "nobody");
 
+/// A user whose key the attacker has.
+const KEY_USER: &str = "daemon";
+/// That key on the attacker's machine; and the owner's on another one.
+const KEY: &str = "/tmp/key";
+/// A key of which the cluster knows nothing.
+const UNKNOWN_KEY: &str = "/tmp/unknown-key";
+/// The account by which the owner has logged in on the second member.
+const LOGIN_ACCOUNT: &str = "2";
+
 /// Attacks a cluster, and expects to be refused.
 #[derive(Parser)]
 struct Options {
@@ -139,6 +148,7 @@ impl<'a> Field<'a> {
         };
         take(local::of_users(self.ckptd)?);
         take(self.of_stranger()?);
+        self.make_keys()?;
         take(self.of_member("worker", &["--role", "worker"])?);
         // As soon as a token names the owner, others do not speak for them.
         self.ckptd.new_token(&["--users", OWNER.1])?;
@@ -178,6 +188,26 @@ impl<'a> Field<'a> {
         Ok(lines)
     }
 
+    /// A key that the attacker has of a user who is not the job's, and another one; and a login of the job's user on the
+    /// second member.
+    fn make_keys(&self) -> Result<(), Failure> {
+        let make = |node: usize, words: &[&str], file: &str| {
+            let keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", file];
+            self.ckptd.node(node).must_run(&[words, &keygen].concat())?;
+            self.ckptd.node(node).must_run(&["cat", &format!("{file}.pub")])
+        };
+        let add = |user: &str, key: &str| {
+            let add = format!("echo '{}' | ckptd login --user {user} --add-key -", key.trim());
+            self.ckptd.coordinator_node().must_run(&["sh", "-c", &add]).map(drop)
+        };
+        add(KEY_USER, &make(3, &[], KEY)?)?;
+        make(3, &[], UNKNOWN_KEY)?;
+        let as_account = local::as_user(LOGIN_ACCOUNT, &[]);
+        add(OWNER.1, &make(2, &as_account, KEY)?)?;
+        let log_in = ["ckptd", "login", "--user", OWNER.1, "--key", KEY];
+        self.ckptd.node(2).must_run(&local::as_user(LOGIN_ACCOUNT, &log_in)).map(drop)
+    }
+
     /// Starts a member that attacks.
     fn member_with(&self, name: &str, token: &str, role: &str) -> Result<Background, Failure> {
         let checkpoint = self.checkpoint.to_string();
@@ -187,7 +217,11 @@ impl<'a> Field<'a> {
             ["--name", name, "--role", role, "--victim", "node1"],
             ["--job", &self.id, "--owner", OWNER.1, "--checkpoint", &checkpoint],
         ];
-        self.ckptd.node(3).spawn(&words.concat(), &[])
+        let keys = [
+            ["--key", KEY, "--key-user", KEY_USER],
+            ["--unknown-key", UNKNOWN_KEY, "--logged-in-from", LOGIN_ACCOUNT],
+        ];
+        self.ckptd.node(3).spawn(&[words.concat(), keys.concat()].concat(), &[])
     }
 
     fn of_member(&self, role: &str, options: &[&str]) -> Result<Vec<Line>, Failure> {

@@ -1,6 +1,8 @@
 //! A member that keeps to no rule: a client of the wire protocol, run inside a node. It says what came of each attack in a
 //! line of JSON.
 
+mod keys;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,6 +57,9 @@ pub struct Target {
     /// The checkpoint
     #[arg(long)]
     checkpoint: CheckpointNumber,
+    /// Keys that it has
+    #[command(flatten)]
+    keys: keys::Keys,
 }
 
 /// Tries everything that a member of that role could try.
@@ -222,6 +227,7 @@ impl Attacker {
         say("names-standby", self.ask_as("root", standby).await);
         say("makes-token", self.ask_as("root", token()).await);
         say("reads-audit", self.ask_as("root", Ask::Audit { from: 0 }).await);
+        self.keys().await;
         self.images().await;
         say("poses-as-coordinator", self.pose().await);
     }

@@ -123,7 +123,7 @@ fn users_slow(stage: &Stage) -> Result<(), Failure> {
 }
 
 /// As which user something is run on a node.
-fn as_user<'a>(uid: &'a str, words: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn as_user<'a>(uid: &'a str, words: &[&'a str]) -> Vec<&'a str> {
     let user = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"];
     [&user[..], &["env", "-C", "/", "HOME=/tmp"], words].concat()
 }

@@ -14,6 +14,7 @@ pub mod history;
 mod images;
 mod late;
 mod leaving;
+mod logins;
 mod members;
 mod moving;
 mod open_mpi;
@@ -54,6 +55,7 @@ pub fn all() -> Vec<Case> {
         late::CASES,
         members::CASES,
         owners::CASES,
+        logins::CASES,
         audit::CASES,
         authority::CASES,
         commands::CASES,
@@ -86,6 +88,8 @@ const LIGHT: &[&str] = &[
     "late-unanswered",
     "leave-copies",
     "listener-port-taken",
+    "login",
+    "login-ends",
     "no-rewire-listener",
     "output-meanwhile",
     "roles",
