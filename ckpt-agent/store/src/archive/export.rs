@@ -95,7 +95,7 @@ pub(super) fn json(error: serde_json::Error) -> ArchiveError {
 impl ImageExport {
     pub(super) fn open(job_dir: &Path, number: u64) -> Result<Self, ArchiveError> {
         let checkpoint = Checkpoint::open(job_dir, number)?;
-        let reader = checkpoint.reader()?;
+        let reader = checkpoint.stored_reader()?;
         let mut found: HashSet<ChunkRef> = HashSet::new();
         let mut indexes = Vec::new();
         for file in &checkpoint.mark().files {

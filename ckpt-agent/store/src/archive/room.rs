@@ -143,6 +143,7 @@ mod tests {
             files: (0..files).map(file).collect(),
             packs: vec![PackFile { id: PackId::random(), length: 5000 }],
             totals: Totals::default(),
+            sealed: false,
             meta: serde_json::Value::Null,
         }
     }
