@@ -23,6 +23,7 @@ use super::actions::{Driver, Parts};
 use super::busy::Busy;
 use super::carrier::{Carrier, carry_until};
 use super::folders::Folders;
+use super::keys::Keys;
 use super::grants::Grants;
 use super::peers::Peers;
 use super::relay::Hub;
@@ -224,6 +225,7 @@ async fn serve(
         hub: hub.clone(),
         wires,
         busy: busy.clone(),
+        keys: Keys::new(folders.clone()),
         lines: lines.clone(),
         reports: reports.clone(),
         give_up,

@@ -149,6 +149,11 @@ impl ImageKey {
         Self { cipher, ..self }
     }
 
+    /// The job's key, from which all others follow.
+    pub(super) fn job(&self) -> &JobKey {
+        &self.job
+    }
+
     /// How new images are encrypted.
     #[must_use]
     pub fn encryption(&self) -> Encryption {
@@ -176,11 +181,11 @@ impl ImageKey {
         Self { salt, keys: Keys::of(&root), ..self.clone() }
     }
 
-    /// For a new image: none, where images are not to be encrypted.
+    /// The key for a new image; none, where images are not to be encrypted.
     ///
     /// # Errors
     /// [`StoreError::NoRandomness`].
-    pub(super) fn for_new_image(&self) -> Result<Option<Self>, StoreError> {
+    pub fn for_new_image(&self) -> Result<Option<Self>, StoreError> {
         match self.encryption {
             Encryption::Off => Ok(None),
             Encryption::Shared => Ok(Some(self.salted(None))),
@@ -318,6 +323,13 @@ impl ImageKey {
             return Err(io::Error::other("it changed while it was read"));
         }
         Ok(())
+    }
+
+    /// Bytes that a content of this length has when it is encrypted.
+    #[must_use]
+    pub fn sealed_length(length: u64) -> u64 {
+        let pieces = length.div_ceil(PIECE as u64).max(1);
+        length.saturating_add(pieces.saturating_mul(OVERHEAD as u64))
     }
 
     /// Undoes [`seal_content`](Self::seal_content).
@@ -490,6 +502,7 @@ mod tests {
             key(1).seal_content(&name, &content[..], &mut sealed).unwrap();
             let pieces = length.div_ceil(PIECE).max(1);
             assert_eq!(sealed.len(), length + pieces * OVERHEAD);
+            assert_eq!(sealed.len() as u64, ImageKey::sealed_length(length as u64));
             let open = |stored: &[u8]| {
                 let mut opened = Vec::new();
                 key(1).open_content(&name, stored, &mut opened).map(|()| opened)

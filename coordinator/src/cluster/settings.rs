@@ -1,6 +1,8 @@
 //! What a cluster's coordinator may be told to do differently.
 
+use super::image_keys::ImageSecret;
 use crate::settings::{Limits, SECOND};
+use protocol::cluster::image_key::Encryption;
 
 /// The longest time between two heartbeats, in nanoseconds.
 const LONGEST_HEARTBEAT: u64 = SECOND;
@@ -27,6 +29,10 @@ pub struct ClusterSettings {
     pub jobs_folder: String,
     /// By which the cluster knows the archives of its own jobs again.
     pub archive_key: ArchiveKey,
+    /// From which the keys of jobs' images follow.
+    pub image_secret: ImageSecret,
+    /// How new images are encrypted.
+    pub encryption: Encryption,
 }
 
 /// A key that only the cluster's coordinators have.
@@ -81,6 +87,8 @@ impl Default for ClusterSettings {
             addresses: Vec::new(),
             jobs_folder: String::new(),
             archive_key: ArchiveKey::default(),
+            image_secret: ImageSecret::default(),
+            encryption: Encryption::default(),
         }
     }
 }
