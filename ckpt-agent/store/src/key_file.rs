@@ -45,6 +45,9 @@ pub fn keep_key(job: &Path, key: &JobKey, encryption: Encryption) -> Result<(), 
     let file = KeyFile { format: FORMAT, key: key.clone(), encryption };
     let written = || -> io::Result<()> {
         let text = serde_json::to_vec(&file)?;
+        if fs::read(&path).is_ok_and(|known| known == text) {
+            return Ok(());
+        }
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -66,7 +66,9 @@ impl Known {
         }
         let (mut chunks, mut stored) = (HashMap::new(), HashMap::new());
         for file in &base.mark().files {
-            let known = |chunk: ChunkRef| drop(chunks.insert(chunk.hash, chunk));
+            let known = |chunk: ChunkRef| {
+                chunks.insert(chunk.hash, chunk);
+            };
             match key {
                 None => base.references(file, known)?,
                 Some(key) => {

@@ -257,12 +257,13 @@ mod tests {
         for text in [Vec::new(), b"{}".to_vec(), noise(2 * PIECE + 3), vec![b' '; 3 * PIECE]] {
             let sealed = SealedText::seal(&key(1), "a", &text).unwrap();
             assert_eq!(sealed.open(Some(&key(1)), "a", text.len()).unwrap(), text);
+            let (own, other) = (key(1), key(2));
             let open = |key, context, most| sealed.open(key, context, most).unwrap_err();
             assert_eq!(open(None, "a", text.len()), Unreadable::NoKey);
-            assert_eq!(open(Some(&key(2)), "a", text.len()), Unreadable::WrongKey);
-            assert_eq!(open(Some(&key(1)), "b", text.len()), Unreadable::Damaged);
+            assert_eq!(open(Some(&other), "a", text.len()), Unreadable::WrongKey);
+            assert_eq!(open(Some(&own), "b", text.len()), Unreadable::Damaged);
             if let Some(most) = text.len().checked_sub(1) {
-                assert_eq!(open(Some(&key(1)), "a", most), Unreadable::Damaged, "it is too long");
+                assert_eq!(open(Some(&own), "a", most), Unreadable::Damaged, "it is too long");
             }
             let mut fewer = sealed.clone();
             fewer.pieces.pop();

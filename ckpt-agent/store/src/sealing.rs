@@ -420,7 +420,7 @@ fn open(
 ) -> Option<&[u8]> {
     let (head, sealed) = stored.split_at_mut_checked(HEAD)?;
     let (cipher, nonce) = head.split_first()?;
-    let (cipher, nonce) = (Cipher::of_byte(*cipher)?, <[u8; NONCE]>::try_from(&*nonce).ok()?);
+    let (cipher, nonce) = (Cipher::of_byte(*cipher)?, *nonce.first_chunk::<NONCE>()?);
     if due.is_some_and(|due| due != nonce) {
         return None;
     }

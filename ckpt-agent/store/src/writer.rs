@@ -178,7 +178,9 @@ impl Sealing {
         let found = references(&mut &*text, |chunk| {
             let place = (chunk.pack, chunk.offset);
             match self.hashes.get(&place) {
-                Some(hash) => drop(chunks.insert(place, as_stored(&chunk, *hash))),
+                Some(hash) => {
+                    chunks.insert(place, as_stored(&chunk, *hash));
+                }
                 None => stray = Some(chunk),
             }
         });

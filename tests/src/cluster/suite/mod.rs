@@ -20,6 +20,7 @@ mod phones;
 mod recovery;
 mod rows;
 mod runtimes;
+mod sealed;
 mod shells;
 mod speeds;
 mod stage;
@@ -54,6 +55,7 @@ pub fn all() -> Vec<Case> {
         audit::CASES,
         commands::CASES,
         images::CASES,
+        sealed::CASES,
         archives::CASES,
         faults::CASES,
         runtimes::CASES,
@@ -77,6 +79,7 @@ const LIGHT: &[&str] = &[
     "audit",
     "careless-end",
     "firewalls",
+    "images-encrypted",
     "import-alone",
     "late-connections",
     "late-unanswered",
