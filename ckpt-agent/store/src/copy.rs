@@ -15,9 +15,9 @@ use super::chunk::{ChunkRef, PackId};
 use super::disk::{Disk, RealDisk, open_regular};
 use super::error::{Damage, StoreError};
 use super::hash::ChunkHash;
+use super::key_file::key_of;
 use super::layout::{Layout, MARK, MARK_DRAFT, is_index_name};
 use super::mark::{CommitMark, IndexFile, MAX_FILES, MAX_INDEX, PackFile, Totals};
-use super::key_file::key_of;
 use super::references::{Fault, Tally, references};
 use super::sealed;
 

@@ -176,7 +176,9 @@ pub enum Damage {
         known: u64,
     },
     /// It is encrypted.
-    #[error("open checkpoint {number}: it is encrypted, and this machine has not got its job's key")]
+    #[error(
+        "open checkpoint {number}: it is encrypted, and this machine has not got its job's key"
+    )]
     NoKey {
         /// The checkpoint.
         number: u64,

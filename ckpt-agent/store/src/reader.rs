@@ -178,9 +178,7 @@ fn decode(
 ) -> Result<(), Damage> {
     let decoder = match decoder {
         Some(decoder) => decoder,
-        none => {
-            none.insert(Decoder::new().map_err(|_| damaged(chunk, "no memory to unpack it"))?)
-        }
+        none => none.insert(Decoder::new().map_err(|_| damaged(chunk, "no memory to unpack it"))?),
     };
     decoder.decode(frame, bytes).map_err(|reason| damaged(chunk, reason))
 }

@@ -102,7 +102,8 @@ fn files(job: &Path) -> Vec<PathBuf> {
 fn finds(job: &Path, wanted: &[u8]) -> bool {
     let has = |bytes: &[u8]| bytes.windows(wanted.len()).any(|window| window == wanted);
     files(job).into_iter().map(|path| fs::read(path).unwrap()).any(|bytes| {
-        let frames = bytes.windows(4).enumerate().filter(|(_, start)| *start == b"\x28\xb5\x2f\xfd");
+        let frames =
+            bytes.windows(4).enumerate().filter(|(_, start)| *start == b"\x28\xb5\x2f\xfd");
         has(&bytes)
             || frames.into_iter().any(|(at, _)| {
                 let unpacked = zstd::bulk::decompress(&bytes[at..], 4 << 20);
@@ -129,9 +130,10 @@ fn copy(job: &Path) -> tempfile::TempDir {
 
 #[test]
 fn what_was_written_is_read_with_either_cipher_and_after_the_other() {
-    for (first, then) in
-        [(Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305), (Cipher::ChaCha20Poly1305, Cipher::Aes256Gcm)]
-    {
+    for (first, then) in [
+        (Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305),
+        (Cipher::ChaCha20Poly1305, Cipher::Aes256Gcm),
+    ] {
         let dir = job(1, Encryption::Shared);
         let options = |cipher| WriterOptions {
             reuse_from: Some(1),
@@ -193,7 +195,10 @@ fn a_holder_without_the_key_verifies_commits_and_collects_and_can_not_read() {
     let refused = checkpoint.read_json::<Index>("graph.json").unwrap_err();
     assert_eq!(refused, Damage::NoKey { number: 2 });
     assert_eq!(checkpoint.reader().unwrap_err(), Damage::NoKey { number: 2 });
-    assert_eq!(read_index::<Index>(holder, 2, "graph.json").unwrap_err(), Damage::NoKey { number: 2 });
+    assert_eq!(
+        read_index::<Index>(holder, 2, "graph.json").unwrap_err(),
+        Damage::NoKey { number: 2 }
+    );
     assert!(!refused.to_string().contains('\n'));
     // Another job's key is none.
     keep_key(holder, &job_key(2), Encryption::Shared).unwrap();
@@ -265,9 +270,7 @@ fn equal_content_looks_equal_within_a_job_alone_and_apart_nowhere() {
         }
         check(dir.path(), 3, &[1, 2]);
     }
-    let common = |a: &Path, m: u64, b: &Path, n: u64| {
-        seen(a, m).intersection(&seen(b, n)).count()
-    };
+    let common = |a: &Path, m: u64, b: &Path, n: u64| seen(a, m).intersection(&seen(b, n)).count();
     // Four of five chunks are alike: the blob is another.
     assert_eq!(seen(one.path(), 1).len(), 6);
     assert_eq!(common(one.path(), 1, one.path(), 2), 4);

@@ -66,6 +66,9 @@ mod tests {
         let other = tempfile::tempdir().unwrap();
         assert_ne!(open(other.path()).unwrap(), secret);
         fs::write(&path, "short\n").unwrap();
-        assert!(open(folder.path()).is_err(), "no other one takes the place of one that is damaged");
+        assert!(
+            open(folder.path()).is_err(),
+            "no other one takes the place of one that is damaged"
+        );
     }
 }

@@ -265,7 +265,8 @@ fn keep_one(
             && (known.device, known.inode) == (found.dev(), found.ino())
             && known.sealed.is_some() == key.is_some()
     };
-    let (hash, sealed) = match known.filter(unchanged).filter(|_| modified_ns == named.modified_ns) {
+    let (hash, sealed) = match known.filter(unchanged).filter(|_| modified_ns == named.modified_ns)
+    {
         Some(known) => (known.hash.clone(), known.sealed.clone()),
         None => take_in(store, file, named.size, key)?,
     };
@@ -320,12 +321,7 @@ fn take_in(
 }
 
 /// Encrypts so many bytes of a file; the hash of what is stored.
-fn encrypt(
-    mut file: &File,
-    size: u64,
-    to: &File,
-    key: &ImageKey,
-) -> io::Result<(String, Sealed)> {
+fn encrypt(mut file: &File, size: u64, to: &File, key: &ImageKey) -> io::Result<(String, Sealed)> {
     let name = key.content_name(file.take(size))?;
     file.rewind()?;
     let mut hashed = Hashed { to, hasher: blake3::Hasher::new(), length: 0 };
@@ -505,8 +501,7 @@ fn read_list(
             let key = ckpt_store::key_of(folder)?;
             let most = LONGEST_LIST as usize;
             let text = sealed.list.open(key.as_ref(), &context(checkpoint), most);
-            let text =
-                text.map_err(|why| CopyError::SealedList { path: path(), source: why })?;
+            let text = text.map_err(|why| CopyError::SealedList { path: path(), source: why })?;
             protocol::json::read(&text).map_err(|_| CopyError::List(path()))?
         }
     };

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ckpt_store::{Checkpoint, CheckpointState, Damage, forget_key, keep_key};
 use ckptd_tests::cluster::ckptd::Ckptd;
 use ckptd_tests::job::Failure;
-use ckpt_store::{Checkpoint, CheckpointState, Damage, forget_key, keep_key};
 use protocol::cluster::image_key::{Encryption, JobKey};
 use serde_json::Value;
 
@@ -26,9 +26,9 @@ pub fn reads_copy(ckptd: &Ckptd, job: &str) -> Result<Line, Failure> {
         let copied = Command::new("cp").arg("-r").arg(&kept).arg(&copy).output();
         let copied = copied.map_err(|error| Failure(error.to_string()))?;
         if copied.status.success() {
-            outcome = worst(images(&copy).iter().map(|(folder, checkpoint)| {
-                read(&copy, folder, *checkpoint)
-            }));
+            outcome = worst(
+                images(&copy).iter().map(|(folder, checkpoint)| read(&copy, folder, *checkpoint)),
+            );
         }
         if !matches!(outcome, Outcome::NotTried(_)) {
             break;
@@ -57,7 +57,8 @@ fn read(job: &Path, folder: &Path, checkpoint: u64) -> Outcome {
     }
     let try_to = || Checkpoint::open(folder, checkpoint)?.read_json::<Value>("graph.json");
     let mut outcomes = Vec::new();
-    for key in [None, Some([0; 32]), Some(*blake3::hash(job.as_os_str().as_encoded_bytes()).as_bytes())]
+    for key in
+        [None, Some([0; 32]), Some(*blake3::hash(job.as_os_str().as_encoded_bytes()).as_bytes())]
     {
         if let Some(key) = key {
             if let Err(error) = keep_key(job, &JobKey::new(key), Encryption::Shared) {

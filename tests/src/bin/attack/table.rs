@@ -75,7 +75,11 @@ pub const ATTACKS: &[Attack] = &[
         LOGIN,
         "order in the name of a user whom a token has named for another member",
     ),
-    attack("reads-copy", PARTNER, "read the image that it keeps, as it lies or with keys of its own"),
+    attack(
+        "reads-copy",
+        PARTNER,
+        "read the image that it keeps, as it lies or with keys of its own",
+    ),
     attack("gone-coordinator", TURNED_OUT, "connect to the coordinator"),
     attack("gone-peer", TURNED_OUT, "connect to another member"),
     attack("gone-fetch", TURNED_OUT, "fetch an image over a connection that it had"),

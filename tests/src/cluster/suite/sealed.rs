@@ -123,8 +123,10 @@ impl Field {
             Ok((!keys.is_empty()).then_some(keys))
         });
         let keys = keys.map_err(|failure| ckptd.explain(&failure))?;
-        let mode = |path: &Path| fs::metadata(path).map(|found| found.permissions().mode() & 0o7777);
-        let alone = keys.len() == 1 && keys[0].ends_with("key") && mode(&keys[0]).ok() == Some(0o600);
+        let mode =
+            |path: &Path| fs::metadata(path).map(|found| found.permissions().mode() & 0o7777);
+        let alone =
+            keys.len() == 1 && keys[0].ends_with("key") && mode(&keys[0]).ok() == Some(0o600);
         check(alone, || format!("keys of the worker: {keys:?}"))?;
         end(ckptd)?;
         let status = attached.wait(JOB_LIMIT).map_err(|failure| ckptd.explain(&failure))?;
@@ -132,9 +134,7 @@ impl Field {
         check(status == 0 && output.contains("secret: right"), || {
             attached.explain(&Failure(format!("attach ended with {status}: {output}"))).0
         })?;
-        until("the worker has no key any more", LIMIT, || {
-            Ok(self.keys()?.is_empty().then_some(()))
-        })
+        until("the worker has no key any more", LIMIT, || Ok(self.keys()?.is_empty().then_some(())))
     }
 }
 
