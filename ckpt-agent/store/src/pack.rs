@@ -8,7 +8,7 @@ use super::disk::DiskFile;
 use super::error::StoreError;
 use super::hash::ChunkHash;
 use super::known::StoredHashes;
-use super::sealing::OVERHEAD;
+use super::sealing::Trailer;
 
 /// Members' data, and plain chunks inside of them, begin at multiples of this.
 const ALIGNMENT: u64 = 4096;
@@ -59,8 +59,8 @@ impl Kind {
 pub(super) struct Packed {
     /// By which it is referred to.
     pub(super) hash: ChunkHash,
-    /// The hash of `bytes`, where they are encrypted.
-    pub(super) stored: Option<ChunkHash>,
+    /// Where `bytes` are encrypted: what follows them, and the hash of both.
+    pub(super) sealed: Option<(Trailer, ChunkHash)>,
     pub(super) encoding: Encoding,
     /// What is stored.
     pub(super) bytes: Vec<u8>,
@@ -70,16 +70,20 @@ pub(super) struct Packed {
 
 impl Packed {
     fn kind(&self) -> Kind {
-        match (self.stored, self.encoding) {
+        match (self.sealed, self.encoding) {
             (Some(_), _) => Kind::Sealed,
             (None, Encoding::Plain) => Kind::Plain,
             (None, Encoding::Zstd) => Kind::Zstd,
         }
     }
 
-    /// Bytes that encryption has added.
-    pub(super) fn overhead(&self) -> usize {
-        if self.stored.is_some() { OVERHEAD } else { 0 }
+    fn trailer(&self) -> &[u8] {
+        self.sealed.as_ref().map_or(&[], |(trailer, _)| trailer)
+    }
+
+    /// Bytes that it takes in the pack.
+    fn stored_length(&self) -> usize {
+        self.bytes.len() + self.trailer().len()
     }
 }
 
@@ -127,7 +131,7 @@ impl PackWriter {
     /// Takes a chunk. Returns those that have been written meanwhile.
     pub(super) fn add(&mut self, chunk: Packed) -> Result<Vec<Packed>, StoreError> {
         let kind = chunk.kind();
-        let full = self.group(kind).length_with(chunk.bytes.len()) > MAX_GROUP as u64;
+        let full = self.group(kind).length_with(chunk.stored_length()) > MAX_GROUP as u64;
         let written = if full { self.write_group(kind)? } else { Vec::new() };
         self.group(kind).push(chunk);
         Ok(written)
@@ -159,13 +163,14 @@ impl PackWriter {
         let name = format!("v1/{:06}.{}", self.groups_written, kind.suffix());
         let head = self.head(&name, group.length);
         let data_start = self.position + head.len() as u64;
-        let mut parts: Vec<&[u8]> = Vec::with_capacity(2 * group.chunks.len() + 2);
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(3 * group.chunks.len() + 2);
         parts.push(&head);
         let mut end = 0;
         for Pending { chunk, offset } in &group.chunks {
             parts.push(zeros(offset - end));
             parts.push(&chunk.bytes);
-            end = offset + chunk.bytes.len() as u64;
+            parts.push(chunk.trailer());
+            end = offset + chunk.stored_length() as u64;
         }
         parts.push(zeros(end.next_multiple_of(BLOCK) - end));
         self.append(&parts)?;
@@ -175,12 +180,12 @@ impl PackWriter {
                 hash: chunk.hash,
                 pack: self.id,
                 offset: data_start + offset,
-                stored: (chunk.bytes.len() - chunk.overhead()) as u32,
+                stored: chunk.bytes.len() as u32,
                 length: chunk.length,
                 encoding: chunk.encoding,
             };
             self.refs.insert(chunk.hash, place);
-            if let Some(stored) = chunk.stored {
+            if let Some((_, stored)) = chunk.sealed {
                 self.stored.insert((self.id, place.offset), stored);
             }
         }
@@ -228,7 +233,7 @@ impl Group {
 
     fn push(&mut self, chunk: Packed) {
         let offset = self.next_offset();
-        self.length = offset + chunk.bytes.len() as u64;
+        self.length = offset + chunk.stored_length() as u64;
         self.chunks.push(Pending { chunk, offset });
     }
 }

@@ -19,7 +19,7 @@ use super::hash::ChunkHash;
 use super::known::{Known, StoredHashes};
 use super::mark::PackFile;
 use super::pack::{FinishedPack, MAX_GROUP, PackWriter, Packed};
-use super::sealing::{Cipher, ImageKey, OVERHEAD};
+use super::sealing::{Cipher, ImageKey};
 
 /// The least budget that cannot come to a standstill.
 const MIN_BUDGET: usize = 3 * MAX_GROUP + 4 * MAX_CHUNK;
@@ -252,30 +252,24 @@ impl Shared {
     }
 
     fn encode(&self, encoder: &mut Encoder, hash: ChunkHash, bytes: Vec<u8>) -> Packed {
-        let (length, stored) = (bytes.len() as u32, None);
+        let (length, sealed) = (bytes.len() as u32, None);
         let Some(frame) = encoder.encode(&bytes).map(<[u8]>::to_vec) else {
-            return Packed { hash, stored, encoding: Encoding::Plain, bytes, length };
+            return Packed { hash, sealed, encoding: Encoding::Plain, bytes, length };
         };
         // From now on only the frame counts.
         self.budget.give_back(bytes.len() - frame.len());
         self.recycle(bytes);
-        Packed { hash, stored, encoding: Encoding::Zstd, bytes: frame, length }
+        Packed { hash, sealed, encoding: Encoding::Zstd, bytes: frame, length }
     }
 
-    /// Encrypts a chunk, where there is a key. What that adds does not count in the budget.
-    fn sealed(&self, chunk: Packed) -> Result<Packed, StoreError> {
+    /// Encrypts a chunk, where there is a key.
+    fn sealed(&self, mut chunk: Packed) -> Result<Packed, StoreError> {
         let Some(key) = &self.key else { return Ok(chunk) };
-        let Packed { hash, encoding, bytes, length, .. } = chunk;
-        let mut sealed = match encoding {
-            Encoding::Plain => lock(&self.spare).pop().unwrap_or_default(),
-            Encoding::Zstd => Vec::with_capacity(bytes.len() + OVERHEAD),
-        };
-        key.seal_chunk(&hash, encoding, &bytes, &mut sealed)?;
-        if encoding == Encoding::Plain {
-            self.recycle(bytes);
-        }
-        let stored = Some(ChunkHash::of(&sealed));
-        Ok(Packed { hash, stored, encoding, bytes: sealed, length })
+        let trailer = key.seal_chunk(&chunk.hash, chunk.encoding, &mut chunk.bytes)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&chunk.bytes).update(&trailer);
+        chunk.sealed = Some((trailer, hasher.finalize().into()));
+        Ok(chunk)
     }
 
     /// `None` after a failure, which the budget tells.
@@ -288,7 +282,7 @@ impl Shared {
                     return Err(failure);
                 }
                 for written in pack.add(chunk)? {
-                    self.budget.give_back(written.bytes.len() - written.overhead());
+                    self.budget.give_back(written.bytes.len());
                     if written.encoding == Encoding::Plain {
                         self.recycle(written.bytes);
                     }

@@ -15,16 +15,19 @@ use super::chunk::Encoding;
 use super::error::StoreError;
 use super::hash::ChunkHash;
 
-/// Bytes that encryption adds to a chunk, or to a piece: cipher, nonce, tag.
-pub(super) const OVERHEAD: usize = HEAD + TAG;
-/// Cipher and nonce, which precede the encrypted bytes.
-const HEAD: usize = 1 + NONCE;
+/// What follows encrypted bytes: tag, nonce, cipher.
+pub(super) type Trailer = [u8; OVERHEAD];
+
+/// Bytes that encryption adds to a chunk, or to a piece.
+pub(super) const OVERHEAD: usize = TAG + NONCE + 1;
 const NONCE: usize = 12;
 const TAG: usize = 16;
+/// From a piece's end to the byte of its nonce that tells whether it is the last.
+const LAST_FROM_END: usize = NONCE + 1 - 8;
 /// Bytes of a piece of a longer content, before they are encrypted.
 pub(super) const PIECE: usize = 1 << 20;
 
-/// An algorithm that encrypts and authenticates. Recorded before all that it has encrypted.
+/// An algorithm that encrypts and authenticates. Recorded behind all that it has encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
     /// AES-256-GCM.
@@ -208,7 +211,7 @@ impl ImageKey {
         *hasher.finalize().as_bytes()
     }
 
-    /// Encrypts a chunk: its content, or a zstd frame of that, into an empty buffer.
+    /// Encrypts a chunk in its place: its content, or a zstd frame of that. What comes back is to follow it.
     ///
     /// # Errors
     /// [`StoreError::Cipher`].
@@ -216,9 +219,8 @@ impl ImageKey {
         &self,
         name: &ChunkHash,
         encoding: Encoding,
-        bytes: &[u8],
-        into: &mut Vec<u8>,
-    ) -> Result<(), StoreError> {
+        bytes: &mut [u8],
+    ) -> Result<Trailer, StoreError> {
         let nonce = match encoding {
             // The key is that of this content alone.
             Encoding::Plain => [0; NONCE],
@@ -226,7 +228,7 @@ impl ImageKey {
             Encoding::Zstd => start_of(blake3::keyed_hash(&self.keys.frames, bytes)),
         };
         let key = self.chunk_key(name, encoding, self.cipher);
-        seal(self.cipher, &key, nonce, bytes, into).ok_or(StoreError::Cipher)
+        seal(self.cipher, &key, nonce, bytes).ok_or(StoreError::Cipher)
     }
 
     /// Undoes [`seal_chunk`](Self::seal_chunk). None: these are not the bytes of that chunk.
@@ -267,8 +269,10 @@ impl ImageKey {
         bytes: &[u8],
     ) -> Result<Vec<u8>, StoreError> {
         let mut sealed = Vec::with_capacity(bytes.len() + OVERHEAD);
+        sealed.extend_from_slice(bytes);
         let key = self.text_key(name, self.cipher);
-        seal(self.cipher, &key, place.nonce(), bytes, &mut sealed).ok_or(StoreError::Cipher)?;
+        let trailer = seal(self.cipher, &key, place.nonce(), &mut sealed);
+        sealed.extend_from_slice(&trailer.ok_or(StoreError::Cipher)?);
         Ok(sealed)
     }
 
@@ -347,7 +351,8 @@ impl ImageKey {
         for index in 0.. {
             stored.clear();
             (&mut from).take((PIECE + OVERHEAD) as u64).read_to_end(&mut stored)?;
-            let last = stored.get(1 + 8) == Some(&1);
+            let flag = stored.len().checked_sub(LAST_FROM_END).and_then(|at| stored.get(at));
+            let last = flag == Some(&1);
             let place = PiecePlace { index, last };
             to.write_all(self.open_piece(name, place, &mut stored).ok_or_else(damaged)?)?;
             if last {
@@ -393,23 +398,15 @@ fn start_of(hash: blake3::Hash) -> [u8; NONCE] {
     nonce
 }
 
-fn seal(
-    cipher: Cipher,
-    key: &[u8; 32],
-    nonce: [u8; NONCE],
-    bytes: &[u8],
-    into: &mut Vec<u8>,
-) -> Option<()> {
-    into.clear();
-    into.reserve(bytes.len() + OVERHEAD);
-    into.push(cipher.byte());
-    into.extend_from_slice(&nonce);
-    into.extend_from_slice(bytes);
-    let nonce = Nonce::assume_unique_for_key(nonce);
+fn seal(cipher: Cipher, key: &[u8; 32], nonce: [u8; NONCE], bytes: &mut [u8]) -> Option<Trailer> {
     let key = cipher.with(key)?;
-    let tag = key.seal_in_place_separate_tag(nonce, Aad::empty(), &mut into[HEAD..]).ok()?;
-    into.extend_from_slice(tag.as_ref());
-    Some(())
+    let own = Nonce::assume_unique_for_key(nonce);
+    let tag = key.seal_in_place_separate_tag(own, Aad::empty(), bytes).ok()?;
+    let mut trailer = [0; OVERHEAD];
+    trailer[..TAG].copy_from_slice(tag.as_ref());
+    trailer[TAG..TAG + NONCE].copy_from_slice(&nonce);
+    trailer[TAG + NONCE] = cipher.byte();
+    Some(trailer)
 }
 
 /// `due`: the nonce that it must have been encrypted with.
@@ -418,9 +415,9 @@ fn open(
     due: Option<[u8; NONCE]>,
     stored: &mut [u8],
 ) -> Option<&[u8]> {
-    let (head, sealed) = stored.split_at_mut_checked(HEAD)?;
-    let (cipher, nonce) = head.split_first()?;
-    let (cipher, nonce) = (Cipher::of_byte(*cipher)?, *nonce.first_chunk::<NONCE>()?);
+    let (rest, [cipher]) = stored.split_last_chunk_mut()?;
+    let (sealed, nonce) = rest.split_last_chunk_mut::<NONCE>()?;
+    let (cipher, nonce) = (Cipher::of_byte(*cipher)?, *nonce);
     if due.is_some_and(|due| due != nonce) {
         return None;
     }
@@ -450,9 +447,9 @@ mod tests {
         for cipher in [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
             let (one, other) = (key(1).with_cipher(cipher), key(2).with_cipher(cipher));
             let sealed = |key: &ImageKey, encoding| {
-                let mut sealed = Vec::new();
-                key.seal_chunk(&key.name(&content), encoding, &content, &mut sealed).unwrap();
-                sealed
+                let mut sealed = content.clone();
+                let trailer = key.seal_chunk(&key.name(&content), encoding, &mut sealed).unwrap();
+                [&sealed[..], &trailer].concat()
             };
             let plain = sealed(&one, Encoding::Plain);
             assert_eq!(plain.len(), content.len() + OVERHEAD);
@@ -473,7 +470,7 @@ mod tests {
             }
             let name = one.name(&content);
             assert!(other.open_chunk(&name, Encoding::Plain, &mut plain.clone()).is_none());
-            for at in [0, 1, HEAD, plain.len() - 1] {
+            for at in [0, content.len(), content.len() + TAG, plain.len() - 1] {
                 let mut flipped = plain.clone();
                 flipped[at] ^= 1;
                 assert!(one.open_chunk(&name, Encoding::Plain, &mut flipped).is_none(), "{at}");
