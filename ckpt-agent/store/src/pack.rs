@@ -12,6 +12,8 @@ use super::sealing::Trailer;
 
 /// Members' data, and plain chunks inside of them, begin at multiples of this.
 const ALIGNMENT: u64 = 4096;
+/// Encrypted chunks begin at multiples of this: what is not aligned, the kernel copies more slowly.
+const LINE: u64 = 64;
 /// tar's unit, and the length of its headers.
 const BLOCK: u64 = 512;
 /// A group is closed before it passes this length. One chunk is at most half of it.
@@ -221,9 +223,9 @@ impl Group {
     fn next_offset(&self) -> u64 {
         match self.kind {
             Kind::Plain => self.length.next_multiple_of(ALIGNMENT),
-            // Frames follow each other, so that zstd unpacks the member as a whole. What is encrypted is at no page's
-            // start in any case.
-            Kind::Zstd | Kind::Sealed => self.length,
+            // Frames follow each other, so that zstd unpacks the member as a whole.
+            Kind::Zstd => self.length,
+            Kind::Sealed => self.length.next_multiple_of(LINE),
         }
     }
 
