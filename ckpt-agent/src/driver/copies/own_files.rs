@@ -649,6 +649,7 @@ pub fn as_user<T: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::cluster::image_key::{Encryption, JobKey};
 
     fn named(path: &Path, written: bool) -> Named {
         let found = fs::metadata(path).unwrap();
@@ -724,6 +725,40 @@ mod tests {
         fs::write(folder.path().join(&content), b"data").unwrap();
         prune(folder.path());
         assert!(!is_here(folder.path(), &content, 4));
+    }
+
+    #[test]
+    fn with_a_key_files_are_encrypted_checked_without_it_and_put_back_with_it() {
+        let (folder, disk) = (folder(), tempfile::tempdir().unwrap());
+        let key = JobKey::new([5; 32]);
+        let path = disk.path().join("data");
+        fs::write(&path, b"the content of a file").unwrap();
+        let all: BTreeSet<Named> = [named(&path, false)].into();
+        // One that was kept in clear before is not so any more, even if it is gone by now.
+        assert!(stash(folder.path(), 1, &all, None).unwrap().is_empty());
+        fs::remove_file(&path).unwrap();
+        ckpt_store::keep_key(folder.path(), &key, Encryption::Shared).unwrap();
+        assert!(stash(folder.path(), 2, &all, None).unwrap().is_empty());
+        ckpt_store::forget_key(folder.path()).unwrap();
+        let (content, length) = list(folder.path(), 2).unwrap().remove(0);
+        assert_eq!(length, ImageKey::sealed_length(21));
+        let stored = fs::read(folder.path().join(&content)).unwrap();
+        assert_eq!(stored.len() as u64, length);
+        assert!(!stored.windows(7).any(|window| window == b"content"));
+        let listed = fs::read(list_path(folder.path(), 2)).unwrap();
+        let name = path.to_str().unwrap().as_bytes();
+        assert!(!listed.windows(name.len()).any(|window| window == name));
+        verify(folder.path(), folder.path(), 2).unwrap();
+        must_be_content(&File::open(folder.path().join(&content)).unwrap(), &content).unwrap();
+        prune(folder.path());
+        assert!(is_here(folder.path(), &content, length));
+        let refused = misplaced(folder.path(), 2).unwrap_err();
+        assert!(refused.to_string().contains("has not got its job's key"), "{refused}");
+        place(folder.path(), 2, None);
+        assert!(!path.exists());
+        ckpt_store::keep_key(folder.path(), &key, Encryption::Shared).unwrap();
+        place(folder.path(), 2, None);
+        assert_eq!(fs::read(&path).unwrap(), b"the content of a file");
     }
 
     #[test]
