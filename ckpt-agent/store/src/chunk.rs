@@ -7,10 +7,12 @@ use std::hash::{BuildHasher, Hasher};
 use serde::{Deserialize, Serialize};
 
 use super::hash::ChunkHash;
-use super::sealing::OVERHEAD;
 
 /// The longest chunk, in bytes, before compression.
 pub const MAX_CHUNK: usize = 4 << 20;
+
+/// Bytes that encryption adds to a chunk: tag, nonce, cipher.
+pub(super) const OVERHEAD: usize = 16 + 12 + 1;
 
 /// Names a pack: 48 random bits, so that packs of several nodes can lie in one folder. Written as
 /// 12 lower-case hexadecimal digits.

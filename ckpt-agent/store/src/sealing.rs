@@ -12,16 +12,16 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
 use super::chunk::Encoding;
+pub(super) use super::chunk::OVERHEAD;
 use super::error::StoreError;
 use super::hash::ChunkHash;
 
 /// What follows encrypted bytes: tag, nonce, cipher.
 pub(super) type Trailer = [u8; OVERHEAD];
 
-/// Bytes that encryption adds to a chunk, or to a piece.
-pub(super) const OVERHEAD: usize = TAG + NONCE + 1;
 const NONCE: usize = 12;
 const TAG: usize = 16;
+const _: () = assert!(OVERHEAD == TAG + NONCE + 1);
 /// From a piece's end to the byte of its nonce that tells whether it is the last.
 const LAST_FROM_END: usize = NONCE + 1 - 8;
 /// Bytes of a piece of a longer content, before they are encrypted.
