@@ -5,6 +5,7 @@
 use coordinator::server::{Options, Ready, SOCKET, ServeError, serve};
 use protocol::cluster::agent::{FromAgent, JobUser, NodeProfile, ToAgent};
 use protocol::cluster::client::{Answer, Ask};
+use protocol::cluster::image_key::Encryption;
 use protocol::cluster::powers::{Powers, SpeaksFor};
 use protocol::cluster::succession::Followed;
 use protocol::cluster::{NodeName, VERSION};
@@ -83,6 +84,7 @@ fn options(dir: &Path) -> Options {
         grace: Some(3.0),
         recover: None,
         discover: false,
+        encryption: Encryption::default(),
         dmtcp: None,
     }
 }

@@ -20,6 +20,7 @@ mod folders;
 mod grants;
 mod host;
 mod instance;
+mod keys;
 mod line_queue;
 mod link;
 mod native;

@@ -24,6 +24,7 @@ use super::busy::Busy;
 use super::carrier::{Carrier, carry_until};
 use super::folders::Folders;
 use super::grants::Grants;
+use super::keys::Keys;
 use super::peers::Peers;
 use super::relay::Hub;
 use super::replica::Replica;
@@ -228,6 +229,7 @@ async fn serve(
         hub: hub.clone(),
         wires,
         busy: busy.clone(),
+        keys: Keys::new(folders.clone()),
         lines: lines.clone(),
         reports: reports.clone(),
         give_up,

@@ -1,5 +1,5 @@
-//! How fast the image store makes random data durable, beside `dd conv=fsync` of the same bytes
-//! on the same disk, and how fast it reads it back.
+//! How fast the image store makes random data durable, in clear and encrypted, beside `dd conv=fsync` of the same bytes
+//! on the same disk, and how fast it reads it back. All take turns, so that what else the machine does is in all of them.
 //!
 //!     cargo run --release -p ckpt-store --example store_throughput [MIB] [ROUNDS] [DIR]
 
@@ -9,7 +9,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ckpt_store::{Checkpoint, CheckpointWriter, ChunkRef};
+use ckpt_store::{Checkpoint, CheckpointWriter, ChunkRef, Cipher, WriterOptions, keep_key};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use protocol::cluster::image_key::{Encryption, JobKey};
 
 const CHUNK: usize = 256 << 10;
 
@@ -25,22 +28,50 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(&source, &data)?;
     Command::new("sync").status()?;
 
-    let (mut by_dd, mut by_store, mut reading) = (Vec::new(), Vec::new(), Vec::new());
+    let mut by_dd = Vec::new();
+    let mut in_packs = [(); WAYS.len()].map(|()| Vec::new());
+    let mut by_store = [(); WAYS.len()].map(|()| (Vec::new(), Vec::new(), Vec::new()));
     for round in 0..rounds {
         by_dd.push(dd(&source, &folder.path().join("copy"))?);
-        let job = folder.path().join(format!("job{round}"));
-        let (took, chunks) = store(&job, &data)?;
-        by_store.push(took);
-        reading.push(read(&job, &chunks)?);
-        fs::remove_dir_all(&job)?;
+        for (number, (_, cipher)) in WAYS.iter().enumerate() {
+            let job = folder.path().join(format!("job{round}-{number}"));
+            let before = processor_time()?;
+            let (packed, took, chunks) = store(&job, &data, *cipher)?;
+            let (worked, durable, reading) = &mut by_store[number];
+            worked.push(processor_time()?.saturating_sub(before));
+            in_packs[number].push(packed);
+            durable.push(took);
+            reading.push(read(&job, &chunks)?);
+            fs::remove_dir_all(&job)?;
+        }
     }
-    let [dd, store, read] = [by_dd, by_store, reading].map(median);
     let rate = |took: Duration| mib as f64 / took.as_secs_f64();
-    println!("dd conv=fsync      {:7.0} MiB/s  {dd:?}", rate(dd));
-    println!("store, durable     {:7.0} MiB/s  {store:?}", rate(store));
-    println!("store / dd         {:7.2}", dd.as_secs_f64() / store.as_secs_f64());
-    println!("read, one thread   {:7.0} MiB/s  {read:?}", rate(read));
+    println!(
+        "MiB/s, medians of {rounds}     in the pack  durable  per second of processors  read, one thread"
+    );
+    println!("dd conv=fsync                  {:9.0}", rate(median(by_dd)));
+    for (((name, _), in_pack), (worked, durable, reading)) in
+        WAYS.iter().zip(in_packs).zip(by_store)
+    {
+        let all = [in_pack, durable, worked, reading].map(|times| rate(median(times)));
+        let [in_pack, durable, worked, reading] = all;
+        println!("{name:20} {in_pack:14.0} {durable:8.0} {worked:26.0} {reading:17.0}");
+    }
     Ok(())
+}
+
+/// How it is stored.
+const WAYS: [(&str, Option<Cipher>); 3] = [
+    ("in clear", None),
+    ("AES-256-GCM", Some(Cipher::Aes256Gcm)),
+    ("ChaCha20-Poly1305", Some(Cipher::ChaCha20Poly1305)),
+];
+
+/// What this process has had of processors, its own and the kernel's for it.
+fn processor_time() -> Result<Duration, Box<dyn Error>> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(Duration::from_micros(micros.try_into()?))
 }
 
 fn dd(source: &Path, copy: &Path) -> Result<Duration, Box<dyn Error>> {
@@ -59,24 +90,32 @@ fn dd(source: &Path, copy: &Path) -> Result<Duration, Box<dyn Error>> {
     Ok(took)
 }
 
-fn store(job: &Path, data: &[u8]) -> Result<(Duration, Vec<ChunkRef>), Box<dyn Error>> {
+/// How long it takes until all is in the pack, and until it is durable.
+fn store(
+    job: &Path,
+    data: &[u8],
+    cipher: Option<Cipher>,
+) -> Result<(Duration, Duration, Vec<ChunkRef>), Box<dyn Error>> {
+    if cipher.is_some() {
+        fs::create_dir(job)?;
+        keep_key(job, &JobKey::new([1; 32]), Encryption::Shared)?;
+    }
     let start = Instant::now();
-    let writer = CheckpointWriter::create(job, 1)?;
+    let options = WriterOptions { cipher, ..WriterOptions::default() };
+    let writer = CheckpointWriter::create_with(job, 1, &options)?;
     for (tag, bytes) in data.chunks(CHUNK).enumerate() {
         let mut buffer = writer.take_buffer(CHUNK);
         buffer.extend_from_slice(bytes);
         writer.submit(tag as u64, buffer)?;
     }
-    let submitted = start.elapsed();
     let (mut index, chunks) = writer.finish_chunks()?;
     let written = start.elapsed();
     let chunks: Vec<ChunkRef> = chunks.iter().map(|(_, chunk)| chunk).collect();
     index.put_json("graph.json", &chunks)?;
     index.seal()?.commit(&())?;
     let took = start.elapsed();
-    println!("  submitted {submitted:?}, in the pack {written:?}, durable {took:?}");
     Command::new("sync").status()?;
-    Ok((took, chunks))
+    Ok((written, took, chunks))
 }
 
 fn read(job: &Path, chunks: &[ChunkRef]) -> Result<Duration, Box<dyn Error>> {

@@ -72,7 +72,7 @@ impl Arriving {
         if !mark.packs.iter().any(|pack| come.contains(&pack.id)) {
             return Ok(());
         }
-        let (now, then) = (checkpoint.reader()?, ChunkReader::open(&self.layout, mark)?);
+        let (now, then) = (checkpoint.stored_reader()?, ChunkReader::open(&self.layout, mark)?);
         let mut chunks: HashSet<ChunkRef> = HashSet::new();
         for file in &mark.files {
             checkpoint.references(file, |chunk| {

@@ -10,10 +10,13 @@ use super::chunk::ChunkRef;
 use super::disk::open_regular;
 use super::error::Damage;
 use super::hash::ChunkHash;
+use super::key_file::key_of;
 use super::layout::{Layout, MARK};
 use super::mark::{CommitMark, IndexFile, MAX_MARK};
 use super::reader::ChunkReader;
 use super::references::{Fault, Tally, references};
+use super::sealed::{self, Head};
+use super::sealing::ImageKey;
 
 /// A committed checkpoint whose index has been checked. Its chunks are checked when they are
 /// read.
@@ -40,7 +43,7 @@ impl Checkpoint {
             let read = checkpoint.open_index(file)?;
             checkpoint.compare(file, Tally::of(read).finish())?;
         }
-        checkpoint.reader()?;
+        checkpoint.stored_reader()?;
         Ok(checkpoint)
     }
 
@@ -52,21 +55,66 @@ impl Checkpoint {
     /// Reads an index file. Its hash is checked again: the file may have changed meanwhile.
     ///
     /// # Errors
-    /// [`Damage::IndexMissing`], [`Damage::Index`].
+    /// [`Damage::IndexMissing`], [`Damage::Index`], [`Damage::NoKey`], [`Damage::WrongKey`].
     pub fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T, Damage> {
         let number = self.mark.checkpoint;
         let file = self.mark.files.iter().find(|file| file.name == name);
         let file = file.ok_or_else(|| Damage::IndexMissing { number, name: name.to_owned() })?;
-        protocol::json::read(&self.read_index(file)?)
+        protocol::json::read(&self.read_text(file)?)
             .map_err(|error| self.index_damage(file, &error.to_string()))
     }
 
-    /// What reads the chunks of this checkpoint.
+    /// What reads the chunks of this checkpoint, by the references in its index.
     ///
     /// # Errors
-    /// [`Damage::PackMissing`], [`Damage::Pack`].
+    /// [`Damage::PackMissing`], [`Damage::Pack`]; of one that is encrypted also [`Damage::NoKey`], [`Damage::WrongKey`].
     pub fn reader(&self) -> Result<ChunkReader, Damage> {
+        let key = match (self.mark.files.first(), self.head()?) {
+            (Some(file), Some(head)) => {
+                let own = key_of(self.layout.job())?;
+                Some(sealed::key_for(&head, own.as_ref(), self.mark.checkpoint, &file.name)?)
+            }
+            _ => None,
+        };
+        Ok(self.stored_reader()?.decrypting(key))
+    }
+
+    /// What reads its chunks as they are stored, by the references that [`references`](Self::references) finds.
+    pub(super) fn stored_reader(&self) -> Result<ChunkReader, Damage> {
         ChunkReader::open(&self.layout, &self.mark)
+    }
+
+    /// How it is encrypted; none: it is not. All its files are as the first.
+    pub(super) fn head(&self) -> Result<Option<Head>, Damage> {
+        let Some(file) = self.mark.files.first() else { return Ok(None) };
+        let path = self.index_path(file);
+        let head = open_regular(&path).and_then(sealed::head_of);
+        head.map_err(|error| match error.raw_os_error() {
+            Some(_) => Damage::io(&path, &error),
+            None => self.index_damage(file, "it does not tell how it is encrypted"),
+        })
+    }
+
+    /// The text of an index file, decrypted where it is encrypted.
+    fn read_text(&self, file: &IndexFile) -> Result<Vec<u8>, Damage> {
+        let stored = self.read_index(file)?;
+        sealed::open_index(|| key_of(self.layout.job()), self.mark.checkpoint, file, stored)
+    }
+
+    /// Calls `found` for every chunk to which the text of an index file refers. Of one that is encrypted these are other
+    /// references than [`references`](Self::references) finds: by contents, not by what is stored.
+    pub(super) fn references_in_text(
+        &self,
+        file: &IndexFile,
+        key: &ImageKey,
+        found: impl FnMut(ChunkRef),
+    ) -> Result<(), Damage> {
+        let (number, key) = (self.mark.checkpoint, key.clone());
+        let text = sealed::open_index(|| Ok(Some(key)), number, file, self.read_index(file)?)?;
+        references(&mut text.as_slice(), found).map_err(|fault| match fault {
+            Fault::Read(error) => self.index_damage(file, &error.to_string()),
+            Fault::Text(reason) => self.index_damage(file, &reason),
+        })
     }
 
     pub(super) fn layout(&self) -> &Layout {

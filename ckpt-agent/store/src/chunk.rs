@@ -11,6 +11,9 @@ use super::hash::ChunkHash;
 /// The longest chunk, in bytes, before compression.
 pub const MAX_CHUNK: usize = 4 << 20;
 
+/// Bytes that encryption adds to a chunk: tag, nonce, cipher.
+pub(super) const OVERHEAD: usize = 16 + 12 + 1;
+
 /// Names a pack: 48 random bits, so that packs of several nodes can lie in one folder. Written as
 /// 12 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -123,7 +126,12 @@ impl ChunkRef {
     /// Checks the limits that hold for every chunk, whatever its pack: a reference may come from
     /// an image that somebody else has written.
     pub(super) fn check(&self) -> Result<(), &'static str> {
-        if self.length == 0 || self.length as usize > MAX_CHUNK {
+        // As a holder sees it, an encrypted chunk is a plain one of so many bytes more.
+        let most = match self.encoding {
+            Encoding::Plain => MAX_CHUNK + OVERHEAD,
+            Encoding::Zstd => MAX_CHUNK,
+        };
+        if self.length == 0 || self.length as usize > most {
             return Err("a chunk is 1 byte to 4 MiB long");
         }
         match self.encoding {
@@ -173,6 +181,12 @@ mod tests {
             ChunkRef { stored: 20, ..sample() },
             ChunkRef { stored: 0, ..sample() },
             ChunkRef { encoding: Encoding::Plain, ..sample() },
+            ChunkRef {
+                encoding: Encoding::Plain,
+                length: (MAX_CHUNK + OVERHEAD) as u32 + 1,
+                stored: (MAX_CHUNK + OVERHEAD) as u32 + 1,
+                ..sample()
+            },
             ChunkRef { offset: u64::MAX, ..sample() },
         ];
         for chunk in bad {

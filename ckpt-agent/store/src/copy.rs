@@ -8,15 +8,18 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::checkpoint::{Checkpoint, read_mark};
 use super::chunk::{ChunkRef, PackId};
 use super::disk::{Disk, RealDisk, open_regular};
 use super::error::{Damage, StoreError};
 use super::hash::ChunkHash;
+use super::key_file::key_of;
 use super::layout::{Layout, MARK, MARK_DRAFT, is_index_name};
 use super::mark::{CommitMark, IndexFile, MAX_FILES, MAX_INDEX, PackFile, Totals};
 use super::references::{Fault, Tally, references};
+use super::sealed;
 
 /// Checkpoint `number` of the job kept in `job_dir`, as the files there tell: by its commit mark, or, while
 /// it has none, by what lies in its folder. Lengths are checked, chunks are not.
@@ -80,6 +83,28 @@ fn index_files(layout: &Layout, number: u64) -> Result<Vec<IndexFile>, Damage> {
     Ok(files)
 }
 
+/// Reads an index file of a checkpoint, committed or not.
+///
+/// # Errors
+/// What is wrong with it; [`Damage::NoKey`], [`Damage::WrongKey`].
+pub fn read_index<T: DeserializeOwned>(
+    job_dir: &Path,
+    number: u64,
+    name: &str,
+) -> Result<T, Damage> {
+    let path = Layout::new(job_dir).checkpoint(number).join(name);
+    let mut bytes = Vec::new();
+    let read = open_index(&path)?.read_to_end(&mut bytes);
+    read.map_err(|error| Damage::io(&path, &error))?;
+    let (length, hash) = (bytes.len() as u64, ChunkHash::of(&bytes));
+    let file = within_limit(number, IndexFile { name: name.to_owned(), length, hash })?;
+    let text = sealed::open_index(|| key_of(job_dir), number, &file, bytes)?;
+    protocol::json::read(&text).map_err(|error| {
+        let (name, reason) = (file.name, error.to_string());
+        Damage::Index { number, name, reason }
+    })
+}
+
 /// The packs that lie in a job's folder.
 ///
 /// # Errors
@@ -140,6 +165,7 @@ pub(super) fn look(
     let failed = |error: std::io::Error| Damage::io(&folder, &error);
     let mut files = BTreeMap::new();
     let mut chunks = HashSet::new();
+    let mut is_sealed = false;
     for entry in fs::read_dir(&folder).map_err(failed)? {
         let Ok(name) = entry.map_err(failed)?.file_name().into_string() else { continue };
         if !is_index_name(&name) {
@@ -151,6 +177,7 @@ pub(super) fn look(
         let file = read_references(&layout.checkpoint(number), number, &name, |chunk| {
             chunks.insert(chunk);
         })?;
+        is_sealed |= sealed::is_sealed(&folder.join(&name));
         files.insert(name, (file.length, file.hash));
     }
     if files.is_empty() {
@@ -168,8 +195,9 @@ pub(super) fn look(
     };
     let files = files.into_iter();
     let files = files.map(|(name, (length, hash))| IndexFile { name, length, hash }).collect();
-    let meta = serde_json::Value::Null;
-    Ok((CommitMark { checkpoint: number, time_ms: 0, files, packs, totals, meta }, chunks))
+    let (meta, sealed) = (serde_json::Value::Null, is_sealed);
+    let mark = CommitMark { checkpoint: number, time_ms: 0, files, packs, totals, sealed, meta };
+    Ok((mark, chunks))
 }
 
 fn damage(number: u64, reason: &str) -> Damage {

@@ -1,7 +1,5 @@
 //! Compression of one chunk, where it pays.
 
-use super::chunk::Encoding;
-
 /// The fastest level of zstd that still halves typical memory.
 const LEVEL: i32 = 1;
 /// Chunks above this length are probed first.
@@ -78,16 +76,6 @@ impl Decoder {
             Ok(length) if length == expected => Ok(()),
             Ok(_) => Err("its zstd frame holds too few bytes"),
             Err(_) => Err("its zstd frame is damaged"),
-        }
-    }
-}
-
-impl Encoding {
-    /// How a member of a pack that holds such chunks is called at its end.
-    pub(super) fn suffix(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Zstd => "zst",
         }
     }
 }

@@ -107,6 +107,15 @@ pub enum StoreError {
         /// What the kernel answered.
         errno: Errno,
     },
+    /// The cipher does not take it.
+    #[error("encrypt a chunk: the cipher does not take it (a defect of ckptd)")]
+    Cipher,
+    /// The system gives no random numbers.
+    #[error("draw a random number: the system has none")]
+    NoRandomness,
+    /// The key of the job can't be read.
+    #[error("encrypt the checkpoint: {0}")]
+    Key(Damage),
     /// A thread of the store ended early: a defect of ckptd.
     #[error("store a chunk: a thread of the image store ended early (a defect of ckptd)")]
     ThreadLost,
@@ -165,6 +174,30 @@ pub enum Damage {
         found: u64,
         /// The newest format version that this ckptd reads.
         known: u64,
+    },
+    /// It is encrypted.
+    #[error(
+        "open checkpoint {number}: it is encrypted, and this machine has not got its job's key"
+    )]
+    NoKey {
+        /// The checkpoint.
+        number: u64,
+    },
+    /// It was encrypted with another key.
+    #[error(
+        "open checkpoint {number}: it is encrypted with another key than this machine has got for its job"
+    )]
+    WrongKey {
+        /// The checkpoint.
+        number: u64,
+    },
+    /// The file with the job's key is damaged, or was written by a newer ckptd.
+    #[error("read the job's key in {path}: {reason}")]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// An index file that the commit mark names is missing.
     #[error("open checkpoint {number}: its index {name} is missing")]

@@ -17,6 +17,7 @@ use super::error::Damage;
 use super::hash::ChunkHash;
 use super::layout::Layout;
 use super::mark::{CommitMark, PackFile};
+use super::sealing::ImageKey;
 
 /// The most packs of older checkpoints that one refers to.
 const MOST_PACKS: usize = 64;
@@ -30,26 +31,53 @@ const OVERHEAD: u64 = 16 << 10;
 pub(super) struct Known {
     chunks: HashMap<ChunkHash, ChunkRef>,
     packs: HashMap<PackId, u64>,
+    /// Of encrypted chunks, by pack and offset, the hash of what is stored.
+    stored: StoredHashes,
 }
+
+/// By pack and offset, the hash of a chunk's bytes as they are stored.
+pub(super) type StoredHashes = HashMap<(PackId, u64), ChunkHash>;
 
 impl Known {
     /// What checkpoint `number` may refer to, of the committed checkpoints from `oldest` on. A base that can't
     /// be read is none: then everything is stored.
-    pub(super) fn before(layout: &Layout, number: u64, oldest: u64) -> Self {
+    pub(super) fn before(
+        layout: &Layout,
+        number: u64,
+        oldest: u64,
+        key: Option<&ImageKey>,
+    ) -> Self {
         let Some(base) = base(layout, number, oldest) else { return Self::default() };
-        Self::of(layout, base).unwrap_or_else(|damage| {
+        Self::of(layout, base, key).unwrap_or_else(|damage| {
             tracing::warn!(%damage, "checkpoint {number} stores everything anew");
             Self::default()
         })
     }
 
-    fn of(layout: &Layout, number: u64) -> Result<Self, Damage> {
+    fn of(layout: &Layout, number: u64, key: Option<&ImageKey>) -> Result<Self, Damage> {
         let base = Checkpoint::open(layout.job(), number)?;
-        let mut chunks = HashMap::new();
+        let alike = match (base.head()?, key) {
+            (None, None) => true,
+            (Some(head), Some(key)) => head.is_by(key),
+            _ => false,
+        };
+        if !alike {
+            return Ok(Self::default());
+        }
+        let (mut chunks, mut stored) = (HashMap::new(), HashMap::new());
         for file in &base.mark().files {
-            base.references(file, |chunk| {
+            let known = |chunk: ChunkRef| {
                 chunks.insert(chunk.hash, chunk);
-            })?;
+            };
+            match key {
+                None => base.references(file, known)?,
+                Some(key) => {
+                    base.references_in_text(file, key, known)?;
+                    base.references(file, |chunk| {
+                        stored.insert((chunk.pack, chunk.offset), chunk.hash);
+                    })?;
+                }
+            }
         }
         let mut live: BTreeMap<PackId, u64> = BTreeMap::new();
         for chunk in chunks.values() {
@@ -57,12 +85,20 @@ impl Known {
         }
         let packs = worthwhile(&base.mark().packs, &live);
         chunks.retain(|_, chunk| packs.contains_key(&chunk.pack));
-        Ok(Self { chunks, packs })
+        // Of an encrypted chunk whoever has no key must be told what is stored.
+        let told = |chunk: &ChunkRef| stored.contains_key(&(chunk.pack, chunk.offset));
+        chunks.retain(|_, chunk| key.is_none() || told(chunk));
+        Ok(Self { chunks, packs, stored })
     }
 
     /// The place of a chunk.
     pub(super) fn place(&self, hash: &ChunkHash, length: usize) -> Option<ChunkRef> {
         self.chunks.get(hash).filter(|chunk| chunk.length as usize == length).copied()
+    }
+
+    /// The hash of a known chunk's bytes as they are stored; none, where they are not encrypted.
+    pub(super) fn stored(&self, chunk: &ChunkRef) -> Option<ChunkHash> {
+        self.stored.get(&(chunk.pack, chunk.offset)).copied()
     }
 
     /// The length of a pack that holds known chunks.

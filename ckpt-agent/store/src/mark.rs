@@ -8,8 +8,10 @@ use super::error::Damage;
 use super::hash::ChunkHash;
 use super::layout::is_index_name;
 
-/// The format that this ckptd writes, and the newest that it reads.
-pub const FORMAT_VERSION: u64 = 1;
+/// The newest format that this ckptd reads. It writes it where images are encrypted, and else [`PLAIN_FORMAT`].
+pub const FORMAT_VERSION: u64 = 2;
+/// The format of images that are not encrypted.
+const PLAIN_FORMAT: u64 = 1;
 
 /// The longest commit mark that is read, in bytes.
 pub(super) const MAX_MARK: usize = 32 << 20;
@@ -34,6 +36,9 @@ pub struct CommitMark {
     pub packs: Vec<PackFile>,
     /// How large it is.
     pub totals: Totals,
+    /// Whether its chunks and index files are encrypted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub sealed: bool,
     /// What the caller wants to know about it later: its pause, its reason.
     #[serde(deserialize_with = "protocol::json::modest")]
     pub meta: serde_json::Value,
@@ -77,10 +82,17 @@ pub struct Totals {
     pub index: u64,
 }
 
+// serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl CommitMark {
     /// The mark as it stands on the disk.
     pub(super) fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let mut text = format!("{MAGIC}{FORMAT_VERSION}\n{}\n", serde_json::to_string(self)?);
+        let version = if self.sealed { FORMAT_VERSION } else { PLAIN_FORMAT };
+        let mut text = format!("{MAGIC}{version}\n{}\n", serde_json::to_string(self)?);
         let hash = ChunkHash::of(text.as_bytes());
         text.push_str(&format!("{TRAILER}{hash}\n"));
         Ok(text.into_bytes())
@@ -155,6 +167,7 @@ mod tests {
             }],
             packs: vec![PackFile { id: PackId::random(), length: 1024 }],
             totals: Totals::default(),
+            sealed: false,
             meta: serde_json::json!({"pause_ms": 4}),
         }
     }

@@ -16,12 +16,13 @@ use super::disk::{Disk, RealDisk};
 use super::encode::Encoder;
 use super::error::{StoreError, errno_of};
 use super::hash::ChunkHash;
-use super::known::Known;
+use super::known::{Known, StoredHashes};
 use super::mark::PackFile;
-use super::pack::{FinishedPack, MAX_GROUP, PackWriter};
+use super::pack::{FinishedPack, MAX_GROUP, PackWriter, Packed};
+use super::sealing::{Cipher, ImageKey};
 
 /// The least budget that cannot come to a standstill.
-const MIN_BUDGET: usize = 2 * MAX_GROUP + 4 * MAX_CHUNK;
+const MIN_BUDGET: usize = 3 * MAX_GROUP + 4 * MAX_CHUNK;
 /// Buffers kept for the caller.
 const MAX_SPARE: usize = 256;
 
@@ -42,6 +43,8 @@ pub struct WriterOptions {
     /// Chunks of committed checkpoints from this number on are referred to where they lie, and not stored again.
     /// `None`: everything is stored.
     pub reuse_from: Option<u64>,
+    /// What an image is encrypted with whose job has a key; `None`: what this processor is fast in.
+    pub cipher: Option<Cipher>,
 }
 
 impl Default for WriterOptions {
@@ -52,6 +55,7 @@ impl Default for WriterOptions {
             on_thread_start: None,
             disk: Arc::new(RealDisk),
             reuse_from: None,
+            cipher: None,
         }
     }
 }
@@ -72,6 +76,8 @@ struct Shared {
     hashes: Mutex<HashMap<u64, ChunkHash>>,
     /// Chunks of an older checkpoint.
     known: Known,
+    /// What encrypts chunks.
+    key: Option<ImageKey>,
     /// Those of them that were submitted.
     reused: Mutex<HashMap<ChunkHash, ChunkRef>>,
 }
@@ -79,13 +85,6 @@ struct Shared {
 struct Submission {
     sequence: u64,
     bytes: Vec<u8>,
-}
-
-struct Encoded {
-    hash: ChunkHash,
-    encoding: Encoding,
-    bytes: Vec<u8>,
-    length: u32,
 }
 
 /// What has become of everything submitted.
@@ -97,6 +96,8 @@ pub(super) struct Drained {
     pub(super) older: Vec<PackFile>,
     /// Where the bytes of each submission are, by its sequence number.
     pub(super) places: Vec<ChunkRef>,
+    /// Of encrypted chunks, the hash of what is stored.
+    pub(super) stored: StoredHashes,
 }
 
 impl Pipeline {
@@ -104,6 +105,7 @@ impl Pipeline {
         options: &WriterOptions,
         pack: PackWriter,
         known: Known,
+        key: Option<ImageKey>,
     ) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared {
             budget: Budget::new(options.budget.max(MIN_BUDGET)),
@@ -111,6 +113,7 @@ impl Pipeline {
             seen: Mutex::default(),
             hashes: Mutex::default(),
             known,
+            key,
             reused: Mutex::default(),
         });
         let (submissions, inbox) = channel();
@@ -171,7 +174,7 @@ impl Pipeline {
         if let Some(failure) = self.shared.budget.failure() {
             return Err(failure);
         }
-        let pack = pack.ok_or(StoreError::ThreadLost)?;
+        let mut pack = pack.ok_or(StoreError::ThreadLost)?;
         let hashes = lock(&self.shared.hashes);
         let reused = std::mem::take(&mut *lock(&self.shared.reused));
         let find = |hash| reused.get(hash).or_else(|| pack.refs.get(hash));
@@ -183,7 +186,12 @@ impl Pipeline {
         let used: BTreeSet<PackId> = reused.values().map(|chunk| chunk.pack).collect();
         let older = used.into_iter().map(|id| self.shared.known.pack(id)).collect::<Option<_>>();
         let older = older.ok_or(StoreError::ThreadLost)?;
-        Ok(Drained { pack, reused, older, places })
+        let mut stored = std::mem::take(&mut pack.stored);
+        for chunk in reused.values() {
+            let hash = self.shared.known.stored(chunk);
+            stored.extend(hash.map(|hash| ((chunk.pack, chunk.offset), hash)));
+        }
+        Ok(Drained { pack, reused, older, places, stored })
     }
 }
 
@@ -202,7 +210,7 @@ impl Drop for Pipeline {
 }
 
 impl Shared {
-    fn encode_all(&self, inbox: &Mutex<Receiver<Submission>>, encoded: &Sender<Encoded>) {
+    fn encode_all(&self, inbox: &Mutex<Receiver<Submission>>, encoded: &Sender<Packed>) {
         let watch = EndsEarly::watch(&self.budget);
         let mut encoder = Encoder::new();
         loop {
@@ -211,7 +219,7 @@ impl Shared {
             if self.budget.failure().is_some() {
                 continue;
             }
-            let hash = ChunkHash::of(&bytes);
+            let hash = self.name(&bytes);
             lock(&self.hashes).insert(sequence, hash);
             let known = self.known.place(&hash, bytes.len());
             if let Some(place) = known {
@@ -223,7 +231,14 @@ impl Shared {
                 self.budget.give_back(length);
                 continue;
             }
-            if encoded.send(self.encode(&mut encoder, hash, bytes)).is_err() {
+            let chunk = match self.sealed(self.encode(&mut encoder, hash, bytes)) {
+                Ok(chunk) => chunk,
+                Err(failure) => {
+                    self.budget.fail(failure);
+                    break;
+                }
+            };
+            if encoded.send(chunk).is_err() {
                 // The packer is gone, and has said why.
                 break;
             }
@@ -231,30 +246,45 @@ impl Shared {
         watch.done();
     }
 
-    fn encode(&self, encoder: &mut Encoder, hash: ChunkHash, bytes: Vec<u8>) -> Encoded {
-        let length = bytes.len() as u32;
+    /// By which a chunk is referred to.
+    fn name(&self, bytes: &[u8]) -> ChunkHash {
+        self.key.as_ref().map_or_else(|| ChunkHash::of(bytes), |key| key.name(bytes))
+    }
+
+    fn encode(&self, encoder: &mut Encoder, hash: ChunkHash, bytes: Vec<u8>) -> Packed {
+        let (length, sealed) = (bytes.len() as u32, None);
         let Some(frame) = encoder.encode(&bytes).map(<[u8]>::to_vec) else {
-            return Encoded { hash, encoding: Encoding::Plain, bytes, length };
+            return Packed { hash, sealed, encoding: Encoding::Plain, bytes, length };
         };
         // From now on only the frame counts.
         self.budget.give_back(bytes.len() - frame.len());
         self.recycle(bytes);
-        Encoded { hash, encoding: Encoding::Zstd, bytes: frame, length }
+        Packed { hash, sealed, encoding: Encoding::Zstd, bytes: frame, length }
+    }
+
+    /// Encrypts a chunk, where there is a key.
+    fn sealed(&self, mut chunk: Packed) -> Result<Packed, StoreError> {
+        let Some(key) = &self.key else { return Ok(chunk) };
+        let trailer = key.seal_chunk(&chunk.hash, chunk.encoding, &mut chunk.bytes)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&chunk.bytes).update(&trailer);
+        chunk.sealed = Some((trailer, hasher.finalize().into()));
+        Ok(chunk)
     }
 
     /// `None` after a failure, which the budget tells.
-    fn write_pack(&self, mut pack: PackWriter, to_pack: Receiver<Encoded>) -> Option<FinishedPack> {
+    fn write_pack(&self, mut pack: PackWriter, to_pack: Receiver<Packed>) -> Option<FinishedPack> {
         let watch = EndsEarly::watch(&self.budget);
         let mut finished = None;
         let result: Result<(), StoreError> = (|| {
-            for Encoded { hash, encoding, bytes, length } in to_pack {
+            for chunk in to_pack {
                 if let Some(failure) = self.budget.failure() {
                     return Err(failure);
                 }
-                for buffer in pack.add(hash, encoding, bytes, length)? {
-                    self.budget.give_back(buffer.len());
-                    if encoding == Encoding::Plain {
-                        self.recycle(buffer);
+                for written in pack.add(chunk)? {
+                    self.budget.give_back(written.bytes.len());
+                    if written.encoding == Encoding::Plain {
+                        self.recycle(written.bytes);
                     }
                 }
             }

@@ -14,11 +14,14 @@ use super::error::{Damage, errno_of};
 use super::hash::ChunkHash;
 use super::layout::Layout;
 use super::mark::CommitMark;
+use super::sealing::{ImageKey, OVERHEAD};
 
 /// Holds the packs of one checkpoint open: a later collection does not disturb it.
 #[derive(Debug)]
 pub struct ChunkReader {
     packs: HashMap<PackId, Pack>,
+    /// What decrypts chunks; none: they are read as they are stored.
+    key: Option<ImageKey>,
 }
 
 #[derive(Debug)]
@@ -56,7 +59,12 @@ impl ChunkReader {
             }
             packs.insert(told.id, Pack { file, length });
         }
-        Ok(Self { packs })
+        Ok(Self { packs, key: None })
+    }
+
+    /// The same, which decrypts with that key, if there is one.
+    pub(super) fn decrypting(self, key: Option<ImageKey>) -> Self {
+        Self { key, ..self }
     }
 
     /// Reads a chunk into `bytes`, which is resized to it. A buffer that has been used before
@@ -80,18 +88,16 @@ impl ChunkReader {
         if bytes.len() != chunk.length as usize {
             return Err(reference(chunk, "its place in memory has another length"));
         }
+        if let Some(key) = &self.key {
+            return SCRATCH.with_borrow_mut(|scratch| scratch.decrypt(pack, chunk, key, bytes));
+        }
         match chunk.encoding {
             Encoding::Plain => read_at(pack, chunk, bytes)?,
             Encoding::Zstd => SCRATCH.with_borrow_mut(|scratch| {
                 scratch.frame.resize(chunk.stored as usize, 0);
                 read_at(pack, chunk, &mut scratch.frame)?;
-                let decoder = match &mut scratch.decoder {
-                    Some(decoder) => decoder,
-                    none => none.insert(
-                        Decoder::new().map_err(|_| damaged(chunk, "no memory to unpack it"))?,
-                    ),
-                };
-                decoder.decode(&scratch.frame, bytes).map_err(|reason| damaged(chunk, reason))
+                let Scratch { decoder, frame } = scratch;
+                decode(decoder, chunk, frame, bytes)
             })?,
         }
         match ChunkHash::of(bytes) == chunk.hash {
@@ -132,11 +138,49 @@ impl ChunkReader {
         chunk.check().map_err(|reason| reference(chunk, reason))?;
         let pack = self.packs.get(&chunk.pack);
         let pack = pack.ok_or_else(|| reference(chunk, "the checkpoint has no such pack"))?;
-        if chunk.offset + u64::from(chunk.stored) > pack.length {
+        let more = if self.key.is_some() { OVERHEAD as u64 } else { 0 };
+        let end = chunk.offset.checked_add(u64::from(chunk.stored) + more);
+        if end.is_none_or(|end| end > pack.length) {
             return Err(reference(chunk, "it lies beyond the pack's end"));
         }
         Ok(pack)
     }
+}
+
+impl Scratch {
+    /// Reads an encrypted chunk. The cipher's tag, under a key that belongs to this content alone, tells that it is the one.
+    fn decrypt(
+        &mut self,
+        pack: &Pack,
+        chunk: &ChunkRef,
+        key: &ImageKey,
+        bytes: &mut [u8],
+    ) -> Result<(), Damage> {
+        let Self { decoder, frame } = self;
+        frame.resize(chunk.stored as usize + OVERHEAD, 0);
+        read_at(pack, chunk, frame)?;
+        let opened = key.open_chunk(&chunk.hash, chunk.encoding, frame);
+        let opened =
+            opened.ok_or_else(|| damaged(chunk, "it can't be decrypted: it is damaged"))?;
+        match chunk.encoding {
+            Encoding::Plain => bytes.copy_from_slice(opened),
+            Encoding::Zstd => decode(decoder, chunk, opened, bytes)?,
+        }
+        Ok(())
+    }
+}
+
+fn decode(
+    decoder: &mut Option<Decoder>,
+    chunk: &ChunkRef,
+    frame: &[u8],
+    bytes: &mut [u8],
+) -> Result<(), Damage> {
+    let decoder = match decoder {
+        Some(decoder) => decoder,
+        none => none.insert(Decoder::new().map_err(|_| damaged(chunk, "no memory to unpack it"))?),
+    };
+    decoder.decode(frame, bytes).map_err(|reason| damaged(chunk, reason))
 }
 
 fn read_at(pack: &Pack, chunk: &ChunkRef, bytes: &mut [u8]) -> Result<(), Damage> {

@@ -39,7 +39,8 @@ pub struct Progress {
 }
 
 /// Checks checkpoint `number` of the job kept in `job_dir`: commit mark, index files, the frame
-/// of each pack, and the bytes of every chunk that any index file refers to.
+/// of each pack, and the bytes of every chunk that any index file refers to. Needs no key: what is encrypted is checked as
+/// it is stored.
 ///
 /// # Errors
 /// The first damage found.
@@ -71,7 +72,7 @@ fn verify_in(
     let mut chunks: Vec<ChunkRef> = chunks.into_iter().collect();
     chunks.sort_unstable_by_key(|chunk| (chunk.pack, chunk.offset));
     let total = chunks.len() as u64;
-    let reader = checkpoint.reader()?;
+    let reader = checkpoint.stored_reader()?;
     let mut report = Report {
         files: mark.files.len() as u64,
         packs: mark.packs.len() as u64,

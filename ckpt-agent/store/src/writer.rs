@@ -1,7 +1,7 @@
 //! Writing a checkpoint, in three steps that are types: chunks ([`CheckpointWriter`]), then the
 //! index that refers to them ([`IndexWriter`]), then the commit ([`SealedCheckpoint`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -10,15 +10,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::blob::{Blob, PendingBlob};
-use super::chunk::{ChunkRef, PackId};
+use super::chunk::{ChunkRef, Encoding, PackId};
 use super::draft::Draft;
 use super::error::StoreError;
 use super::hash::ChunkHash;
-use super::known::Known;
+use super::key_file::key_of;
+use super::known::{Known, StoredHashes};
 use super::layout::{MARK, MARK_DRAFT, is_index_name};
 use super::mark::{CommitMark, IndexFile, MAX_FILES, MAX_INDEX, PackFile, Totals};
 use super::pack::{FinishedPack, PackWriter};
 use super::pipeline::{Drained, Pipeline, WriterOptions};
+use super::references::{Fault, references};
+use super::sealed::seal_index;
+use super::sealing::{ImageKey, OVERHEAD};
 
 /// Takes the chunks of a new checkpoint. Dropped before the commit, it removes what it wrote.
 pub struct CheckpointWriter {
@@ -26,11 +30,12 @@ pub struct CheckpointWriter {
     pipeline: Pipeline,
     draft: Draft,
     tags: Mutex<Vec<(u64, u64)>>,
+    key: Option<ImageKey>,
 }
 
 impl CheckpointWriter {
     /// Begins checkpoint `number` of the job kept in `job_dir`, after clearing away whatever an
-    /// interrupted writer has left there.
+    /// interrupted writer has left there. It is encrypted where the job has a key ([`super::keep_key`]).
     ///
     /// # Errors
     /// [`StoreError::Committed`] if the number is taken, [`StoreError::Busy`] if another process
@@ -48,6 +53,12 @@ impl CheckpointWriter {
         number: u64,
         options: &WriterOptions,
     ) -> Result<Self, StoreError> {
+        let key = key_of(job_dir).map_err(StoreError::Key)?;
+        let key = key.map(|key| key.for_new_image()).transpose()?.flatten();
+        let key = match options.cipher {
+            Some(cipher) => key.map(|key| key.with_cipher(cipher)),
+            None => key,
+        };
         let mut draft = Draft::begin(options.disk.clone(), job_dir, number)?;
         let (id, path, file) = loop {
             let id = PackId::random();
@@ -59,10 +70,11 @@ impl CheckpointWriter {
             }
         };
         // Under the draft's lock nobody removes what is referred to.
-        let known = options.reuse_from.map(|oldest| Known::before(draft.layout(), number, oldest));
+        let before = |oldest| Known::before(draft.layout(), number, oldest, key.as_ref());
+        let known = options.reuse_from.map(before);
         let pack = PackWriter::new(id, &path, file);
-        let pipeline = Pipeline::start(options, pack, known.unwrap_or_default())?;
-        Ok(Self { pipeline, draft, tags: Mutex::default() })
+        let pipeline = Pipeline::start(options, pack, known.unwrap_or_default(), key.clone())?;
+        Ok(Self { pipeline, draft, tags: Mutex::default(), key })
     }
 
     /// Hands over the bytes of one chunk, 1 byte to [`MAX_CHUNK`](super::MAX_CHUNK). The tag is
@@ -96,20 +108,22 @@ impl CheckpointWriter {
     /// # Errors
     /// Why a chunk could not be written.
     pub fn finish_chunks(self) -> Result<(IndexWriter, Chunks), StoreError> {
-        let Self { pipeline, draft, tags } = self;
-        let Drained { pack, reused, older, places } = pipeline.drain()?;
+        let Self { pipeline, draft, tags, key } = self;
+        let Drained { pack, reused, older, places, stored: hashes } = pipeline.drain()?;
         let mut tags = tags.into_inner().unwrap_or_else(PoisonError::into_inner);
         tags.sort_unstable_by_key(|(sequence, _)| *sequence);
+        let more = if key.is_some() { OVERHEAD as u64 } else { 0 };
         let totals = Totals {
             submitted: places.len() as u64,
             bytes: places.iter().map(|chunk| u64::from(chunk.length)).sum(),
             chunks: (pack.refs.len() + reused.len()) as u64,
-            stored: stored(&pack.refs) + stored(&reused),
-            reused: stored(&reused),
+            stored: stored(&pack.refs, more) + stored(&reused, more),
+            reused: stored(&reused, more),
             index: 0,
         };
         let (files, names) = (Vec::new(), HashSet::new());
-        let index = IndexWriter { draft, pack, older, totals, files, names };
+        let sealing = key.map(|key| Sealing { key, hashes });
+        let index = IndexWriter { draft, pack, older, totals, files, names, sealing };
         Ok((index, Chunks { places, tags }))
     }
 }
@@ -147,6 +161,47 @@ pub struct IndexWriter {
     totals: Totals,
     files: Vec<IndexFile>,
     names: HashSet<String>,
+    sealing: Option<Sealing>,
+}
+
+/// What encrypts index files.
+struct Sealing {
+    key: ImageKey,
+    hashes: StoredHashes,
+}
+
+impl Sealing {
+    /// The index file of that text.
+    fn seal(&self, number: u64, name: &str, text: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let mut chunks = BTreeMap::new();
+        let mut stray = None;
+        let found = references(&mut &*text, |chunk| {
+            let place = (chunk.pack, chunk.offset);
+            match self.hashes.get(&place) {
+                Some(hash) => {
+                    chunks.insert(place, as_stored(&chunk, *hash));
+                }
+                None => stray = Some(chunk),
+            }
+        });
+        let json = |reason: String| StoreError::Json { name: name.to_owned(), reason };
+        match (found, stray) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(chunk)) => {
+                return Err(json(format!("chunk {:?} is none of this checkpoint", chunk.hash)));
+            }
+            (Err(Fault::Read(error)), _) => return Err(json(error.to_string())),
+            (Err(Fault::Text(reason)), _) => return Err(json(reason)),
+        }
+        let chunks: Vec<ChunkRef> = chunks.into_values().collect();
+        seal_index(&self.key, number, name, text, &chunks)
+    }
+}
+
+/// An encrypted chunk as whoever has no key sees it: so many bytes of that hash.
+fn as_stored(chunk: &ChunkRef, hash: ChunkHash) -> ChunkRef {
+    let length = chunk.stored + OVERHEAD as u32;
+    ChunkRef { hash, stored: length, length, encoding: Encoding::Plain, ..*chunk }
 }
 
 impl IndexWriter {
@@ -162,7 +217,13 @@ impl IndexWriter {
         if self.files.len() >= MAX_FILES {
             return Err(StoreError::IndexCount { name: name.to_owned(), limit: MAX_FILES });
         }
-        let text = to_json(name, value, MAX_INDEX)?;
+        let mut text = to_json(name, value, MAX_INDEX)?;
+        if let Some(sealing) = &self.sealing {
+            text = sealing.seal(self.draft.number(), name, &text)?;
+            if text.len() > MAX_INDEX {
+                return Err(StoreError::IndexSize { name: name.to_owned(), limit: MAX_INDEX });
+            }
+        }
         self.draft.write(name, &text)?;
         let (length, hash) = (text.len() as u64, ChunkHash::of(&text));
         self.totals.index += length;
@@ -176,7 +237,8 @@ impl IndexWriter {
     /// # Errors
     /// What the kernel refuses.
     pub fn seal(self) -> Result<SealedCheckpoint, StoreError> {
-        let Self { mut draft, mut pack, older: mut packs, totals, files, .. } = self;
+        let Self { mut draft, mut pack, older: mut packs, totals, files, sealing, .. } = self;
+        let sealed = sealing.is_some();
         if pack.refs.is_empty() {
             draft.remove(&pack.path)?;
         } else {
@@ -184,7 +246,7 @@ impl IndexWriter {
             packs.push(PackFile { id: pack.id, length: pack.length });
         }
         draft.sync_folders()?;
-        Ok(SealedCheckpoint { draft, totals, files, packs })
+        Ok(SealedCheckpoint { draft, totals, files, packs, sealed })
     }
 }
 
@@ -194,6 +256,8 @@ pub struct SealedCheckpoint {
     totals: Totals,
     files: Vec<IndexFile>,
     packs: Vec<PackFile>,
+    /// Whether it is encrypted.
+    sealed: bool,
 }
 
 impl SealedCheckpoint {
@@ -207,7 +271,7 @@ impl SealedCheckpoint {
     /// # Errors
     /// What the kernel refuses; the checkpoint is removed then.
     pub fn commit(self, meta: &impl Serialize) -> Result<CommitMark, StoreError> {
-        let Self { mut draft, totals, files, packs } = self;
+        let Self { mut draft, totals, files, packs, sealed } = self;
         let json = |error: serde_json::Error| StoreError::Json {
             name: MARK.to_owned(),
             reason: error.to_string(),
@@ -219,6 +283,7 @@ impl SealedCheckpoint {
             files,
             packs,
             totals,
+            sealed,
             meta: protocol::json::to_value(meta).map_err(json)?,
         };
         let text = mark.encode().map_err(json)?;
@@ -228,9 +293,9 @@ impl SealedCheckpoint {
     }
 }
 
-/// The bytes that chunks take in packs.
-fn stored(chunks: &HashMap<ChunkHash, ChunkRef>) -> u64 {
-    chunks.values().map(|chunk| u64::from(chunk.stored)).sum()
+/// The bytes that chunks take in packs, each so many more than its reference tells.
+fn stored(chunks: &HashMap<ChunkHash, ChunkRef>, more: u64) -> u64 {
+    chunks.values().map(|chunk| u64::from(chunk.stored) + more).sum()
 }
 
 fn to_json(name: &str, value: &impl Serialize, limit: usize) -> Result<Vec<u8>, StoreError> {

@@ -122,9 +122,10 @@ fn a_newer_format_is_refused_by_name() {
     let mark = sample.file("COMMITTED");
     let text = fs::read_to_string(&mark).unwrap();
     let (body, _) = text.split_at(text.rfind("blake3 ").unwrap());
-    let newer = body.replacen("checkpoint 1\n", "checkpoint 2\n", 1);
+    let found = FORMAT_VERSION + 1;
+    let newer = body.replacen("checkpoint 1\n", &format!("checkpoint {found}\n"), 1);
     fs::write(&mark, format!("{newer}blake3 {}\n", ChunkHash::of(newer.as_bytes()))).unwrap();
-    assert_eq!(sample.damage(), Damage::NewerFormat { number: 2, found: 2, known: 1 });
+    assert_eq!(sample.damage(), Damage::NewerFormat { number: 2, found, known: FORMAT_VERSION });
     // And nothing of it is collected but on request.
     collect(sample.job(), &[1, 2]).unwrap();
     assert!(sample.pack().exists());

@@ -1,5 +1,6 @@
 //! What the cluster coordinator's log says: from it alone its state is rebuilt.
 
+use super::image_keys::WrappedKey;
 use crate::history::Entry;
 use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind, InstanceId};
 use protocol::cluster::agent::{JobUser, NodeProfile, RelayLink};
@@ -349,6 +350,9 @@ pub struct JobImported {
     pub addresses: BTreeMap<NodeName, Vec<IpAddr>>,
     /// Daemons that are not brought back.
     pub departed: Vec<DepartedDaemon>,
+    /// The key of its images; none: the one that follows from its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_key: Option<WrappedKey>,
     /// When it was imported, in milliseconds since 1970 UTC.
     pub at_ms: u64,
 }

@@ -134,6 +134,7 @@ impl ClusterMachine {
             (None, Some(number)) => Err(ExportError::NoCheckpoint(number)),
             (None, None) => Err(ExportError::NoneCommitted),
         };
+        let id = job.ledger.id.clone();
         let text = told.and_then(|told| {
             let text = serde_json::to_string(&told)?;
             if text.len() <= MAX_TEXT { Ok(text) } else { Err(ExportError::TooLong) }
@@ -141,7 +142,7 @@ impl ClusterMachine {
         match text {
             Ok(text) => {
                 let seal = self.shared.settings.archive_key.seal(&text).to_hex().to_string();
-                let job = SealedJob { text, seal };
+                let job = SealedJob { text, seal, key: self.key_to_take(&id) };
                 self.shared.answer_last(client, Answer::Portable { job });
             }
             Err(reason) => self.shared.fail(client, format!("export {wanted}: {reason}")),

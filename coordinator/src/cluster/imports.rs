@@ -17,6 +17,7 @@ use protocol::cluster::NodeName;
 use protocol::cluster::agent::{JobUser, ToAgent};
 use protocol::cluster::client::Answer;
 use protocol::cluster::image::ImageFacts;
+use protocol::cluster::image_key::JobKey;
 use protocol::cluster::portable::{AdoptOrder, ImportRequest, PortableError, PortableJob};
 use protocol::cluster::settings::Daemons;
 use std::collections::BTreeMap;
@@ -64,6 +65,13 @@ enum ImportError {
 #[derive(Debug, Default)]
 pub(super) struct Imports(BTreeMap<ClientId, Import>);
 
+impl Imports {
+    /// The key of a job that is being imported.
+    pub(super) fn key(&self, job: &str) -> Option<&JobKey> {
+        self.0.values().find(|import| import.id == job).and_then(|import| import.key.as_ref())
+    }
+}
+
 #[derive(Debug)]
 struct Import {
     id: String,
@@ -72,6 +80,8 @@ struct Import {
     user: JobUser,
     node: NodeName,
     job: PortableJob,
+    /// The key of its images.
+    key: Option<JobKey>,
     folder: String,
     /// Bytes of its log.
     log_length: u64,
@@ -159,6 +169,7 @@ impl ClusterMachine {
             log_length: request.log_length,
             lacking: request.log_length,
             folder: request.folder,
+            key: request.job.key,
             job,
             ordered: false,
             until: now.nanos.saturating_add(PATIENCE),
@@ -237,7 +248,9 @@ impl ClusterMachine {
     ) {
         let (node, id) = (import.node.clone(), import.id.clone());
         let (checkpoint, length) = (import.job.record.checkpoint, import.log_length);
-        let imported = import.entry(now, facts);
+        let secret = &self.shared.settings.image_secret;
+        let image_key = import.key.as_ref().map(|key| secret.wrap(&id, key));
+        let imported = JobImported { image_key, ..import.entry(now, facts) };
         let mut ledger = Ledger::of_import(imported.clone());
         ledger.familiar = self.shared.members.present();
         for instance in ledger.images.values().flat_map(BTreeMap::keys) {
@@ -331,6 +344,7 @@ impl Import {
             images,
             addresses,
             departed,
+            image_key: None,
             at_ms: now.unix_ms,
         }
     }

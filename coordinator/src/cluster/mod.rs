@@ -10,7 +10,7 @@
 //! `replicas` (who has copies of the log), `job` (one job: its instances, its one-job machine, its console),
 //! `rollback` (from a loss to progress), `tree` (steps that agents pass on to each other), `leave` (announced departures), `copies` (images that are in too few
 //! places), `work` (how much processes have to do, learned over checkpoints), `joining` (a share for newcomers), [`placement`] (who goes where, a pure function),
-//! `clients`, `logins`, `looks`, `exports`, `imports`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
+//! `clients`, `logins`, `looks`, `exports`, `imports`, `image_keys`, `rehearsals` and `listing` (what commands ask), [`entry`] (the log), `recover`, and `decisions` (lines for people).
 
 mod agents;
 mod audit;
@@ -22,6 +22,7 @@ pub mod entry;
 pub mod event;
 mod exports;
 mod grants;
+mod image_keys;
 mod imports;
 mod job;
 mod joining;
@@ -46,6 +47,7 @@ mod work;
 
 pub use entry::{ClusterEntry, Login};
 pub use event::{ClientId, ClusterAction, ClusterEvent, LogPiece, Now};
+pub use image_keys::{ImageSecret, WrappedKey};
 pub use secrets::SeededSecrets;
 pub use settings::{ArchiveKey, ClusterSettings, RollbackLimits};
 

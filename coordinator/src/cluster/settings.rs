@@ -1,6 +1,8 @@
 //! What a cluster's coordinator may be told to do differently.
 
+use super::image_keys::ImageSecret;
 use crate::settings::{Limits, SECOND};
+use protocol::cluster::image_key::Encryption;
 use protocol::transport::Fingerprint;
 
 /// The longest time between two heartbeats, in nanoseconds.
@@ -30,6 +32,10 @@ pub struct ClusterSettings {
     pub authority: Fingerprint,
     /// By which the cluster knows the archives of its own jobs again.
     pub archive_key: ArchiveKey,
+    /// From which the keys of jobs' images follow.
+    pub image_secret: ImageSecret,
+    /// How new images are encrypted.
+    pub encryption: Encryption,
 }
 
 /// A key that only the cluster's coordinators have.
@@ -85,6 +91,8 @@ impl Default for ClusterSettings {
             jobs_folder: String::new(),
             authority: Fingerprint::default(),
             archive_key: ArchiveKey::default(),
+            image_secret: ImageSecret::default(),
+            encryption: Encryption::default(),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! - `exchange`: a new certificate authority.
 //! - `announce`: where the coordinator is, by multicast DNS.
 //! - `audit_log`: who ordered what.
+//! - `image_secret`: from what keys of images follow.
 //! - `job_logs`, `clock`: jobs' output on disk; a clock that stands still when the process does.
 //!
 //! The folder:
@@ -19,6 +20,7 @@
 //! STATE/audit.log             who ordered what
 //! STATE/members.json          tokens (hashes of their secrets) and members' keys
 //! STATE/authority*.pem        the certificate authority, and those that it has replaced
+//! STATE/images.key            the secret from which the keys of jobs' images follow
 //! STATE/coordinator.sock      for commands
 //! STATE/superseded.json       another coordinator has taken over: this one must not begin again
 //! STATE/jobs/JOB/log          a job's output
@@ -31,6 +33,7 @@ mod audit_log;
 mod clock;
 mod driver;
 mod exchange;
+mod image_secret;
 mod job_logs;
 mod local;
 mod needed;
@@ -57,6 +60,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::ifaddrs::getifaddrs;
 use protocol::clock::wall_ms;
 use protocol::cluster::Term;
+use protocol::cluster::image_key::Encryption;
 use protocol::cluster::replica::ReplicaNote;
 use protocol::service::Service;
 use protocol::task;
@@ -110,6 +114,8 @@ pub struct Options {
     pub recover: Option<PathBuf>,
     /// Whether it announces itself by multicast DNS.
     pub discover: bool,
+    /// How new images of jobs are encrypted.
+    pub encryption: Encryption,
     /// The port for DMTCP's programs.
     pub dmtcp: Option<DmtcpOptions>,
 }
@@ -244,7 +250,7 @@ async fn run(options: &Options, ready: impl FnOnce(&Ready)) -> Result<(), ServeE
             Some(prepared.take_over(&ports.addresses, claim, wall_ms()).await?.text)
         }
     };
-    let folder = Folder::open(state, grace, &ports.addresses, seed)?;
+    let folder = Folder::open(state, grace, &ports.addresses, seed, options.encryption)?;
     match run_from(folder, ports, options, taken_over, ready).await? {
         None => Ok(()),
         Some(Ending::Unrecorded(reason)) => Err(ServeError::Unrecorded(reason)),
@@ -316,6 +322,7 @@ impl Folder {
         grace: f64,
         addresses: &[String],
         seed: [u8; 32],
+        encryption: Encryption,
     ) -> Result<Self, ServeError> {
         let admission = Admission::open(state)?;
         let authority = admission.authority().fingerprint();
@@ -335,6 +342,8 @@ impl Folder {
             jobs_folder: jobs.to_string_lossy().into_owned(),
             authority: authority.clone(),
             archive_key,
+            image_secret: image_secret::open(state)?,
+            encryption,
             ..ClusterSettings::default()
         };
         let source = Source::new(state);

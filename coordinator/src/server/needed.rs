@@ -3,6 +3,7 @@
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::dmtcp::DmtcpOrder;
 use protocol::cluster::grant::Scope;
+use protocol::cluster::look::Look;
 use protocol::cluster::{InstanceKey, NodeName};
 
 /// What a node must be granted to execute an order.
@@ -35,6 +36,20 @@ pub fn needed(order: &ToAgent, own: &NodeName) -> Vec<Scope> {
     }
 }
 
+/// The job whose images the node must be able to read or write to execute an order.
+#[must_use]
+pub fn needed_key(order: &ToAgent) -> Option<&str> {
+    match order {
+        ToAgent::Launch(order) => Some(&order.key.job),
+        ToAgent::Prepare(order) => Some(&order.key.job),
+        ToAgent::Rehearse(order) => Some(&order.job),
+        ToAgent::Adopt(order) => Some(&order.job),
+        ToAgent::Look { job, look: Look::Inspect, .. } => Some(job),
+        // Whoever keeps or passes on a copy, or checks it, does so without its key.
+        _ => None,
+    }
+}
+
 fn others<'a>(nodes: &'a [NodeName], own: &'a NodeName) -> impl Iterator<Item = &'a NodeName> {
     nodes.iter().filter(move |node| *node != own)
 }
@@ -46,6 +61,23 @@ mod tests {
 
     fn node(name: &str) -> NodeName {
         name.parse().unwrap()
+    }
+
+    #[test]
+    fn whoever_only_keeps_a_copy_gets_no_key() {
+        let copy = ToAgent::Copy {
+            job: "job".to_owned(),
+            instance: InstanceId(2),
+            checkpoint: 7,
+            holders: vec![node("b")],
+            digest: String::new(),
+        };
+        assert_eq!(needed_key(&copy), None);
+        let key = InstanceKey { job: "job".to_owned(), epoch: 1, instance: InstanceId(2) };
+        assert_eq!(needed_key(&ToAgent::Partners { key, nodes: vec![node("b")] }), None);
+        let look = |look| ToAgent::Look { client: 1, job: "job".to_owned(), images: vec![], look };
+        assert_eq!(needed_key(&look(Look::Verify)), None);
+        assert_eq!(needed_key(&look(Look::Inspect)), Some("job"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::ToAgent;
 use protocol::cluster::grant::Grant;
+use protocol::cluster::image_key::ImageKeys;
 use protocol::cluster::tree::TreeMark;
 use protocol::transport::{Sealer, TransportError};
 
@@ -44,7 +45,7 @@ impl OrderSealer {
     }
 
     /// What a node must be granted to execute an order, at this time in milliseconds since 1970 UTC. With the welcome
-    /// comes the time alone. None: the order takes no grant.
+    /// comes the time alone. `keys`: those that the order takes. None: it takes nothing.
     ///
     /// # Errors
     /// Where that can't be sealed.
@@ -53,12 +54,14 @@ impl OrderSealer {
         order: &ToAgent,
         node: &NodeName,
         now_ms: u64,
+        keys: Option<ImageKeys>,
     ) -> Result<Option<ToAgent>, TransportError> {
         let needed = needed(order, node);
-        if needed.is_empty() && !matches!(order, ToAgent::Welcome { .. }) {
+        if needed.is_empty() && keys.is_none() && !matches!(order, ToAgent::Welcome { .. }) {
             return Ok(None);
         }
         let sealed = needed.into_iter().map(|scope| Grant::new(scope, now_ms, &self.sealer));
-        Ok(Some(ToAgent::Granted { grants: sealed.collect::<Result<_, _>>()?, now_ms }))
+        let grants = sealed.collect::<Result<_, _>>()?;
+        Ok(Some(ToAgent::Granted { grants, now_ms, keys: keys.into_iter().collect() }))
     }
 }

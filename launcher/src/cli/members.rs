@@ -5,9 +5,31 @@ use super::values::{listen_address, login_span, percent, time_span, user_name};
 use ckpt_dmtcp::server::Network;
 use clap::{Args, ValueEnum};
 use protocol::cluster::NodeName;
+use protocol::cluster::image_key::Encryption;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// How new images of a cluster's jobs are encrypted. Older ones are read as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EncryptionSetting {
+    /// Equal content of a job is stored once, and whoever keeps copies sees which parts are equal.
+    Shared,
+    /// Each image with a key of its own: every checkpoint stores all.
+    Apart,
+    /// Not at all.
+    Off,
+}
+
+impl From<EncryptionSetting> for Encryption {
+    fn from(setting: EncryptionSetting) -> Self {
+        match setting {
+            EncryptionSetting::Shared => Self::Shared,
+            EncryptionSetting::Apart => Self::Apart,
+            EncryptionSetting::Off => Self::Off,
+        }
+    }
+}
 
 /// What coordinator takes.
 #[derive(Debug, Args)]
@@ -24,6 +46,9 @@ pub struct CoordinatorArguments {
     /// Announce it on the local network, by multicast DNS: for 'ckptd agent --discover'.
     #[arg(long)]
     pub discover: bool,
+    /// How new images of jobs are encrypted.
+    #[arg(long, value_enum, value_name = "HOW", default_value = "shared")]
+    pub encryption: EncryptionSetting,
     /// Carry on for a coordinator whose machine is lost, from the copy of its log that an agent of
     /// this machine or of another has. DIR is the agent's.
     #[arg(long)]

@@ -25,6 +25,7 @@ pub fn perform(context: &Context, arguments: CoordinatorArguments) -> Result<(),
         grace: arguments.grace,
         recover,
         discover: arguments.discover,
+        encryption: arguments.encryption.into(),
         dmtcp,
     };
     let made = match (&context.asked_dir, default) {

@@ -103,6 +103,17 @@ impl ClusterJob {
         if !images.iter().any(|image| matches!(image.place, Place::Closed)) {
             return Ok(BTreeMap::new());
         }
+        self.ask_agent(cluster, checkpoint, look, what)
+    }
+
+    /// What the agent finds of all that lie in its folder.
+    pub fn ask_agent(
+        &self,
+        cluster: &Cluster,
+        checkpoint: Option<u64>,
+        look: Look,
+        what: &str,
+    ) -> Result<BTreeMap<ImageName, Finding>, Failure> {
         let ask = Ask::Look { job: self.id.clone(), checkpoint, look };
         let mut found = BTreeMap::new();
         cluster.each(what, &ask, |answer| match answer {

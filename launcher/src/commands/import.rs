@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::jobs::{Incoming, JobError, JobRecord, RecordError, Wanted};
 use ckpt_store::archive::{ArchiveError, Import, Interrupted, free};
 use protocol::agent::{CommitRecord, InstanceId};
+use protocol::cluster::image_key::Encryption;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -115,7 +116,7 @@ fn take_own(
     import: Import<impl Read>,
     watch: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
 ) -> Result<(String, u64), Refusal> {
-    let job = import.about().job.clone();
+    let (job, key) = (import.about().job.clone(), import.about().key.clone());
     let record = JobRecord::adopt(job)?;
     let wanted = Wanted::of(name, &record);
     wanted.check(&context.state)?;
@@ -123,6 +124,9 @@ fn take_own(
     let mark = import.unpack(incoming.path(), &free, watch)?;
     let committed = commit_record(mark.meta, mark.checkpoint)?;
     let folder = incoming.path().to_owned();
+    if let Some(key) = key {
+        ckpt_store::keep_key(&folder, &key, Encryption::Shared)?;
+    }
     let job = incoming.publish(&context.state, &wanted, record, |id| {
         let committed = CommitRecord { job: id.to_owned(), ..committed };
         ckpt_store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)

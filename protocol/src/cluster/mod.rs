@@ -10,6 +10,7 @@ pub mod client;
 pub mod dmtcp;
 pub mod grant;
 pub mod image;
+pub mod image_key;
 pub mod login;
 pub mod look;
 pub mod name;

@@ -3,6 +3,7 @@
 
 use super::agent::JobUser;
 use super::client::RunRequest;
+use super::image_key::JobKey;
 use super::look::ImageName;
 use super::{Epoch, NodeName};
 use crate::agent::{CheckpointNumber, CommitRecord, InstanceId};
@@ -92,6 +93,10 @@ pub struct SealedJob {
     pub text: String,
     /// BLAKE3 of the text, under a key that only the cluster's coordinator has; hexadecimal.
     pub seal: String,
+    /// The key of its images, for a user who may read them; none: they are not encrypted. Not sealed: with a wrong one
+    /// nothing can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<JobKey>,
 }
 
 /// Why a [`PortableJob`] is not taken; one line that fits after "its description ".
@@ -208,7 +213,7 @@ mod tests {
     use super::*;
 
     fn sealed(text: &str) -> SealedJob {
-        SealedJob { text: text.to_owned(), seal: String::new() }
+        SealedJob { text: text.to_owned(), seal: String::new(), key: None }
     }
 
     #[test]

@@ -37,11 +37,17 @@ pub enum SmallFile {
     Authority,
     /// The authority's key.
     AuthorityKey,
+    /// The secret from which the keys of jobs' images follow.
+    ImageSecret,
 }
 
 impl SmallFile {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Register, Self::Authority, Self::AuthorityKey];
+    pub const ALL: [Self; 4] =
+        [Self::Register, Self::Authority, Self::AuthorityKey, Self::ImageSecret];
+
+    /// Those that only standbys get.
+    pub const SECRET: [Self; 2] = [Self::AuthorityKey, Self::ImageSecret];
 
     /// Its name in the coordinator's folder, and in a copy of that.
     #[must_use]
@@ -50,6 +56,7 @@ impl SmallFile {
             Self::Register => "members.json",
             Self::Authority => "authority.pem",
             Self::AuthorityKey => "authority-key.pem",
+            Self::ImageSecret => "images.key",
         }
     }
 }

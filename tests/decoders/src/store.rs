@@ -194,7 +194,7 @@ pub fn archive_seeds(_: &mut Random) -> Vec<Vec<u8>> {
         fs::create_dir(job.path().join("files")).ok()?;
         fs::write(job.path().join(&name), content).ok()?;
         let beside = [Beside { name, length: content.len() as u64 }];
-        let sealed = SealedJob { text: "{}".to_owned(), seal: "00".repeat(32) };
+        let sealed = SealedJob { text: "{}".to_owned(), seal: "00".repeat(32), key: None };
         let watch = &mut |_| Ok(());
         let begun = ExportAll::begin(Vec::new(), NUMBER, vec![1, 2], &sealed, None, watch);
         let mut all = begun.ok()?;
@@ -210,9 +210,9 @@ pub fn archive_seeds(_: &mut Random) -> Vec<Vec<u8>> {
 /// Reads what an archive tells of a cluster's job.
 pub fn portable(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes).into_owned();
-    if let Ok(job) = (SealedJob { text, seal: String::new() }).read() {
+    if let Ok(job) = (SealedJob { text, seal: String::new(), key: None }).read() {
         let text = serde_json::to_string(&job).unwrap_or_default();
-        let again = SealedJob { text, seal: String::new() }.read();
+        let again = SealedJob { text, seal: String::new(), key: None }.read();
         assert!(again.is_ok(), "what is understood can be said again: {again:?}");
     }
 }

@@ -48,6 +48,8 @@ pub struct Setup {
     pub faults: bool,
     /// Whether the coordinator serves DMTCP's programs, too, at [`DMTCP_PORT`].
     pub dmtcp: bool,
+    /// How images are encrypted; None: as usual.
+    pub encryption: Option<&'static str>,
     /// The charge below which agents leave. Their batteries are folders in nodes' homes ([`Ckptd::battery`]).
     pub leave_below: Option<&'static str>,
     /// Agents and jobs are in the sandbox of Android's apps.
@@ -77,6 +79,7 @@ impl Setup {
             agents: nodes,
             faults: false,
             dmtcp: false,
+            encryption: None,
             leave_below: None,
             apps: false,
             role: Role::Usual,
@@ -199,6 +202,7 @@ impl Ckptd {
         let own = self.coordinator_node().address();
         let network = format!("{own}/24");
         let mut words = [&["ckptd", "coordinator", "--listen", &address], options].concat();
+        words.extend(self.setup.encryption.into_iter().flat_map(|how| ["--encryption", how]));
         if self.setup.dmtcp {
             words.extend(["--dmtcp-port", DMTCP_PORT, "--dmtcp-listen", &own]);
             words.extend(["--dmtcp-allow", &network]);

@@ -17,18 +17,19 @@ use super::Driver;
 use super::failure::Failure;
 use crate::driver::copies;
 use crate::driver::folders::Folders;
+use crate::driver::keys::Keys;
 use crate::driver::user::User;
 use ckpt_engine::fault;
 
 impl Driver {
     pub(super) fn adopt(&mut self, order: AdoptOrder) {
         let (folders, reports) = (self.parts.folders.clone(), self.parts.reports.clone());
-        let hosts = self.hosts().of_everybody();
+        let (hosts, keys) = (self.hosts().of_everybody(), self.parts.keys.clone());
         let (client, job) = (order.client, order.job.clone());
         task::spawn(async move {
             let adopted = task::blocking(move || {
                 let user = hosts.account_of(&order.user)?;
-                adopt(&folders, &order, user.as_ref())
+                adopt(&folders, &keys, &order, user.as_ref())
             });
             let result = adopted.await.map_err(|failure| failure.to_string());
             reports.event(Event::Adopted(client, job, result));
@@ -76,10 +77,12 @@ fn create_failed(path: &Path, source: io::Error) -> Failure {
 
 fn adopt(
     folders: &Folders,
+    keys: &Keys,
     order: &AdoptOrder,
     user: Option<&User>,
 ) -> Result<BTreeMap<InstanceId, ImageFacts>, Failure> {
     let incoming = Incoming::new(folders, &order.job)?;
+    keys.write_to(&incoming.0, &order.job)?;
     let mut room = ckpt_store::archive::free(&incoming.0).map_err(Failure::FreeSpace)?;
     let instances = incoming.0.join("instances");
     let mut facts = BTreeMap::new();
@@ -93,6 +96,8 @@ fn adopt(
         let failed = |source| Failure::OfInstance { instance: *instance, source };
         facts.insert(*instance, taken.map_err(failed)?);
     }
+    // Nothing of the job runs here.
+    ckpt_store::forget_key(&incoming.0)?;
     fault::point("adopted");
     incoming.publish(&folders.job(&order.job))?;
     Ok(facts)

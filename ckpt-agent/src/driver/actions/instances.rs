@@ -25,6 +25,8 @@ impl Driver {
         let served = Served::new(instance.clone(), folder);
         let written = served.write_record(record);
         written.map_err(Failure::system("write the instance's record"))?;
+        // Instances that are served have the key.
+        self.parts.keys.begin(&key.job)?;
         self.instances.insert(key, served);
         Ok(instance)
     }

@@ -73,6 +73,7 @@ impl Driver {
         self.parts.hub.forget(key);
         if let Some(served) = self.instances.remove(key) {
             served.remove_record();
+            self.parts.keys.end(&key.job);
         }
     }
 }

@@ -44,6 +44,7 @@ use super::clock::boot_time;
 use super::folders::Folders;
 use super::host::{Battery, Gauge, addresses, has_address, vitals};
 use super::instance::Started;
+use super::keys::Keys;
 use super::line_queue::Queue;
 use super::link::Message;
 use super::peers::Peers;
@@ -85,6 +86,8 @@ pub struct Parts {
     pub wires: Arc<Wires>,
     /// Images that are being copied or fetched.
     pub busy: Busy,
+    /// Keys of images.
+    pub keys: Keys,
     /// Where lines of the command tree are made.
     pub lines: Lines,
     /// The way back to the driver.
@@ -175,7 +178,8 @@ impl Driver {
                     None => return,
                 }
             }
-            Report::Coordinator { message: ToAgent::Granted { grants, now_ms }, .. } => {
+            Report::Coordinator { message: ToAgent::Granted { grants, now_ms, keys }, .. } => {
+                self.parts.keys.learn(keys);
                 return self.parts.peers.grants().keep(grants, now_ms);
             }
             Report::Coordinator { connection, message, body } => {

@@ -26,6 +26,9 @@ const MARK_LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// Why nothing is rehearsed where the disk takes no key.
+const NO_KEY: &str = "the key of its images could not be written";
+
 /// An image here that is to be rehearsed.
 struct Piece {
     folder: PathBuf,
@@ -38,15 +41,17 @@ impl Driver {
     pub(super) fn rehearse(&self, order: RehearsalOrder) {
         let (whose, folders) = (self.whose(&order.user), self.parts.folders.clone());
         let watch = self.watch(&order.settings, AddressMap::default()).is_some();
-        let reports = self.parts.reports.clone();
+        let (reports, keys) = (self.parts.reports.clone(), self.parts.keys.clone());
         task::spawn(async move {
             let RehearsalOrder { number, job, images, hosts, settings, .. } = order;
             let look_up = move || Ok::<_, Failure>(whose.look_up()?);
             let user = task::blocking(look_up).await;
+            let loan = keys.lend(&job);
             for wanted in images {
                 let result = match &user {
                     // A restore would be refused with the same words.
                     Err(failure) => Err(fails(failure)),
+                    Ok(_) if loan.is_err() => Err(Lacking::Unknown(NO_KEY.to_owned())),
                     Ok(user) => {
                         let piece = Piece {
                             folder: folders.instance(&job, wanted.image.instance),
@@ -67,6 +72,7 @@ impl Driver {
                 let instance = RehearsedInstance { image: wanted.image, outcome, warnings };
                 reports.event(Event::Rehearsed(number, Some(instance)));
             }
+            drop(loan);
             reports.event(Event::Rehearsed(number, None));
         });
     }

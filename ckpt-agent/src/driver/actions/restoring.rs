@@ -190,6 +190,7 @@ impl Driver {
     pub fn look_for_survivors(&self) {
         let hosts = self.hosts();
         let (folders, reports) = (self.parts.folders.clone(), self.parts.reports.clone());
+        let keys = self.parts.keys.clone();
         task::spawn_blocking(move || {
             for job in folders.jobs() {
                 for number in folders.instances(&job) {
@@ -214,6 +215,7 @@ impl Driver {
                     };
                     match instance.adopt(&folder.join(SOCKET)) {
                         Ok((started, adopted)) if adopted.identity == record.key => {
+                            keys.outlived(&record.key.job);
                             let found = Found { instance, record, started, adopted };
                             reports.tell(Report::Found(Box::new(found)));
                         }
@@ -227,6 +229,7 @@ impl Driver {
                     }
                 }
             }
+            keys.sweep();
             reports.event(Event::AllFound);
         });
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ckpt_store::{Damage, StoreError};
+use ckpt_store::{Damage, StoreError, Unreadable};
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::PeerMessage;
 use thiserror::Error;
@@ -100,13 +100,13 @@ pub enum CopyError {
     /// The list of the job's files can't be what was written.
     #[error("{} is damaged", .0.display())]
     List(PathBuf),
-    /// An index file that is no JSON, or not that of this index.
+    /// The list of the job's files can't be decrypted.
     #[error("read {}: {source}", path.display())]
-    Index {
+    SealedList {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
+        /// Why not.
+        source: Unreadable,
     },
     /// Another node offers to replace a file of a committed checkpoint.
     #[error("{0} differs from what is committed here")]

@@ -65,10 +65,11 @@ fn facts_with(
     callers: bool,
     stash: impl FnOnce(&BTreeSet<Named>) -> Result<Vec<String>, CopyError>,
 ) -> Result<ImageFacts, CopyError> {
-    let graph: Graph = read(folder, checkpoint, "graph.json")?;
+    let graph: Graph = ckpt_store::read_index(folder, checkpoint, "graph.json")?;
     let mut images = BTreeMap::new();
     for node in graph.processes.iter().filter(|node| node.state == ProcessState::Alive) {
-        let image: ProcessImage = read(folder, checkpoint, &process_file(node.pid))?;
+        let name = process_file(node.pid);
+        let image: ProcessImage = ckpt_store::read_index(folder, checkpoint, &name)?;
         images.insert(node.pid, image);
     }
     let processes: Vec<ProcessFacts> = graph
@@ -110,20 +111,6 @@ fn facts_with(
         digest: digest(folder, checkpoint)?,
         efforts: None,
     })
-}
-
-/// An index file of an image that may not be committed yet.
-///
-/// # Errors
-/// See [`CopyError`].
-fn read<T: serde::de::DeserializeOwned>(
-    folder: &Path,
-    checkpoint: CheckpointNumber,
-    name: &str,
-) -> Result<T, CopyError> {
-    let path = folder.join("checkpoints").join(checkpoint.to_string()).join(name);
-    let text = std::fs::read(&path).map_err(CopyError::file("read", &path))?;
-    protocol::json::read(&text).map_err(|source| CopyError::Index { path, source })
 }
 
 fn placement_units<'a>(

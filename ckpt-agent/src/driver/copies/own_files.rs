@@ -4,10 +4,13 @@
 //! INSTANCE/files/HASH             contents, by BLAKE3
 //! INSTANCE/checkpoints/N/FILES    which belong to the image: a line with the hash of the rest, and JSON
 //! ```
+//!
+//! Where the job has a key, contents and list are encrypted. HASH is that of what is stored, and the list tells hashes and
+//! lengths in clear: so whoever holds an image without the key can check it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +25,7 @@ use crate::driver::user::User;
 use ckpt_engine::job_init::OwnFile as Misplaced;
 use ckpt_engine::sys::file_user::FileUser;
 use ckpt_engine::sys::stat::modified_ns_of;
+use ckpt_store::{ChunkHash, ImageKey, SealedText};
 
 /// Name of the list in a checkpoint's folder.
 pub const LIST: &str = "FILES";
@@ -31,8 +35,10 @@ pub const FOLDER: &str = "files";
 const LARGEST: u64 = 256 * 1024 * 1024;
 /// The longest list that is read, bytes.
 pub const LONGEST_LIST: u64 = 16 * 1024 * 1024;
-/// Version of the list.
+/// Version of a list in clear.
 const FORMAT: u32 = 1;
+/// Version of an encrypted list.
+const SEALED_FORMAT: u32 = 2;
 /// Bytes that are copied at a time.
 const PIECE: usize = 1024 * 1024;
 
@@ -60,12 +66,52 @@ struct OwnFile {
     gid: u32,
     device: u64,
     inode: u64,
+    /// How its content is encrypted; none: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sealed: Option<Sealed>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Sealed {
+    /// By which its key is told.
+    name: ChunkHash,
+    /// Bytes of what is stored.
+    stored: u64,
+}
+
+/// What whoever holds a content must know of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Content {
+    /// Of what is stored.
+    hash: String,
+    /// Bytes of what is stored.
+    size: u64,
+}
+
+impl OwnFile {
+    fn content(&self) -> Content {
+        let size = self.sealed.as_ref().map_or(self.size, |sealed| sealed.stored);
+        Content { hash: self.hash.clone(), size }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct List {
     format: u32,
     files: Vec<OwnFile>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct SealedList {
+    format: u32,
+    contents: Vec<Content>,
+    list: SealedText,
+}
+
+/// What every version says of itself.
+#[derive(Deserialize)]
+struct Form {
+    format: u32,
 }
 
 /// Why a file does not travel.
@@ -103,6 +149,9 @@ pub fn stash(
     user: Option<&User>,
 ) -> Result<Vec<String>, CopyError> {
     let before = newest_list(folder, checkpoint);
+    let job_key = ckpt_store::key_of(folder)?;
+    let key = job_key.as_ref().map(ImageKey::for_new_image).transpose()?.flatten();
+    let content_key = job_key.as_ref().filter(|_| key.is_some());
     prune(folder);
     let store = folder.join(FOLDER);
     make_folder(&store).map_err(CopyError::file("create", &store))?;
@@ -111,14 +160,14 @@ pub fn stash(
         if files.iter().any(|known| known.path == file.path) {
             continue;
         }
-        match keep_one(&store, file, &before, user) {
+        match keep_one(&store, file, &before, user, content_key) {
             Ok(kept) => files.push(kept),
             Err(reason) => left.push(format!("{} is not in the image: {reason}", file.path)),
         }
     }
+    let json = list_of(files, checkpoint, key.as_ref())?;
     let write = || -> io::Result<()> {
         File::open(&store)?.sync_all()?;
-        let json = serde_json::to_vec(&List { format: FORMAT, files })?;
         let hash = blake3::hash(&json).to_hex();
         let folder = folder.join("checkpoints").join(checkpoint.to_string());
         let draft = folder.join(".FILES.draft");
@@ -133,6 +182,29 @@ pub fn stash(
     Ok(left)
 }
 
+/// The JSON of a list.
+fn list_of(
+    files: Vec<OwnFile>,
+    checkpoint: CheckpointNumber,
+    key: Option<&ImageKey>,
+) -> Result<Vec<u8>, CopyError> {
+    let failed = |error: serde_json::Error| {
+        CopyError::files("write the list of the job's files")(error.into())
+    };
+    let Some(key) = key else {
+        return serde_json::to_vec(&List { format: FORMAT, files }).map_err(failed);
+    };
+    let contents: BTreeSet<Content> = files.iter().map(OwnFile::content).collect();
+    let text = serde_json::to_vec(&List { format: FORMAT, files }).map_err(failed)?;
+    let list = SealedText::seal(key, &context(checkpoint), &text)?;
+    let contents = contents.into_iter().collect();
+    serde_json::to_vec(&SealedList { format: SEALED_FORMAT, contents, list }).map_err(failed)
+}
+
+fn context(checkpoint: CheckpointNumber) -> String {
+    format!("files {checkpoint}")
+}
+
 fn make_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -142,6 +214,7 @@ fn keep_one(
     named: &Named,
     before: &[OwnFile],
     user: Option<&User>,
+    key: Option<&ImageKey>,
 ) -> Result<OwnFile, Left> {
     let known = before.iter().find(|known| known.path == named.path);
     let same = |known: &&OwnFile| {
@@ -158,7 +231,16 @@ fn keep_one(
         Ok(file) => file,
         // It was here at a checkpoint before, and the job has it still.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return known.filter(same).cloned().ok_or(Left::Kernel(error));
+            let known = known.filter(same).ok_or(Left::Kernel(error))?;
+            return match key {
+                // What was kept in clear is to be so no more.
+                Some(_) if known.sealed.is_none() => {
+                    let content = File::open(store.join(&known.hash))?;
+                    let (hash, sealed) = take_in(store, content, known.size, key)?;
+                    Ok(OwnFile { hash, sealed, ..known.clone() })
+                }
+                _ => Ok(known.clone()),
+            };
         }
         Err(error) => return Err(error.into()),
     };
@@ -178,11 +260,15 @@ fn keep_one(
     if own_program.is_ok_and(|own| own.dev() == found.dev() && own.ino() == found.ino()) {
         return Err(Left::Ckptd);
     }
-    let unchanged =
-        |known: &&OwnFile| same(known) && (known.device, known.inode) == (found.dev(), found.ino());
-    let hash = match known.filter(unchanged).filter(|_| modified_ns == named.modified_ns) {
-        Some(known) => known.hash.clone(),
-        None => take_in(store, file, named.size)?,
+    let unchanged = |known: &&OwnFile| {
+        same(known)
+            && (known.device, known.inode) == (found.dev(), found.ino())
+            && known.sealed.is_some() == key.is_some()
+    };
+    let (hash, sealed) = match known.filter(unchanged).filter(|_| modified_ns == named.modified_ns)
+    {
+        Some(known) => (known.hash.clone(), known.sealed.clone()),
+        None => take_in(store, file, named.size, key)?,
     };
     Ok(OwnFile {
         path: named.path.clone(),
@@ -194,14 +280,33 @@ fn keep_one(
         gid: found.gid(),
         device: found.dev(),
         inode: found.ino(),
+        sealed,
     })
 }
 
-/// Copies so many bytes into the store; their hash.
-fn take_in(store: &Path, file: File, size: u64) -> io::Result<String> {
+/// Copies so many bytes into the store; the hash of what is stored.
+fn take_in(
+    store: &Path,
+    file: File,
+    size: u64,
+    key: Option<&ImageKey>,
+) -> io::Result<(String, Option<Sealed>)> {
     let draft = store.join(".draft");
     let to = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    let (hash, length) = copy(file.take(size), &to)?;
+    let (hash, length, sealed) = match key {
+        None => {
+            let (hash, length) = copy(file.take(size), &to)?;
+            (hash, length, None)
+        }
+        Some(key) => match encrypt(&file, size, &to, key) {
+            Ok((hash, sealed)) => (hash, size, Some(sealed)),
+            Err(error) => {
+                // Encrypted with a key that is that of another content, if this one has changed.
+                fs::remove_file(&draft)?;
+                return Err(error);
+            }
+        },
+    };
     if length != size {
         return Err(io::Error::other("it became shorter"));
     }
@@ -212,7 +317,40 @@ fn take_in(store: &Path, file: File, size: u64) -> io::Result<String> {
         to.sync_all()?;
         fs::rename(&draft, place)?;
     }
-    Ok(hash)
+    Ok((hash, sealed))
+}
+
+/// Encrypts so many bytes of a file; the hash of what is stored.
+fn encrypt(mut file: &File, size: u64, to: &File, key: &ImageKey) -> io::Result<(String, Sealed)> {
+    let name = key.content_name(file.take(size))?;
+    file.rewind()?;
+    let mut hashed = Hashed { to, hasher: blake3::Hasher::new(), length: 0 };
+    key.seal_content(&name, file.take(size), &mut hashed)?;
+    let stored = hashed.length;
+    if stored != ImageKey::sealed_length(size) {
+        return Err(io::Error::other("it became shorter"));
+    }
+    Ok((hashed.hasher.finalize().to_hex().to_string(), Sealed { name, stored }))
+}
+
+/// Hashes and counts what is written.
+struct Hashed<'a> {
+    to: &'a File,
+    hasher: blake3::Hasher,
+    length: u64,
+}
+
+impl Write for Hashed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.to.write(bytes)?;
+        self.hasher.update(&bytes[..count]);
+        self.length += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }
 
 /// Copies everything; its hash and length.
@@ -256,11 +394,13 @@ pub fn is_here(folder: &Path, path: &str, length: u64) -> bool {
 /// # Errors
 /// See [`CopyError`].
 pub fn list(folder: &Path, checkpoint: CheckpointNumber) -> Result<Vec<(String, u64)>, CopyError> {
-    let Some(files) = read_list(folder, checkpoint)? else { return Ok(Vec::new()) };
+    let Some(contents) = read_contents(folder, checkpoint)? else { return Ok(Vec::new()) };
     let path = format!("checkpoints/{checkpoint}/{LIST}");
     let found = fs::metadata(folder.join(&path)).map_err(CopyError::file("read", &path))?;
-    let contents: BTreeSet<(String, u64)> =
-        files.into_iter().map(|file| (format!("{FOLDER}/{}", file.hash), file.size)).collect();
+    let contents: BTreeSet<(String, u64)> = contents
+        .into_iter()
+        .map(|content| (format!("{FOLDER}/{}", content.hash), content.size))
+        .collect();
     Ok(contents.into_iter().chain([(path, found.len())]).collect())
 }
 
@@ -297,11 +437,18 @@ pub fn verify(
     Ok(())
 }
 
-fn read_list(
-    folder: &Path,
-    checkpoint: CheckpointNumber,
-) -> Result<Option<Vec<OwnFile>>, CopyError> {
-    let path = folder.join("checkpoints").join(checkpoint.to_string()).join(LIST);
+fn list_path(folder: &Path, checkpoint: CheckpointNumber) -> PathBuf {
+    folder.join("checkpoints").join(checkpoint.to_string()).join(LIST)
+}
+
+/// A list as it lies on the disk.
+enum AnyList {
+    Clear(List),
+    Sealed(SealedList),
+}
+
+fn read_any(folder: &Path, checkpoint: CheckpointNumber) -> Result<Option<AnyList>, CopyError> {
+    let path = list_path(folder, checkpoint);
     let damaged = || CopyError::List(path.clone());
     let mut text = Vec::new();
     match File::open(&path) {
@@ -316,13 +463,55 @@ fn read_list(
     if hash != [blake3::hash(json).to_hex().as_bytes(), b"\n"].concat() {
         return Err(damaged());
     }
-    let list: List = protocol::json::read(json).map_err(|_| damaged())?;
+    let form: Form = protocol::json::read(json).map_err(|_| damaged())?;
+    let list = match form.format {
+        FORMAT => protocol::json::read(json).map(AnyList::Clear),
+        SEALED_FORMAT => protocol::json::read(json).map(AnyList::Sealed),
+        _ => return Err(damaged()),
+    };
+    list.map(Some).map_err(|_| damaged())
+}
+
+/// The contents that an image needs; none of an image without a list. Needs no key.
+fn read_contents(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+) -> Result<Option<Vec<Content>>, CopyError> {
+    let contents: Vec<Content> = match read_any(folder, checkpoint)? {
+        None => return Ok(None),
+        Some(AnyList::Clear(list)) => list.files.iter().map(OwnFile::content).collect(),
+        Some(AnyList::Sealed(list)) => list.contents,
+    };
+    let sound = |content: &Content| is_content(&format!("{FOLDER}/{}", content.hash));
+    match contents.iter().all(sound) {
+        true => Ok(Some(contents)),
+        false => Err(CopyError::List(list_path(folder, checkpoint))),
+    }
+}
+
+fn read_list(
+    folder: &Path,
+    checkpoint: CheckpointNumber,
+) -> Result<Option<Vec<OwnFile>>, CopyError> {
+    let path = || list_path(folder, checkpoint);
+    let list = match read_any(folder, checkpoint)? {
+        None => return Ok(None),
+        Some(AnyList::Clear(list)) => list,
+        Some(AnyList::Sealed(sealed)) => {
+            let key = ckpt_store::key_of(folder)?;
+            let most = LONGEST_LIST as usize;
+            let text = sealed.list.open(key.as_ref(), &context(checkpoint), most);
+            let text = text.map_err(|why| CopyError::SealedList { path: path(), source: why })?;
+            protocol::json::read(&text).map_err(|_| CopyError::List(path()))?
+        }
+    };
     let sound = |file: &OwnFile| {
         file.path.starts_with('/') && is_content(&format!("{FOLDER}/{}", file.hash))
     };
-    (list.format == FORMAT && list.files.iter().all(sound))
-        .then_some(Some(list.files))
-        .ok_or_else(damaged)
+    match list.format == FORMAT && list.files.iter().all(sound) {
+        true => Ok(Some(list.files)),
+        false => Err(CopyError::List(path())),
+    }
 }
 
 /// The checkpoints of which there is anything in an instance's folder.
@@ -343,7 +532,7 @@ fn newest_list(folder: &Path, checkpoint: CheckpointNumber) -> Vec<OwnFile> {
 pub fn prune(folder: &Path) {
     let mut needed = BTreeSet::new();
     for number in checkpoints(folder) {
-        match read_list(folder, number) {
+        match read_contents(folder, number) {
             Ok(files) => needed.extend(files.into_iter().flatten().map(|file| file.hash)),
             Err(reason) => return tracing::warn!("the job's files are not collected: {reason}"),
         }
@@ -379,13 +568,17 @@ pub fn place(folder: &Path, checkpoint: CheckpointNumber, user: Option<&User>) {
         Ok(files) => files.unwrap_or_default(),
         Err(reason) => return tracing::warn!("the job's files are not put in place: {reason}"),
     };
+    let key = match ckpt_store::key_of(folder) {
+        Ok(key) => key,
+        Err(reason) => return tracing::warn!("the job's files are not put in place: {reason}"),
+    };
     for file in files {
         if fs::symlink_metadata(&file.path).is_ok() {
             continue;
         }
-        let path = file.path.clone();
+        let (path, key) = (file.path.clone(), key.as_ref());
         let done = File::open(folder.join(FOLDER).join(&file.hash))
-            .and_then(|content| as_user(user, move || put(content, &file)));
+            .and_then(|content| as_user(user, move || put(content, &file, key)));
         match done {
             Ok(()) => tracing::info!("{path} was put in place for the job"),
             Err(error) => tracing::warn!("failed to put {path} in place for the job: {error}"),
@@ -393,7 +586,7 @@ pub fn place(folder: &Path, checkpoint: CheckpointNumber, user: Option<&User>) {
     }
 }
 
-fn put(content: File, file: &OwnFile) -> io::Result<()> {
+fn put(content: File, file: &OwnFile, key: Option<&ImageKey>) -> io::Result<()> {
     let path = PathBuf::from(&file.path);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -404,9 +597,17 @@ fn put(content: File, file: &OwnFile) -> io::Result<()> {
     let flags = OFlag::O_TMPFILE | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
     let made = nix::fcntl::openat(&parent, ".", flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
     let made = File::from(made);
-    let (hash, _) = copy(content, &made)?;
-    if hash != file.hash {
-        return Err(io::Error::other("its copy is damaged"));
+    match (&file.sealed, key) {
+        (None, _) => {
+            let (hash, _) = copy(content, &made)?;
+            if hash != file.hash {
+                return Err(io::Error::other("its copy is damaged"));
+            }
+        }
+        (Some(sealed), Some(key)) => key.open_content(&sealed.name, content, &made)?,
+        (Some(_), None) => {
+            return Err(io::Error::other("it is encrypted, and there is no key"));
+        }
     }
     if Uid::effective().is_root() {
         // For anybody else but root its owner is whoever makes it; so is that.
@@ -448,6 +649,7 @@ pub fn as_user<T: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::cluster::image_key::{Encryption, JobKey};
 
     fn named(path: &Path, written: bool) -> Named {
         let found = fs::metadata(path).unwrap();
@@ -523,6 +725,40 @@ mod tests {
         fs::write(folder.path().join(&content), b"data").unwrap();
         prune(folder.path());
         assert!(!is_here(folder.path(), &content, 4));
+    }
+
+    #[test]
+    fn with_a_key_files_are_encrypted_checked_without_it_and_put_back_with_it() {
+        let (folder, disk) = (folder(), tempfile::tempdir().unwrap());
+        let key = JobKey::new([5; 32]);
+        let path = disk.path().join("data");
+        fs::write(&path, b"the content of a file").unwrap();
+        let all: BTreeSet<Named> = [named(&path, false)].into();
+        // One that was kept in clear before is not so any more, even if it is gone by now.
+        assert!(stash(folder.path(), 1, &all, None).unwrap().is_empty());
+        fs::remove_file(&path).unwrap();
+        ckpt_store::keep_key(folder.path(), &key, Encryption::Shared).unwrap();
+        assert!(stash(folder.path(), 2, &all, None).unwrap().is_empty());
+        ckpt_store::forget_key(folder.path()).unwrap();
+        let (content, length) = list(folder.path(), 2).unwrap().remove(0);
+        assert_eq!(length, ImageKey::sealed_length(21));
+        let stored = fs::read(folder.path().join(&content)).unwrap();
+        assert_eq!(stored.len() as u64, length);
+        assert!(!stored.windows(7).any(|window| window == b"content"));
+        let listed = fs::read(list_path(folder.path(), 2)).unwrap();
+        let name = path.to_str().unwrap().as_bytes();
+        assert!(!listed.windows(name.len()).any(|window| window == name));
+        verify(folder.path(), folder.path(), 2).unwrap();
+        must_be_content(&File::open(folder.path().join(&content)).unwrap(), &content).unwrap();
+        prune(folder.path());
+        assert!(is_here(folder.path(), &content, length));
+        let refused = misplaced(folder.path(), 2).unwrap_err();
+        assert!(refused.to_string().contains("has not got its job's key"), "{refused}");
+        place(folder.path(), 2, None);
+        assert!(!path.exists());
+        ckpt_store::keep_key(folder.path(), &key, Encryption::Shared).unwrap();
+        place(folder.path(), 2, None);
+        assert_eq!(fs::read(&path).unwrap(), b"the content of a file");
     }
 
     #[test]

@@ -39,6 +39,7 @@ impl<'a, W: Write> ExportAll<'a, W> {
             checkpoint: number,
             log: log.as_ref().map(|(_, log)| *log),
             job: protocol::json::to_value(job).map_err(json)?,
+            key: None,
             instances,
         };
         let tar = Tar::begin(out, &about, watch)?;

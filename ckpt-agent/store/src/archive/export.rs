@@ -7,11 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::vec::IntoIter;
 
+use protocol::cluster::image_key::JobKey;
 use serde::Serialize;
 
 use super::super::checkpoint::Checkpoint;
 use super::super::chunk::{ChunkRef, PackId};
 use super::super::error::Damage;
+use super::super::key_file::key_of;
 use super::super::mark::PackFile;
 use super::super::pack::PADDING;
 use super::super::reader::ChunkReader;
@@ -26,6 +28,8 @@ const LEVEL: i32 = 1;
 #[derive(Debug)]
 pub struct Export {
     image: ImageExport,
+    /// Of an image that is encrypted.
+    key: Option<JobKey>,
     log: Option<(File, LogPart)>,
 }
 
@@ -50,11 +54,17 @@ impl Export {
         log: Option<(File, u64)>,
     ) -> Result<Self, ArchiveError> {
         let image = ImageExport::open(job_dir, number)?;
+        // Only one that can be read is of use elsewhere.
+        image.checkpoint.reader()?;
+        let key = match image.checkpoint.mark().sealed {
+            true => key_of(job_dir)?.map(|key| key.job().clone()),
+            false => None,
+        };
         let log = match log {
             Some((file, length)) => Some(measure(file, length).map_err(ArchiveError::Read)?),
             None => None,
         };
-        Ok(Self { image, log: log.filter(|(_, log)| log.length > 0) })
+        Ok(Self { image, key, log: log.filter(|(_, log)| log.length > 0) })
     }
 
     /// The bytes that [`write`](Self::write) is going to tell of.
@@ -77,6 +87,7 @@ impl Export {
             checkpoint: self.image.number(),
             log: self.log.as_ref().map(|(_, log)| *log),
             job: protocol::json::to_value(job).map_err(json)?,
+            key: self.key.take(),
             instances: Vec::new(),
         };
         let mut tar = Tar::begin(out, &about, watch)?;
@@ -95,7 +106,7 @@ pub(super) fn json(error: serde_json::Error) -> ArchiveError {
 impl ImageExport {
     pub(super) fn open(job_dir: &Path, number: u64) -> Result<Self, ArchiveError> {
         let checkpoint = Checkpoint::open(job_dir, number)?;
-        let reader = checkpoint.reader()?;
+        let reader = checkpoint.stored_reader()?;
         let mut found: HashSet<ChunkRef> = HashSet::new();
         let mut indexes = Vec::new();
         for file in &checkpoint.mark().files {

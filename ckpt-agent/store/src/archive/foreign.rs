@@ -8,6 +8,7 @@ use super::super::error::Damage;
 use super::super::layout::Layout;
 use super::super::mark::CommitMark;
 use super::super::reader::ChunkReader;
+use super::super::sealing::OVERHEAD;
 use super::super::sorted::{Order, Sorted, Sorter};
 use super::super::verify::check_frame;
 use super::{ArchiveError, Watch, refused};
@@ -48,6 +49,8 @@ fn apart(
     let sorting = refused("sort what the index files refer to in", job_dir);
     let mut last: Option<ChunkRef> = None;
     let (mut count, mut bytes) = (0_u64, 0_u64);
+    let more = if mark.sealed { OVERHEAD as u64 } else { 0 };
+    let most = mark.totals.bytes.saturating_add(mark.totals.chunks.saturating_mul(more));
     for chunk in referred.iter().map_err(&sorting)? {
         let chunk = chunk.map_err(&sorting)?;
         let end = |last: ChunkRef| last.offset.saturating_add(u64::from(last.stored));
@@ -56,7 +59,7 @@ fn apart(
         }
         count += 1;
         bytes = bytes.saturating_add(u64::from(chunk.length));
-        if count > mark.totals.chunks || bytes > mark.totals.bytes {
+        if count > mark.totals.chunks || bytes > most {
             return Err(wrong(&chunk, "the commit mark tells of fewer chunks or bytes"));
         }
         by_hash.add(&chunk).map_err(&sorting)?;

@@ -22,6 +22,7 @@ pub use room::{Free, free};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use protocol::cluster::image_key::JobKey;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -62,6 +63,9 @@ pub struct About {
     /// What the caller tells of the job.
     #[serde(deserialize_with = "protocol::json::modest")]
     pub job: serde_json::Value,
+    /// Of a job of one machine whose image is encrypted, its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<JobKey>,
     /// The instances whose images follow, rising; none where it is the one image of a job on one machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<u32>,

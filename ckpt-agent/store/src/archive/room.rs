@@ -132,7 +132,8 @@ mod tests {
     fn about(log: u64) -> About {
         let log = super::super::LogPart { length: log, hash: ChunkHash::of(b"") };
         let job = serde_json::Value::Null;
-        About { format: 1, checkpoint: 3, log: Some(log), job, instances: Vec::new() }
+        let instances = Vec::new();
+        About { format: 1, checkpoint: 3, log: Some(log), job, key: None, instances }
     }
 
     fn mark(files: usize, length: u64) -> CommitMark {
@@ -143,6 +144,7 @@ mod tests {
             files: (0..files).map(file).collect(),
             packs: vec![PackFile { id: PackId::random(), length: 5000 }],
             totals: Totals::default(),
+            sealed: false,
             meta: serde_json::Value::Null,
         }
     }

@@ -4,6 +4,7 @@ use crate::cluster::entry::{
     Cause, ClusterEntry, DepartedDaemon, ImageRecord, InstanceRecord, JobCreated, JobImported,
     Origin, RollbackRecord,
 };
+use crate::cluster::image_keys::WrappedKey;
 use crate::cluster::work::Works;
 use crate::history::{Entry, History};
 use protocol::agent::{CheckpointNumber, CommitRecord, ExitKind, InstanceId};
@@ -72,6 +73,8 @@ pub(in crate::cluster) struct Ledger {
     next_instance: u32,
     /// The addresses by which its processes know logical nodes.
     pub(in crate::cluster) addresses: BTreeMap<NodeName, Vec<IpAddr>>,
+    /// The key of its images, where it was imported with one.
+    pub(in crate::cluster) image_key: Option<WrappedKey>,
     /// Of those that shells called for, the ones that run.
     pub(in crate::cluster) launched: BTreeSet<InstanceId>,
     /// Where the other sides of its relays were when it began to run.
@@ -120,12 +123,13 @@ impl Ledger {
     pub(in crate::cluster) fn of_import(imported: JobImported) -> Self {
         let JobImported { job, name, user, client_node, request, at_ms, .. } = imported;
         let created = JobCreated { job, name, user, client_node, request, at_ms };
-        let JobImported { epoch, record, images, addresses, departed, .. } = imported;
+        let JobImported { epoch, record, images, addresses, departed, image_key, .. } = imported;
         let mut ledger = Self::begin(created);
         (ledger.epoch, ledger.ran) = (epoch, epoch);
         let highest = images.keys().next_back().map_or(0, |instance| instance.0);
         ledger.next_instance = highest.saturating_add(1);
         ledger.addresses = addresses;
+        ledger.image_key = image_key;
         if !departed.is_empty() {
             ledger.departed_at.insert(record.checkpoint, departed);
         }
@@ -155,6 +159,7 @@ impl Ledger {
             instances: BTreeMap::new(),
             next_instance: 1,
             addresses: BTreeMap::new(),
+            image_key: None,
             launched: BTreeSet::new(),
             links: BTreeMap::new(),
             departed: Vec::new(),

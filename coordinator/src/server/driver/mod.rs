@@ -12,6 +12,7 @@ use super::admission::SharedAdmission;
 use super::audit_log::AuditLog;
 use super::clock::Clock;
 use super::job_logs::JobLogs;
+use super::needed::needed_key;
 use super::replication::Replication;
 use super::sealing::OrderSealer;
 use crate::cluster::entry::ClusterEntry;
@@ -420,9 +421,10 @@ impl Driver {
     /// Sends an order, and before it what its execution takes.
     fn send_order(&mut self, node: &NodeName, mut order: ToAgent, body: &[u8]) {
         let now_ms = self.clock.now().unix_ms;
+        let keys = needed_key(&order).map(|job| self.machine.image_keys(job));
         let sealed = match &mut self.sealer {
             Some(sealer) => {
-                sealer.seal(&mut order).and_then(|()| sealer.granted(&order, node, now_ms))
+                sealer.seal(&mut order).and_then(|()| sealer.granted(&order, node, now_ms, keys))
             }
             None => Ok(None),
         };

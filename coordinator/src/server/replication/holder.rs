@@ -204,17 +204,18 @@ impl Holder {
     }
 
     fn tell_key(&mut self, source: &Source, key: Key, send: &mut Send<'_>) -> io::Result<()> {
-        let file = SmallFile::AuthorityKey;
-        match key {
-            Key::With => {
-                let body = source.small(file)?;
-                let number = self.number(Change::Nothing, body.len());
-                send(ReplicaOrder::File { number, file }, &body);
-            }
-            // Of one that had it, as of one whose agent was a standby's once.
-            Key::Without => {
-                let number = self.number(Change::Nothing, 0);
-                send(ReplicaOrder::Withdraw { number, file }, &[]);
+        for file in SmallFile::SECRET {
+            match key {
+                Key::With => {
+                    let body = source.small(file)?;
+                    let number = self.number(Change::Nothing, body.len());
+                    send(ReplicaOrder::File { number, file }, &body);
+                }
+                // Of one that had it, as of one whose agent was a standby's once.
+                Key::Without => {
+                    let number = self.number(Change::Nothing, 0);
+                    send(ReplicaOrder::Withdraw { number, file }, &[]);
+                }
             }
         }
         self.key = Some(key);

@@ -5,6 +5,7 @@ use crate::cli::{EngineSetting, IntervalSetting, Placement};
 use crate::jobs::{Incoming, JobRecord, JobSettings, Wanted};
 use ckpt_store::archive::{Import, free};
 use protocol::agent::CommitRecord;
+use protocol::cluster::image_key::{Encryption, JobKey};
 use protocol::cluster::portable::PortableJob;
 use protocol::cluster::settings::{self, Interval};
 use std::io::Read;
@@ -14,6 +15,7 @@ pub(super) fn take(
     context: &Context,
     wish: Wish<'_>,
     job: &PortableJob,
+    key: Option<&JobKey>,
     import: Import<impl Read>,
     watch: Watch<'_>,
 ) -> Result<(String, u64), Refusal> {
@@ -37,6 +39,9 @@ pub(super) fn take(
     let Some(mark) = marks.into_values().next() else {
         return Err(Refusal::Unfit("it has no image".to_owned()));
     };
+    if let Some(key) = key {
+        ckpt_store::keep_key(&folder, key, Encryption::Shared)?;
+    }
     let committed = commit_record(mark.meta, mark.checkpoint)?;
     let job = incoming.publish(&context.state, &wanted, record, |id| {
         let committed = CommitRecord { job: id.to_owned(), ..committed };

@@ -36,7 +36,7 @@ pub(super) fn take(
     let job = sealed.read().map_err(|error| Refusal::Unfit(format!("its description {error}")))?;
     check(&job, import.about())?;
     let Some(cluster) = context.cluster()? else {
-        return alone::take(context, wish, &job, import, watch);
+        return alone::take(context, wish, &job, sealed.key.as_ref(), import, watch);
     };
     let owner = wish.user.map(owner).transpose()?;
     let incoming = Incoming::new(&context.state.passing_through()?)?;

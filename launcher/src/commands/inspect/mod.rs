@@ -16,7 +16,7 @@ use crate::tables::printable;
 use crate::text;
 use ckpt_agent::look;
 use ckpt_engine::graph::{Clocks, Graph, Pid, ProcessImage};
-use ckpt_store::CommitMark;
+use ckpt_store::{CommitMark, Damage};
 use protocol::agent::CommitRecord;
 use protocol::cluster::look::{Finding, Look};
 use protocol::json;
@@ -55,6 +55,15 @@ impl Content {
     fn read(job_dir: &Path, number: u64, what: &str) -> Result<Self, Failure> {
         let content = look::Content::read(job_dir, number);
         content.map(Self::from).map_err(|error| Failure::of(what, error))
+    }
+
+    /// The same, of what may be encrypted with a key that the coordinator tells the agent alone; then None.
+    fn read_open(job_dir: &Path, number: u64, what: &str) -> Result<Option<Self>, Failure> {
+        match look::Content::read(job_dir, number) {
+            Ok(content) => Ok(Some(content.into())),
+            Err(Damage::NoKey { .. }) => Ok(None),
+            Err(error) => Err(Failure::of(what, error)),
+        }
     }
 
     /// Of what the agent has found.
@@ -129,12 +138,21 @@ fn of_cluster(
     if images.is_empty() {
         return Err(Failure::of(what, format!("there is no checkpoint {number}")));
     }
-    let mut told = job.ask(cluster, &images, Some(number), Look::Inspect, &what)?;
+    let mut read = BTreeMap::new();
+    for image in &images {
+        if let Place::Here(folder) = &image.place {
+            read.insert(image.instance, Content::read_open(folder, number, &what)?);
+        }
+    }
+    let mut told = match read.values().any(Option::is_none) {
+        true => job.ask_agent(cluster, Some(number), Look::Inspect, &what)?,
+        false => job.ask(cluster, &images, Some(number), Look::Inspect, &what)?,
+    };
     let (mut here, mut left, mut opened) = (Vec::new(), Vec::new(), Vec::new());
     for image in &images {
-        let found = match &image.place {
-            Place::Here(folder) => Some(Content::read(folder, number, &what)?),
-            Place::Closed | Place::Elsewhere => match told.remove(&image.key()) {
+        let found = match read.remove(&image.instance).flatten() {
+            Some(content) => Some(content),
+            None => match told.remove(&image.key()) {
                 Some(finding) => Content::told(finding, &what)?,
                 None => None,
             },

@@ -7,6 +7,7 @@ use crate::agent::{AgentCommand, CheckpointNumber, CommitRecord, InstanceId};
 use crate::cluster::addresses::AddressMap;
 use crate::cluster::dmtcp::DmtcpOrder;
 use crate::cluster::grant::Grant;
+use crate::cluster::image_key::ImageKeys;
 use crate::cluster::look::{ImageName, Look};
 use crate::cluster::portable::AdoptOrder;
 use crate::cluster::rehearsal::RehearsalOrder;
@@ -253,12 +254,15 @@ pub enum ToAgent {
     /// About images of DMTCP's processes. Answer: [`super::FromAgent::Dmtcp`].
     Dmtcp(DmtcpOrder),
     /// What the next order takes, and the coordinator's clock. Added to orders where they are sent, and kept by the agent
-    /// where they arrive: neither state machine deals with grants.
+    /// where they arrive: neither state machine deals with grants and keys.
     Granted {
         /// Rights to copies of images.
         grants: Vec<Grant>,
         /// Milliseconds since 1970 UTC, by the coordinator's clock.
         now_ms: u64,
+        /// Keys of the job's images, for a node that is to read or write them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        keys: Vec<ImageKeys>,
     },
     /// The node is free to go: the agent may end.
     Farewell,

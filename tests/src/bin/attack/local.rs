@@ -114,7 +114,8 @@ const OPERATIONS: &[&[&str]] = &[
 
 /// Files below ckptd's folder on the first node that hold what others must not know.
 fn opens_images(ckptd: &Ckptd, uid: &str) -> Result<Outcome, Failure> {
-    let kinds = ["COMMITTED", "graph.json", "*.tar", "key.pem", "log", "FILES"];
+    let kinds =
+        ["COMMITTED", "graph.json", "*.tar", "key.pem", "key", "images.key", "log", "FILES"];
     let names = kinds.map(|kind| format!("-name {kind:?} -o ")).concat();
     let find = format!("find /mnt/home/ckptd -type f \\( {names}-name none \\)");
     let found = ckptd.node(1).must_run(&["sh", "-c", &find])?;
@@ -122,7 +123,8 @@ fn opens_images(ckptd: &Ckptd, uid: &str) -> Result<Outcome, Failure> {
     for path in found.lines() {
         outcomes.push(refused(&ckptd.node(1).run(&as_user(uid, &["cat", path]), &[])?, ""));
     }
-    if !found.contains("COMMITTED") || !found.contains("key.pem") {
+    let key = found.lines().any(|path| path.ends_with("/key"));
+    if !found.contains("COMMITTED") || !found.contains("key.pem") || !key {
         return Ok(Outcome::NotTried(format!("there is nothing to open: {found}")));
     }
     Ok(worst(outcomes))

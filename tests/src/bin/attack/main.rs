@@ -4,6 +4,7 @@
 mod local;
 mod member;
 mod outcome;
+mod partner;
 mod stranger;
 mod table;
 
@@ -153,6 +154,7 @@ impl<'a> Field<'a> {
         // As soon as a token names the owner, others do not speak for them.
         self.ckptd.new_token(&["--users", OWNER.1])?;
         take(self.of_member("login", &[])?);
+        take(vec![partner::reads_copy(self.ckptd, &self.id)?]);
         take(self.of_turned_out()?);
         take(local::of_jobs(self.ckptd)?);
         match self.job.ended()? {

@@ -13,6 +13,8 @@ use protocol::agent::{CheckpointNumber, CommitRecord, ImageSummary, InstanceId};
 use protocol::cluster::agent::{FromAgent, JobUser, NodeProfile, Peer, Takes, ToAgent, Vitals};
 use protocol::cluster::client::{Answer, Ask, LogPlace, RestartRequest, RunRequest};
 use protocol::cluster::grant::{Grant, Scope};
+use protocol::cluster::image_key::ImageKeys;
+use protocol::cluster::look::Look;
 use protocol::cluster::peer::{ImageFile, PeerMessage};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::settings::JobSettings;
@@ -102,6 +104,8 @@ struct Attacker {
     peers: Known,
     orders: Sender<FromAgent>,
     answers: Receiver<Answer>,
+    /// Keys of images that orders have brought.
+    keys: Arc<Mutex<Vec<ImageKeys>>>,
     next_client: u64,
 }
 
@@ -116,6 +120,8 @@ impl Attacker {
         let (say, answers) = channel(16);
         let peers = Known::default();
         let told = peers.clone();
+        let keys = Arc::<Mutex<Vec<ImageKeys>>>::default();
+        let told_keys = keys.clone();
         tokio::spawn(async move {
             let mut sequence = 0;
             loop {
@@ -141,6 +147,9 @@ impl Attacker {
                     ToAgent::PeersChanged { there, .. } => {
                         known.extend(there.into_iter().map(|peer| (peer.name.clone(), peer)));
                     }
+                    ToAgent::Granted { keys, .. } => {
+                        told_keys.lock().unwrap_or_else(PoisonError::into_inner).extend(keys);
+                    }
                     ToAgent::Client { line: Some(line), .. } => {
                         drop(known);
                         if let Ok(answer) = serde_json::from_str(&line) {
@@ -152,7 +161,7 @@ impl Attacker {
                 }
             }
         });
-        Ok(Self { identity, target, peers, orders, answers, next_client: 1 })
+        Ok(Self { identity, target, peers, orders, answers, keys, next_client: 1 })
     }
 
     /// Has the coordinator asked in a user's name.
@@ -229,7 +238,31 @@ impl Attacker {
         say("reads-audit", self.ask_as("root", Ask::Audit { from: 0 }).await);
         self.keys().await;
         self.images().await;
+        say("asks-for-key", self.ask_for_key(&owner).await);
+        say("told-key", self.told_key());
         say("poses-as-coordinator", self.pose().await);
+    }
+
+    /// What only whoever may read the images is told.
+    async fn ask_for_key(&mut self, owner: &str) -> Outcome {
+        let mut outcomes = Vec::new();
+        for user in [owner, "root"] {
+            let job = self.target.job.clone();
+            let portable = Ask::Portable { job: job.clone(), checkpoint: None };
+            let inspect = Ask::Look { job, checkpoint: None, look: Look::Inspect };
+            for ask in [portable, inspect] {
+                outcomes.push(self.ask_as(user, ask).await);
+            }
+        }
+        worst(outcomes)
+    }
+
+    fn told_key(&self) -> Outcome {
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        match keys.first() {
+            Some(keys) => Outcome::Succeeded(format!("the key of {}", keys.job)),
+            None => Outcome::Refused("no order has brought one".to_owned()),
+        }
     }
 
     async fn as_login(&mut self) {

@@ -21,6 +21,8 @@ const fn attack(id: &'static str, who: &'static str, what: &'static str) -> Atta
 const WORKER: &str = "member, role worker";
 /// One of the default role.
 const LOGIN: &str = "member, role login";
+/// One that keeps a copy of an image, and has nothing of its job.
+const PARTNER: &str = "partner";
 /// One that an operator has removed.
 const TURNED_OUT: &str = "member that was turned out";
 /// A user of a member who has no part in the job.
@@ -77,6 +79,8 @@ pub const ATTACKS: &[Attack] = &[
     attack("offer-ungranted", WORKER, "put an image of its own into the place of a job's"),
     attack("offer-forged", WORKER, "the same with a grant that it has sealed itself"),
     attack("commit-ungranted", WORKER, "have an image counted as committed"),
+    attack("asks-for-key", WORKER, "have itself told the key of a job's images, in whoever's name"),
+    attack("told-key", WORKER, "find such a key among the orders that it gets"),
     attack("poses-as-coordinator", WORKER, "pass itself off as the coordinator that carries on"),
     attack("login-removes-member", LOGIN, "turn another member out, in root's name"),
     attack("login-sends-away", LOGIN, "have another machine leave, in root's name"),
@@ -86,6 +90,11 @@ pub const ATTACKS: &[Attack] = &[
         "login-for-named",
         LOGIN,
         "order in the name of a user whom a token has named for another member",
+    ),
+    attack(
+        "reads-copy",
+        PARTNER,
+        "read the image that it keeps, as it lies or with keys of its own",
     ),
     attack("gone-coordinator", TURNED_OUT, "connect to the coordinator"),
     attack("gone-peer", TURNED_OUT, "connect to another member"),

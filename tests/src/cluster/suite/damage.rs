@@ -1,6 +1,6 @@
 //! Copies of images that are damaged while nobody looks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -55,29 +55,31 @@ impl Copy {
         Ok(found)
     }
 
-    /// Index files of processes: the program and the chunks.
-    fn processes(&self) -> Result<Vec<(String, BTreeSet<Chunk>)>, Failure> {
+    /// Index files of processes: the program and the chunks. Which program it is the file tells only whoever has the key.
+    fn processes(
+        &self,
+        programs: &BTreeMap<i64, String>,
+    ) -> Result<Vec<(String, BTreeSet<Chunk>)>, Failure> {
         let folder = self.folder.join(format!("checkpoints/{}", self.checkpoint));
         let index = |name: &str| -> Result<Value, Failure> {
             let text = fs::read(folder.join(name)).map_err(failure("read an index"))?;
             serde_json::from_slice(&text)
                 .map_err(|error| Failure(format!("{name} is no JSON: {error}")))
         };
-        let graph = index("graph.json")?;
         let mut processes = Vec::new();
-        for process in graph["processes"].as_array().map_or(&[][..], Vec::as_slice) {
+        for (pid, program) in programs {
             // What is left of one that has ended has no index.
-            let Ok(index) = index(&format!("process-{}.json", process["pid"])) else { continue };
+            let Ok(index) = index(&format!("process-{pid}.json")) else { continue };
             let mut chunks = BTreeSet::new();
             collect(&index, &mut chunks);
-            processes.push((process["comm"].as_str().unwrap_or_default().to_owned(), chunks));
+            processes.push((program.clone(), chunks));
         }
         Ok(processes)
     }
 
     /// Changes a byte in the memory of one process of a program that no other process has; whether there is any.
-    fn wound(&self, program: &str) -> Result<bool, Failure> {
-        let processes = self.processes()?;
+    fn wound(&self, programs: &BTreeMap<i64, String>, program: &str) -> Result<bool, Failure> {
+        let processes = self.processes(programs)?;
         let Some(at) = processes.iter().position(|(name, _)| name == program) else {
             return Ok(false);
         };
@@ -145,28 +147,47 @@ fn copies(stage: &Stage) -> Result<(), Failure> {
     check(told.matches("not restored: ").count() == 1, || format!("two went missing:\n{told}"))
 }
 
+/// The programs of processes, by their numbers, of each instance whose image lies on a node.
+fn programs_on(
+    ckptd: &Ckptd,
+    number: usize,
+) -> Result<BTreeMap<String, BTreeMap<i64, String>>, Failure> {
+    let shown = ckptd.ckptd(number, &["inspect", "queens", "--json"])?;
+    let value: Value = serde_json::from_str(&shown.stdout)
+        .map_err(|error| Failure(format!("inspect on node{number}: {error}: {shown:?}")))?;
+    let instances = value["instances"].as_array().into_iter().flatten().map(|instance| {
+        let processes = instance["graph"]["processes"].as_array().into_iter().flatten();
+        let programs = processes.filter_map(|process| {
+            Some((process["pid"].as_i64()?, process["comm"].as_str()?.to_owned()))
+        });
+        (instance["instance"].to_string(), programs.collect())
+    });
+    Ok(instances.collect())
+}
+
 /// Damages an orted in all copies of one image, and a rank in one copy of another.
 fn damage(ckptd: &Ckptd) -> Result<(), Failure> {
-    let mut all = Vec::new();
+    let (mut all, mut programs) = (Vec::new(), BTreeMap::new());
     for number in 1..=3 {
         all.extend(Copy::find(&ckptd.node(number).disk())?);
+        programs.extend(programs_on(ckptd, number)?);
     }
-    let mut with_orted: BTreeSet<&String> = BTreeSet::new();
-    for (instance, copy) in &all {
-        if copy.processes()?.iter().any(|(name, _)| name == "orted") {
-            with_orted.insert(instance);
-        }
-    }
-    let mut instances = with_orted.into_iter();
+    let of = |instance: &String| {
+        programs.get(instance).ok_or_else(|| Failure(format!("instance {instance} is not shown")))
+    };
+    let with_orted = |(_, programs): &(&String, &BTreeMap<i64, String>)| {
+        programs.values().any(|name| name == "orted")
+    };
+    let mut instances = programs.iter().filter(with_orted).map(|(instance, _)| instance);
     let (Some(one), Some(other)) = (instances.next(), instances.next()) else {
         return Err(Failure("there are not two images with an orted".to_owned()));
     };
     let mut wounded = 0;
     for (_, copy) in all.iter().filter(|(instance, _)| instance == one) {
-        wounded += usize::from(copy.wound("orted")?);
+        wounded += usize::from(copy.wound(of(one)?, "orted")?);
     }
     check(wounded == 2, || format!("{wounded} copies of an orted instead of 2"))?;
     let copy = all.iter().find(|(instance, _)| instance == other);
-    let hit = copy.map_or(Ok(false), |(_, copy)| copy.wound("nqueens"))?;
+    let hit = copy.map_or(Ok(false), |(_, copy)| copy.wound(of(other)?, "nqueens"))?;
     check(hit, || "there is no rank in it".to_owned())
 }

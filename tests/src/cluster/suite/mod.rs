@@ -23,6 +23,7 @@ mod phones;
 mod recovery;
 mod rows;
 mod runtimes;
+mod sealed;
 mod shells;
 mod speeds;
 mod stage;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Case> {
         authority::CASES,
         commands::CASES,
         images::CASES,
+        sealed::CASES,
         archives::CASES,
         faults::CASES,
         runtimes::CASES,
@@ -83,6 +85,7 @@ const LIGHT: &[&str] = &[
     "audit",
     "careless-end",
     "firewalls",
+    "images-encrypted",
     "import-alone",
     "late-connections",
     "late-unanswered",
