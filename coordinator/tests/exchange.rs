@@ -33,6 +33,7 @@ fn start(state: &Path, listen: SocketAddr) -> (JoinHandle<()>, Ready) {
         grace: Some(3.0),
         recover: None,
         discover: false,
+        encryption: Default::default(),
         dmtcp: None,
     };
     let (sender, ready) = mpsc::channel();
