@@ -218,7 +218,10 @@ async fn false_port(answer: impl Fn(&[u8; HELLO]) -> Vec<u8> + Send + 'static) -
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut said = [0; HELLO];
-            stream.read_exact(&mut said).await.unwrap();
+            // One whose time was over has said less.
+            if stream.read_exact(&mut said).await.is_err() {
+                continue;
+            }
             stream.write_all(&answer(&said)).await.unwrap();
             let mut rest = Vec::new();
             // Closed with bytes unread, it is reset.
@@ -231,9 +234,17 @@ async fn false_port(answer: impl Fn(&[u8; HELLO]) -> Vec<u8> + Send + 'static) -
 
 async fn assert_not_the_other_end(port: &Port, false_port: FalsePort) {
     let to = false_port.address;
-    let plan = vec![order(test_pair(1), Role::Active { to }, b"the job's bytes")];
-    let error = port.connect(plan, Instant::now() + Duration::from_millis(500)).await.unwrap_err();
-    assert!(error.to_string().contains("not the connection's other end"), "{error}");
+    let mut span = Duration::from_millis(500);
+    let error = loop {
+        let plan = vec![order(test_pair(1), Role::Active { to }, b"the job's bytes")];
+        let error = port.connect(plan, Instant::now() + span).await.unwrap_err().to_string();
+        // A machine that is busy with other things may not come to it.
+        if !error.contains("no time for an attempt") || span > LIMIT {
+            break error;
+        }
+        span *= 2;
+    };
+    assert!(error.contains("not the connection's other end"), "{error}");
     // Neither a proof nor anything of the job's.
     assert_eq!(*false_port.later.lock().unwrap(), b"");
 }
