@@ -11,6 +11,7 @@
 //! - [`control`]: what a command says to the process that runs a job, over its Unix socket.
 //! - [`compact`]: what is said to many, or of many.
 //! - [`cluster`]: the conversations of a cluster.
+//! - [`durable`]: small files that are there whole or not at all.
 //! - [`database`]: what the machine knows of users and hosts, whichever side asks.
 //! - [`frame`]: the framing and its limits.
 //! - [`service`]: what a service tells the manager that started it.
@@ -24,6 +25,7 @@ pub mod cluster;
 pub mod compact;
 pub mod control;
 pub mod database;
+pub mod durable;
 pub mod frame;
 pub mod json;
 pub mod keys;

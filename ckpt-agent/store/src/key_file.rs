@@ -7,11 +7,11 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use protocol::cluster::image_key::{Encryption, JobKey};
+use protocol::durable;
 use serde::{Deserialize, Serialize};
 
 use super::disk::open_regular;
@@ -20,8 +20,6 @@ use super::sealing::ImageKey;
 
 /// Its name.
 const KEY: &str = "key";
-/// Its name until it is whole.
-const DRAFT: &str = "key.tmp";
 /// The folder of a job's instances.
 const INSTANCES: &str = "instances";
 /// Version of the file.
@@ -41,22 +39,14 @@ struct KeyFile {
 /// # Errors
 /// What the kernel refuses.
 pub fn keep_key(job: &Path, key: &JobKey, encryption: Encryption) -> Result<(), StoreError> {
-    let (draft, path) = (job.join(DRAFT), job.join(KEY));
+    let path = job.join(KEY);
     let file = KeyFile { format: FORMAT, key: key.clone(), encryption };
     let written = || -> io::Result<()> {
         let text = serde_json::to_vec(&file)?;
         if fs::read(&path).is_ok_and(|known| known == text) {
             return Ok(());
         }
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&draft, &path)?;
-        File::open(job)?.sync_all()
+        durable::replace(&path, &text)
     };
     written().map_err(|error| StoreError::io("write", &path, &error))
 }
@@ -66,8 +56,8 @@ pub fn keep_key(job: &Path, key: &JobKey, encryption: Encryption) -> Result<(), 
 /// # Errors
 /// What the kernel refuses.
 pub fn forget_key(job: &Path) -> Result<(), StoreError> {
-    for name in [DRAFT, KEY] {
-        let path = job.join(name);
+    let path = job.join(KEY);
+    for path in [durable::draft_of(&path), path] {
         match fs::remove_file(&path) {
             Err(error)
                 if !matches!(

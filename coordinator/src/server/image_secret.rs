@@ -6,9 +6,8 @@ use crate::cluster::ImageSecret;
 use protocol::cluster::image_key::JobKey;
 use protocol::cluster::replica::SmallFile;
 use protocol::transport::random;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// The longest file, in bytes: 64 digits and a line feed.
@@ -24,7 +23,7 @@ pub fn open(state: &Path) -> Result<ImageSecret, ServeError> {
     match File::open(&path) {
         Ok(file) => read(file).map_err(failed("read")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make(state, &path).map_err(failed("make"))
+            make(&path).map_err(failed("make"))
         }
         Err(error) => Err(failed("open")(error)),
     }
@@ -38,22 +37,18 @@ fn read(file: File) -> io::Result<ImageSecret> {
     Ok(ImageSecret(*secret.bytes()))
 }
 
-fn make(state: &Path, path: &Path) -> io::Result<ImageSecret> {
+fn make(path: &Path) -> io::Result<ImageSecret> {
     let mut bytes = [0; 32];
     random(&mut bytes).map_err(|_| io::Error::other("the system has no randomness"))?;
-    let draft = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    writeln!(file, "{}", String::from(JobKey::new(bytes)))?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    File::open(state)?.sync_all()?;
+    let text = String::from(JobKey::new(bytes)) + "\n";
+    protocol::durable::replace(path, text.as_bytes())?;
     Ok(ImageSecret(bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]

@@ -10,9 +10,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, DistinguishedName, ServerConfig};
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use webpki::EndEntityCert;
@@ -189,18 +187,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, TransportError> {
 
 /// Writes a file that only its owner can read, so that it is there whole or not at all.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), TransportError> {
-    let temporary = path.with_extension("new");
-    let write = || {
-        // A leftover may have other permissions.
-        let _ = fs::remove_file(&temporary);
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
-    };
-    write().map_err(|error| TransportError::File {
+    crate::durable::replace(path, text.as_bytes()).map_err(|error| TransportError::File {
         action: "write",
         path: path.to_owned(),
         reason: error.to_string(),

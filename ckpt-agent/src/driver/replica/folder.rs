@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -193,12 +193,7 @@ impl Folder {
 
     /// Writes a small file so that it is there whole or not at all.
     fn replace(&self, name: &str, body: &[u8]) -> io::Result<()> {
-        let new = self.at(&format!("{name}.new"));
-        let mut file = create(&new, true)?;
-        file.write_all(body)?;
-        file.sync_all()?;
-        fs::rename(&new, self.at(name))?;
-        self.sync_folder()
+        protocol::durable::replace(&self.at(name), body)
     }
 
     fn sync_folder(&self) -> io::Result<()> {
