@@ -8,6 +8,8 @@
 //! Where the job has a key, contents and list are encrypted. HASH is that of what is stored, and the list tells hashes and
 //! lengths in clear: so whoever holds an image without the key can check it.
 
+mod lists;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -18,14 +20,16 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fchmod, futimens};
 use nix::unistd::{Gid, Uid, fchown, linkat};
 use protocol::agent::CheckpointNumber;
-use serde::{Deserialize, Serialize};
 
 use super::error::CopyError;
 use crate::driver::user::User;
 use ckpt_engine::job_init::OwnFile as Misplaced;
 use ckpt_engine::sys::file_user::FileUser;
 use ckpt_engine::sys::stat::modified_ns_of;
-use ckpt_store::{ChunkHash, ImageKey, SealedText};
+use ckpt_store::ImageKey;
+use lists::{OwnFile, Sealed, list_of, newest_list, read_contents, read_list};
+
+pub use lists::{LONGEST_LIST, checkpoints};
 
 /// Name of the list in a checkpoint's folder.
 pub const LIST: &str = "FILES";
@@ -33,12 +37,6 @@ pub const LIST: &str = "FILES";
 pub const FOLDER: &str = "files";
 /// The largest file that travels, bytes.
 const LARGEST: u64 = 256 * 1024 * 1024;
-/// The longest list that is read, bytes.
-pub const LONGEST_LIST: u64 = 16 * 1024 * 1024;
-/// Version of a list in clear.
-const FORMAT: u32 = 1;
-/// Version of an encrypted list.
-const SEALED_FORMAT: u32 = 2;
 /// Bytes that are copied at a time.
 const PIECE: usize = 1024 * 1024;
 
@@ -53,65 +51,6 @@ pub struct Named {
     pub modified_ns: i64,
     /// Whether the job has it open for writing: what is behind its size came after the checkpoint.
     pub written: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct OwnFile {
-    path: String,
-    hash: String,
-    size: u64,
-    modified_ns: i64,
-    mode: u32,
-    uid: u32,
-    gid: u32,
-    device: u64,
-    inode: u64,
-    /// How its content is encrypted; none: it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sealed: Option<Sealed>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Sealed {
-    /// By which its key is told.
-    name: ChunkHash,
-    /// Bytes of what is stored.
-    stored: u64,
-}
-
-/// What whoever holds a content must know of it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Content {
-    /// Of what is stored.
-    hash: String,
-    /// Bytes of what is stored.
-    size: u64,
-}
-
-impl OwnFile {
-    fn content(&self) -> Content {
-        let size = self.sealed.as_ref().map_or(self.size, |sealed| sealed.stored);
-        Content { hash: self.hash.clone(), size }
-    }
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct List {
-    format: u32,
-    files: Vec<OwnFile>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct SealedList {
-    format: u32,
-    contents: Vec<Content>,
-    list: SealedText,
-}
-
-/// What every version says of itself.
-#[derive(Deserialize)]
-struct Form {
-    format: u32,
 }
 
 /// Why a file does not travel.
@@ -180,29 +119,6 @@ pub fn stash(
     };
     write().map_err(CopyError::files("write the list of the job's files"))?;
     Ok(left)
-}
-
-/// The JSON of a list.
-fn list_of(
-    files: Vec<OwnFile>,
-    checkpoint: CheckpointNumber,
-    key: Option<&ImageKey>,
-) -> Result<Vec<u8>, CopyError> {
-    let failed = |error: serde_json::Error| {
-        CopyError::files("write the list of the job's files")(error.into())
-    };
-    let Some(key) = key else {
-        return serde_json::to_vec(&List { format: FORMAT, files }).map_err(failed);
-    };
-    let contents: BTreeSet<Content> = files.iter().map(OwnFile::content).collect();
-    let text = serde_json::to_vec(&List { format: FORMAT, files }).map_err(failed)?;
-    let list = SealedText::seal(key, &context(checkpoint), &text)?;
-    let contents = contents.into_iter().collect();
-    serde_json::to_vec(&SealedList { format: SEALED_FORMAT, contents, list }).map_err(failed)
-}
-
-fn context(checkpoint: CheckpointNumber) -> String {
-    format!("files {checkpoint}")
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {
@@ -324,13 +240,13 @@ fn take_in(
 fn encrypt(mut file: &File, size: u64, to: &File, key: &ImageKey) -> io::Result<(String, Sealed)> {
     let name = key.content_name(file.take(size))?;
     file.rewind()?;
-    let mut hashed = Hashed { to, hasher: blake3::Hasher::new(), length: 0 };
+    let mut hashed = Hashed::new(to);
     key.seal_content(&name, file.take(size), &mut hashed)?;
-    let stored = hashed.length;
+    let (hash, stored) = hashed.told();
     if stored != ImageKey::sealed_length(size) {
         return Err(io::Error::other("it became shorter"));
     }
-    Ok((hashed.hasher.finalize().to_hex().to_string(), Sealed { name, stored }))
+    Ok((hash, Sealed { name, stored }))
 }
 
 /// Hashes and counts what is written.
@@ -338,6 +254,17 @@ struct Hashed<'a> {
     to: &'a File,
     hasher: blake3::Hasher,
     length: u64,
+}
+
+impl<'a> Hashed<'a> {
+    fn new(to: &'a File) -> Self {
+        Self { to, hasher: blake3::Hasher::new(), length: 0 }
+    }
+
+    /// The hash and the length of all that was written.
+    fn told(self) -> (String, u64) {
+        (self.hasher.finalize().to_hex().to_string(), self.length)
+    }
 }
 
 impl Write for Hashed<'_> {
@@ -354,17 +281,13 @@ impl Write for Hashed<'_> {
 }
 
 /// Copies everything; its hash and length.
-fn copy(mut from: impl Read, mut to: &File) -> io::Result<(String, u64)> {
-    let (mut hasher, mut length) = (blake3::Hasher::new(), 0);
+fn copy(mut from: impl Read, to: &File) -> io::Result<(String, u64)> {
+    let mut hashed = Hashed::new(to);
     let mut buffer = vec![0; PIECE];
     loop {
         match from.read(&mut buffer)? {
-            0 => return Ok((hasher.finalize().to_hex().to_string(), length)),
-            read => {
-                hasher.update(&buffer[..read]);
-                to.write_all(&buffer[..read])?;
-                length += read as u64;
-            }
+            0 => return Ok(hashed.told()),
+            read => hashed.write_all(&buffer[..read])?,
         }
     }
 }
@@ -435,97 +358,6 @@ pub fn verify(
         }
     }
     Ok(())
-}
-
-fn list_path(folder: &Path, checkpoint: CheckpointNumber) -> PathBuf {
-    folder.join("checkpoints").join(checkpoint.to_string()).join(LIST)
-}
-
-/// A list as it lies on the disk.
-enum AnyList {
-    Clear(List),
-    Sealed(SealedList),
-}
-
-fn read_any(folder: &Path, checkpoint: CheckpointNumber) -> Result<Option<AnyList>, CopyError> {
-    let path = list_path(folder, checkpoint);
-    let damaged = || CopyError::List(path.clone());
-    let mut text = Vec::new();
-    match File::open(&path) {
-        Ok(file) => file
-            .take(LONGEST_LIST + 1)
-            .read_to_end(&mut text)
-            .map_err(CopyError::file("read", &path))?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(CopyError::File { action: "read", path, source }),
-    };
-    let (hash, json) = text.split_at_checked(65).ok_or_else(damaged)?;
-    if hash != [blake3::hash(json).to_hex().as_bytes(), b"\n"].concat() {
-        return Err(damaged());
-    }
-    let form: Form = protocol::json::read(json).map_err(|_| damaged())?;
-    let list = match form.format {
-        FORMAT => protocol::json::read(json).map(AnyList::Clear),
-        SEALED_FORMAT => protocol::json::read(json).map(AnyList::Sealed),
-        _ => return Err(damaged()),
-    };
-    list.map(Some).map_err(|_| damaged())
-}
-
-/// The contents that an image needs; none of an image without a list. Needs no key.
-fn read_contents(
-    folder: &Path,
-    checkpoint: CheckpointNumber,
-) -> Result<Option<Vec<Content>>, CopyError> {
-    let contents: Vec<Content> = match read_any(folder, checkpoint)? {
-        None => return Ok(None),
-        Some(AnyList::Clear(list)) => list.files.iter().map(OwnFile::content).collect(),
-        Some(AnyList::Sealed(list)) => list.contents,
-    };
-    let sound = |content: &Content| is_content(&format!("{FOLDER}/{}", content.hash));
-    match contents.iter().all(sound) {
-        true => Ok(Some(contents)),
-        false => Err(CopyError::List(list_path(folder, checkpoint))),
-    }
-}
-
-fn read_list(
-    folder: &Path,
-    checkpoint: CheckpointNumber,
-) -> Result<Option<Vec<OwnFile>>, CopyError> {
-    let path = || list_path(folder, checkpoint);
-    let list = match read_any(folder, checkpoint)? {
-        None => return Ok(None),
-        Some(AnyList::Clear(list)) => list,
-        Some(AnyList::Sealed(sealed)) => {
-            let key = ckpt_store::key_of(folder)?;
-            let most = LONGEST_LIST as usize;
-            let text = sealed.list.open(key.as_ref(), &context(checkpoint), most);
-            let text = text.map_err(|why| CopyError::SealedList { path: path(), source: why })?;
-            protocol::json::read(&text).map_err(|_| CopyError::List(path()))?
-        }
-    };
-    let sound = |file: &OwnFile| {
-        file.path.starts_with('/') && is_content(&format!("{FOLDER}/{}", file.hash))
-    };
-    match list.format == FORMAT && list.files.iter().all(sound) {
-        true => Ok(Some(list.files)),
-        false => Err(CopyError::List(path())),
-    }
-}
-
-/// The checkpoints of which there is anything in an instance's folder.
-pub fn checkpoints(folder: &Path) -> Vec<CheckpointNumber> {
-    let listing = fs::read_dir(folder.join("checkpoints")).into_iter().flatten().flatten();
-    listing.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-fn newest_list(folder: &Path, checkpoint: CheckpointNumber) -> Vec<OwnFile> {
-    let mut before = checkpoints(folder);
-    before.retain(|number| *number < checkpoint);
-    before.sort_unstable();
-    let lists = before.iter().rev().filter_map(|number| read_list(folder, *number).ok().flatten());
-    lists.into_iter().next().unwrap_or_default()
 }
 
 /// Removes the contents that no image here needs. Nothing may be written there meanwhile.
@@ -648,6 +480,7 @@ pub fn as_user<T: Send>(
 
 #[cfg(test)]
 mod tests {
+    use super::lists::list_path;
     use super::*;
     use protocol::cluster::image_key::{Encryption, JobKey};
 
