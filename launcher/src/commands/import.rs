@@ -9,9 +9,10 @@ use super::{Context, print};
 use crate::client::link::LinkError;
 use crate::failure::Failure;
 use crate::jobs::{Incoming, JobError, JobRecord, RecordError, Wanted};
+use ckpt_store::CommitMark;
 use ckpt_store::archive::{ArchiveError, Import, Interrupted, free};
 use protocol::agent::{CommitRecord, InstanceId};
-use protocol::cluster::image_key::Encryption;
+use protocol::cluster::image_key::{Encryption, JobKey};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -122,12 +123,24 @@ fn take_own(
     wanted.check(&context.state)?;
     let incoming = Incoming::new(&context.state)?;
     let mark = import.unpack(incoming.path(), &free, watch)?;
+    settle(context, incoming, &wanted, record, mark, key.as_ref())
+}
+
+/// What was unpacked becomes a job of this machine.
+fn settle(
+    context: &Context,
+    incoming: Incoming,
+    wanted: &Wanted,
+    record: JobRecord,
+    mark: CommitMark,
+    key: Option<&JobKey>,
+) -> Result<(String, u64), Refusal> {
     let committed = commit_record(mark.meta, mark.checkpoint)?;
     let folder = incoming.path().to_owned();
     if let Some(key) = key {
-        ckpt_store::keep_key(&folder, &key, Encryption::Shared)?;
+        ckpt_store::keep_key(&folder, key, Encryption::Shared)?;
     }
-    let job = incoming.publish(&context.state, &wanted, record, |id| {
+    let job = incoming.publish(&context.state, wanted, record, |id| {
         let committed = CommitRecord { job: id.to_owned(), ..committed };
         ckpt_store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)
     })?;

@@ -1,11 +1,10 @@
 //! A job of a cluster from an archive, where there is none: one of a single instance becomes a job of this machine.
 
-use super::{Context, Refusal, Watch, Wish, commit_record};
+use super::{Context, Refusal, Watch, Wish, settle};
 use crate::cli::{EngineSetting, IntervalSetting, Placement};
 use crate::jobs::{Incoming, JobRecord, JobSettings, Wanted};
 use ckpt_store::archive::{Import, free};
-use protocol::agent::CommitRecord;
-use protocol::cluster::image_key::{Encryption, JobKey};
+use protocol::cluster::image_key::JobKey;
 use protocol::cluster::portable::PortableJob;
 use protocol::cluster::settings::{self, Interval};
 use std::io::Read;
@@ -27,8 +26,7 @@ pub(super) fn take(
         )));
     }
     if wish.user.is_some() {
-        let reason = "a job of one machine belongs to whoever imports it: leave --user away";
-        return Err(Refusal::Unfit(reason.to_owned()));
+        return Err(Refusal::User);
     }
     let record = record(job);
     let wanted = Wanted::of(wish.name, &record);
@@ -39,15 +37,7 @@ pub(super) fn take(
     let Some(mark) = marks.into_values().next() else {
         return Err(Refusal::Unfit("it has no image".to_owned()));
     };
-    if let Some(key) = key {
-        ckpt_store::keep_key(&folder, key, Encryption::Shared)?;
-    }
-    let committed = commit_record(mark.meta, mark.checkpoint)?;
-    let job = incoming.publish(&context.state, &wanted, record, |id| {
-        let committed = CommitRecord { job: id.to_owned(), ..committed };
-        ckpt_store::tell_anew(&folder, mark.checkpoint, &committed).map_err(Refusal::from)
-    })?;
-    Ok((job.name().to_owned(), mark.checkpoint))
+    settle(context, incoming, &wanted, record, mark, key)
 }
 
 fn record(job: &PortableJob) -> JobRecord {
