@@ -4,11 +4,14 @@
 
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
-use coordinator::server::{Options, Ready, SOCKET, ServeError, exchange_authority, serve};
+mod connecting;
+
+use connecting::{node, options, refused};
+use coordinator::server::{Ready, SOCKET, ServeError, exchange_authority, serve};
+use protocol::cluster::VERSION;
 use protocol::cluster::client::{Answer, Ask};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::succession::Followed;
-use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
     Arrival, Authority, Credentials, Identity, Members, PeerDoor, RefusalKind, Role, Sealer,
     Successor, Token, TransportError,
@@ -21,21 +24,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-fn node(name: &str) -> NodeName {
-    name.parse().unwrap()
-}
-
 /// A coordinator of that folder, in a thread.
 fn start(state: &Path, listen: SocketAddr) -> (JoinHandle<()>, Ready) {
-    let options = Options {
-        listen,
-        state: state.to_owned(),
-        grace: Some(3.0),
-        recover: None,
-        discover: false,
-        encryption: Default::default(),
-        dmtcp: None,
-    };
+    let options = options(state, listen);
     let (sender, ready) = mpsc::channel();
     let running = std::thread::spawn(move || {
         serve(&options, |ready| sender.send(ready.clone()).unwrap()).unwrap();
@@ -82,14 +73,6 @@ async fn door(of: &Identity, other: &Identity) -> SocketAddr {
 
 async fn reaches(from: &Identity, to: &Identity, address: SocketAddr) {
     from.connect_peer(to.name(), address, &to.credentials().fingerprint()).await.unwrap();
-}
-
-fn refused<T>(result: Result<T, TransportError>) -> (RefusalKind, String) {
-    match result {
-        Err(TransportError::Refused { kind, reason }) => (kind, reason),
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("was let in"),
-    }
 }
 
 #[tokio::test]

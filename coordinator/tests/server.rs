@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used)] // A test that finds the unexpected ends there.
 
+mod connecting;
+
+use connecting::{node, options, refused};
 use coordinator::server::{Options, Ready, SOCKET, ServeError, serve};
+use protocol::cluster::VERSION;
 use protocol::cluster::agent::{FromAgent, JobUser, NodeProfile, ToAgent};
 use protocol::cluster::client::{Answer, Ask};
-use protocol::cluster::image_key::Encryption;
 use protocol::cluster::powers::{Powers, SpeaksFor};
 use protocol::cluster::succession::Followed;
-use protocol::cluster::{NodeName, VERSION};
 use protocol::transport::{
     Arrival, Authority, Credentials, Identity, MAX_BODY, Members, PeerDoor, RefusalKind, Role,
     Sealer, Successor, Token, TransportError,
@@ -30,7 +32,7 @@ struct Cluster {
 impl Cluster {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let options = options(dir.path());
+        let options = options_in(dir.path());
         let (sender, ready) = mpsc::channel();
         std::thread::spawn(move || {
             serve(&options, |ready| sender.send(ready.clone()).unwrap()).unwrap();
@@ -75,22 +77,9 @@ impl Cluster {
     }
 }
 
-fn options(dir: &Path) -> Options {
+fn options_in(dir: &Path) -> Options {
     // Connections from 127.0.0.1 come from elsewhere, so to say.
-    let listen = "127.0.0.2:0".parse().unwrap();
-    Options {
-        listen,
-        state: dir.join("state"),
-        grace: Some(3.0),
-        recover: None,
-        discover: false,
-        encryption: Encryption::default(),
-        dmtcp: None,
-    }
-}
-
-fn node(name: &str) -> NodeName {
-    name.parse().unwrap()
+    options(&dir.join("state"), "127.0.0.2:0".parse().unwrap())
 }
 
 fn hello(address: SocketAddr) -> FromAgent {
@@ -117,14 +106,6 @@ fn hello(address: SocketAddr) -> FromAgent {
     };
     let (instances, holdings) = (Vec::new(), Vec::new());
     FromAgent::Hello { version: VERSION, term: 0, followed: None, profile, instances, holdings }
-}
-
-fn refused<T>(result: Result<T, TransportError>) -> (RefusalKind, String) {
-    match result {
-        Err(TransportError::Refused { kind, reason }) => (kind, reason),
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("was let in"),
-    }
 }
 
 #[tokio::test]
@@ -373,9 +354,9 @@ async fn whoever_makes_no_sense_disturbs_nobody() {
 #[test]
 fn one_coordinator_a_folder() {
     let cluster = Cluster::start();
-    let second = serve(&options(cluster.dir.path()), |_| panic!("it runs"));
+    let second = serve(&options_in(cluster.dir.path()), |_| panic!("it runs"));
     assert!(matches!(second, Err(ServeError::Locked(_))), "{second:?}");
-    let mut short = options(cluster.dir.path());
+    let mut short = options_in(cluster.dir.path());
     short.grace = Some(0.0);
     assert!(matches!(serve(&short, |_| ()), Err(ServeError::Usage(_))));
 }
@@ -402,7 +383,7 @@ async fn a_silent_client_is_not_waited_for() {
 #[test]
 fn a_coordinator_of_a_lower_term_ends_and_does_not_begin_again() {
     let dir = tempfile::tempdir().unwrap();
-    let options = options(dir.path());
+    let options = options_in(dir.path());
     let again = options.clone();
     let (sender, ready) = mpsc::channel();
     let lost = std::thread::spawn(move || {
@@ -448,7 +429,7 @@ async fn hello_of_term(identity: &Identity, term: u64, seal: Option<&Sealer>) {
 #[tokio::test]
 async fn a_member_s_word_does_not_end_a_coordinator() {
     let dir = tempfile::tempdir().unwrap();
-    let options = options(dir.path());
+    let options = options_in(dir.path());
     let (sender, ready) = mpsc::channel();
     let server = std::thread::spawn(move || {
         serve(&options, |ready| sender.send(ready.clone()).unwrap()).unwrap_err()
