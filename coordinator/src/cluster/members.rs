@@ -268,8 +268,10 @@ impl Members {
 
     /// By this key it is a member, and by no other.
     pub(super) fn certify(&mut self, node: &NodeName, key: Fingerprint) {
-        self.keys.insert(node.clone(), key);
-        self.changed();
+        if self.keys.get(node) != Some(&key) {
+            self.keys.insert(node.clone(), key);
+            self.changed();
+        }
     }
 
     /// The key by which it is a member.

@@ -1,5 +1,7 @@
 //! Who may connect: the tokens that are out, and the keys of members.
 
+mod register;
+
 use protocol::cluster::NodeName;
 use protocol::cluster::name::NameError;
 use protocol::cluster::powers::{MOST_NAMED, Powers, SpeaksFor};
@@ -7,23 +9,14 @@ use protocol::transport::{
     Authorities, Authority, CertifiedNode, Fingerprint, Greeting, Holder, RefusalKind, Role,
     Secret, Shown, Token, TransportError,
 };
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use register::{IssuedToken, Register, Registered};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use thiserror::Error;
 
 /// Admission, as the tasks of the server share it.
 pub type SharedAdmission = Arc<Mutex<Admission>>;
-
-/// Version of the file.
-const FORMAT: u32 = 3;
-
-/// The largest file that is read, in bytes.
-const MAX_FILE: u64 = 16 * 1024 * 1024;
 
 /// Tokens that may be out at one time.
 const MAX_TOKENS: usize = 1000;
@@ -97,80 +90,6 @@ impl AdmissionError {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct IssuedToken {
-    /// Hash of its secret.
-    secret: String,
-    /// When it expires, in milliseconds since 1970 UTC.
-    expires_ms: u64,
-    /// How often it may still be used.
-    uses: u32,
-    /// What those may order who join with it.
-    #[serde(default = "as_before")]
-    powers: Powers,
-}
-
-/// Who is a member.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Registered {
-    /// The one key of it that is good. In files of before format 3, and until the member comes, that of its certificate.
-    #[serde(alias = "certificate")]
-    key: Fingerprint,
-    /// What it may order.
-    powers: Powers,
-    /// The authority that has certified it last, and in which it believes. None, in files of before format 3: the only one
-    /// that there was.
-    #[serde(default)]
-    authority: Option<Fingerprint>,
-}
-
-impl Registered {
-    /// Whether it is the one who has shown that.
-    fn is(&self, shown: &Shown) -> bool {
-        self.key == shown.key || self.key == shown.certificate
-    }
-}
-
-/// Those of members that joined before tokens had powers: all users of their machines were believed.
-fn as_before() -> Powers {
-    Powers::of_all_users(false)
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Register {
-    format: u32,
-    tokens: Vec<IssuedToken>,
-    /// In files of format 1: the certificates of members.
-    #[serde(default, skip_serializing)]
-    members: BTreeMap<NodeName, Fingerprint>,
-    /// The members.
-    #[serde(default)]
-    registered: BTreeMap<NodeName, Registered>,
-    /// Users for whom tokens have named the members that speak for them. None is ever left out again: who has
-    /// protected a user would not notice.
-    #[serde(default)]
-    named: BTreeSet<String>,
-    /// Members that alone get the cluster's key. None: none was ever named, and all get it that have a copy of the folder
-    /// but workers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    standbys: Option<BTreeSet<NodeName>>,
-}
-
-impl Register {
-    /// In the form of this version.
-    fn upgraded(mut self, authority: &Fingerprint) -> Self {
-        for (node, key) in std::mem::take(&mut self.members) {
-            let registered = Registered { key, powers: as_before(), authority: None };
-            self.registered.insert(node, registered);
-        }
-        for known in self.registered.values_mut() {
-            known.authority.get_or_insert_with(|| authority.clone());
-        }
-        self.format = FORMAT;
-        self
-    }
-}
-
 /// Who may connect.
 #[derive(Debug)]
 pub struct Admission {
@@ -201,29 +120,7 @@ impl Admission {
         let authorities = Authorities::open(folder)?;
         let authority = authorities.current().fingerprint();
         let path = folder.join("members.json");
-        let failed =
-            |reason: String| AdmissionError::File { action: "read", path: path.clone(), reason };
-        let register = match fs::metadata(&path) {
-            Ok(found) if found.len() > MAX_FILE => return Err(failed("it is too large".into())),
-            Ok(_) => {
-                let text = fs::read(&path).map_err(|error| failed(error.to_string()))?;
-                let register: Register =
-                    protocol::json::read(&text).map_err(|error| failed(error.to_string()))?;
-                if register.format > FORMAT {
-                    return Err(failed(format!(
-                        "it has format {}, this ckptd reads up to {FORMAT}: use a newer one",
-                        register.format
-                    )));
-                }
-                register.upgraded(&authority)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let (tokens, members) = (Vec::new(), BTreeMap::new());
-                let (registered, named) = (BTreeMap::new(), BTreeSet::new());
-                Register { format: FORMAT, tokens, members, registered, named, standbys: None }
-            }
-            Err(error) => return Err(failed(error.to_string())),
-        };
+        let register = Register::open(&path, &authority)?;
         let mut admission = Self { path, authorities, register, changes: 0 };
         admission.forget_authorities()?;
         Ok(admission)
@@ -281,10 +178,11 @@ impl Admission {
             .map(|(node, known)| (node.clone(), known.key.clone(), known.powers.clone()))
     }
 
-    /// The key by which a node is a member, if it is one.
+    /// The key by which a node is a member, and what it may order, if it is one.
     #[must_use]
-    pub fn key(&self, node: &NodeName) -> Option<Fingerprint> {
-        self.register.registered.get(node).map(|known| known.key.clone())
+    pub fn member(&self, node: &NodeName) -> Option<(Fingerprint, Powers)> {
+        let known = self.register.registered.get(node)?;
+        Some((known.key.clone(), known.powers.clone()))
     }
 
     /// Users for whom only members speak that tokens have named for them.
@@ -387,10 +285,7 @@ impl Admission {
             }
             (Greeting::Member { .. }, Holder::Stranger { reason, .. }) => refuse(reason.clone()),
             (Greeting::Member { .. }, Holder::Member { role, shown }) => match role {
-                Role::Agent(node) if self.is_known(node, shown) => self.welcome(node, shown),
-                Role::Agent(node) => refuse(format!(
-                    "the certificate of {node} has been revoked: join again with a new token"
-                )),
+                Role::Agent(node) => self.welcome(node, shown),
                 Role::Coordinator => {
                     refuse(format!("its certificate is for {role}, not for an agent"))
                 }
@@ -434,27 +329,27 @@ impl Admission {
 
     /// A member is let in, or has its certificate renewed first, and comes again with that.
     fn welcome(&mut self, node: &NodeName, shown: &Shown) -> Result<Admitted, AdmissionError> {
-        let current = Some(self.authority().fingerprint());
-        let mut register = self.register.clone();
-        let Some(known) = register.registered.get_mut(node) else {
-            return Err(AdmissionError::Certificate(format!("{node} is no member")));
-        };
-        let as_it_is = known.key == shown.key && known.authority == current;
-        (known.key, known.authority) = (shown.key.clone(), current);
-        if !shown.is_due {
-            if !as_it_is {
-                self.keep(register)?;
-                self.forget_authorities()?;
-            }
-            return Ok(Admitted::Agent(node.clone(), shown.key.clone()));
+        let known = self.register.registered.get(node).filter(|known| known.is(shown));
+        let known = known.ok_or_else(|| {
+            AdmissionError::Certificate(format!(
+                "the certificate of {node} has been revoked: join again with a new token"
+            ))
+        })?;
+        if shown.is_due {
+            let role = Role::Agent(node.clone());
+            let certified = self.authority().certify(&role, &shown.public_key)?;
+            return Ok(Admitted::Renewed(node.clone(), certified));
         }
-        let role = Role::Agent(node.clone());
-        let certified = self.authority().certify(&role, &shown.public_key)?;
-        Ok(Admitted::Renewed(node.clone(), certified))
-    }
-
-    fn is_known(&self, node: &NodeName, shown: &Shown) -> bool {
-        self.register.registered.get(node).is_some_and(|known| known.is(shown))
+        let authority = Some(self.authority().fingerprint());
+        if known.key != shown.key || known.authority != authority {
+            let powers = known.powers.clone();
+            let mut register = self.register.clone();
+            let now = Registered { key: shown.key.clone(), powers, authority };
+            register.registered.insert(node.clone(), now);
+            self.keep(register)?;
+            self.forget_authorities()?;
+        }
+        Ok(Admitted::Agent(node.clone(), shown.key.clone()))
     }
 
     /// Whether a node is a member by this key: it may have been turned out, and invited again, since it was let in.
@@ -479,25 +374,7 @@ impl Admission {
     }
 
     fn keep(&mut self, register: Register) -> Result<(), AdmissionError> {
-        let temporary = self.path.with_extension("new");
-        let write = || -> io::Result<()> {
-            let text = serde_json::to_vec_pretty(&register)?;
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&temporary)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &self.path)?;
-            self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
-        };
-        write().map_err(|error| AdmissionError::File {
-            action: "write",
-            path: self.path.clone(),
-            reason: error.to_string(),
-        })?;
+        register.write(&self.path)?;
         self.register = register;
         self.changes += 1;
         Ok(())
@@ -506,7 +383,9 @@ impl Admission {
 
 #[cfg(test)]
 mod tests {
+    use super::register::as_before;
     use super::*;
+    use std::fs;
 
     const MINUTE: u64 = 60_000;
 

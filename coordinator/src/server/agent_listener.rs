@@ -9,7 +9,7 @@ use protocol::cluster::{NodeName, Term};
 use protocol::task;
 use protocol::transport::{
     Acceptor, Connection, Fingerprint, FrameReceiver, Greeting, Guest, Holder, Outbox, RefusalKind,
-    Refusals, Role, TransportError, Trust,
+    Refusals, Reply, Role, TransportError, Trust,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -120,7 +120,8 @@ impl Port {
             }
             Ok(Admitted::Renewed(node, certified)) => {
                 tracing::info!("{node} gets a new certificate");
-                guest.renew(certified.certificate, authority).await
+                let certificate = certified.certificate;
+                guest.hand_over(Reply::Renewed { certificate, authority }).await
             }
             Ok(Admitted::Joined(node, certified)) => {
                 tracing::info!("{node} has joined from {remote}");
@@ -128,7 +129,8 @@ impl Port {
                 if self.incoming.send(Incoming::Joined { node }).await.is_err() {
                     return Ok(());
                 }
-                guest.hand_over(certified.certificate, authority).await
+                let certificate = certified.certificate;
+                guest.hand_over(Reply::Joined { certificate, authority }).await
             }
             Err(error) => {
                 // Before it hears of it: who looks here then finds why.

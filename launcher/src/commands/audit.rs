@@ -97,13 +97,11 @@ fn row(line: &AuditLine) -> Vec<String> {
             ["", "", "", about.as_str(), "the coordinator began"].map(str::to_owned)
         }
         AuditEvent::Joined { node, key } => {
-            let short = key.get(..16).unwrap_or(key);
-            let about = format!("{node}, key {short}");
+            let about = format!("{node}, key {key:.16}");
             ["", "", "", about.as_str(), "joined"].map(str::to_owned)
         }
         AuditEvent::Exchanged { authority } => {
-            let short = authority.get(..16).unwrap_or(authority);
-            let about = format!("authority {short}");
+            let about = format!("authority {authority:.16}");
             ["", "", "", about.as_str(), "exchanged"].map(str::to_owned)
         }
         AuditEvent::Ordered { order } => cells(order, String::new()),

@@ -74,8 +74,8 @@ fn rotate(state: &Path) -> Result<(), Failure> {
         count => format!("its {count} members get new certificates when they connect"),
     };
     super::print(&format!(
-        "ckptd: the cluster has a new authority, {}; {members}; join tokens of before are worth nothing\n\
+        "ckptd: the cluster has a new authority, {:.16}; {members}; join tokens of before are worth nothing\n\
          ckptd: start the coordinator again\n",
-        authority.to_string().get(..16).unwrap_or_default(),
+        authority.to_string(),
     ))
 }

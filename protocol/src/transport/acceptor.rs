@@ -236,32 +236,12 @@ impl Guest {
         Ok(self.connection.retype())
     }
 
-    /// Hands over what it joined for, and closes.
+    /// Hands over a certificate, [`Reply::Joined`] or [`Reply::Renewed`], and closes: it comes again with that.
     ///
     /// # Errors
     /// Where the connection is broken.
-    pub async fn hand_over(
-        mut self,
-        certificate: String,
-        authority: String,
-    ) -> Result<(), TransportError> {
-        let reply = Reply::Joined { certificate, authority };
-        self.connection.sender.send(&reply, &[]).await?;
-        self.connection.sender.close().await;
-        Ok(())
-    }
-
-    /// Hands over a new certificate to a member, and closes: it comes again with that.
-    ///
-    /// # Errors
-    /// Where the connection is broken.
-    pub async fn renew(
-        mut self,
-        certificate: String,
-        authority: String,
-    ) -> Result<(), TransportError> {
-        let reply = Reply::Renewed { certificate, authority };
-        self.connection.sender.send(&reply, &[]).await?;
+    pub async fn hand_over(mut self, certified: Reply) -> Result<(), TransportError> {
+        self.connection.sender.send(&certified, &[]).await?;
         self.connection.sender.close().await;
         Ok(())
     }

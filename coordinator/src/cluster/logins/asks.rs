@@ -210,7 +210,7 @@ impl ClusterMachine {
             account,
             user,
             until_ms: now.unix_ms.saturating_add(valid_s.saturating_mul(1000)),
-            nonce: nonce.iter().map(|byte| format!("{byte:02x}")).collect(),
+            nonce: blake3::Hash::from_bytes(nonce).to_hex().to_string(),
         };
         let challenge = Challenge {
             statement: statement.clone(),

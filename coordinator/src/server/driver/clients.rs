@@ -12,6 +12,7 @@ use protocol::cluster::client::{Answer, Ask, MAX_ASK};
 use protocol::cluster::powers::Powers;
 use protocol::cluster::{NodeName, VERSION};
 use protocol::frame;
+use protocol::transport::Fingerprint;
 
 impl Driver {
     pub(super) fn gone(&mut self, number: u64) {
@@ -110,12 +111,19 @@ impl Driver {
         self.tell(client, None);
     }
 
-    /// Tells the machine by which keys these are members, and what they may order.
-    pub(super) fn tell_members(&mut self, which: impl Fn(&NodeName) -> bool) {
-        let members: Vec<_> = self.admission().members().filter(|(node, ..)| which(node)).collect();
+    /// Tells the machine by which keys all are members, and what they may order.
+    pub(super) fn tell_members(&mut self) {
+        let members: Vec<_> = self.admission().members().collect();
         for (node, key, powers) in members {
             self.feed(ClusterEvent::Admitted { node, powers, key });
         }
+    }
+
+    /// The same of one, if it is a member: by which key.
+    pub(super) fn tell_member(&mut self, node: &NodeName) -> Option<Fingerprint> {
+        let (key, powers) = self.admission().member(node)?;
+        self.feed(ClusterEvent::Admitted { node: node.clone(), powers, key: key.clone() });
+        Some(key)
     }
 
     /// Tells the machine which members alone get the cluster's key.

@@ -235,7 +235,7 @@ impl Driver {
         let longest_sleep = service.longest_sleep().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
         let version = env!("CARGO_PKG_VERSION").to_owned();
         self.audit(AuditEvent::Began { term: self.machine.coordinator().term, version });
-        self.tell_members(|_| true);
+        self.tell_members();
         self.tell_named();
         self.tell_standbys();
         self.feed(ClusterEvent::Clock);
@@ -288,14 +288,12 @@ impl Driver {
                     let link = Link { connection, outbox, is_here, welcome, _closer: closer };
                     self.links.insert(node.clone(), link);
                     // A register of before knew the hash of its certificate.
-                    self.tell_members(|member| *member == node);
+                    self.tell_member(&node);
                 }
             }
             Incoming::Joined { node } => {
                 self.feed(ClusterEvent::Invited { node: node.clone() });
-                self.tell_members(|member| *member == node);
-                let key = self.admission().key(&node);
-                if let Some(key) = key {
+                if let Some(key) = self.tell_member(&node) {
                     self.audit(AuditEvent::Joined { node, key: key.to_string() });
                 }
             }
