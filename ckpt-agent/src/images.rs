@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use ckpt_engine::graph::Graph;
 use protocol::agent::CheckpointNumber;
 use protocol::cluster::peer::ImageFile;
+use protocol::launch::{Kept, StreamKind};
 
 use super::driver::copies;
 pub use super::driver::copies::CopyError;
@@ -36,4 +38,28 @@ pub fn beside(
     let list = format!("checkpoints/{checkpoint}/{}", copies::LIST);
     let name = |path: String| if path == list { copies::LIST.to_owned() } else { path };
     Ok(named.into_iter().map(|(path, length)| (name(path), length)).collect())
+}
+
+/// What an image says of how its job was launched.
+#[derive(Debug)]
+pub struct Launched {
+    /// What its standard streams are.
+    pub streams: StreamKind,
+    /// What of the file system is the job's.
+    pub kept: Kept,
+    /// Whether the job's first process is in it.
+    pub root: bool,
+}
+
+/// Reads that from the image of a job's one instance. If it is encrypted, its key must be beside it.
+///
+/// # Errors
+/// See [`CopyError`].
+pub fn launched(folder: &Path, checkpoint: CheckpointNumber) -> Result<Launched, CopyError> {
+    let graph: Graph = ckpt_store::read_index(folder, checkpoint, "graph.json")?;
+    let streams = match graph.has_console_terminal() {
+        true => StreamKind::Terminal,
+        false => StreamKind::Pipe,
+    };
+    Ok(Launched { streams, root: graph.root != 0, kept: graph.kept })
 }

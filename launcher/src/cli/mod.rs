@@ -188,7 +188,7 @@ Examples:
         /// The job's name [default: the one that it had].
         #[arg(long)]
         name: Option<String>,
-        /// On a cluster: whose the job is to be; for operators.
+        /// On a cluster: whose the job is to be, also a job of one machine; for operators.
         #[arg(long)]
         user: Option<String>,
     },

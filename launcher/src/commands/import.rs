@@ -1,6 +1,7 @@
 //! `ckptd import`.
 
 mod alone;
+mod promoted;
 mod to_cluster;
 
 use super::export::bytes_bar;
@@ -9,6 +10,7 @@ use super::{Context, print};
 use crate::client::link::LinkError;
 use crate::failure::Failure;
 use crate::jobs::{Incoming, JobError, JobRecord, RecordError, Wanted};
+use ckpt_agent::images::CopyError;
 use ckpt_store::CommitMark;
 use ckpt_store::archive::{ArchiveError, Import, Interrupted, free};
 use protocol::agent::{CommitRecord, InstanceId};
@@ -73,7 +75,9 @@ enum Refusal {
     Store(#[from] ckpt_store::StoreError),
     #[error("{0}")]
     Unfit(String),
-    #[error("a job of one machine belongs to whoever imports it: leave --user away")]
+    #[error(
+        "this machine belongs to no cluster, so the job is to be whoever's imports it: leave --user away"
+    )]
     User,
     #[error("its job.json: {0}")]
     Record(#[from] RecordError),
@@ -92,6 +96,12 @@ enum Refusal {
     Link(#[from] LinkError),
     #[error("failed to read the log that came with it: {0}")]
     Log(io::Error),
+    #[error("failed to create a folder: {0}")]
+    Folder(io::Error),
+    #[error("its image: {0}")]
+    Image(#[from] CopyError),
+    #[error("failed to describe it to the cluster: {0}")]
+    Description(serde_json::Error),
 }
 
 fn take(
@@ -105,7 +115,8 @@ fn take(
         return to_cluster::take(context, wish, import, watch);
     }
     if wish.user.is_some() {
-        return Err(Refusal::User);
+        let cluster = context.cluster()?.ok_or(Refusal::User)?;
+        return promoted::take(context, &cluster, wish, import, watch);
     }
     take_own(context, wish.name, import, watch)
 }

@@ -95,4 +95,12 @@ impl Graph {
     pub fn object(&self, id: FileId) -> Option<&Object> {
         self.files.get(id.0 as usize).map(|file| &file.object)
     }
+
+    /// Whether the launcher holds the master of one of its terminals: the one that the job was started from.
+    pub fn has_console_terminal(&self) -> bool {
+        self.files.iter().any(|file| match &file.object {
+            Object::Terminal(terminal) => terminal.pair.as_ref().is_some_and(|pair| pair.console),
+            _ => false,
+        })
+    }
 }

@@ -43,14 +43,9 @@ pub(super) fn take(
     let log_length = import.about().log.map_or(0, |log| log.length);
     let place = |instance: u32| incoming.path().join(instance.to_string());
     import.unpack_all(incoming.path(), place, &free, &mut *watch)?;
-    let folder = fs::canonicalize(incoming.path()).map_err(Refusal::Log)?;
-    let folder = folder.to_str().map(str::to_owned).ok_or_else(|| {
-        Refusal::Unfit(format!("the name of {} is no UTF-8: use --dir", folder.display()))
-    })?;
-    let name = wish.name.map(str::to_owned);
-    let request = ImportRequest { name, owner, job: sealed, folder, log_length };
     let log = incoming.path().join("log");
-    let name = hand_over(&cluster, request, &log, watch)?;
+    let job_log = JobLog { path: &log, length: log_length };
+    let name = hand_over(&cluster, incoming.path(), wish.name, owner, sealed, &job_log, watch)?;
     Ok((name, job.record.checkpoint))
 }
 
@@ -64,28 +59,46 @@ fn check(job: &PortableJob, about: &About) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn owner(name: &str) -> Result<JobUser, Refusal> {
+/// The user of this machine whose job it is to be.
+pub(super) fn owner(name: &str) -> Result<JobUser, Refusal> {
     let account = Account::of_name(name)
         .ok_or_else(|| Refusal::Unfit(format!("there is no user {name:?} on this machine")))?;
     Ok(JobUser { uid: account.uid, name: account.name })
 }
 
-/// The job's name on the cluster.
-fn hand_over(
+/// The output of a job, from an archive.
+pub(super) struct JobLog<'a> {
+    /// Where it was unpacked; where nothing is, it is empty.
+    pub(super) path: &'a Path,
+    /// Its length in bytes.
+    pub(super) length: u64,
+}
+
+/// Gives the cluster the images that lie in that folder, each in `INSTANCE/`, and what it must know of the job. Returns
+/// the job's name on the cluster.
+pub(super) fn hand_over(
     cluster: &Cluster,
-    request: ImportRequest,
-    log: &Path,
+    folder: &Path,
+    name: Option<&str>,
+    owner: Option<JobUser>,
+    job: SealedJob,
+    job_log: &JobLog<'_>,
     watch: Watch<'_>,
 ) -> Result<String, Refusal> {
-    let length = request.log_length;
+    let folder = fs::canonicalize(folder).map_err(Refusal::Log)?;
+    let folder = folder.to_str().map(str::to_owned).ok_or_else(|| {
+        Refusal::Unfit(format!("the name of {} is no UTF-8: use --dir", folder.display()))
+    })?;
+    let (name, log_length) = (name.map(str::to_owned), job_log.length);
+    let request = ImportRequest { name, owner, job, folder, log_length };
     let mut link = cluster.open(&Ask::Import(Box::new(request)))?;
     match next(&mut link, watch)? {
         Answer::Accepted { .. } => {}
         other => return Err(unexpected("import the job", &other).into()),
     }
-    let mut log = match File::open(log) {
+    let mut log = match File::open(job_log.path) {
         Ok(log) => Some(log),
-        Err(error) if error.kind() == ErrorKind::NotFound && length == 0 => None,
+        Err(error) if error.kind() == ErrorKind::NotFound && log_length == 0 => None,
         Err(error) => return Err(Refusal::Log(error)),
     };
     loop {

@@ -7,6 +7,7 @@ use super::open_mpi::{ANSWER, END, end};
 use super::stage::{JOB_LIMIT, LIMIT, Stage};
 use super::{Case, check};
 use crate::cluster::ckptd::{Ckptd, Setup};
+use crate::cluster::status::Status;
 use crate::cluster::{Background, Output, SHARED, failure, until};
 use crate::job::Failure;
 
@@ -25,6 +26,11 @@ pub(super) const CASES: &[Case] = &[
         name: "import-alone",
         about: "a cluster's job of one part becomes a job of one machine without the cluster; one of two parts does not",
         run: alone,
+    },
+    Case {
+        name: "import-promotes",
+        about: "an operator makes a user's job of one machine the cluster's; that machine is lost, and two others share the ranks; it ends right",
+        run: promoted,
     },
 ];
 
@@ -210,4 +216,72 @@ fn alone(stage: &Stage) -> Result<(), Failure> {
     let log = must(say(&ckptd, 1, OWNER, &["logs", "one", "--dir", OWN])?)?;
     let lines: Vec<&str> = log.stdout.lines().filter(|line| !line.starts_with('[')).collect();
     check(lines == ["started", "all done"], || format!("{log:?}"))
+}
+
+/// The user's, as agents start jobs of theirs.
+fn logged_in<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    let login = ["setpriv", "--reuid", OWNER, "--regid", OWNER, "--groups", OWNER];
+    [&login[..], &["env", "-C", "/", "HOME=/tmp"], words].concat()
+}
+
+/// Waits until the job runs, with its three ranks on those machines.
+fn on(ckptd: &Ckptd, machines: &[&str]) -> Result<(), Failure> {
+    until("the ranks are where they should be", LIMIT, || {
+        let status = Status::of(ckptd, "queens")?;
+        let ranks = status.spread_of("nqueens");
+        let there = ranks.keys().map(String::as_str).eq(machines.iter().copied());
+        Ok((status.state() == "running" && there && ranks.values().sum::<usize>() == 3)
+            .then_some(()))
+    })
+}
+
+fn promoted(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(Setup { agents: 2, ..Setup::new(3) })?;
+    let token = ckptd.new_token(&["--role", "operator"])?;
+    let _agent = ckptd.join(3, &token, "node3")?;
+    ckptd.wait_for_members(&[1, 2, 3])?;
+    let run = ["ckptd", "run", "--dir", OWN, "--name", "queens", "--interval", "0", "--"];
+    let mpi =
+        ["mpirun.openmpi", "-np", "3", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"];
+    let queens = ["nqueens", "13", "--ballast", "16", "--chat", "40", "--until", END];
+    let words = [&run[..], &mpi, &queens].concat();
+    let mut job = ckptd.node(2).spawn(&logged_in(&words), &[])?;
+    job.wait_for_output("rank 2 of 3 on node2", LIMIT)?;
+    let own = |words: &[&str]| {
+        let words = [&["ckptd"], words, &["--dir", OWN]].concat();
+        ckptd.node(2).run(&logged_in(&words), &[])
+    };
+    must(own(&["checkpoint", "queens"])?)?;
+    must(own(&["export", "queens", FILE])?)?;
+    let shared = format!("{SHARED}/queens.tar.zst");
+    ckptd.node(2).must_run(&["cp", FILE, &shared])?;
+    ckptd.node(3).must_run(&["cp", &shared, FILE])?;
+    must(own(&["stop", "queens"])?)?;
+    job.wait(LIMIT)?;
+
+    let import = ["import", FILE, "--user", "nobody"];
+    refused(&say(&ckptd, 2, OWNER, &import)?, "so only an operator may import it")?;
+    let elsewhere = ["import", FILE, "--user", "nobody", "--dir", OWN];
+    refused(&ckptd.ckptd(2, &elsewhere)?, "this machine belongs to no cluster")?;
+    check(left_on(&ckptd, 2)?.is_empty(), || "something is left".into())?;
+    let imported = must(ckptd.ckptd(3, &import)?)?;
+    check(imported.stdout == "queens\n", || format!("{imported:?}"))?;
+    let denied = say(&ckptd, 1, OTHER, &["restart", "queens"])?;
+    refused(&denied, "there is none of that name")?;
+    let log = must(say(&ckptd, 3, OWNER, &["logs", "queens"])?)?;
+    check(log.stdout.contains("rank 2 of 3 on node2"), || format!("{log:?}"))?;
+
+    let words = [&as_user(OWNER)[..], &["ckptd", "restart", "queens"]].concat();
+    let mut again = ckptd.node(1).spawn(&words, &[])?;
+    on(&ckptd, &["node2"]).map_err(|failure| again.explain(&failure))?;
+    must(say(&ckptd, 1, OWNER, &["checkpoint", "queens"])?)?;
+    ckptd.kill_node(2)?;
+    ckptd.wait_until_gone(2, LIMIT)?;
+    on(&ckptd, &["node1", "node3"]).map_err(|failure| again.explain(&failure))?;
+    end(&ckptd)?;
+    let status = again.wait(JOB_LIMIT)?;
+    let output = again.output();
+    check(status == 0 && output.contains(ANSWER), || {
+        format!("status {status}: {output}\n{}", again.errors())
+    })
 }
