@@ -10,6 +10,7 @@ mod files;
 pub(super) mod ipc_lists;
 mod offers;
 pub(super) mod pages;
+mod posix_timers;
 mod process;
 mod shared;
 mod sleep;

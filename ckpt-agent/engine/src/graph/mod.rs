@@ -12,6 +12,7 @@ mod pid;
 mod process;
 mod relay;
 mod stdio;
+mod timer;
 
 pub use area::{Advice, Area, Backing, MappedFile, Protection};
 pub use blob::{Blob, BlobId, Span};
@@ -28,6 +29,7 @@ pub use process::{
 };
 pub use relay::{OuterEnd, RelayEnd, RelayKind, RelayState, RemoteShell};
 pub use stdio::StdioRole;
+pub use timer::PosixTimer;
 
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Area, Descriptor, Lock, Pid};
+use super::{Area, Descriptor, Lock, Pid, PosixTimer};
 
 /// The clocks as the job would have seen them at the moment of the image, ns: what is left of a sleep or a timer was left
 /// then or before.
@@ -100,6 +100,9 @@ pub struct ProcessImage {
     pub pending: Vec<PendingSignal>,
     /// ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF.
     pub interval_timers: [IntervalTimer; 3],
+    /// Timers of timer_create(2), by their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timers: Vec<PosixTimer>,
     /// RLIMIT_* in the kernel's order.
     pub limits: Vec<ResourceLimit>,
     /// PR_SET_MM fields in the order of struct prctl_mm_map: start_code .. env_end.

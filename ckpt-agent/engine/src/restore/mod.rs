@@ -13,6 +13,7 @@ mod mapped;
 mod memory;
 mod memory_map;
 mod numbers;
+mod posix_timers;
 mod record_locks;
 mod threads;
 pub mod tree;
@@ -533,6 +534,8 @@ fn complete(
         let mut remote = Remote::take(thread, entry)?.with_scratch(scratch);
         credentials::become_user(&mut remote, scratch, saved, own, bounding)?;
     }
+    let mut threads = Threads { all: &mut all, image, entry, scratch };
+    posix_timers::restore(&mut threads, image, scratch, numbers)?;
     {
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
         if image.dumpable != 2 {
@@ -553,6 +556,25 @@ fn complete(
         thread.fix_resume(threads::registers(saved)?);
     }
     Ok(Complete { threads: all, stopped_by: image.stopped_by, pid })
+}
+
+/// The threads of a process while it is completed.
+struct Threads<'a> {
+    all: &'a mut [StoppedThread],
+    image: &'a ProcessImage,
+    entry: u64,
+    scratch: Scratch,
+}
+
+impl posix_timers::Caller for Threads<'_> {
+    fn on<T>(&mut self, tid: Pid, act: impl FnOnce(&mut Remote<'_>) -> Result<T>) -> Result<T> {
+        let place = self.image.threads.iter().position(|thread| thread.tid == tid);
+        let thread = place.and_then(|place| self.all.get_mut(place));
+        let none = || EngineError::Damaged(format!("a timer of thread {tid}, which is none"));
+        let mut remote = Remote::take(thread.ok_or_else(none)?, self.entry)?;
+        remote = remote.with_scratch(self.scratch);
+        act(&mut remote)
+    }
 }
 
 /// Who listens at a Unix socket is who has called listen(2) last: the process, as its own user, rather than the init.

@@ -16,6 +16,7 @@ use crate::dump::areas::{Planned, Window, check, plan};
 use crate::dump::clocks;
 use crate::dump::collect::Collected;
 use crate::dump::pages::Pagemap;
+use crate::dump::posix_timers;
 use crate::dump::process;
 use crate::dump::shared;
 use crate::dump::snapshot_process::SnapshotProcess;
@@ -53,6 +54,7 @@ struct Seen {
     vdso: Vdso,
     /// Of each thread.
     statuses: Vec<Status>,
+    timers: Vec<posix_timers::Listed>,
 }
 
 impl Quiesced {
@@ -114,15 +116,17 @@ impl Quiesced {
             .filter(|mapping| !mapping.is_kernel())
             .try_for_each(check)
             .map_err(|error| error.of(node.pid, &node.comm))?;
+        let timers = posix_timers::listed(host_pid, statuses.len())
+            .map_err(|error| error.of(node.pid, &node.comm))?;
         let vdso = Vdso::of(host_pid, &mappings)?;
-        Ok(Seen { mappings, vdso, statuses })
+        Ok(Seen { mappings, vdso, statuses, timers })
     }
 
     fn read_process(
         &mut self,
         process: &mut StoppedProcess,
         first: bool,
-        Seen { mut mappings, vdso, statuses }: Seen,
+        Seen { mut mappings, vdso, statuses, timers }: Seen,
         moment: Instant,
         windows: &mut Vec<Window>,
     ) -> Result<Reading> {
@@ -143,6 +147,8 @@ impl Quiesced {
         let identity = take_identity(host_pid, &mut mappings)?;
         let planned = plan(host_pid, mappings, &mut self.context, windows).map_err(name)?;
         let mut inside = process::ask_process(&mut remote, moment)?;
+        let numbers = process::thread_numbers(&statuses, self.frozen.depth)?;
+        inside.timers = posix_timers::ask(&mut remote, &timers, &numbers, moment).map_err(name)?;
         if statuses.first().is_some_and(process::ignores_traps) {
             inside.ignore_traps();
         }
@@ -242,11 +248,13 @@ impl Quiesced {
         doing::begin("completing the snapshot of", Thing::Process(pid));
         let (early, guards) = self.read_early(host_pid, snapshot_pid, &reading.planned, page)?;
         process.take_scratch_out()?;
-        let mut threads = reading.inside.threads;
+        let (mut threads, mut timers) = (reading.inside.threads, reading.inside.timers);
         for (image, thread) in threads.iter_mut().zip(&process.threads) {
             image.pending = process::pending(thread)?;
+            posix_timers::take_due(&mut timers, &mut image.pending);
         }
-        let pending = process::pending_of_process(&process.threads)?;
+        let mut pending = process::pending_of_process(&process.threads)?;
+        posix_timers::take_due(&mut timers, &mut pending);
         let link = |name: &str| {
             let path = format!("/proc/{host_pid}/{name}");
             std::fs::read_link(&path)
@@ -290,6 +298,7 @@ impl Quiesced {
             actions: reading.inside.actions,
             pending,
             interval_timers: reading.inside.interval_timers,
+            timers,
             limits: process::limits(host_pid)?,
             memory_map,
             auxv,

@@ -1,0 +1,266 @@
+//! Timers of timer_create(2). What they are, /proc/PID/timers tells (proc_pid_timers(5), since Linux 3.10, with
+//! CONFIG_CHECKPOINT_RESTORE or, since 6.6, CONFIG_POSIX_TIMERS); what is left of them, the process is asked.
+
+use std::time::{Duration, Instant};
+
+use super::super::arch::words::{WORD, from_words};
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::graph::{PendingSignal, Pid, PosixTimer, from_hex};
+use super::super::proc::read_text;
+use super::super::trace::{Batch, Remote};
+
+/// SIGEV_THREAD_ID (include/uapi/asm-generic/siginfo.h).
+const THREAD_ID: i32 = 4;
+/// CPUCLOCK_PERTHREAD_MASK (include/linux/posix-timers_types.h): of numbers of CPU clocks, which are negative.
+const PER_THREAD: i32 = 4;
+/// SI_TIMER
+const BY_TIMER: i32 = -2;
+/// Where siginfo_t has si_timerid: behind three words of 32 bits, aligned as a pointer is.
+const TIMER_ID_AT: usize = if WORD == 8 { 16 } else { 12 };
+/// How many are asked at a time.
+const AT_A_TIME: usize = 256;
+/// struct itimerspec in the scratch area, with room.
+const SPEC: u64 = 32;
+
+/// What the kernel lists of a timer. Threads have the machine's numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    id: i32,
+    signal: i32,
+    value: u64,
+    notify: i32,
+    target: i32,
+    clock: i32,
+}
+
+impl Listed {
+    /// Whether it counts the CPU time of whichever thread made it: the kernel does not tell which.
+    fn is_of_its_maker(&self) -> bool {
+        self.clock < 0 && self.clock & PER_THREAD != 0 && self.clock >> 3 == -1
+    }
+
+    fn notified_thread(&self) -> Option<i32> {
+        (self.notify & THREAD_ID != 0).then_some(self.target)
+    }
+}
+
+/// The timers of a process with so many threads.
+///
+/// # Errors
+/// A refusal where the thread can't be told whose CPU time one counts; a list that is not understood.
+pub fn listed(host_pid: i32, threads: usize) -> Result<Vec<Listed>> {
+    let path = format!("/proc/{host_pid}/timers");
+    // Where the kernel keeps no such list it can't be known whether there are any.
+    let Some(text) = read_text(&path)? else { return Ok(Vec::new()) };
+    let lines: Vec<&str> = text.lines().collect();
+    let all: Option<Vec<Listed>> = lines.chunks(4).map(parse).collect();
+    let all = all.ok_or_else(|| EngineError::odd(path, "no list of timers"))?;
+    // A thread that has the signals of a timer of its own has made it, as a rule: profilers do so.
+    let unknown = |timer: &&Listed| {
+        timer.is_of_its_maker() && threads > 1 && timer.notified_thread().is_none()
+    };
+    match all.iter().find(unknown) {
+        None => Ok(all),
+        Some(timer) => Err(Refusal::new(
+            format!(
+                "has a POSIX timer ({}) of a thread's CPU time, and the kernel does not tell which thread's",
+                timer.id
+            ),
+            "make it with the clock of pthread_getcpuclockid(3)",
+        )
+        .into()),
+    }
+}
+
+fn parse(lines: &[&str]) -> Option<Listed> {
+    let [id, signal, notify, clock] = lines else { return None };
+    let (signal, value) = signal.strip_prefix("signal: ")?.split_once('/')?;
+    let (notify, target) = notify.strip_prefix("notify: ")?.split_once('/')?;
+    let (whose, target) = target.split_once('.')?;
+    let kind = match notify {
+        "signal" => libc::SIGEV_SIGNAL,
+        "none" => libc::SIGEV_NONE,
+        "thread" => libc::SIGEV_THREAD,
+        _ => return None,
+    };
+    Some(Listed {
+        id: id.strip_prefix("ID: ")?.trim().parse().ok()?,
+        signal: signal.parse().ok()?,
+        value: u64::from_str_radix(value.trim_start_matches("0x"), 16).ok()?,
+        notify: if whose == "tid" { kind | THREAD_ID } else { kind },
+        target: target.parse().ok()?,
+        clock: clock.strip_prefix("ClockID: ")?.trim().parse().ok()?,
+    })
+}
+
+/// Asks a process for what is left of its timers, as of `moment`. `threads`: the machine's number and the job's of each.
+///
+/// # Errors
+/// Failed calls.
+pub fn ask(
+    remote: &mut Remote<'_>,
+    listed: &[Listed],
+    threads: &[(i32, Pid)],
+    moment: Instant,
+) -> Result<Vec<PosixTimer>> {
+    let mut timers = Vec::with_capacity(listed.len());
+    for some in listed.chunks(AT_A_TIME) {
+        let scratch =
+            remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
+        let at = |index: usize| scratch.data() + index as u64 * SPEC;
+        let mut batch = Batch::new();
+        let mut tickets = Vec::with_capacity(some.len());
+        for (index, timer) in some.iter().enumerate() {
+            let id = timer.id as u64;
+            let left = batch.add(libc::SYS_timer_gettime, &[id, at(index)]);
+            tickets.push((left, batch.add(libc::SYS_timer_getoverrun, &[id])));
+        }
+        let answers = remote.run(&batch)?;
+        let passed = moment.elapsed();
+        for (index, (timer, (left, overrun))) in some.iter().zip(tickets).enumerate() {
+            remote.checked("timer_gettime", answers[left.0])?;
+            let overrun = remote.checked("timer_getoverrun", answers[overrun.0])?;
+            let mut bytes = [0; 4 * WORD];
+            remote.memory().read(at(index), &mut bytes)?;
+            let (interval_ns, remaining_ns) = spec(&bytes);
+            timers.push(PosixTimer {
+                id: timer.id,
+                clock: timer.clock,
+                thread: own_thread(timer, threads)?,
+                notify: timer.notify,
+                signal: timer.signal,
+                target: timer.notified_thread().map(|tid| job_number(tid, threads)).transpose()?,
+                value: timer.value,
+                remaining_ns: as_of(timer, passed, interval_ns, remaining_ns),
+                interval_ns,
+                overrun: i32::try_from(overrun).unwrap_or(0),
+                due: false,
+            });
+        }
+    }
+    Ok(timers)
+}
+
+/// Period and rest out of a struct itimerspec, ns.
+fn spec(bytes: &[u8]) -> (u64, u64) {
+    let words = from_words(bytes);
+    let time = |at: usize| words[at].saturating_mul(1_000_000_000).saturating_add(words[at + 1]);
+    (time(0), time(2))
+}
+
+/// What was left a while ago. CPU time has stood still with the process.
+fn as_of(timer: &Listed, passed: Duration, interval_ns: u64, remaining_ns: u64) -> u64 {
+    if remaining_ns == 0 || timer.clock < 0 {
+        return remaining_ns;
+    }
+    let then = remaining_ns.saturating_add(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX));
+    // It has expired meanwhile: the signal is pending, and this is the next round.
+    if interval_ns > 0 && then > interval_ns { remaining_ns } else { then }
+}
+
+fn own_thread(timer: &Listed, threads: &[(i32, Pid)]) -> Result<Option<Pid>> {
+    if !timer.is_of_its_maker() {
+        return Ok(None);
+    }
+    match (timer.notified_thread(), threads) {
+        (Some(tid), _) => job_number(tid, threads).map(Some),
+        (None, [(_, only)]) => Ok(Some(*only)),
+        (None, _) => Err(EngineError::odd(format!("timer {}", timer.id), "of an unknown thread")),
+    }
+}
+
+fn job_number(tid: i32, threads: &[(i32, Pid)]) -> Result<Pid> {
+    let found = threads.iter().find(|(host, _)| *host == tid);
+    found.map(|(_, pid)| *pid).ok_or_else(|| {
+        let what = format!("a timer that signals thread {tid}");
+        Refusal::new(what + ", which has ended", "delete the timer with its thread").into()
+    })
+}
+
+/// Takes the signals of timers out of what is pending: the timers bring them about again.
+pub fn take_due(timers: &mut [PosixTimer], pending: &mut Vec<PendingSignal>) {
+    pending.retain(|pending| {
+        let Some(id) = timer_of(pending) else { return true };
+        let Some(timer) = timers.iter_mut().find(|timer| timer.id == id) else { return true };
+        timer.due = true;
+        false
+    });
+}
+
+/// The number of the timer that a signal is of.
+fn timer_of(pending: &PendingSignal) -> Option<i32> {
+    let siginfo = from_hex(&pending.siginfo).ok()?;
+    let number = |at: usize| {
+        let bytes = siginfo.get(at..at + 4)?.try_into().ok()?;
+        Some(i32::from_ne_bytes(bytes))
+    };
+    (number(8)? == BY_TIMER).then(|| number(TIMER_ID_AT))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREE: &str = "ID: 0\nsignal: 14/0000000000000000\nnotify: signal/pid.2634\nClockID: 1\n\
+                         ID: 1\nsignal: 34/00007fff12345678\nnotify: signal/tid.2635\nClockID: -2\n\
+                         ID: 7\nsignal: 0/0000000000000000\nnotify: none/pid.2634\nClockID: -6\n";
+
+    fn three() -> Vec<Listed> {
+        THREE.lines().collect::<Vec<_>>().chunks(4).map(|lines| parse(lines).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_list_is_read() {
+        let timers = three();
+        let whole = (timers[0].id, timers[0].signal, timers[0].notify, timers[0].clock);
+        assert_eq!(whole, (0, 14, libc::SIGEV_SIGNAL, 1));
+        assert_eq!((timers[1].value, timers[1].notified_thread()), (0x7fff_1234_5678, Some(2635)));
+        assert_eq!((timers[2].id, timers[2].notify), (7, libc::SIGEV_NONE));
+    }
+
+    #[test]
+    fn what_is_no_list_is_told() {
+        assert_eq!(parse(&["ID: 0", "signal: 14/0"]), None);
+        assert_eq!(parse(&["ID: x", "signal: 14/0", "notify: none/pid.1", "ClockID: 1"]), None);
+        assert_eq!(parse(&["ID: 0", "signal: 14/0", "notify: odd/pid.1", "ClockID: 1"]), None);
+    }
+
+    #[test]
+    fn whose_cpu_time_a_timer_counts() {
+        let [monotonic, of_thread, of_process] = &three()[..] else { panic!("not three") };
+        assert!(!monotonic.is_of_its_maker() && !of_process.is_of_its_maker());
+        assert!(of_thread.is_of_its_maker());
+        let threads = [(2634, 2), (2635, 3)];
+        assert_eq!(own_thread(of_thread, &threads).unwrap(), Some(3));
+        assert_eq!(own_thread(of_process, &threads).unwrap(), None);
+        let unheard = Listed { notify: libc::SIGEV_SIGNAL, ..of_thread.clone() };
+        assert!(own_thread(&unheard, &threads).is_err());
+        assert_eq!(own_thread(&unheard, &threads[..1]).unwrap(), Some(2));
+    }
+
+    #[test]
+    fn a_signal_of_a_timer_is_the_timer_s() {
+        let mut siginfo = [0u8; 128];
+        siginfo[8..12].copy_from_slice(&BY_TIMER.to_ne_bytes());
+        siginfo[TIMER_ID_AT..TIMER_ID_AT + 4].copy_from_slice(&5i32.to_ne_bytes());
+        let hex = |bytes: &[u8]| PendingSignal { siginfo: crate::graph::to_hex(bytes) };
+        let mut timers = vec![PosixTimer {
+            id: 5,
+            clock: 1,
+            thread: None,
+            notify: 0,
+            signal: 14,
+            target: None,
+            value: 0,
+            remaining_ns: 1,
+            interval_ns: 1,
+            overrun: 0,
+            due: false,
+        }];
+        let other = hex(&[0; 128]);
+        let mut pending = vec![other.clone(), hex(&siginfo)];
+        take_due(&mut timers, &mut pending);
+        assert_eq!(pending, [other]);
+        assert!(timers[0].due);
+    }
+}
