@@ -70,7 +70,7 @@ type Excuse = (&'static str, &'static [&'static str]);
 /// Programs that need a namespace of the job's own, whatever their processes' numbers are.
 const NEED_NAMESPACES: &[Excuse] = &[
     (
-        "SysV IPC is the machine's: shared memory is refused, nobody can tell which semaphores are the job's",
+        "SysV IPC is the machine's, and is refused",
         &["sysvshm", "sysvsem", "sysvqueue"],
     ),
     ("POSIX message queues are the machine's, and are refused", &["mqueue"]),

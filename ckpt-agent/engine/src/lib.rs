@@ -19,6 +19,7 @@ pub mod folders;
 pub mod freeze;
 pub mod graph;
 pub mod inodes;
+pub mod ipc;
 pub mod job_init;
 pub mod late;
 pub mod locks;

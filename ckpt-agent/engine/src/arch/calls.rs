@@ -44,8 +44,18 @@ pub const SET_RECORD_LOCK: u64 = if cfg!(target_pointer_width = "64") { 6 } else
 /// SysV IPC (ipc/syscall.c).
 #[cfg(not(target_arch = "x86"))]
 mod ipc {
+    /// semget(2)
+    pub const SEMGET: libc::c_long = libc::SYS_semget;
+    /// semop(2)
+    pub const SEMOP: libc::c_long = libc::SYS_semop;
     /// semctl(2)
     pub const SEMCTL: libc::c_long = libc::SYS_semctl;
+    /// msgget(2)
+    pub const MSGGET: libc::c_long = libc::SYS_msgget;
+    /// msgsnd(2)
+    pub const MSGSND: libc::c_long = libc::SYS_msgsnd;
+    /// msgrcv(2)
+    pub const MSGRCV: libc::c_long = libc::SYS_msgrcv;
     /// msgctl(2)
     pub const MSGCTL: libc::c_long = libc::SYS_msgctl;
     /// shmget(2)
@@ -60,6 +70,8 @@ mod ipc {
 /// The calls of their own that this table has had since Linux 5.1, beside ipc(2).
 #[cfg(target_arch = "x86")]
 mod ipc {
+    /// semget(2)
+    pub const SEMGET: libc::c_long = 393;
     /// semctl(2)
     pub const SEMCTL: libc::c_long = 394;
     /// shmget(2)
@@ -70,10 +82,20 @@ mod ipc {
     pub const SHMAT: libc::c_long = 397;
     /// shmdt(2)
     pub const SHMDT: libc::c_long = 398;
+    /// msgget(2)
+    pub const MSGGET: libc::c_long = 399;
+    /// msgsnd(2)
+    pub const MSGSND: libc::c_long = 400;
+    /// msgrcv(2)
+    pub const MSGRCV: libc::c_long = 401;
     /// msgctl(2)
     pub const MSGCTL: libc::c_long = 402;
+    /// semtimedop(2), which without a time is semop(2).
+    pub const SEMOP: libc::c_long = 420;
 }
-pub use ipc::{MSGCTL, SEMCTL, SHMAT, SHMCTL, SHMDT, SHMGET};
+pub use ipc::{
+    MSGCTL, MSGGET, MSGRCV, MSGSND, SEMCTL, SEMGET, SEMOP, SHMAT, SHMCTL, SHMDT, SHMGET,
+};
 
 /// accept(2). Where it is only a part of socketcall(2), a number that no call has.
 #[cfg(not(target_arch = "x86"))]

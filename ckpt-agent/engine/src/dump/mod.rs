@@ -7,7 +7,6 @@ mod collect;
 mod connects;
 mod detached;
 mod files;
-pub(super) mod ipc_lists;
 mod offers;
 pub(super) mod pages;
 mod posix_timers;

@@ -11,7 +11,7 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{
     Credentials, Descriptor, IntervalTimer, OpenFile, PendingSignal, Pid, PosixTimer, ProcessNode,
-    ProcessState, ResourceLimit, RobustList, Rseq, SignalAction, SignalStack, ThreadImage, to_hex,
+    ProcessState, ResourceLimit, RobustList, Rseq, SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex,
 };
 use super::super::late;
 use super::super::objects::paths;
@@ -116,6 +116,8 @@ pub struct Inside {
     pub interval_timers: [IntervalTimer; 3],
     /// Timers of timer_create(2).
     pub timers: Vec<PosixTimer>,
+    /// What it owes to SysV semaphores.
+    pub undo: Vec<SemaphoreUndo>,
     /// Address of the break.
     pub break_address: u64,
     /// PR_GET_DUMPABLE
@@ -234,6 +236,7 @@ pub fn ask_process(remote: &mut Remote<'_>, moment: Instant) -> Result<Inside> {
         actions,
         interval_timers,
         timers: Vec::new(),
+        undo: Vec::new(),
         break_address: results[brk.0] as u64,
         dumpable: results[dumpable.0] as i32,
         thp_disable: results[thp.0] == 1,

@@ -7,6 +7,7 @@ mod file;
 mod folder;
 mod hex;
 mod inode;
+mod ipc;
 pub mod offer;
 mod pid;
 mod process;
@@ -20,6 +21,7 @@ pub use file::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind};
 pub use folder::{EntryKind, FolderEntry, WholeFolder};
 pub use hex::{from_hex, to_hex};
 pub use inode::{CarriedInode, InodeId, Origin};
+pub use ipc::{IpcIdentity, IpcObjects, SemaphoreSet, SemaphoreUndo, SysvQueue};
 pub use offer::Offer;
 pub use pid::Pid;
 pub use process::{
@@ -84,6 +86,9 @@ pub struct Graph {
     /// What of the file system belongs to the job.
     #[serde(default)]
     pub kept: Kept,
+    /// SysV semaphores and message queues.
+    #[serde(default, skip_serializing_if = "IpcObjects::is_empty")]
+    pub ipc: IpcObjects,
     /// Relays of which the instance has a side.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<RelayState>,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Area, Descriptor, Lock, Pid, PosixTimer};
+use super::{Area, Descriptor, Lock, Pid, PosixTimer, SemaphoreUndo};
 
 /// The clocks as the job would have seen them at the moment of the image, ns: what is left of a sleep or a timer was left
 /// then or before.
@@ -103,6 +103,9 @@ pub struct ProcessImage {
     /// Timers of timer_create(2), by their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timers: Vec<PosixTimer>,
+    /// What it gives back to SysV semaphores at its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undo: Vec<SemaphoreUndo>,
     /// RLIMIT_* in the kernel's order.
     pub limits: Vec<ResourceLimit>,
     /// PR_SET_MM fields in the order of struct prctl_mm_map: start_code .. env_end.

@@ -22,9 +22,10 @@ pub(super) const PASSING: &str = "/proc";
 /// Where machines show POSIX message queues.
 const QUEUES: &str = "/dev/mqueue";
 
-/// Lists of SysV objects that no image can hold: the file, and what they are.
-pub const IPC_LISTS: [(&str, &str); 2] =
-    [("/sysvipc/sem", "semaphore sets"), ("/sysvipc/msg", "message queues")];
+/// The list of sets of SysV semaphores, below /proc.
+pub const SEMAPHORES: &str = "/sysvipc/sem";
+/// The list of SysV message queues, below /proc.
+pub const MESSAGE_QUEUES: &str = "/sysvipc/msg";
 
 /// Supplementary groups of this process as the machine numbers them, from before it entered a user namespace that has no numbers for
 /// them. Forked processes know them as well.
@@ -152,10 +153,10 @@ fn show_queues(flags: MsFlags) -> nix::Result<()> {
     Ok(())
 }
 
-/// Keeps the lists of this IPC namespace open, for as long as this process lives: through them a checkpoint finds what it has to
-/// refuse. A kernel without SysV IPC has none.
+/// Keeps the lists of this IPC namespace open, for as long as this process lives: through them a checkpoint finds
+/// semaphores and message queues. A kernel without SysV IPC has none.
 fn keep_ipc_lists() {
-    for (path, _) in IPC_LISTS {
+    for path in [SEMAPHORES, MESSAGE_QUEUES] {
         let open = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         if let Ok(list) = nix::fcntl::open(format!("{PASSING}{path}").as_str(), open, Mode::empty())
         {

@@ -119,6 +119,7 @@ impl Dumped {
             inodes: Vec::new(),
             folders: Vec::new(),
             kept: Default::default(),
+            ipc: crate::graph::IpcObjects::default(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: self

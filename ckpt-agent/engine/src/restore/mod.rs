@@ -33,6 +33,7 @@ use super::error::{EngineError, Result};
 use super::folders;
 use super::graph::{Credentials, Offer, Pid, ProcessImage, RelayEnd, RelayKind, offer};
 use super::inodes;
+use super::ipc;
 use super::job_init::stages::{self, Stage};
 use super::job_init::{World, groups_outside};
 use super::late;
@@ -134,6 +135,7 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
             let _making = stages::begin(Stage::Files);
             folders::begin(context)?;
             inodes::restore_all(context)?;
+            ipc::make_all(&image.graph.ipc, context)?;
         }
         Object::restore_all(&image.graph.files, context)?;
         let _making = stages::begin(Stage::Files);
@@ -419,6 +421,7 @@ fn complete_memory(
         // The job itself has them while it is rehearsed.
         record_locks::set(&mut remote, image)?;
     }
+    ipc::owe_undo(&mut remote, scratch, &context.graph.ipc, &image.undo)?;
     register_membarrier(&mut remote, image.membarrier)?;
     if image.thp_disable {
         let arguments = [libc::PR_SET_THP_DISABLE as u64, 1, 0, 0, 0];
@@ -527,6 +530,8 @@ fn complete(
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
         threads::queue_signals(&mut remote, scratch, pid, None, &image.pending)?;
         threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
+        // After all processes owe what they owe, which changes semaphores, too.
+        ipc::claim(&mut remote, scratch, &context.graph.ipc, image.pid)?;
     }
     limit(pid, image, context)?;
     let bounding = context.user.as_ref().map_or(Bounding::Recorded, |_| Bounding::Here);

@@ -78,6 +78,7 @@ impl World {
             blobs: Vec::new(),
             folders: Vec::new(),
             kept: Default::default(),
+            ipc: crate::graph::IpcObjects::default(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
         };

@@ -36,6 +36,10 @@ pub fn units(graph: &Graph, holdings: &Holdings, callers: bool) -> Vec<Unit> {
     join_queues(graph, holdings, &mut together);
     join_memory(holdings, &mut together);
     join_segments(graph, holdings, &mut together);
+    if !graph.ipc.is_empty() {
+        // Any process may use them at any time.
+        together.join(holdings.by_process.keys().copied());
+    }
     if callers {
         join_callers(graph, holdings, &mut together);
     }

@@ -38,6 +38,7 @@ pub mod sock_diag;
 pub mod sockopt;
 pub mod spawn;
 pub mod stat;
+pub mod sysv;
 mod tcp_entry;
 pub mod trial;
 pub mod tty;

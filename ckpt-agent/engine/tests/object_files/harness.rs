@@ -137,6 +137,7 @@ impl Image {
             inodes: self.inodes,
             folders: Vec::new(),
             kept: Default::default(),
+            ipc: ckpt_engine::graph::IpcObjects::default(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: Vec::new(),

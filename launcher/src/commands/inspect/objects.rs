@@ -128,6 +128,7 @@ mod tests {
             inodes: vec![],
             folders: Vec::new(),
             kept: Default::default(),
+            ipc: ckpt_engine::graph::IpcObjects::default(),
             relays: Vec::new(),
             remote_shells: Vec::new(),
             blobs: vec![Blob { length: 5, spans: vec![] }, Blob { length: 7, spans: vec![] }],

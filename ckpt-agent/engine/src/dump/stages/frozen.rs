@@ -7,14 +7,14 @@ use tracing::debug_span;
 use super::{DumpSettings, Quiesced};
 use crate::doing::{self, Thing};
 use crate::dump::collect::{add_unopened_queues, collect, descriptor_numbers};
-use crate::dump::ipc_lists;
 use crate::dump::process;
 use crate::dump::sleep::Sleeps;
 use crate::dump::standins;
 use crate::error::{EngineError, Refusal, Result};
-use crate::freeze::{FrozenJob, freeze};
+use crate::freeze::{FrozenJob, StoppedProcess, freeze};
 use crate::graph::{Pid, ProcessNode, ProcessState};
 use crate::inodes::ahead::{self, Copies, Taken};
+use crate::ipc;
 use crate::late::{Names, filters_of};
 use crate::objects::{DumpContext, Object};
 use crate::proc::{Mapping, descendants, inner_number, must_be_own, read_smaps, read_text};
@@ -164,7 +164,6 @@ impl Frozen {
         }
         self.add_threads(&mut context)?;
         self.check_unshared(&nodes)?;
-        self.check_ipc(&nodes)?;
         let shells = |host_pid: &i32| self.remote_shells.contains(&nodes[host_pid].pid);
         let shells = self.job.stand_ins.iter().copied().filter(shells);
         let living: Vec<(i32, Pid, String)> = self
@@ -222,15 +221,17 @@ impl Frozen {
         of("self") == of(&self.settings.init.to_string())
     }
 
-    /// Told by the first process, as the job has them in common.
-    fn check_ipc(&self, nodes: &BTreeMap<i32, ProcessNode>) -> Result<()> {
-        let Some(first) = self.job.processes.first().filter(|_| !self.shares_ipc()) else {
-            return Ok(());
-        };
+    /// SysV semaphores and message queues of the job. Without a namespace of its own nobody can tell which are the job's.
+    ///
+    /// # Errors
+    /// A refusal where they can't be looked into; failed system calls.
+    pub(super) fn listed_ipc(&self, processes: &[StoppedProcess]) -> Result<ipc::Listed> {
+        if self.shares_ipc() {
+            ipc::refuse_used(&processes.iter().map(|process| process.host_pid).collect())?;
+            return Ok(ipc::Listed::default());
+        }
         let init = self.settings.init;
-        let node = &nodes[&first.host_pid];
-        ipc_lists::refuse_listed(init, &descriptor_numbers(init)?)
-            .map_err(|error| error.of(node.pid, &node.comm))
+        Ok(ipc::listed(init, &descriptor_numbers(init)?)?.unwrap_or_default())
     }
 
     /// SysV shared memory is looked for where the job's init is.

@@ -2,6 +2,7 @@
 //! that is merely frozen. Dropping any of them lets the job go on.
 
 mod frozen;
+mod ipc;
 mod quiesced;
 mod read;
 mod snapshot;

@@ -46,7 +46,7 @@ impl Quiesced {
         processes.iter().for_each(StoppedProcess::die_with_tracer);
         let result = self.read_processes(&mut processes, page);
         self.frozen.job.processes = processes;
-        let Read { dumps, snapshot_processes, vdso, clocks } = result?;
+        let Read { dumps, snapshot_processes, vdso, clocks, ipc } = result?;
         let folders = self.take_folders(&dumps)?;
         self.tell_copies_on_disk();
         let portable = Current::jump(0).is_some();
@@ -74,6 +74,7 @@ impl Quiesced {
             inodes: Vec::new(),
             folders,
             kept: self.frozen.settings.kept.clone(),
+            ipc,
             relays,
             remote_shells,
             blobs: Vec::new(),

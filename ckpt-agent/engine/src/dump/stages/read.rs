@@ -23,7 +23,7 @@ use crate::dump::snapshot_process::SnapshotProcess;
 use crate::dump::snapshot_processes::{Reading, make_snapshot_processes};
 use crate::error::{EngineError, Refusal, Result};
 use crate::freeze::StoppedProcess;
-use crate::graph::{Clocks, Descriptor, GRAPH_VERSION, MappedFile, ProcessImage};
+use crate::graph::{Clocks, Descriptor, GRAPH_VERSION, IpcObjects, MappedFile, ProcessImage};
 use crate::inodes::segments;
 use crate::proc::{Mapping, read_maps, read_text};
 use crate::restore::Identity;
@@ -46,6 +46,8 @@ pub(super) struct Read {
     pub(super) vdso: Option<Vdso>,
     /// The job's clocks.
     pub(super) clocks: Clocks,
+    /// Its semaphores and message queues.
+    pub(super) ipc: IpcObjects,
 }
 
 /// What was seen of a process before any call was made in it.
@@ -72,6 +74,8 @@ impl Quiesced {
             doing::begin("looking at", Thing::Process(self.nodes[&process.host_pid].pid));
             mapped.push(self.check_process(process)?);
         }
+        let listed = self.frozen.listed_ipc(processes);
+        let listed = listed.map_err(|error| self.of_first(processes, error))?;
         for (process, Seen { vdso, statuses, .. }) in processes.iter_mut().zip(&mapped) {
             process.ignores_traps = statuses.first().is_some_and(process::ignores_traps);
             leave_vdso(process, vdso)?;
@@ -83,6 +87,7 @@ impl Quiesced {
         for (index, (process, mapped)) in processes.iter_mut().zip(mapped).enumerate() {
             readings.push(self.read_process(process, index == 0, mapped, moment, &mut windows)?);
         }
+        let ipc = self.read_ipc(listed, processes, &mut readings)?;
         let vdso = readings.first().map(|reading| reading.vdso.clone());
         {
             let copied = self.context.copying.done.clone();
@@ -101,7 +106,15 @@ impl Quiesced {
         {
             dumps.push(self.finish_process(process, reading, snapshot_process.host_pid(), page)?);
         }
-        Ok(Read { dumps, snapshot_processes, vdso, clocks })
+        Ok(Read { dumps, snapshot_processes, vdso, clocks, ipc })
+    }
+
+    /// An error about what all processes have in common, with the name of the first.
+    fn of_first(&self, processes: &[StoppedProcess], error: EngineError) -> EngineError {
+        match processes.first().and_then(|process| self.nodes.get(&process.host_pid)) {
+            Some(node) => error.of(node.pid, &node.comm),
+            None => error,
+        }
     }
 
     /// Refuses what no image can hold, and what calls into the process could end.
@@ -299,6 +312,7 @@ impl Quiesced {
             pending,
             interval_timers: reading.inside.interval_timers,
             timers,
+            undo: reading.inside.undo,
             limits: process::limits(host_pid)?,
             memory_map,
             auxv,

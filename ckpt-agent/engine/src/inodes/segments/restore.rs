@@ -6,17 +6,15 @@ use nix::errno::Errno;
 
 use super::super::super::arch::calls;
 use super::super::super::error::{EngineError, Result};
-use super::super::super::graph::{Area, Backing, CarriedInode, InodeId, Origin};
+use super::super::super::graph::{Area, Backing, CarriedInode, InodeId, IpcIdentity, Origin};
+use super::super::super::ipc::number::{self, Kind};
 use super::super::super::objects::RestoreContext;
 use super::super::super::sys::{abi, segments};
 use super::super::super::trace::ProcessMemory;
 use super::{layout, number_of};
 
-/// The number of the next segment of this IPC namespace, for one call (Documentation/admin-guide/sysctl/kernel.rst);
-/// only in kernels with CONFIG_CHECKPOINT_RESTORE.
-const NEXT_NUMBER: &str = "/proc/sys/kernel/shm_next_id";
-/// Segments that are made and thrown away on the way to a number.
-const MOST_TRIES: u32 = 1 << 20;
+const KIND: Kind =
+    Kind { name: "shared memory segment", call: "shmget", next: "/proc/sys/kernel/shm_next_id" };
 
 fn failed(call: &'static str, number: i32) -> impl Fn(Errno) -> EngineError {
     move |errno| EngineError::system(call, format!("shared memory segment {number}"), errno)
@@ -31,7 +29,8 @@ pub fn make(inode: &CarriedInode, context: &mut RestoreContext<'_>) -> Result<()
     let Origin::Segment { number, key, creator, locked, .. } = inode.origin else {
         return Err(EngineError::odd("inode", "no shared memory segment"));
     };
-    create(number, key, inode.size, creator)?;
+    let identity = IpcIdentity { number, key, creator, ..IpcIdentity::default() };
+    number::create(KIND, &identity, || segments::make(key, inode.size as usize), segments::mark)?;
     if let Err(errno) = describe(number, inode) {
         // Without privilege all are the user's own anyway.
         context.warn(format!(
@@ -63,48 +62,6 @@ fn describe(number: i32, inode: &CarriedInode) -> nix::Result<()> {
     // SAFETY: IPC_SET reads a struct shmid64_ds, whose size and layout the buffer has.
     let answer = unsafe { libc::syscall(calls::SHMCTL, number, command, bytes.as_mut_ptr()) };
     Errno::result(answer).map(drop)
-}
-
-/// Asks the kernel for the number, else makes segments until it comes: the kernel counts up.
-fn create(number: i32, key: i32, size: u64, creator: (u32, u32)) -> Result<()> {
-    let unfit = |what: &str| EngineError::Unfit {
-        what: format!("shared memory segment {number} {what}"),
-        way_out: "use a kernel with CONFIG_CHECKPOINT_RESTORE".into(),
-    };
-    let make = || as_creator(creator, || segments::make(key, size as usize));
-    if std::fs::write(NEXT_NUMBER, number.to_string()).is_ok() {
-        let made = make().map_err(failed("shmget", number))?;
-        return if made == number { Ok(()) } else { Err(unfit("is in use already")) };
-    }
-    for _ in 0..MOST_TRIES {
-        let made = make().map_err(failed("shmget", number))?;
-        if made == number {
-            return Ok(());
-        }
-        let _ = segments::mark(made);
-    }
-    Err(unfit("cannot have its number again"))
-}
-
-/// A segment tells for ever who made it.
-fn as_creator<T>(creator: (u32, u32), make: impl FnOnce() -> T) -> T {
-    use nix::unistd::{Gid, Uid, getegid, geteuid, setegid, seteuid, setfsgid, setfsuid};
-    let (user, group) = (geteuid(), getegid());
-    if !user.is_root() || creator == (user.as_raw(), group.as_raw()) {
-        return make();
-    }
-    // An impossible number changes nothing and tells what is: whose files are made meanwhile.
-    let (file_user, file_group) =
-        (setfsuid(Uid::from_raw(u32::MAX)), setfsgid(Gid::from_raw(u32::MAX)));
-    // Whoever may not be this user makes it as himself.
-    let _ = setegid(Gid::from_raw(creator.1));
-    let _ = seteuid(Uid::from_raw(creator.0));
-    let made = make();
-    let _ = seteuid(user);
-    let _ = setegid(group);
-    setfsgid(file_group);
-    setfsuid(file_user);
-    made
 }
 
 /// Marks the segments that the job had marked: they end with their last holder.

@@ -3,7 +3,6 @@
 
 use super::super::super::arch::calls;
 use super::super::super::arch::words::{WORD, from_words};
-use super::super::super::dump::ipc_lists;
 use super::super::super::error::{EngineError, Refusal, Result};
 use super::super::super::graph::{CarriedInode, InodeId, Origin};
 use super::super::super::objects::{BlobData, DumpContext};
@@ -12,11 +11,9 @@ use super::super::super::sys::abi;
 use super::super::super::trace::{Batch, Remote};
 use super::{LOCKED, MARKED, key, layout};
 
-/// Commands of shmctl(2), semctl(2) and msgctl(2) that libc does not name.
-const MSG_INFO: u64 = calls::ipc_command(12) as u64;
+/// Commands of shmctl(2) that libc does not name.
 const SHM_INFO: u64 = calls::ipc_command(14) as u64;
 const SHM_STAT_ANY: u64 = calls::ipc_command(15) as u64;
-const SEM_INFO: u64 = calls::ipc_command(19) as u64;
 /// Segments that one batch of calls asks about: their answers fit into the scratch area.
 const AT_ONCE: u64 = 512;
 /// ObjectKind for one answer.
@@ -25,29 +22,15 @@ const ROOM: u64 = 128;
 /// Adds all segments to the inodes, their content still empty.
 ///
 /// # Errors
-/// Semaphores and message queues are refused; failed calls.
+/// Failed calls.
 pub fn survey(remote: &mut Remote<'_>, context: &mut DumpContext) -> Result<()> {
     let scratch = remote.scratch().ok_or_else(|| EngineError::odd("scratch area", "missing"))?;
     let data = scratch.data();
-    let mut batch = Batch::new();
-    batch.add(calls::SEMCTL, &[0, 0, SEM_INFO, data]);
-    batch.add(calls::MSGCTL, &[0, MSG_INFO, data + ROOM]);
-    batch.add(calls::SHMCTL, &[0, SHM_INFO, data + 2 * ROOM]);
-    let answers = remote.run(&batch)?;
-    let mut seen = [0; 3 * ROOM as usize];
+    let highest = remote.raw(calls::SHMCTL, &[0, SHM_INFO, data])?;
+    let mut seen = [0; ROOM as usize];
     remote.memory().read(data, &mut seen)?;
-    // seminfo.semusz, msginfo.msgpool and shm_info.used_ids: how many there are. A kernel without
-    // SysV IPC answers ENOSYS.
-    let counts = [(28, "semaphore sets"), (128, "message queues")];
-    for ((offset, name), answer) in counts.into_iter().zip(&answers) {
-        let count = word(&seen, offset);
-        if *answer >= 0 && count > 0 {
-            // An init of an earlier release keeps no list of them.
-            return Err(ipc_lists::refusal(name).into());
-        }
-    }
-    let highest = answers[2];
-    if highest < 0 || word(&seen, 2 * ROOM as usize) == 0 {
+    // shm_info.used_ids: how many there are. A kernel without SysV IPC answers ENOSYS.
+    if highest < 0 || word(&seen, 0) == 0 {
         return Ok(());
     }
     let mut first = 0;
