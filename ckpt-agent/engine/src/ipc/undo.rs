@@ -131,7 +131,7 @@ fn most(
 ) -> Result<i32> {
     let (mut possible, mut impossible) = (0, too_much);
     while impossible - possible > 1 {
-        let amount = i32::midpoint(possible, impossible);
+        let amount = possible + (impossible - possible) / 2;
         let (question, count) = place.question(sign, amount);
         remote.memory().write(scratch.data(), &question)?;
         let arguments = [place.set as u64, scratch.data(), count as u64, 0];

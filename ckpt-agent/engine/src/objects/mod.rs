@@ -126,6 +126,15 @@ pub trait ObjectKind: Sized {
     }
 }
 
+/// What has to be done once nothing of a restore touches files any more.
+///
+/// # Errors
+/// A watched file that is not there; failed calls.
+pub fn watch_again(files: &[OpenFile], context: &mut RestoreContext<'_>) -> Result<()> {
+    let all = Object::inotify(files, context);
+    inotify::watch_again(&all, context)
+}
+
 impl Object {
     /// The carried inode that it is open on.
     pub fn carried_inode(&self) -> Option<InodeId> {
@@ -292,6 +301,8 @@ object_kinds! {
     Timer => timerfd,
     /// signalfd(2)
     SignalReader => signalfd,
+    /// inotify(7)
+    Inotify => inotify,
     /// epoll(7)
     Epoll => epoll,
     /// pipe(2)

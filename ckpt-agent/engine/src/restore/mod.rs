@@ -40,6 +40,7 @@ use super::late;
 use super::locks;
 use super::objects::{
     ControllingTerminal, Object, RestoreContext, UnixLink, controlling_terminals, reopen,
+    watch_again,
 };
 use super::proc::read_maps;
 use super::split::standin::Link;
@@ -175,8 +176,18 @@ pub fn restore(image: &Image, context: &mut RestoreContext<'_>) -> Result<Standi
         );
     }
     inodes::seal_all(context)?;
+    watch_files(image, context)?;
     context.warnings.extend(numbers.warning(image));
     Ok(Standing { processes, numbers })
+}
+
+/// With the rights of the job's user.
+fn watch_files(image: &Image, context: &mut RestoreContext<'_>) -> Result<()> {
+    let user = context.user.clone();
+    let _acting =
+        user.as_ref().map(|user| FileUser::begin(user.uid, user.gid, &user.groups)).transpose()?;
+    let _restrained = user.map(|_| Restrained::begin(OVER_OBJECTS)).transpose()?;
+    watch_again(&image.graph.files, context)
 }
 
 /// Terminals that control sessions here: those whose slaves are here, or nowhere.

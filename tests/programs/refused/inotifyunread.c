@@ -1,4 +1,4 @@
-/* inotify with a watch. */
+/* inotify with an event that nobody has read: it can't be put back. */
 #include "conform.h"
 #include <sys/inotify.h>
 
@@ -8,10 +8,10 @@ int main(int argc, char **argv)
 	BUILD(mkdir(conform_path("watched"), 0700));
 	int fd = (int)BUILD(inotify_init1(IN_NONBLOCK));
 	BUILD(inotify_add_watch(fd, conform_path("watched"), IN_CREATE));
+	BUILD(mkdir(conform_path("watched/new"), 0700));
 	conform_expect_refusal(getpid(), fd);
 	conform_ready();
 	conform_wait();
-	BUILD(mkdir(conform_path("watched/new"), 0700));
 	char event[4096];
 	EXPECT_BETWEEN("bytes of the event", read(fd, event, sizeof event), sizeof(struct inotify_event), sizeof event);
 	conform_pass();

@@ -1,0 +1,198 @@
+//! inotify(7): watches of files and folders. The kernel tells a watched inode's number (/proc/PID/fdinfo), not its path:
+//! [`find`] looks for that.
+//!
+//! Events that nobody has read can't be put back: the kernel queues nothing but what happens. So a checkpoint waits for the
+//! program to read them.
+
+mod find;
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{EngineError, Refusal, Result};
+use super::super::sys::inotify;
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved, reopen};
+use find::Searched;
+
+/// IN_ALL_EVENTS, IN_EXCL_UNLINK and IN_ONESHOT: what inotify_add_watch(2) takes and fdinfo shows. The rest of what it shows
+/// is the kernel's own.
+const MASK: u32 = 0x0fff | 0x0400_0000 | 0x8000_0000;
+/// Watches of an instance that are looked at.
+const MOST_WATCHES: usize = 1 << 20;
+/// Watches that are made and taken away on the way to a number.
+const MOST_TRIES: u32 = 1 << 16;
+
+/// An inotify instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inotify {
+    /// Its watches, by rising numbers.
+    pub watches: Vec<Watch>,
+}
+
+/// A watch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// Its number (watch descriptor).
+    pub number: i32,
+    /// What is watched.
+    pub path: String,
+    /// IN_*
+    pub mask: u32,
+}
+
+impl ObjectKind for Inotify {
+    fn recognise(probe: &Probe) -> bool {
+        matches!(probe.link.as_str(), "anon_inode:inotify" | "anon_inode:[inotify]" | "inotify")
+    }
+
+    fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
+        let waiting = inotify::unread(probe.copy.as_fd())
+            .map_err(|errno| EngineError::system("ioctl", "FIONREAD of inotify", errno))?;
+        if waiting > 0 {
+            return Err(Refusal::new(
+                format!("is inotify with {waiting} bytes of events that are not read yet"),
+                "it is taken once the program has read them",
+            )
+            .into());
+        }
+        let lines: Vec<Searched> = probe
+            .info
+            .lines("inotify wd")
+            .take(MOST_WATCHES)
+            .map(parse)
+            .collect::<Option<_>>()
+            .ok_or_else(|| EngineError::odd("fdinfo of inotify", "no list of watches"))?;
+        let paths = find::paths(&lines, probe.host_pid, context)?;
+        let mut watches = Vec::with_capacity(lines.len());
+        for (searched, path) in lines.iter().zip(paths) {
+            let path = path.ok_or_else(|| {
+                Refusal::new(
+                    format!(
+                        "is inotify with a watch of inode {} (device {:x}), whose path can't be found",
+                        searched.inode, searched.device
+                    ),
+                    "close it while checkpoints are taken, or run the job as root",
+                )
+            })?;
+            watches.push(Watch { number: searched.number, path, mask: searched.mask & MASK });
+        }
+        watches.sort_by_key(|watch| watch.number);
+        Ok(Self { watches })
+    }
+
+    fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
+        for saved in all {
+            let made = inotify::make(saved.file.flags & libc::O_NONBLOCK)
+                .map_err(|errno| EngineError::system("inotify_init1", "an instance", errno))?;
+            context.park(saved.id, made)?;
+        }
+        Ok(())
+    }
+
+    fn when_divided(&self, _flags: i32) -> Fate {
+        Fate::Undivided
+    }
+}
+
+/// `HEX ino:HEX sdev:HEX mask:HEX ignored_mask:HEX fhandle-bytes:HEX fhandle-type:HEX f_handle:HEX` (fs/notify/fdinfo.c).
+fn parse(line: &str) -> Option<Searched> {
+    let mut words = line.split_ascii_whitespace();
+    let number = i32::from_str_radix(words.next()?, 16).ok()?;
+    let (mut inode, mut device, mut mask) = (None, None, None);
+    let (mut kind, mut handle) = (None, None);
+    for word in words {
+        let (key, value) = word.split_once(':')?;
+        let hexadecimal = || u64::from_str_radix(value, 16).ok();
+        match key {
+            "ino" => inode = hexadecimal(),
+            "sdev" => device = hexadecimal(),
+            "mask" => mask = hexadecimal(),
+            "fhandle-type" => kind = hexadecimal(),
+            "f_handle" => handle = super::super::graph::from_hex(value).ok(),
+            _ => {}
+        }
+    }
+    let handle = kind.zip(handle).map(|(kind, bytes)| (kind as i32, bytes));
+    Some(Searched { number, inode: inode?, device: device? as u32, mask: mask? as u32, handle })
+}
+
+/// Sets the watches of all instances: the last act of a restore, since it touches files itself.
+///
+/// # Errors
+/// A file that is not there; failed calls.
+pub fn watch_again(all: &[Saved<'_, Inotify>], context: &mut RestoreContext<'_>) -> Result<()> {
+    for saved in all {
+        let instance = context.parked(saved.id)?.try_clone_to_owned();
+        let instance = instance.map_err(|error| EngineError::system("dup", "inotify", error))?;
+        for watch in &saved.object.watches {
+            let target =
+                open(watch.path.as_str(), OFlag::O_PATH | OFlag::O_NOFOLLOW, Mode::empty());
+            match target {
+                Ok(target) => set(instance.as_fd(), target.as_fd(), watch)?,
+                Err(errno) if context.force => context.warn(format!(
+                    "{} is not watched any more: it can't be opened ({})",
+                    watch.path,
+                    errno.desc()
+                )),
+                Err(errno) => {
+                    return Err(EngineError::Unfit {
+                        what: format!(
+                            "the job watches {} (inotify), which can't be opened ({})",
+                            watch.path,
+                            errno.desc()
+                        ),
+                        way_out: "put it there, or use --force to do without".into(),
+                    });
+                }
+            }
+        }
+        // Of watches that were made on the way to a number, the kernel tells that they are gone.
+        inotify::discard(instance.as_fd())
+            .map_err(|errno| EngineError::system("read", "inotify", errno))?;
+    }
+    Ok(())
+}
+
+fn set(instance: BorrowedFd<'_>, target: BorrowedFd<'_>, watch: &Watch) -> Result<()> {
+    let failed = |call: &'static str| {
+        let path = watch.path.clone();
+        move |errno: Errno| EngineError::system(call, path, errno)
+    };
+    let path = reopen::magic_link(target);
+    inotify::ask_for_number(instance, watch.number);
+    for _ in 0..MOST_TRIES {
+        let number =
+            inotify::add(instance, &path, watch.mask).map_err(failed("inotify_add_watch"))?;
+        if number == watch.number {
+            return Ok(());
+        }
+        inotify::remove(instance, number).map_err(failed("inotify_rm_watch"))?;
+    }
+    Err(EngineError::Unfit {
+        what: format!("watch {} of {} cannot have its number again", watch.number, watch.path),
+        way_out: "use a kernel with CONFIG_CHECKPOINT_RESTORE".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read() {
+        let line = "3 ino:9e7e sdev:800013 mask:800afce ignored_mask:0 fhandle-bytes:8 fhandle-type:1 \
+                    f_handle:7e9e0000640d1b6c";
+        let found = parse(line).unwrap();
+        assert_eq!((found.number, found.inode, found.device), (3, 0x9e7e, 0x80_0013));
+        assert_eq!(found.mask & MASK, 0xfce);
+        let (kind, bytes) = found.handle.unwrap();
+        assert_eq!((kind, bytes.len(), bytes[0]), (1, 8, 0x7e));
+        // A file system without handles.
+        assert_eq!(parse("a ino:1 sdev:2 mask:3 ignored_mask:0").unwrap().handle, None);
+        assert!(parse("").is_none() && parse("1 ino:1").is_none());
+    }
+}
