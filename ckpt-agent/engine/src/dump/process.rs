@@ -11,7 +11,8 @@ use super::super::error::{EngineError, Refusal, Result};
 use super::super::freeze::StoppedProcess;
 use super::super::graph::{
     Credentials, Descriptor, IntervalTimer, OpenFile, PendingSignal, Pid, PosixTimer, ProcessNode,
-    ProcessState, ResourceLimit, RobustList, Rseq, SemaphoreUndo, SignalAction, SignalStack, ThreadImage, to_hex,
+    ProcessState, ResourceLimit, RobustList, Rseq, SemaphoreUndo, SignalAction, SignalStack,
+    ThreadImage, to_hex,
 };
 use super::super::late;
 use super::super::objects::paths;

@@ -13,7 +13,7 @@ use super::super::graph::FileId;
 use super::super::sys::dup3::dup3;
 use super::super::sys::stat::identity;
 use super::super::sys::{abi, kcmp};
-use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
+use super::{DumpContext, Fate, Found, Object, ObjectKind, Probe, RestoreContext, Saved};
 
 /// Limit of registrations in one set.
 const LIMIT: usize = 1_000_000;
@@ -133,24 +133,55 @@ impl ObjectKind for Epoll {
     }
 
     fn wire(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
-        for saved in all {
-            // Disabled ones first: they have to fire once, and nothing else may fire with them.
-            let (disabled, enabled): (Vec<_>, Vec<_>) =
-                saved.object.registrations.iter().partition(|one| one.is_disabled());
-            for registration in disabled.into_iter().chain(enabled) {
-                if registration.target.is_some_and(|target| !context.needs(target)) {
-                    // It is elsewhere, and nobody here could tell it from one that never is ready.
-                    continue;
-                }
-                register(saved.id, registration, context)?;
-            }
-        }
-        Ok(())
+        wire(all, context, Moment::Now)
     }
 
     fn when_divided(&self, _flags: i32) -> Fate {
         Fate::Again
     }
+}
+
+/// When a registration is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// Once all descriptions are there.
+    Now,
+    /// Once all processes are: of those that are descriptors of them.
+    Later,
+}
+
+impl Moment {
+    fn of(target: FileId, context: &RestoreContext<'_>) -> Self {
+        match context.graph.object(target) {
+            Some(Object::ProcessDescriptor(_)) => Self::Later,
+            _ => Self::Now,
+        }
+    }
+}
+
+/// Registers descriptors of processes.
+///
+/// # Errors
+/// As [`ObjectKind::wire`].
+pub(super) fn wire_late(all: &[Saved<'_, Epoll>], context: &RestoreContext<'_>) -> Result<()> {
+    wire(all, context, Moment::Later)
+}
+
+fn wire(all: &[Saved<'_, Epoll>], context: &RestoreContext<'_>, moment: Moment) -> Result<()> {
+    for saved in all {
+        // Disabled ones first: they have to fire once, and nothing else may fire with them.
+        let (disabled, enabled): (Vec<_>, Vec<_>) =
+            saved.object.registrations.iter().partition(|one| one.is_disabled());
+        for registration in disabled.into_iter().chain(enabled) {
+            // One that is elsewhere nobody here could tell from one that never is ready.
+            let is_due =
+                |target: FileId| context.needs(target) && Moment::of(target, context) == moment;
+            if registration.target.is_none_or(is_due) {
+                register(saved.id, registration, context)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Where the targets of registrations are looked for: the descriptors of the job.

@@ -30,6 +30,7 @@ pub use context::{
     BlobData, BlobSource, Console, DumpContext, Extent, External, HeldRelay, RestoreContext,
 };
 pub use directory::removed as removed_directory;
+pub use pidfd::ProcessDescriptor;
 pub use pipe::Pipe;
 pub use probe::{FdInfo, Probe};
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
@@ -124,6 +125,15 @@ pub trait ObjectKind: Sized {
     fn wire(_all: &[Saved<'_, Self>], _context: &mut RestoreContext) -> Result<()> {
         Ok(())
     }
+}
+
+/// Ties descriptions to those of processes, once these are there.
+///
+/// # Errors
+/// As [`ObjectKind::wire`].
+pub fn wire_late(files: &[OpenFile], context: &mut RestoreContext<'_>) -> Result<()> {
+    let all = Object::epoll(files, context);
+    epoll::wire_late(&all, context)
 }
 
 /// What has to be done once nothing of a restore touches files any more.
@@ -303,6 +313,8 @@ object_kinds! {
     SignalReader => signalfd,
     /// inotify(7)
     Inotify => inotify,
+    /// pidfd_open(2)
+    ProcessDescriptor => pidfd,
     /// epoll(7)
     Epoll => epoll,
     /// pipe(2)

@@ -13,6 +13,7 @@ mod mapped;
 mod memory;
 mod memory_map;
 mod numbers;
+mod pidfds;
 mod posix_timers;
 mod record_locks;
 mod threads;
@@ -386,6 +387,13 @@ fn rebuild(
         let _making = stages::begin(Stage::Threads);
         make_threads(&mut helpers)?;
     }
+    for helper in &helpers {
+        let others = helper.others.values();
+        let tids: Vec<i32> =
+            std::iter::once(&helper.leader).chain(others).map(StoppedThread::tid).collect();
+        numbers.add_threads(helper.image, &tids);
+    }
+    pidfds::open_all(image, context, numbers)?;
     let complete = |helper: Helper<'_>| {
         let _furnishing = stages::begin(Stage::Furnish { pid: helper.image.pid });
         complete(helper, context, &own, numbers)
@@ -514,14 +522,13 @@ fn complete(
     helper: Helper<'_>,
     context: &mut RestoreContext<'_>,
     own: &Credentials,
-    numbers: &mut Numbers,
+    numbers: &Numbers,
 ) -> Result<Complete> {
     let (pid, image) = (helper.pid, helper.image);
     let (scratch, entry) = (helper.scratch, helper.entry_point);
     let mut all = vec![helper.leader];
     all.extend(helper.others.into_values());
     let tids: Vec<i32> = all.iter().map(StoppedThread::tid).collect();
-    numbers.add_threads(image, &tids);
     {
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
         for (saved, tid) in image.threads.iter().zip(&tids) {
@@ -541,6 +548,7 @@ fn complete(
         let mut remote = Remote::take(&mut all[0], entry)?.with_scratch(scratch);
         threads::queue_signals(&mut remote, scratch, pid, None, &image.pending)?;
         threads::arm_timers(&mut remote, scratch, &image.interval_timers)?;
+        pidfds::install(&mut remote, image, context)?;
         // After all processes owe what they owe, which changes semaphores, too.
         ipc::claim(&mut remote, scratch, &context.graph.ipc, image.pid)?;
     }

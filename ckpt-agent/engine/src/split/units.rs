@@ -30,6 +30,7 @@ pub fn units(graph: &Graph, holdings: &Holdings, callers: bool) -> Vec<Unit> {
             together.join(holdings.holders(id).chain(holdings.holders(other)));
         }
     }
+    join_watchers(graph, holdings, &mut together);
     join_readers(graph, holdings, &mut together);
     join_terminals(graph, holdings, &mut together);
     join_fifos(graph, holdings, &mut together);
@@ -58,6 +59,16 @@ fn tied(object: &Object) -> Option<FileId> {
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// Who has a descriptor of a process is where that process is.
+fn join_watchers(graph: &Graph, holdings: &Holdings, together: &mut Together) {
+    for (index, file) in graph.files.iter().enumerate() {
+        if let Object::ProcessDescriptor(descriptor) = &file.object {
+            let target = descriptor.pid.filter(|pid| holdings.by_process.contains_key(pid));
+            together.join(holdings.holders(FileId(index as u32)).chain(target));
+        }
     }
 }
 

@@ -87,6 +87,42 @@ impl PidFd {
     }
 }
 
+/// A descriptor of a process or, with PIDFD_THREAD, of a thread.
+///
+/// # Errors
+/// Failed pidfd_open(2).
+pub fn open(number: i32, flags: i32) -> Result<OwnedFd> {
+    // SAFETY: plain numbers; the answer is checked before it is used.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, number, flags) };
+    if fd < 0 {
+        return Err(EngineError::last_os("pidfd_open", format!("process {number}")));
+    }
+    // SAFETY: the kernel just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// A descriptor of a process that has ended and was waited for: of a child that does nothing else. For a single-threaded
+/// process.
+///
+/// # Errors
+/// Failed fork(2) or pidfd_open(2).
+pub fn of_ended(flags: i32) -> Result<OwnedFd> {
+    use nix::sys::wait::waitpid;
+    use nix::unistd::{ForkResult, fork};
+    // SAFETY: the child makes one system call and nothing else.
+    let forked = unsafe { fork() };
+    match forked.map_err(|errno| EngineError::system("fork", "a process that ends", errno))? {
+        // SAFETY: ends this process at once.
+        ForkResult::Child => unsafe { libc::_exit(0) },
+        ForkResult::Parent { child } => {
+            let opened = open(child.as_raw(), flags & !libc::O_EXCL);
+            waitpid(child, None)
+                .map_err(|errno| EngineError::system("waitpid", "a process that ends", errno))?;
+            opened
+        }
+    }
+}
+
 impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
