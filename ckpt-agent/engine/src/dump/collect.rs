@@ -11,15 +11,17 @@ use tracing::field::Empty;
 use tracing::{debug_span, trace_span};
 
 use super::super::doing::{self, Thing};
-use super::super::error::{EngineError, Result};
+use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::{Descriptor, FileId, Lock, LockKind, OpenFile, Owner, OwnerKind, Pid};
 use super::super::locks;
-use super::super::objects::{DumpContext, Object, Probe};
+use super::super::objects::{DumpContext, Object, Probe, in_flight};
 use super::super::sys::kcmp;
 use super::super::sys::mqueue;
 use super::super::sys::owner::{FileOwner, file_owner, file_signal, share_a_mark};
 use super::super::sys::pidfd::PidFd;
 
+/// Who holds what is under way, in messages.
+const IN_FLIGHT: &str = "in flight";
 /// Most descriptors of one job.
 const MOST_DESCRIPTORS: usize = 1_000_000;
 
@@ -104,7 +106,68 @@ pub fn collect(
         }
         collected.descriptors.insert(*host_pid, descriptors);
     }
+    add_in_flight(&mut collected, &mut known, context)?;
     Ok(collected)
+}
+
+/// Adds what is under way in Unix sockets: descriptions that may have no other holder, and may be sockets in which others are
+/// under way. Copies of them are peeked at, and held here until the dump is done.
+fn add_in_flight(
+    collected: &mut Collected,
+    known: &mut Known,
+    context: &mut DumpContext,
+) -> Result<()> {
+    let own = std::process::id() as i32;
+    let mut next = 0;
+    while let Some(file) = collected.files.get(next) {
+        let Object::UnixSocket(socket) = &file.object else {
+            next += 1;
+            continue;
+        };
+        let (pid, comm, fd, inode) = {
+            let probe = &collected.probes[next];
+            (probe.pid, probe.comm.clone(), probe.fd, probe.inode())
+        };
+        let named = |error: EngineError| error.at(pid, &comm, fd);
+        let copies = in_flight(socket, &collected.probes[next]).map_err(named)?;
+        let mut ids = Vec::with_capacity(copies.len());
+        for copy in copies {
+            let probe = Probe::of(own, 1, IN_FLIGHT, copy.as_raw_fd())?;
+            let same_inode = known.entry(probe.inode()).or_default();
+            let id = match find(same_inode, &collected.probes, &probe) {
+                Ok(id) => id,
+                Err(place) => {
+                    let id = FileId(collected.files.len() as u32);
+                    same_inode.insert(place, id);
+                    let locks = locks::read(&probe.info)?.into_iter();
+                    let locks = locks.filter(|lock| lock.kind != LockKind::Process).collect();
+                    let object = Object::dump(&probe, context).map_err(named)?;
+                    let (owner, flags) = (owner(&probe, context), probe.flags & !libc::O_CLOEXEC);
+                    collected.files.push(OpenFile { flags, owner, locks, object });
+                    context.descriptors.insert((own, copy.as_raw_fd()), id);
+                    collected.probes.push(probe);
+                    context.held.push(copy);
+                    id
+                }
+            };
+            if let Object::ProcessDescriptor(_) = collected.files[id.0 as usize].object {
+                let what = "a Unix socket with a descriptor of a process in flight (SCM_RIGHTS)";
+                return Err(named(Refusal::passing(what, "it is received soon: try again").into()));
+            }
+            ids.push(id);
+        }
+        if context.descriptors.len() > MOST_DESCRIPTORS {
+            return Err(EngineError::odd(
+                "the job",
+                format!("over {MOST_DESCRIPTORS} descriptors"),
+            ));
+        }
+        if !ids.is_empty() {
+            context.in_flight.insert(inode, ids);
+        }
+        next += 1;
+    }
+    Ok(())
 }
 
 /// Adds the message queues of the job that no process has open, as descriptions without descriptors. They are seen

@@ -75,6 +75,10 @@ pub struct DumpContext {
     /// Inodes that belong to the launcher's side of the standard streams: (device, inode) of the pipe
     /// or of the terminal's slave, and which stream it is.
     pub stdio: HashMap<(u64, u64), StdioRole>,
+    /// Descriptions under way in Unix sockets, by the inodes of these, in their order.
+    pub in_flight: HashMap<(u64, u64), Vec<FileId>>,
+    /// Copies of those that no process holds.
+    pub held: Vec<OwnedFd>,
     /// Relays of which the agent holds a side here.
     pub relays: Vec<HeldRelay>,
     /// Master of the job's own terminal, held by the launcher: a copy.

@@ -36,7 +36,7 @@ pub use probe::{FdInfo, Probe};
 pub use pty::{ControllingTerminal, Side as TerminalSide, Terminal, controlling_terminals};
 pub use regular::Regular;
 pub use tcp::{OuterSocket, PeerEnd as TcpPeer, TcpState, Widened, outer_sockets};
-pub use unix::{UnixKind, UnixLink, UnixSocket};
+pub use unix::{UnixKind, UnixLink, UnixSocket, in_flight};
 
 use serde::{Deserialize, Serialize};
 use tracing::debug_span;
@@ -323,8 +323,6 @@ object_kinds! {
     Fifo => fifo,
     /// Pseudoterminals
     Terminal => pty,
-    /// Unix sockets
-    UnixSocket => unix,
     /// TCP over IPv4 and IPv6
     TcpSocket => tcp,
     /// UDP over IPv4 and IPv6
@@ -341,4 +339,7 @@ object_kinds! {
     Directory => directory,
     /// Regular files
     Regular => regular,
+    // The last to be made: any of the others may be under way in one.
+    /// Unix sockets
+    UnixSocket => unix,
 }

@@ -1,7 +1,6 @@
 //! Descriptors of processes and threads (pidfd_open(2)). Descriptions are made before there are any processes: so each begins
 //! as a placeholder, and gets its process when all are there ([`ProcessDescriptor::open`]).
 
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -9,9 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::{EngineError, Refusal, Result};
 use super::super::graph::Pid;
-use super::super::proc::read_text;
 use super::super::sys::pidfd;
-use super::{DumpContext, Fate, Found, ObjectKind, Probe, RestoreContext, Saved};
+use super::{DumpContext, Fate, ObjectKind, Probe, RestoreContext, Saved};
 
 /// PIDFD_THREAD, since Linux 6.9 (include/uapi/linux/pidfd.h).
 const OF_THREAD: i32 = libc::O_EXCL;
@@ -25,9 +23,6 @@ pub struct ProcessDescriptor {
     /// It is of a thread (PIDFD_THREAD).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub thread: bool,
-    /// Its number on this machine; for the dump.
-    #[serde(skip)]
-    host: i32,
 }
 
 impl ProcessDescriptor {
@@ -52,28 +47,18 @@ impl ObjectKind for ProcessDescriptor {
         probe.link.contains("pidfd") && probe.info.get("Pid").is_some()
     }
 
-    fn dump(probe: &Probe, _context: &mut DumpContext) -> Result<Self> {
-        let number = |text: &str| text.trim().parse::<i32>().ok().filter(|number| *number > 0);
-        let host = number(probe.info.need("Pid")?);
-        // From this machine's namespace to the innermost one, which is the job's.
-        let own = probe.info.get("NSpid").and_then(|all| all.split_ascii_whitespace().last());
-        let pid = host.and_then(|host| own.map_or(Some(host), number));
-        Ok(Self { pid, thread: probe.flags & OF_THREAD != 0, host: host.unwrap_or(0) })
-    }
-
-    fn finish(all: &mut [Found<'_, Self>], context: &mut DumpContext) -> Result<()> {
-        let job: BTreeSet<i32> = context.descriptors.keys().map(|(pid, _)| *pid).collect();
-        for found in all.iter().filter(|found| found.object.pid.is_some()) {
-            let host = found.object.host;
-            if !is_of(&job, host)? {
-                let probe = found.probe;
-                let what = format!("is of process {host}, which is not one of the job's");
-                let refusal = Refusal::new(what, "close it while checkpoints are taken");
-                let error = EngineError::from(refusal);
-                return Err(error.at(probe.pid, &probe.comm, probe.fd));
-            }
-        }
-        Ok(())
+    fn dump(probe: &Probe, context: &mut DumpContext) -> Result<Self> {
+        let number = probe.info.need("Pid")?.trim().parse::<i32>().ok();
+        let thread = probe.flags & OF_THREAD != 0;
+        // The kernel shows -1 or 0 of one that is gone.
+        let Some(host) = number.filter(|number| *number > 0) else {
+            return Ok(Self { pid: None, thread });
+        };
+        let pid = *context.pids.get(&host).ok_or_else(|| {
+            let what = format!("is of process {host}, which is not one of the job's");
+            Refusal::new(what, "close it while checkpoints are taken")
+        })?;
+        Ok(Self { pid: Some(pid), thread })
     }
 
     fn restore(all: &[Saved<'_, Self>], context: &mut RestoreContext) -> Result<()> {
@@ -88,15 +73,4 @@ impl ObjectKind for ProcessDescriptor {
     fn when_divided(&self, _flags: i32) -> Fate {
         Fate::Undivided
     }
-}
-
-/// Whether a process is one of these, or a child of one that has ended, or a thread of one.
-fn is_of(job: &BTreeSet<i32>, host: i32) -> Result<bool> {
-    let Some(status) = read_text(&format!("/proc/{host}/status"))? else { return Ok(false) };
-    let number = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().parse::<i32>().ok()
-    };
-    let among = |key: &str| number(key).is_some_and(|pid| job.contains(&pid));
-    Ok(among("Tgid:") || (status.contains("State:\tZ") && among("PPid:")))
 }

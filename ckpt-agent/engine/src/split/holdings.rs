@@ -66,6 +66,9 @@ impl Holdings {
         if let Some(first) = all.values_mut().next() {
             first.files.extend(unopened);
         }
+        for possessions in all.values_mut() {
+            add_in_flight(graph, &mut possessions.files);
+        }
         Self::new(all)
     }
 
@@ -95,6 +98,16 @@ impl Holdings {
     /// Processes that hold a description, ascending.
     pub fn holders(&self, file: FileId) -> impl Iterator<Item = Pid> + '_ {
         self.holders.get(&file).into_iter().flatten().copied()
+    }
+}
+
+/// Whoever holds a Unix socket holds what is under way in it.
+fn add_in_flight(graph: &Graph, files: &mut BTreeSet<FileId>) {
+    let mut new: Vec<FileId> = files.iter().copied().collect();
+    while let Some(file) = new.pop() {
+        let Some(Object::UnixSocket(socket)) = graph.object(file) else { continue };
+        let under_way = socket.received.iter().flat_map(|message| &message.files);
+        new.extend(under_way.copied().filter(|file| files.insert(*file)));
     }
 }
 

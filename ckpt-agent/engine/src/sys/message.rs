@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// A message received or peeked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,63 @@ pub struct Received {
     pub flags: i32,
     /// The sender's socket address behind its family, empty where it has none.
     pub from: Vec<u8>,
+}
+
+/// SCM_MAX_FD (include/net/scm.h)
+const MOST_DESCRIPTORS: usize = 253;
+/// SCM_PIDFD (include/linux/socket.h), since Linux 6.5: where it is asked for, a descriptor of the sender.
+const SCM_PIDFD: i32 = 4;
+/// Room for all descriptors of a message, credentials, and whatever else.
+const ANCILLARY: usize = MOST_DESCRIPTORS * 4 + 512;
+
+/// Receives one message into `buffer`, with the descriptors that come with it.
+///
+/// # Errors
+/// As recvmsg(2); EMFILE where this process can't have so many more descriptors.
+pub fn receive_rights(
+    fd: impl AsFd,
+    buffer: &mut [u8],
+    flags: i32,
+) -> io::Result<(Received, Vec<OwnedFd>)> {
+    let mut ancillary = vec![0u64; ANCILLARY.div_ceil(8)];
+    let (received, filled) =
+        receive_into(fd, buffer, &mut ancillary, flags | libc::MSG_CMSG_CLOEXEC)?;
+    let bytes: Vec<u8> =
+        ancillary.iter().flat_map(|word| word.to_ne_bytes()).take(filled).collect();
+    let descriptors = descriptors(&bytes);
+    match received.flags & libc::MSG_CTRUNC {
+        0 => Ok((received, descriptors)),
+        _ => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+    }
+}
+
+/// The descriptors out of ancillary data; those of senders are closed.
+fn descriptors(mut bytes: &[u8]) -> Vec<OwnedFd> {
+    let head = size_of::<libc::cmsghdr>();
+    let word = size_of::<usize>();
+    let mut found = Vec::new();
+    while bytes.len() >= head {
+        // struct cmsghdr: a length as long as a word, level, type.
+        let mut length = [0; size_of::<usize>()];
+        length.copy_from_slice(&bytes[..word]);
+        let length = usize::from_ne_bytes(length);
+        let number = |at: usize| {
+            let field = bytes.get(at..at + 4)?.try_into().ok()?;
+            Some(i32::from_ne_bytes(field))
+        };
+        let (level, kind) = (number(head - 8), number(head - 4));
+        let Some(data) = bytes.get(head..length) else { break };
+        if level == Some(libc::SOL_SOCKET) && matches!(kind, Some(libc::SCM_RIGHTS | SCM_PIDFD)) {
+            let numbers = data.chunks_exact(4).filter_map(|four| four.try_into().ok());
+            for number in numbers.map(i32::from_ne_bytes) {
+                // SAFETY: the kernel just made this descriptor for us alone.
+                let fd = unsafe { OwnedFd::from_raw_fd(number) };
+                found.extend((kind == Some(libc::SCM_RIGHTS)).then_some(fd));
+            }
+        }
+        bytes = bytes.get(length.next_multiple_of(word)..).unwrap_or_default();
+    }
+    found
 }
 
 /// Receives one message into `buffer`, with `control` bytes of room for ancillary data, which is
@@ -26,20 +83,30 @@ pub fn receive(
     control: usize,
     flags: i32,
 ) -> io::Result<Received> {
+    // Words, for the alignment of struct cmsghdr.
+    receive_into(fd, buffer, &mut vec![0u64; control.div_ceil(8)], flags)
+        .map(|(received, _)| received)
+}
+
+/// Also how many bytes of ancillary data there are.
+fn receive_into(
+    fd: impl AsFd,
+    buffer: &mut [u8],
+    ancillary: &mut [u64],
+    flags: i32,
+) -> io::Result<(Received, usize)> {
     // SAFETY: these are plain data, for which zeros are valid.
     let mut name: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // Words, for the alignment of struct cmsghdr.
-    let mut ancillary = vec![0u64; control.div_ceil(8)];
     // SAFETY: as above.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_name = (&raw mut name).cast();
     header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
-    if control > 0 {
+    if !ancillary.is_empty() {
         header.msg_control = ancillary.as_mut_ptr().cast();
-        header.msg_controllen = control as _;
+        header.msg_controllen = size_of_val(ancillary) as _;
     }
     // SAFETY: every pointer in the header leads to a live buffer of the length beside it.
     let length = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) };
@@ -48,9 +115,6 @@ pub fn receive(
     let named = (header.msg_namelen as usize).min(size_of::<libc::sockaddr_storage>());
     // SAFETY: `name` lives, is fully initialised, and `named` does not exceed it.
     let raw = unsafe { std::slice::from_raw_parts((&raw const name).cast::<u8>(), named) };
-    Ok(Received {
-        length,
-        flags: header.msg_flags,
-        from: raw.get(skip..).unwrap_or_default().to_vec(),
-    })
+    let from = raw.get(skip..).unwrap_or_default().to_vec();
+    Ok((Received { length, flags: header.msg_flags, from }, header.msg_controllen as usize))
 }

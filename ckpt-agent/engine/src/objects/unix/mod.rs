@@ -15,6 +15,7 @@ mod tests;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::Metadata;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -133,6 +134,20 @@ pub struct Message {
     /// sun_path of its sender, if that had a name (datagrams).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Vec<u8>>,
+    /// The open file descriptions that come with it (SCM_RIGHTS).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileId>,
+}
+
+/// Copies of all descriptors that are under way to a socket, in their order.
+///
+/// # Errors
+/// Failed system calls.
+pub fn in_flight(socket: &UnixSocket, probe: &Probe) -> Result<Vec<OwnedFd>> {
+    match socket.link {
+        UnixLink::Listening { .. } => Ok(Vec::new()),
+        _ => queue::in_flight(probe, socket.variety),
+    }
 }
 
 /// sun_path without padding: empty where there is no name.

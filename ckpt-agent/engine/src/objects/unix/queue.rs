@@ -1,9 +1,13 @@
-//! Messages in a Unix socket's queue, peeked one after the other (socket(7), SO_PEEK_OFF).
+//! Messages in a Unix socket's queue, peeked one after the other (socket(7), SO_PEEK_OFF), with copies of the descriptors that
+//! are under way in them.
+
+use std::os::fd::OwnedFd;
 
 use super::super::super::error::{EngineError, Result};
-use super::super::super::sys::message::receive;
+use super::super::super::graph::FileId;
+use super::super::super::sys::message::{receive, receive_rights};
 use super::super::super::sys::sockopt;
-use super::{DumpContext, Message, Probe, UnixKind, soon, system};
+use super::{DumpContext, Message, Probe, UnixKind, system};
 
 /// A message is at most as long as its sender's buffer.
 const LONGEST: usize = 16 << 20;
@@ -20,10 +24,57 @@ pub(super) fn peek(
     kind: UnixKind,
     context: &mut DumpContext,
 ) -> Result<Vec<Message>> {
+    let mut under_way = context.in_flight.remove(&probe.inode()).unwrap_or_default().into_iter();
+    let (mut messages, mut stream) = (Vec::new(), Vec::new());
+    walk(probe, kind, &mut |peeked| {
+        let files: Vec<FileId> = under_way.by_ref().take(peeked.descriptors.len()).collect();
+        if files.len() != peeked.descriptors.len() {
+            return Err(EngineError::odd("the queue of a Unix socket", "it changes"));
+        }
+        if kind == UnixKind::Stream && files.is_empty() {
+            stream.extend_from_slice(peeked.bytes);
+            return Ok(());
+        }
+        keep_stream(&mut stream, &mut messages, context);
+        let from = if kind == UnixKind::Stream { None } else { sender(peeked.from) };
+        messages.push(Message { bytes: context.keep(peeked.bytes.to_vec()), from, files });
+        Ok(())
+    })?;
+    keep_stream(&mut stream, &mut messages, context);
+    Ok(messages)
+}
+
+fn keep_stream(stream: &mut Vec<u8>, messages: &mut Vec<Message>, context: &mut DumpContext) {
+    if !stream.is_empty() {
+        let bytes = context.keep(std::mem::take(stream));
+        messages.push(Message { bytes, from: None, files: Vec::new() });
+    }
+}
+
+/// The descriptors that are under way in it, in their order.
+pub(super) fn in_flight(probe: &Probe, kind: UnixKind) -> Result<Vec<OwnedFd>> {
+    let mut all = Vec::new();
+    walk(probe, kind, &mut |peeked| {
+        all.extend(peeked.descriptors);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// A message, or a piece of a stream.
+struct Peeked<'a> {
+    bytes: &'a [u8],
+    from: &'a [u8],
+    descriptors: Vec<OwnedFd>,
+}
+
+type Each<'a> = &'a mut dyn FnMut(Peeked<'_>) -> Result<()>;
+
+fn walk(probe: &Probe, kind: UnixKind, each: Each<'_>) -> Result<()> {
     let before = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PEEK_OFF)
         .map_err(|error| system("getsockopt SO_PEEK_OFF", error))?;
     set_offset(probe, 0)?;
-    let taken = peek_all(probe, kind, context);
+    let taken = peek_all(probe, kind, each);
     // On every path the program's own offset comes back (-1: none).
     set_offset(probe, before)?;
     taken
@@ -34,20 +85,18 @@ fn set_offset(probe: &Probe, offset: i32) -> Result<()> {
         .map_err(|error| system("setsockopt SO_PEEK_OFF", error))
 }
 
-fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<Vec<Message>> {
-    let mut messages = Vec::new();
-    let mut stream = Vec::new();
+const FLAGS: i32 = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+
+fn peek_all(probe: &Probe, kind: UnixKind, each: Each<'_>) -> Result<()> {
     let mut offset = 0i32;
     let mut total = 0;
     let mut buffer = vec![0u8; USUAL];
-    // ObjectKind for the sender's credentials where they are asked for, and never for descriptors: peeking
-    // would install copies of them.
+    // Room for the sender's credentials where they are asked for, and for descriptors only where there are some.
     let credentials = sockopt::get_int(&probe.copy, libc::SOL_SOCKET, libc::SO_PASSCRED)
         .is_ok_and(|value| value != 0);
+    let room = if credentials { CREDENTIALS } else { 0 };
     loop {
-        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        let room = if credentials { CREDENTIALS } else { 0 };
-        let message = match receive(&probe.copy, &mut buffer, room, flags) {
+        let mut message = match receive(&probe.copy, &mut buffer, room, FLAGS) {
             Ok(message) => message,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR) => continue,
@@ -56,25 +105,33 @@ fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<
                 _ => return Err(system("peek at", error)),
             },
         };
-        let length = message.length;
-        if message.flags & libc::MSG_CTRUNC != 0 {
-            return Err(soon(
-                probe,
-                "a Unix socket with descriptors in flight (SCM_RIGHTS)",
-                "they are received soon: try again",
-            ));
-        }
-        if length == 0 && kind != UnixKind::Datagram {
-            // End of file; zero-length messages of SOCK_SEQPACKET look the same.
-            break;
-        }
-        if length > buffer.len() {
-            if length > LONGEST {
-                return Err(EngineError::odd("a message", format!("{length} bytes")));
+        if message.length > buffer.len() {
+            if message.length > LONGEST {
+                return Err(EngineError::odd("a message", format!("{} bytes", message.length)));
             }
-            buffer.resize(length, 0);
+            buffer.resize(message.length, 0);
             set_offset(probe, offset)?;
             continue;
+        }
+        let mut descriptors = Vec::new();
+        if message.flags & libc::MSG_CTRUNC != 0 {
+            let plain = match kind {
+                UnixKind::Stream => plain_bytes(probe, offset, message.length, room)?,
+                _ => 0,
+            };
+            set_offset(probe, offset)?;
+            if plain > 0 {
+                message = receive(&probe.copy, &mut buffer[..plain], room, FLAGS)
+                    .map_err(|error| system("peek at", error))?;
+            } else {
+                (message, descriptors) = receive_rights(&probe.copy, &mut buffer, FLAGS)
+                    .map_err(|error| system("peek at", error))?;
+            }
+        }
+        let length = message.length;
+        if length == 0 && kind != UnixKind::Datagram && descriptors.is_empty() {
+            // End of file; zero-length messages of SOCK_SEQPACKET look the same.
+            break;
         }
         total += length;
         if total > MOST_BYTES {
@@ -82,17 +139,27 @@ fn peek_all(probe: &Probe, kind: UnixKind, context: &mut DumpContext) -> Result<
         }
         offset = offset.saturating_add(length as i32);
         let bytes = buffer.get(..length).unwrap_or_default();
-        if kind == UnixKind::Stream {
-            stream.extend_from_slice(bytes);
-        } else {
-            let from = sender(&message.from);
-            messages.push(Message { bytes: context.keep(bytes.to_vec()), from });
+        each(Peeked { bytes, from: &message.from, descriptors })?;
+    }
+    Ok(())
+}
+
+/// How many of the bytes from `offset` on come before those that have descriptors with them: the kernel hands these out
+/// with whatever was read before, and stops behind them (net/unix/af_unix.c, unix_stream_read_generic).
+fn plain_bytes(probe: &Probe, offset: i32, length: usize, room: usize) -> Result<usize> {
+    let mut buffer = vec![0; length];
+    let (mut plain, mut some) = (0, length);
+    while some - plain > 1 {
+        let half = plain + (some - plain) / 2;
+        set_offset(probe, offset)?;
+        let peeked = receive(&probe.copy, &mut buffer[..half], room, FLAGS)
+            .map_err(|error| system("peek at", error))?;
+        match peeked.flags & libc::MSG_CTRUNC {
+            0 => plain = half,
+            _ => some = half,
         }
     }
-    if !stream.is_empty() {
-        messages.push(Message { bytes: context.keep(stream), from: None });
-    }
-    Ok(messages)
+    Ok(plain)
 }
 
 /// sun_path of a sender: a path ends at its zero byte, an abstract name begins with one.

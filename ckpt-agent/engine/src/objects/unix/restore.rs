@@ -2,11 +2,12 @@
 //! name, else as socket pairs; then queues, then shutdowns.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, send};
-use socket2::{Domain, SockRef, Socket, Type};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use socket2::{Domain, MsgHdr, SockRef, Socket, Type};
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::{FileId, RelayEnd};
@@ -270,14 +271,28 @@ impl<'a> Work<'a> {
                 // As much as was queued must fit at once, whatever the size is set to later.
                 let room = i32::try_from(bytes.len().saturating_mul(4)).unwrap_or(i32::MAX / 2);
                 grow(sender, room.saturating_add(1 << 20));
+                let mut files = self.files(message, context)?;
                 let step =
                     if socket.variety == UnixKind::Stream { PIECE } else { bytes.len().max(1) };
                 for piece in bytes.chunks(step) {
-                    send_now(sender, piece)?;
+                    send_now(sender, piece, &std::mem::take(&mut files))?;
+                }
+                if !files.is_empty() {
+                    // A message without a byte.
+                    send_now(sender, &[], &files)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Descriptors that come with a message.
+    fn files(&self, message: &Message, context: &RestoreContext) -> Result<Vec<RawFd>> {
+        let find = |file: &FileId| match self.made.get(file) {
+            Some(made) => Ok(made.as_raw_fd()),
+            None => Ok(context.parked(*file)?.as_raw_fd()),
+        };
+        message.files.iter().map(find).collect()
     }
 
     /// Sends a datagram from a socket of the sender's name: one of the job's, or one of our own.
@@ -289,6 +304,7 @@ impl<'a> Work<'a> {
         bytes: &[u8],
         context: &mut RestoreContext,
     ) -> Result<()> {
+        let files = self.files(message, context)?;
         let by_name = message.from.as_ref().and_then(|from| {
             self.by_id.iter().find(|(_, other)| {
                 other.variety == UnixKind::Datagram
@@ -301,7 +317,7 @@ impl<'a> Work<'a> {
         };
         if let Some(sender) = of_pair {
             grow(sender, 1 << 20);
-            return send_now(sender, bytes);
+            return send_now(sender, bytes, &files);
         }
         let Some(name) = &socket.name else {
             return Err(EngineError::Damaged(format!(
@@ -311,7 +327,9 @@ impl<'a> Work<'a> {
         };
         let send = |sender: &SockRef<'_>| {
             self.bound.reach(name, |address| {
-                sender.send_to_with_flags(bytes, address, libc::MSG_DONTWAIT)
+                let (parts, rights) = ([IoSlice::new(bytes)], rights(&files));
+                let message = MsgHdr::new().with_addr(address).with_buffers(&parts);
+                sender.sendmsg(&message.with_control(&rights), libc::MSG_DONTWAIT)
             })
         };
         if let Some(sender) = by_name.and_then(|(sender, _)| self.made.get(sender)) {
@@ -371,7 +389,7 @@ impl<'a> Work<'a> {
             if let UnixLink::Gone { reset } = socket.link {
                 // A peer that closes with bytes unread resets the connection (unix_release_sock).
                 if reset {
-                    send_now(fd, b"\0")?;
+                    send_now(fd, b"\0", &[])?;
                 }
                 continue;
             }
@@ -444,12 +462,31 @@ fn grow(sender: &OwnedFd, bytes: i32) {
     let _ = sockopt::set_int(sender, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
 }
 
-fn send_now(through: &OwnedFd, mut bytes: &[u8]) -> Result<()> {
+/// SCM_RIGHTS as ancillary data.
+fn rights(files: &[RawFd]) -> Vec<u8> {
+    if files.is_empty() {
+        return Vec::new();
+    }
+    // struct cmsghdr: a length as long as a word, level, type.
+    let head = size_of::<libc::cmsghdr>();
+    let mut bytes = (head + size_of_val(files)).to_ne_bytes().to_vec();
+    bytes.resize(head - 8, 0);
+    bytes.extend([libc::SOL_SOCKET, libc::SCM_RIGHTS].map(i32::to_ne_bytes).concat());
+    bytes.extend(files.iter().flat_map(|fd| fd.to_ne_bytes()));
+    bytes.resize(bytes.len().next_multiple_of(size_of::<usize>()), 0);
+    bytes
+}
+
+fn send_now(through: &OwnedFd, mut bytes: &[u8], mut files: &[RawFd]) -> Result<()> {
     loop {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        match send(through.as_raw_fd(), bytes, flags) {
+        let rights = [ControlMessage::ScmRights(files)];
+        let rights = if files.is_empty() { &[][..] } else { &rights[..] };
+        let parts = [IoSlice::new(bytes)];
+        match sendmsg::<()>(through.as_raw_fd(), &parts, rights, flags, None) {
             Ok(count) => {
                 bytes = bytes.get(count..).unwrap_or_default();
+                files = &[];
                 if bytes.is_empty() {
                     return Ok(());
                 }

@@ -1,6 +1,7 @@
 //! Each test makes sockets in this process, dumps them, checks that they still hold the same
 //! bytes, closes them, restores, and checks again.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,8 +10,9 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
 use socket2::{Domain, Socket, Type};
 
-use super::super::testing::{dump, try_dump};
+use super::super::testing::{dump, probe, try_dump};
 use super::super::{DumpContext, External};
+use super::{FileId, UnixKind};
 
 fn stream(fd: &OwnedFd) -> UnixStream {
     UnixStream::from(fd.try_clone().unwrap())
@@ -166,20 +168,41 @@ fn named_datagrams_keep_their_senders() {
 }
 
 #[test]
-fn descriptors_in_flight_and_strangers_are_refused() {
+fn what_is_under_way_is_found_in_its_order() {
+    use super::queue;
     use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    use std::os::fd::RawFd;
     let (a, b) = UnixStream::pair().unwrap();
-    let rights = [a.as_raw_fd()];
-    sendmsg::<()>(
-        a.as_raw_fd(),
-        &[std::io::IoSlice::new(b"x")],
-        &[ControlMessage::ScmRights(&rights)],
-        MsgFlags::empty(),
-        None,
-    )
-    .unwrap();
-    let Err(refusal) = try_dump(&[a.as_fd(), b.as_fd()], DumpContext::default()) else { panic!() };
-    assert!(refusal.to_string().contains("SCM_RIGHTS"), "{refusal}");
+    let send = |bytes: &[u8], files: &[RawFd]| {
+        let rights = [ControlMessage::ScmRights(files)];
+        let rights = if files.is_empty() { &[][..] } else { &rights[..] };
+        let parts = [std::io::IoSlice::new(bytes)];
+        sendmsg::<()>(a.as_raw_fd(), &parts, rights, MsgFlags::empty(), None).unwrap();
+    };
+    let (null, zero) = (File::open("/dev/null").unwrap(), File::open("/dev/zero").unwrap());
+    send(b"first", &[]);
+    send(b"second", &[null.as_raw_fd(), zero.as_raw_fd()]);
+    send(b"third", &[]);
+    send(b"f", &[null.as_raw_fd()]);
+    let probe = probe(&b);
+    let found = queue::in_flight(&probe, UnixKind::Stream).unwrap();
+    let paths: Vec<_> = found
+        .iter()
+        .map(|fd| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap())
+        .collect();
+    assert_eq!(paths, ["/dev/null", "/dev/zero", "/dev/null"].map(std::path::PathBuf::from));
+    let mut context = DumpContext::default();
+    context.in_flight.insert(probe.inode(), (7..10).map(FileId).collect());
+    let messages = queue::peek(&probe, UnixKind::Stream, &mut context).unwrap();
+    let files: Vec<Vec<u32>> =
+        messages.iter().map(|message| message.files.iter().map(|id| id.0).collect()).collect();
+    assert_eq!(files, [vec![], vec![7, 8], vec![], vec![9]]);
+    // One that nobody has told of.
+    assert!(queue::peek(&probe, UnixKind::Stream, &mut context).is_err());
+}
+
+#[test]
+fn strangers_are_refused() {
     let (c, d) = UnixStream::pair().unwrap();
     let context = DumpContext { external: External::Fail, ..DumpContext::default() };
     let Err(refusal) = try_dump(&[c.as_fd()], context) else { panic!() };
