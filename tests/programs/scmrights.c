@@ -102,14 +102,18 @@ int main(int argc, char **argv)
 	conform_wait();
 
 	int got[MOST];
-	/* The kernel hands bytes out together with those behind them that have descriptors. */
-	receive(stream_in, "plain byteswith two", got, 2);
+	/* Who takes just the bytes before them gets no descriptors. */
+	char before[12] = "";
+	conform_read_all(stream_in, before, 11);
+	EXPECT_TEXT("bytes before", before, "plain bytes");
+	receive(stream_in, "with two", got, 2);
 	conform_expect_bytes("through the pipe", got[0], "in the pipe");
 	char digit;
 	conform_read_all(got[1], &digit, 1);
 	EXPECT("what is read of the file", digit, '3');
 	EXPECT("the offset is shared", lseek(shared, 0, SEEK_CUR), 4);
 	int reader = got[0];
+	/* The kernel hands bytes out together with those behind them that have descriptors. */
 	receive(stream_in, "plain againx", got, 1);
 	uint64_t count;
 	conform_read_all(got[0], &count, sizeof count);

@@ -43,6 +43,54 @@ pub fn receive_rights(
     }
 }
 
+/// How many bytes of a stream come before the last piece that one call would give, which are `length` bytes in all: for the last
+/// of them there is no memory, and the kernel gives whole pieces only (skb_copy_datagram_iter()). Nothing is kept.
+///
+/// # Errors
+/// As recvmsg(2).
+pub fn without_last_piece(fd: impl AsFd, length: usize, flags: i32) -> io::Result<usize> {
+    let nowhere = Nowhere::new()?;
+    let mut bytes = vec![0u8; length.saturating_sub(1)];
+    let mut parts = [
+        libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() },
+        libc::iovec { iov_base: nowhere.0, iov_len: 1 },
+    ];
+    // SAFETY: these are plain data, for which zeros are valid.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = parts.as_mut_ptr();
+    header.msg_iovlen = parts.len() as _;
+    // SAFETY: the first part is a live buffer of its length; the second one is mapped, and may not be written.
+    let count = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, flags) };
+    match usize::try_from(count) {
+        Ok(count) => Ok(count),
+        Err(_) => match io::Error::last_os_error() {
+            // It is the first piece.
+            error if error.raw_os_error() == Some(libc::EFAULT) => Ok(0),
+            error => Err(error),
+        },
+    }
+}
+
+/// A page that nobody may write.
+struct Nowhere(*mut libc::c_void);
+
+impl Nowhere {
+    fn new() -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: maps a new page at a place of the kernel's choice.
+        let page = unsafe { libc::mmap(anywhere, 1, libc::PROT_NONE, flags, -1, 0) };
+        if page == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(page)) }
+    }
+}
+
+impl Drop for Nowhere {
+    fn drop(&mut self) {
+        // SAFETY: the page was mapped above, and nothing refers to it.
+        unsafe { libc::munmap(self.0, 1) };
+    }
+}
+
 /// The descriptors out of ancillary data; those of senders are closed.
 fn descriptors(mut bytes: &[u8]) -> Vec<OwnedFd> {
     let head = size_of::<libc::cmsghdr>();

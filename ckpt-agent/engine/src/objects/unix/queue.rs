@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use super::super::super::error::{EngineError, Result};
 use super::super::super::graph::FileId;
-use super::super::super::sys::message::{receive, receive_rights};
+use super::super::super::sys::message::{receive, receive_rights, without_last_piece};
 use super::super::super::sys::sockopt;
 use super::{DumpContext, Message, Probe, UnixKind, system};
 
@@ -115,12 +115,17 @@ fn peek_all(probe: &Probe, kind: UnixKind, each: Each<'_>) -> Result<()> {
         }
         let mut descriptors = Vec::new();
         if message.flags & libc::MSG_CTRUNC != 0 {
+            // The kernel hands descriptors out with whatever was read before them, and stops behind them
+            // (net/unix/af_unix.c, unix_stream_read_generic).
+            set_offset(probe, offset)?;
             let plain = match kind {
-                UnixKind::Stream => plain_bytes(probe, offset, message.length, room)?,
+                UnixKind::Stream => without_last_piece(&probe.copy, message.length, FLAGS)
+                    .map_err(|error| system("peek at", error))?,
                 _ => 0,
             };
             set_offset(probe, offset)?;
             if plain > 0 {
+                // With descriptors or without: the bytes are wanted.
                 message = receive(&probe.copy, &mut buffer[..plain], room, FLAGS)
                     .map_err(|error| system("peek at", error))?;
             } else {
@@ -142,24 +147,6 @@ fn peek_all(probe: &Probe, kind: UnixKind, each: Each<'_>) -> Result<()> {
         each(Peeked { bytes, from: &message.from, descriptors })?;
     }
     Ok(())
-}
-
-/// How many of the bytes from `offset` on come before those that have descriptors with them: the kernel hands these out
-/// with whatever was read before, and stops behind them (net/unix/af_unix.c, unix_stream_read_generic).
-fn plain_bytes(probe: &Probe, offset: i32, length: usize, room: usize) -> Result<usize> {
-    let mut buffer = vec![0; length];
-    let (mut plain, mut some) = (0, length);
-    while some - plain > 1 {
-        let half = plain + (some - plain) / 2;
-        set_offset(probe, offset)?;
-        let peeked = receive(&probe.copy, &mut buffer[..half], room, FLAGS)
-            .map_err(|error| system("peek at", error))?;
-        match peeked.flags & libc::MSG_CTRUNC {
-            0 => plain = half,
-            _ => some = half,
-        }
-    }
-    Ok(plain)
 }
 
 /// sun_path of a sender: a path ends at its zero byte, an abstract name begins with one.
