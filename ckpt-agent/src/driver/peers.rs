@@ -137,7 +137,8 @@ mod tests {
 
     fn peer(name: &str, address: &str) -> Peer {
         let key = Fingerprint::default();
-        Peer { name: name.parse().unwrap(), address: address.parse().unwrap(), key }
+        let (name, address) = (name.parse().unwrap(), address.parse().unwrap());
+        Peer { name, address, key, job_traffic: None, addresses: Vec::new() }
     }
 
     #[tokio::test]

@@ -76,6 +76,8 @@ impl Wires {
             name: name.parse().unwrap(),
             address: "127.0.0.1:1".parse().unwrap(),
             key: protocol::transport::Fingerprint::default(),
+            job_traffic: None,
+            addresses: Vec::new(),
         });
         peers.set(&known, Vec::new());
         let hub = Hub::new(own.clone(), peers);

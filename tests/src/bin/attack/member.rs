@@ -465,6 +465,7 @@ fn hello(address: std::net::SocketAddr) -> FromAgent {
         owner: None,
         takes: Takes::default(),
         allow_root: false,
+        job_traffic: None,
         started_ms: 1,
     };
     let (instances, holdings) = (Vec::new(), Vec::new());
