@@ -83,7 +83,7 @@ impl Wires {
         let hub = Hub::new(own.clone(), peers);
         let folders = Folders::new("/nonexistent".into());
         let (hub_of, grants, busy) = (hub.clone(), Grants::none(), Busy::default());
-        let server = Server { hub: hub_of, folders, grants, tree: None, busy };
+        let server = Server { hub: hub_of, folders, grants, tree: None, busy, traffic: None };
         self.servers.lock().unwrap().push((own.clone(), server));
         (own, hub)
     }
