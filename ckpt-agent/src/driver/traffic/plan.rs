@@ -186,7 +186,8 @@ fn rules(own: &Own, peers: &[Peer], local: &[IpAddr]) -> BTreeSet<Rule> {
             let of = Match::Transport(transport);
             rules.insert(rule(family, ENCRYPTED, of, Verdict::Table(TABLE)));
         }
-        rules.insert(rule(family, BEHIND, Match::Any, Verdict::Next));
+        let any = Match::Transport(Transport::Tcp);
+        rules.insert(rule(family, BEHIND, any, Verdict::Next));
     }
     rules
 }

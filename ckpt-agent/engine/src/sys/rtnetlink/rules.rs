@@ -57,8 +57,6 @@ impl Transport {
 /// What a packet must have for a rule to be for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
-    /// Nothing.
-    Any,
     /// That protocol.
     Transport(Transport),
     /// That protocol, to that port, of that machine if one is named.
@@ -74,7 +72,9 @@ pub enum Verdict {
     Table(u32),
     /// The rule of that priority.
     Goto(u32),
-    /// The next rule.
+    /// The next rule: where others lead to. It is for what comes in as well: as long as there is no rule of that kind with a
+    /// protocol, the kernel does not look at protocols when it asks itself where the answer to a packet would go (rp_filter,
+    /// fib_rule_requires_fldissect), and would drop what came by a route of rules with one.
     Next,
 }
 
@@ -182,7 +182,9 @@ impl Rule {
         let mut request = Request::change(kind, flags, &header);
         request.add(FRA_PRIORITY, &self.priority.to_ne_bytes());
         request.add(FRA_PROTOCOL, &[self.owner]);
-        request.add(FRA_IIFNAME, OWN);
+        if self.verdict != Verdict::Next {
+            request.add(FRA_IIFNAME, OWN);
+        }
         match self.verdict {
             Verdict::Table(table) => request.add(FRA_TABLE, &table.to_ne_bytes()),
             Verdict::Goto(priority) => request.add(FRA_GOTO, &priority.to_ne_bytes()),
@@ -190,7 +192,6 @@ impl Rule {
         }
         let range = |port: u16| [port.to_ne_bytes(), port.to_ne_bytes()].concat();
         match self.of {
-            Match::Any => {}
             Match::Transport(transport) => request.add(FRA_IP_PROTO, &[transport.number()]),
             Match::To(transport, port, to) => {
                 request.add(FRA_IP_PROTO, &[transport.number()]);
@@ -216,16 +217,15 @@ impl Rule {
             let bytes = attributes.get(&kind)?.get(..2)?;
             Some(u16::from_ne_bytes(bytes.try_into().ok()?))
         };
-        let transport = byte(FRA_IP_PROTO).filter(|number| *number != 0);
+        let transport = byte(FRA_IP_PROTO)?;
         let (to, from) = (port(FRA_DPORT_RANGE), port(FRA_SPORT_RANGE));
-        let of = match (transport.map(Transport::of), to, from) {
-            (None, ..) => Match::Any,
-            (Some(transport), Some(to), _) => {
+        let of = match (Transport::of(transport), to, from) {
+            (transport, Some(to), _) => {
                 let machine = attributes.get(&FRA_DST).and_then(|bytes| address(bytes));
                 Match::To(transport?, to, machine)
             }
-            (Some(transport), None, Some(from)) => Match::From(transport?, from),
-            (Some(transport), None, None) => Match::Transport(transport?),
+            (transport, None, Some(from)) => Match::From(transport?, from),
+            (transport, None, None) => Match::Transport(transport?),
         };
         let verdict = match action {
             FR_ACT_TO_TBL => Verdict::Table(numeric(FRA_TABLE)?),
