@@ -242,9 +242,8 @@ impl<'a> Field<'a> {
         let (here, elsewhere) = (listen(1)?, listen(2)?);
         let token = self.ckptd.new_token(&["--role", "worker"])?;
         let attacker = self.member_with(&format!("{ATTACKER}-packets"), &token, "packets")?;
-        let lines = packets::outcomes(&here, &elsewhere)?;
         self.ended(attacker)?;
-        Ok(lines)
+        packets::outcomes(&here, &elsewhere)
     }
 
     fn of_member(&self, role: &str, options: &[&str]) -> Result<Vec<Line>, Failure> {

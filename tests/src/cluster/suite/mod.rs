@@ -103,6 +103,7 @@ const LIGHT: &[&str] = &[
     "shells-of-others",
     "shells-spread",
     "strangers",
+    "traffic-datagrams",
     "traffic-placed",
     "tokens",
     "trust",

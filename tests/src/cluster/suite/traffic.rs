@@ -20,6 +20,12 @@ pub(super) const CASES: &[Case] = &[
         run: agent_killed,
     },
     Case {
+        name: "traffic-datagrams",
+        about: "TCP and UDP by IPv4 and IPv6 go encrypted, packets of any length; ports that an operator keeps clear don't, \
+                and do without the agents",
+        run: datagrams,
+    },
+    Case {
         name: "traffic-placed",
         about: "a job whose traffic is to be encrypted is on machines that do so, or nowhere; what an agent makes for it \
                 goes with the agent",
@@ -27,6 +33,9 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
+/// NFS's, which agents leave as it is; and any other one.
+const CLEAR_PORT: &str = "2049";
+const OTHER_PORT: &str = "5000";
 /// What the ranks send each other.
 const MARKER: &str = "A-WORD-THAT-NOBODY-ELSE-MAY-READ";
 /// The ports of coordinator and agents.
@@ -108,6 +117,49 @@ fn agent_killed(stage: &Stage) -> Result<(), Failure> {
     check(rollbacks == 0, || format!("{rollbacks} rollbacks"))?;
     finish(&ckptd, &mut job)?;
     nothing_is_clear(&mut capture, frames).map(drop)
+}
+
+fn datagrams(stage: &Stage) -> Result<(), Failure> {
+    let ckptd = stage.cluster_of(setup(2))?;
+    let mut server = ckptd.node(1).spawn(&["wire", "serve", CLEAR_PORT, OTHER_PORT], &[])?;
+    server.wait_for_output("serving", LIMIT)?;
+    let four = ckptd.node(1).address();
+    let six = format!("fd00:c::{four}");
+    let mut capture = ckptd.cluster().capture(MARKER, &PORTS)?;
+    let mut frames = 0;
+    for (protocol, host) in [("tcp", &four), ("udp", &four), ("tcp", &six), ("udp", &six)] {
+        for bytes in ["64", "1472", "60000"] {
+            ask(&ckptd, protocol, host, OTHER_PORT, bytes)?;
+            frames = nothing_is_clear(&mut capture, frames)?;
+        }
+    }
+    // The longest datagram that IPv4 has.
+    ask(&ckptd, "udp", &four, OTHER_PORT, "65507")?;
+    nothing_is_clear(&mut capture, frames)?;
+    for number in [1, 2] {
+        ckptd.kill_agent(number)?;
+    }
+    ask(&ckptd, "udp", &four, CLEAR_PORT, "64")?;
+    ask(&ckptd, "tcp", &six, CLEAR_PORT, "64")?;
+    let seen = capture.seen()?;
+    check(seen.marked > 0, || format!("the network is not seen: {seen:?}"))?;
+    // What leads nowhere without agents is not seen.
+    let lost = ["timeout", "3", "wire", "ask", "udp", &four, OTHER_PORT, "1", "64", MARKER];
+    let lost = ckptd.node(2).run(&lost, &[])?;
+    let after = capture.seen()?;
+    check(lost.status != 0 && after.marked == seen.marked, || format!("{lost:?}: {after:?}"))
+}
+
+/// Has messages sent from node2 to node1 and back.
+fn ask(
+    ckptd: &Ckptd,
+    protocol: &str,
+    host: &str,
+    port: &str,
+    bytes: &str,
+) -> Result<(), Failure> {
+    let words = ["wire", "ask", protocol, host, port, "20", bytes, MARKER];
+    ckptd.node(2).must_run(&words).map(drop)
 }
 
 fn placed(stage: &Stage) -> Result<(), Failure> {
