@@ -65,7 +65,9 @@ impl Server {
                 PeerMessage::Packets => {
                     match &self.traffic {
                         Some(traffic) => traffic.serve(from, link, body),
-                        None => tracing::warn!(%from, "refused: no traffic of jobs is encrypted here"),
+                        None => {
+                            tracing::warn!(%from, "refused: no traffic of jobs is encrypted here")
+                        }
                     }
                     return;
                 }

@@ -32,9 +32,9 @@ use super::report::{Report, Reports};
 use super::serving::Server;
 use super::tree::Lines;
 use super::{AgentError, AgentOptions, clients, coordinator, discover, host, shells, succession};
+use crate::driver::traffic::{self, Jobs, Traffic};
 use crate::port::{Doors, Port, address_towards};
 use crate::rewire::Wires;
-use crate::driver::traffic::{self, Jobs, Traffic};
 use ckpt_engine::job_init::World;
 use ckpt_engine::probe::{self, ProbeError};
 use ckpt_engine::sys::restrained::{NEEDLESS, give_up};
@@ -78,7 +78,9 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
     let result = runtime.block_on(serve(options, takes_jobs));
     // Threads that still copy or wait must not hold up the end.
     runtime.shutdown_background();
-    if options.traffic.is_some() && traffic::jobs_in(&Folders::new(options.dir.clone())) == Jobs::None {
+    if options.traffic.is_some()
+        && traffic::jobs_in(&Folders::new(options.dir.clone())) == Jobs::None
+    {
         traffic::end();
     }
     result

@@ -32,7 +32,8 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// Where that can't be had.
 pub fn listen_through(device: &str) -> io::Result<TcpListener> {
     let at = |any: IpAddr| listen_at(SocketAddr::new(any, 0), Some(device));
-    let listener = at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into()))?;
+    let listener =
+        at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into()))?;
     asynchronous(listener)
 }
 

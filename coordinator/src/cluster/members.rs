@@ -1,12 +1,12 @@
 //! Who is a member, and how each of them is.
 
 use super::job::ledger::Ledger;
+use super::placement;
 use crate::event::Time;
 use crate::fault;
 use protocol::agent::{CheckpointNumber, InstanceId};
 use protocol::cluster::NodeName;
 use protocol::cluster::agent::{Holding, JobUser, NodeProfile, Peer, Takes, Vitals};
-use super::placement;
 use protocol::cluster::settings::{JobSettings, Traffic, Trust};
 use protocol::compact::Shared;
 use protocol::transport::Fingerprint;

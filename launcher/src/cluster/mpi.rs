@@ -150,7 +150,14 @@ mod tests {
         let told = |arguments: &[&str]| {
             let mut command: Vec<OsString> = arguments.iter().map(OsString::from).collect();
             let mut environment = Vec::new();
-            prepare(&mut command, &found, Path::new("/"), &nodes, &JobSettings::default(), &mut environment);
+            prepare(
+                &mut command,
+                &found,
+                Path::new("/"),
+                &nodes,
+                &JobSettings::default(),
+                &mut environment,
+            );
             (command, environment)
         };
         let (command, environment) = told(&["mpiexec.hydra", "-n", "2", "sh"]);

@@ -37,9 +37,9 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         return removed.map_err(|error| Failure::of("clear the jobs' traffic", error));
     }
     let token = token(arguments.join, arguments.join_file.as_deref())?;
-    let traffic = arguments.encrypt_job_traffic.then(|| traffic::Options {
-        clear_ports: arguments.clear_ports.into_iter().collect(),
-    });
+    let traffic = arguments
+        .encrypt_job_traffic
+        .then(|| traffic::Options { clear_ports: arguments.clear_ports.into_iter().collect() });
     let options = AgentOptions {
         join: token,
         name: arguments.name,

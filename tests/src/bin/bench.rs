@@ -9,8 +9,7 @@ use ckptd_tests::bench::kept::Kept;
 use ckptd_tests::bench::report::{self, Results};
 use ckptd_tests::bench::subject::Setting;
 use ckptd_tests::bench::{
-    chart, cluster, coordinator, engine, moving, splits, sweep, throttle, timeline, weights,
-    wires,
+    chart, cluster, coordinator, engine, moving, splits, sweep, throttle, timeline, weights, wires,
 };
 use ckptd_tests::cluster::suite::Stage;
 use ckptd_tests::workspace::Workspace;

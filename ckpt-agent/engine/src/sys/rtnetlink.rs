@@ -117,9 +117,7 @@ fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
 
 fn device(answer: &Answer) -> Option<Device> {
     let index = u32::from_ne_bytes(answer.body.get(4..8)?.try_into().ok()?);
-    let text = |bytes: &[u8]| {
-        String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
-    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
     let attributes = answer.attributes(16);
     let name = attributes.get(&libc::IFLA_IFNAME).map(|bytes| text(bytes))?;
     let alias = attributes.get(&libc::IFLA_IFALIAS).map(|bytes| text(bytes)).unwrap_or_default();

@@ -49,9 +49,8 @@ pub fn open(name: &str) -> io::Result<File> {
         *place = byte;
     }
     // SAFETY: TUNSETIFF reads and writes a struct ifreq, of whose size the request is; it lives across the call.
-    let made = unsafe {
-        libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, &raw mut request)
-    };
+    let made =
+        unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as libc::Ioctl, &raw mut request) };
     if made == 0 { Ok(file) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -65,8 +64,7 @@ pub fn set_life(device: &File, life: Life) -> io::Result<()> {
         Life::Own => 1,
     };
     // SAFETY: TUNSETPERSIST takes a number, and reads no memory.
-    let done = unsafe {
-        libc::ioctl(device.as_raw_fd(), libc::TUNSETPERSIST as libc::Ioctl, persists)
-    };
+    let done =
+        unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETPERSIST as libc::Ioctl, persists) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -54,9 +54,9 @@ use super::replica::Replica;
 use super::report::Found;
 use super::report::{Report, Reports};
 use super::tree::Lines;
+use crate::driver::traffic::{Traffic, TrafficError};
 use crate::port::Port;
 use crate::rewire::Wires;
-use crate::driver::traffic::{Traffic, TrafficError};
 use ckpt_engine::fault;
 use ckpt_engine::session;
 

@@ -8,10 +8,10 @@ use protocol::cluster::agent::RelaySide;
 use protocol::cluster::image::Efforts;
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::driver::folders::RECORD;
 use super::shell_end::ShellEnd;
 use crate::driver::absent::Absent;
 use crate::driver::console::ConsoleHandle;
+use crate::driver::folders::RECORD;
 use crate::driver::instance::{Instance, Started};
 use crate::driver::relay::RelayHandle;
 

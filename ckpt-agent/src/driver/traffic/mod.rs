@@ -58,7 +58,9 @@ pub enum TrafficError {
     #[error("another agent of this machine does so already, by the device {0}")]
     Taken(String),
     /// The kernel knows no rules by ports.
-    #[error("the kernel's rules know no ports: Linux 4.17 or newer is needed, with IP_MULTIPLE_TABLES")]
+    #[error(
+        "the kernel's rules know no ports: Linux 4.17 or newer is needed, with IP_MULTIPLE_TABLES"
+    )]
     Rules,
     /// The kernel refused something.
     #[error("{what}: {source}")]
@@ -166,7 +168,10 @@ impl Traffic {
         // As long as the process.
         thread("traffic-carry", move || runtime.block_on(std::future::pending::<()>()))
             .map_err(failed())?;
-        tracing::info!(device = device.name, "jobs' traffic with members that do so, too, is encrypted");
+        tracing::info!(
+            device = device.name,
+            "jobs' traffic with members that do so, too, is encrypted"
+        );
         Ok(Self {
             carrier,
             device: Arc::new(Mutex::new(device)),
@@ -232,7 +237,6 @@ impl Traffic {
         let carrier = self.carrier.clone();
         self.carrier.threads.spawn(async move { carrier.receive(&from, link, first).await });
     }
-
 }
 
 /// Takes everything away.

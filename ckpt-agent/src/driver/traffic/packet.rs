@@ -53,7 +53,8 @@ pub fn length(bytes: &[u8]) -> Result<usize, Odd> {
 /// # Errors
 /// It is none of those that are carried.
 pub fn read(packet: &[u8]) -> Result<Packet, Odd> {
-    let (source, destination, protocol, header): (IpAddr, IpAddr, u8, usize) = match packet.first() {
+    let (source, destination, protocol, header): (IpAddr, IpAddr, u8, usize) = match packet.first()
+    {
         Some(&V4_PLAIN) if number(packet, 6)? & FRAGMENT == 0 => {
             let at = |place| octets::<4>(packet, place).map(Ipv4Addr::from);
             (at(12)?.into(), at(16)?.into(), *packet.get(9).ok_or(Odd::Malformed)?, V4)

@@ -68,9 +68,8 @@ pub fn plan(own: &Own, peers: &[Peer], kept: &BTreeSet<IpAddr>) -> Plan {
     let routed = addresses.map(|address| (*address, source(*address, &local))).collect();
     let members = owners.into_iter().filter_map(|(address, owner)| Some((address, owner?)));
     let encrypting = peers.iter().filter(|peer| peer.name != own.name);
-    let offers = encrypting.filter_map(|peer| {
-        Some((peer.name.clone(), (peer.address, peer.job_traffic?)))
-    });
+    let offers =
+        encrypting.filter_map(|peer| Some((peer.name.clone(), (peer.address, peer.job_traffic?))));
     Plan {
         table: Table {
             members: members.collect(),
@@ -290,7 +289,9 @@ mod tests {
         assert!(leads(Match::To(Transport::Tcp, 5000, ip("10.0.0.2"))));
         assert!(leads(Match::To(Transport::Tcp, 7070, ip("10.0.0.9"))));
         assert!(leads(Match::To(Transport::Tcp, 7071, None)));
-        assert!(leads(Match::From(Transport::Tcp, 17070)) && leads(Match::From(Transport::Udp, 22)));
+        assert!(
+            leads(Match::From(Transport::Tcp, 17070)) && leads(Match::From(Transport::Udp, 22))
+        );
         assert!(!leads(Match::From(Transport::Tcp, 7070)));
         assert_eq!(found.table.closed, HashSet::from([22, 17070]));
         // With the coordinator on this machine.

@@ -93,7 +93,8 @@ fn attack() -> Result<bool, Failure> {
         return Err(Failure(format!("{} is not as `attack --matrix` has it", matrix.display())));
     }
     let stage = Stage::new(&workspace)?;
-    let ckptd = stage.cluster_of(Setup { agents: 2, encrypting: [1, 2].into(), ..Setup::new(3) })?;
+    let ckptd =
+        stage.cluster_of(Setup { agents: 2, encrypting: [1, 2].into(), ..Setup::new(3) })?;
     let mut outcomes = BTreeMap::new();
     let done = Field::new(&ckptd).and_then(|mut field| {
         let fought = field.fight(&mut outcomes);

@@ -179,7 +179,8 @@ impl Attacker {
                 let known = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
                 let victim = known.get(&self.target.victim);
                 let other = known.values().find(|peer| {
-                    let is_another = ![&self.target.victim, &self.target.name].contains(&&peer.name);
+                    let is_another =
+                        ![&self.target.victim, &self.target.name].contains(&&peer.name);
                     is_another && peer.job_traffic.is_some()
                 });
                 if let (Some(victim), Some(other)) = (victim, other) {

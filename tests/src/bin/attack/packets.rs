@@ -66,7 +66,8 @@ impl super::member::Attacker {
         ];
         let packets: Vec<u8> = drafts.iter().flat_map(packet).collect();
         for _ in 0..TIMES {
-            let dialed = self.identity.connect_peer(&victim.name, victim.address, &victim.key).await;
+            let dialed =
+                self.identity.connect_peer(&victim.name, victim.address, &victim.key).await;
             if let Ok(mut link) = dialed {
                 let hello = PeerMessage::Hello { version: VERSION };
                 let hello = link.sender.send(&hello, &[]).await;

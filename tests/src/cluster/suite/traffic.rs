@@ -21,8 +21,8 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "traffic-datagrams",
-        about: "TCP and UDP by IPv4 and IPv6 go encrypted, packets of any length; ports that an operator keeps clear don't, \
-                and do without the agents",
+        about: "TCP and UDP by IPv4 and IPv6 go encrypted, packets of any length, through firewalls that let agents through; \
+                ports that an operator keeps clear don't, and do without the agents",
         run: datagrams,
     },
     Case {
@@ -36,6 +36,18 @@ pub(super) const CASES: &[Case] = &[
 /// NFS's, which agents leave as it is; and any other one.
 const CLEAR_PORT: &str = "2049";
 const OTHER_PORT: &str = "5000";
+/// What nodes let in, as the guide has it: coordinator and agents, NFS, and what comes through the device.
+const RULES: &str = "table inet ckptd {
+    chain input {
+        type filter hook input priority filter; policy drop;
+        iif lo accept
+        ct state established,related accept
+        meta l4proto { icmp, icmpv6 } accept
+        tcp dport { 7070, 17070, 2049 } accept
+        udp dport 2049 accept
+        iifname \"ckptd*\" accept
+    }
+}";
 /// What the ranks send each other.
 const MARKER: &str = "A-WORD-THAT-NOBODY-ELSE-MAY-READ";
 /// The ports of coordinator and agents.
@@ -121,6 +133,9 @@ fn agent_killed(stage: &Stage) -> Result<(), Failure> {
 
 fn datagrams(stage: &Stage) -> Result<(), Failure> {
     let ckptd = stage.cluster_of(setup(2))?;
+    for number in [1, 2] {
+        ckptd.node(number).must_run(&["nft", RULES])?;
+    }
     let mut server = ckptd.node(1).spawn(&["wire", "serve", CLEAR_PORT, OTHER_PORT], &[])?;
     server.wait_for_output("serving", LIMIT)?;
     let four = ckptd.node(1).address();
@@ -151,13 +166,7 @@ fn datagrams(stage: &Stage) -> Result<(), Failure> {
 }
 
 /// Has messages sent from node2 to node1 and back.
-fn ask(
-    ckptd: &Ckptd,
-    protocol: &str,
-    host: &str,
-    port: &str,
-    bytes: &str,
-) -> Result<(), Failure> {
+fn ask(ckptd: &Ckptd, protocol: &str, host: &str, port: &str, bytes: &str) -> Result<(), Failure> {
     let words = ["wire", "ask", protocol, host, port, "20", bytes, MARKER];
     ckptd.node(2).must_run(&words).map(drop)
 }
