@@ -32,7 +32,7 @@ use super::report::{Report, Reports};
 use super::serving::Server;
 use super::tree::Lines;
 use super::{AgentError, AgentOptions, clients, coordinator, discover, host, shells, succession};
-use crate::driver::traffic::{self, Jobs, Traffic};
+use crate::driver::traffic::{self, Jobs, Left, Traffic};
 use crate::port::{Doors, Port, address_towards};
 use crate::rewire::Wires;
 use ckpt_engine::job_init::World;
@@ -75,13 +75,12 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
         .enable_all()
         .build()
         .map_err(AgentError::system("start the event loop"))?;
-    let result = runtime.block_on(serve(options, takes_jobs));
+    let mut traffic = None;
+    let result = runtime.block_on(serve(options, takes_jobs, &mut traffic));
     // Threads that still copy or wait must not hold up the end.
     runtime.shutdown_background();
-    if options.traffic.is_some()
-        && traffic::jobs_in(&Folders::new(options.dir.clone())) == Jobs::None
-    {
-        traffic::end();
+    if let Some(traffic) = traffic {
+        traffic.end(traffic::jobs_in(&Folders::new(options.dir.clone())));
     }
     result
 }
@@ -89,7 +88,9 @@ pub fn run(options: &AgentOptions) -> Result<(), AgentError> {
 /// An agent that does not encrypt jobs' traffic takes away what another one of before has left to do it, unless processes
 /// are here whose traffic would go unencrypted then.
 fn settle_traffic(options: &AgentOptions) -> Result<(), AgentError> {
-    let is_left = || Uid::effective().is_root() && traffic::is_left().unwrap_or(false);
+    // Another agent's, which lives, is left alone.
+    let is_left =
+        || Uid::effective().is_root() && matches!(traffic::left(&options.dir), Ok(Left::Orphaned));
     if options.traffic.is_some() || !is_left() {
         return Ok(());
     }
@@ -99,10 +100,7 @@ fn settle_traffic(options: &AgentOptions) -> Result<(), AgentError> {
              'ckptd agent --clear-job-traffic'"
                 .to_owned(),
         )),
-        Jobs::None => {
-            traffic::end();
-            Ok(())
-        }
+        Jobs::None => traffic::clear().map_err(|error| AgentError::Unfit(format!("start: {error}"))),
     }
 }
 
@@ -202,10 +200,12 @@ fn open_port(
     Ok((port, arrivals))
 }
 
-/// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not.
+/// `takes_jobs`: whether namespaces can be made, or their lack be made up for; or why not. `encrypts`: what encrypts jobs'
+/// traffic, once there is something.
 async fn serve(
     options: &AgentOptions,
     takes_jobs: Result<(), ProbeError>,
+    encrypts: &mut Option<Traffic>,
 ) -> Result<(), AgentError> {
     let (sender, inbox) = unbounded_channel();
     let reports = Reports::new(sender);
@@ -226,6 +226,7 @@ async fn serve(
     let grants = Grants::new(name.clone(), identity.trust());
     let peers = Peers::new(dialer.clone(), grants.clone());
     let traffic = start_traffic(options, &name, &peers, &wires)?;
+    encrypts.clone_from(&traffic);
     let connections = peers.clone();
     let hub = Hub::new(name.clone(), peers.clone());
     let folders = Folders::new(options.dir.clone());
@@ -288,7 +289,7 @@ fn start_traffic(
     wires: &Arc<Wires>,
 ) -> Result<Option<Traffic>, AgentError> {
     let Some(wanted) = &options.traffic else { return Ok(None) };
-    Traffic::start(wanted, name.clone(), peers.clone(), wires.clone())
+    Traffic::start(wanted, &options.dir, name.clone(), peers.clone(), wires.clone())
         .map(Some)
         .map_err(|error| AgentError::Unfit(format!("encrypt the jobs' traffic: {error}")))
 }

@@ -33,7 +33,7 @@ pub fn perform(context: &Context, arguments: AgentArguments) -> Result<(), Failu
         }
     }
     if arguments.clear_job_traffic {
-        let removed = traffic::remove();
+        let removed = traffic::clear();
         return removed.map_err(|error| Failure::of("clear the jobs' traffic", error));
     }
     let token = token(arguments.join, arguments.join_file.as_deref())?;

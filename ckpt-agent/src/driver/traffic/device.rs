@@ -2,12 +2,13 @@
 //!
 //! The device outlives an agent that is killed, with routes and rules: without an agent it drops what it gets. Behind each
 //! route through it there is one that leads nowhere, for a device that somebody removes. So nothing goes out unencrypted
-//! until somebody takes all of it away ([`remove`]).
+//! until somebody takes all of it away ([`clear`]).
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 
 use ckpt_engine::sys::rtnetlink::{Network, Route, Rule, Verdict, Way};
 use ckpt_engine::sys::tun::{self, Life};
@@ -15,8 +16,10 @@ use ckpt_engine::sys::tun::{self, Life};
 use super::TrafficError;
 use super::plan::{OWNER, Plan, TABLE};
 
-/// By this a device is known again.
-const ALIAS: &str = "ckptd: encrypted traffic of jobs";
+/// How what is noted about a device begins; the agent's folder follows.
+const ALIAS: &str = "ckptd: encrypted traffic of jobs in ";
+/// Bytes of a folder's name that are noted, from its end: the kernel takes 255 in all (IFALIASZ).
+const LONGEST_NAME: usize = 200;
 /// Bytes of the longest packet: with this one no datagram of IPv4 comes in parts.
 pub const LONGEST: u32 = 65_535;
 /// Names that are tried.
@@ -41,10 +44,13 @@ impl Device {
     ///
     /// # Errors
     /// See [`TrafficError`]. Nothing is left then that was not there before.
-    pub fn open() -> Result<Self, TrafficError> {
+    pub fn open(dir: &Path) -> Result<Self, TrafficError> {
         let mut network = Network::open().map_err(TrafficError::at("ask for devices"))?;
         let devices = network.devices().map_err(TrafficError::at("list devices"))?;
-        let left = devices.iter().find(|device| device.alias == ALIAS);
+        let left = devices.iter().find(|device| device.alias.starts_with(ALIAS));
+        if let Some(other) = left.filter(|device| device.alias != alias(dir)) {
+            return Err(TrafficError::Others(other.name.clone(), other.alias.clone()));
+        }
         let is_free = |name: &String| !devices.iter().any(|device| device.name == *name);
         let name = match left {
             Some(device) => device.name.clone(),
@@ -52,17 +58,14 @@ impl Device {
                 || TrafficError::at("name a device")(io::ErrorKind::AddrInUse.into()),
             )?,
         };
-        let file = tun::open(&name).map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => TrafficError::Taken(name.clone()),
-            _ => TrafficError::at(format!("make the device {name} by {}", tun::DEVICE))(error),
-        })?;
+        let file = open(&name)?;
         settings(&name)?;
         let devices = network.devices().map_err(TrafficError::at("list devices"))?;
         let made = devices.iter().find(|device| device.name == name);
         let index = made.map(|device| device.index).ok_or_else(|| {
             TrafficError::at(format!("find {name}"))(io::ErrorKind::NotFound.into())
         })?;
-        let up = network.set_up(index, LONGEST, ALIAS);
+        let up = network.set_up(index, LONGEST, &alias(dir));
         up.map_err(TrafficError::at(format!("set {name} up")))?;
         tun::set_life(&file, Life::Own).map_err(TrafficError::at(format!("keep {name}")))?;
         Ok(Self { file, name, index, network })
@@ -157,22 +160,65 @@ fn settings(name: &str) -> Result<(), TrafficError> {
     Ok(())
 }
 
-/// Whether an agent has left anything.
+/// What there is of an agent's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing.
+    Nothing,
+    /// What one that was killed has left.
+    Orphaned,
+}
+
+/// What is noted about the device of the agent of that folder.
+fn alias(dir: &Path) -> String {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let mut name = dir.to_string_lossy().into_owned();
+    while name.len() > LONGEST_NAME {
+        name.remove(0);
+    }
+    format!("{ALIAS}{name}")
+}
+
+/// What the agent of that folder has left.
 ///
 /// # Errors
-/// See [`TrafficError`].
-pub fn is_left() -> Result<bool, TrafficError> {
+/// [`TrafficError::Taken`] where one lives; others.
+pub fn left(dir: &Path) -> Result<Left, TrafficError> {
     let mut network = Network::open().map_err(TrafficError::at("ask for devices"))?;
     let devices = network.devices().map_err(TrafficError::at("list devices"))?;
     let rules = network.rules(OWNER).map_err(TrafficError::at("list rules"))?;
-    Ok(!rules.is_empty() || devices.iter().any(|device| device.alias == ALIAS))
+    let agents = || devices.iter().filter(|device| device.alias.starts_with(ALIAS));
+    let own = agents().find(|device| device.alias == alias(dir));
+    if let Some(device) = own {
+        drop(open(&device.name)?);
+    }
+    // Somebody may have removed the device by hand.
+    let is_left = own.is_some() || (agents().next().is_none() && !rules.is_empty());
+    Ok(if is_left { Left::Orphaned } else { Left::Nothing })
 }
 
-/// Takes rules, routes and device away, an agent's that lives still included. What jobs send goes unencrypted from then on.
+/// Takes away what agents that were killed have left. What jobs send goes unencrypted from then on.
 ///
 /// # Errors
-/// See [`TrafficError`].
-pub fn remove() -> Result<(), TrafficError> {
+/// [`TrafficError::Taken`] where one lives; others.
+pub fn clear() -> Result<(), TrafficError> {
+    let mut network = Network::open().map_err(TrafficError::at("ask for devices"))?;
+    let devices = network.devices().map_err(TrafficError::at("list devices"))?;
+    for device in devices.iter().filter(|device| device.alias.starts_with(ALIAS)) {
+        drop(open(&device.name)?);
+    }
+    remove()
+}
+
+fn open(name: &str) -> Result<File, TrafficError> {
+    tun::open(name).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => TrafficError::Taken(name.to_owned()),
+        _ => TrafficError::at(format!("make the device {name} by {}", tun::DEVICE))(error),
+    })
+}
+
+/// Takes rules, routes and device away.
+pub(super) fn remove() -> Result<(), TrafficError> {
     let mut network = Network::open().map_err(TrafficError::at("ask for devices"))?;
     for rule in network.rules(OWNER).map_err(TrafficError::at("list rules"))? {
         network.remove_rule(&rule).map_err(TrafficError::at("remove a rule"))?;
@@ -181,7 +227,7 @@ pub fn remove() -> Result<(), TrafficError> {
         network.remove_route(&route).map_err(TrafficError::at("remove a route"))?;
     }
     let devices = network.devices().map_err(TrafficError::at("list devices"))?;
-    for device in devices.iter().filter(|device| device.alias == ALIAS) {
+    for device in devices.iter().filter(|device| device.alias.starts_with(ALIAS)) {
         let removed = network.remove_device(device.index);
         removed.map_err(TrafficError::at(format!("remove {}", device.name)))?;
     }

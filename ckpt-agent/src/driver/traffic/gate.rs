@@ -67,6 +67,6 @@ mod tests {
         assert_eq!(table.admits(&a, &elsewhere), Err(Refused::NotHere));
         let to_agent = packet("10.0.0.2", "10.0.0.1", 17070);
         assert_eq!(table.admits(&a, &to_agent), Err(Refused::Port(17070)));
-        assert_eq!(table.admits(&a, b"no packet"), Err(Refused::Odd(Odd::Other)));
+        assert_eq!(table.admits(&a, b"no packet"), Err(Refused::Odd(Odd::Malformed)));
     }
 }

@@ -20,6 +20,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ckpt_engine::sys::tun;
@@ -39,7 +41,7 @@ use device::{Device, LONGEST};
 use plan::{Own, Table};
 use queue::Queue;
 
-pub use device::{is_left, remove};
+pub use device::{Left, clear, left};
 
 /// Packets that are taken from the device by what is known of members.
 const BATCH: usize = 64;
@@ -55,8 +57,14 @@ pub enum TrafficError {
     #[error("--encrypt-job-traffic needs an agent of root's: only root can lead packets elsewhere")]
     NotRoot,
     /// Another one does it.
-    #[error("another agent of this machine does so already, by the device {0}")]
+    #[error("an agent of this machine does so already, by the device {0}")]
     Taken(String),
+    /// Another one did it, and was killed.
+    #[error(
+        "an agent that was killed has left the device {0} ({1}); start that one, or take it away by 'ckptd agent \
+         --clear-job-traffic'"
+    )]
+    Others(String, String),
     /// The kernel knows no rules by ports.
     #[error(
         "the kernel's rules know no ports: Linux 4.17 or newer is needed, with IP_MULTIPLE_TABLES"
@@ -119,6 +127,8 @@ struct Carrier {
     queues: Mutex<HashMap<NodeName, Queue>>,
     device: File,
     threads: Handle,
+    /// The device is about to be removed.
+    ends: AtomicBool,
 }
 
 /// Encrypts, from the start of an agent to its end.
@@ -133,19 +143,20 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Makes the device, or takes over that of an agent of before. Connections of jobs that arrive are `wires`'. Within a
+    /// Makes the device, or takes over that of an agent of before, in that folder. Connections of jobs that arrive are `wires`'. Within a
     /// tokio run time.
     ///
     /// # Errors
     /// See [`TrafficError`].
     pub fn start(
         options: &Options,
+        dir: &Path,
         own: NodeName,
         peers: Peers,
         wires: Arc<Wires>,
     ) -> Result<Self, TrafficError> {
         options.check()?;
-        let device = Device::open()?;
+        let device = Device::open(dir)?;
         let port = arrivals::listen(&device.name, wires)
             .map_err(TrafficError::at(format!("listen at {}", device.name)))?;
         let failed = || TrafficError::at("start a thread");
@@ -157,10 +168,12 @@ impl Traffic {
             queues: Mutex::default(),
             device: device.file.try_clone().map_err(failed())?,
             threads: runtime.handle().clone(),
+            ends: AtomicBool::new(false),
         });
         let reading = carrier.clone();
         let read = move || {
-            if let Err(error) = reading.read() {
+            let ended = reading.read();
+            if let Err(error) = ended.or_else(|error| reading.unless_ending(error)) {
                 tracing::error!("jobs' traffic is not carried any more: {error}");
             }
         };
@@ -224,6 +237,17 @@ impl Traffic {
         Ok(())
     }
 
+    /// The agent ends. Where no processes of jobs are here any more, all is taken away.
+    pub fn end(&self, jobs: Jobs) {
+        if jobs == Jobs::Here {
+            return;
+        }
+        self.carrier.ends.store(true, Ordering::Relaxed);
+        if let Err(error) = device::remove() {
+            tracing::error!("what encrypted jobs' traffic could not be removed: {error}");
+        }
+    }
+
     /// Where a connection of a job is made again that would be made with that agent's port.
     #[must_use]
     pub fn way_to(&self, agent: SocketAddr) -> SocketAddr {
@@ -239,13 +263,6 @@ impl Traffic {
     }
 }
 
-/// Takes everything away.
-pub fn end() {
-    if let Err(error) = remove() {
-        tracing::error!("what encrypted jobs' traffic could not be removed: {error}");
-    }
-}
-
 /// Whether processes of jobs are on this machine, or were when the agent was killed.
 #[must_use]
 pub fn jobs_in(folders: &Folders) -> Jobs {
@@ -253,6 +270,10 @@ pub fn jobs_in(folders: &Folders) -> Jobs {
 }
 
 impl Carrier {
+    fn unless_ending(&self, error: io::Error) -> io::Result<()> {
+        if self.ends.load(Ordering::Relaxed) { Ok(()) } else { Err(error) }
+    }
+
     fn table(&self) -> Arc<Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
