@@ -186,7 +186,8 @@ fn run_cluster(quick: bool, moves: bool) -> Result<bool, Box<dyn std::error::Err
 
 fn run_traffic(quick: bool) -> Result<bool, Box<dyn std::error::Error>> {
     let (_, target) = folders()?;
-    let stage = Stage::new(&Workspace::new()?)?;
+    let workspace = Workspace::new()?;
+    let stage = Stage::new(&workspace)?;
     let (rounds, seconds) = if quick { (3, 2) } else { (7, 5) };
     println!("medians of {rounds}; {}\n", machine());
     let figures = wires::measure(&stage, rounds, seconds)?;
