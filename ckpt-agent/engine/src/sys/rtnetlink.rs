@@ -123,3 +123,70 @@ fn device(answer: &Answer) -> Option<Device> {
     let alias = attributes.get(&libc::IFLA_IFALIAS).map(|bytes| text(bytes)).unwrap_or_default();
     Some(Device { index, name, alias })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// As the kernel would say it.
+    fn said(request: Request) -> Vec<u8> {
+        request.finish(7)
+    }
+
+    fn heard(bytes: &[u8]) -> Vec<Answer> {
+        Answer::split(bytes, 7).map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn routes_and_rules_are_read_as_they_are_written() {
+        let through = |source| Way::Device { index: 3, source: ip(source) };
+        for (to, way) in [
+            ("10.0.0.2", through("10.0.0.1")),
+            ("fd00::2", through("fd00::1")),
+            ("10.0.0.2", Way::Unreachable),
+        ] {
+            let route = Route { table: 17070, owner: 199, metric: 10, to: ip(to), way };
+            let bytes = said(route.request(libc::RTM_NEWROUTE, 0));
+            assert_eq!(heard(&bytes).iter().filter_map(Route::of).collect::<Vec<_>>(), [route]);
+        }
+        for (of, verdict) in [
+            (Match::To(Transport::Tcp, 22, Some(ip("10.0.0.2"))), Verdict::Goto(9)),
+            (Match::To(Transport::Udp, 111, None), Verdict::Goto(9)),
+            (Match::From(Transport::Udp, 22), Verdict::Goto(9)),
+            (Match::Transport(Transport::Udp), Verdict::Table(17070)),
+            (Match::Transport(Transport::Tcp), Verdict::Next),
+        ] {
+            let rule = Rule { family: Family::V4, priority: 5, owner: 199, of, verdict };
+            let bytes = said(rule.request(libc::RTM_NEWRULE, 0));
+            let read = heard(&bytes);
+            assert_eq!(read.iter().filter_map(|a| Rule::of(Family::V4, a)).next(), Some(rule));
+        }
+    }
+
+    #[test]
+    fn answers_that_are_cut_off_or_of_others_are_none() {
+        let route =
+            Route { table: 1, owner: 199, metric: 1, to: ip("10.0.0.2"), way: Way::Unreachable };
+        let bytes = said(route.request(libc::RTM_NEWROUTE, 0));
+        for cut in 0..bytes.len() {
+            assert_eq!(Answer::split(&bytes[..cut], 7).count(), 0, "{cut}");
+        }
+        assert_eq!(Answer::split(&bytes, 8).count(), 0);
+        let whole = heard(&bytes).remove(0);
+        for cut in 0..whole.body.len() {
+            let body = whole.body[..cut].to_vec();
+            assert!(Route::of(&Answer { end: false, body }).is_none_or(|read| read != route));
+        }
+    }
+
+    #[test]
+    fn the_kernel_lists_its_loopback() {
+        let devices = Network::open().unwrap().devices().unwrap();
+        assert!(devices.iter().any(|device| device.name == "lo"), "{devices:?}");
+    }
+}

@@ -158,11 +158,18 @@ fn datagrams(stage: &Stage) -> Result<(), Failure> {
     ask(&ckptd, "tcp", &six, CLEAR_PORT, "64")?;
     let seen = capture.seen()?;
     check(seen.marked > 0, || format!("the network is not seen: {seen:?}"))?;
-    // What leads nowhere without agents is not seen.
-    let lost = ["timeout", "3", "wire", "ask", "udp", &four, OTHER_PORT, "1", "64", MARKER];
-    let lost = ckptd.node(2).run(&lost, &[])?;
-    let after = capture.seen()?;
-    check(lost.status != 0 && after.marked == seen.marked, || format!("{lost:?}: {after:?}"))
+    // What leads nowhere without agents is not seen, nor without the device.
+    let lost = || {
+        let words = ["timeout", "3", "wire", "ask", "udp", &four, OTHER_PORT, "1", "64", MARKER];
+        ckptd.node(2).run(&words, &[])
+    };
+    let without_agent = lost()?;
+    ckptd.node(2).must_run(&["ip", "link", "delete", "ckptd0"])?;
+    let without_device = lost()?;
+    let (after, fail) = (capture.seen()?, without_agent.status != 0 && without_device.status != 0);
+    check(fail && after.marked == seen.marked, || {
+        format!("{without_agent:?}, {without_device:?}: {after:?}")
+    })
 }
 
 /// Has messages sent from node2 to node1 and back.

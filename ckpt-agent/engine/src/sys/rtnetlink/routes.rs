@@ -76,7 +76,7 @@ impl Network {
 }
 
 impl Route {
-    fn request(&self, kind: u16, flags: i32) -> Request {
+    pub(super) fn request(&self, kind: u16, flags: i32) -> Request {
         let mut header = [0; HEADER];
         (header[0], header[1]) = match self.to {
             IpAddr::V4(_) => (libc::AF_INET as u8, 32),
@@ -99,7 +99,7 @@ impl Route {
         request
     }
 
-    fn of(answer: &Answer) -> Option<Self> {
+    pub(super) fn of(answer: &Answer) -> Option<Self> {
         let header = answer.body.get(..HEADER)?;
         let attributes = answer.attributes(HEADER);
         let numeric = |kind: u16| number(attributes.get(&kind)?, 0);

@@ -168,7 +168,7 @@ impl Network {
 }
 
 impl Rule {
-    fn request(&self, kind: u16, flags: i32) -> Request {
+    pub(super) fn request(&self, kind: u16, flags: i32) -> Request {
         let mut header = [0; HEADER];
         header[0] = self.family.number();
         header[7] = match self.verdict {
@@ -208,7 +208,7 @@ impl Rule {
         request
     }
 
-    fn of(family: Family, answer: &Answer) -> Option<Self> {
+    pub(super) fn of(family: Family, answer: &Answer) -> Option<Self> {
         let action = *answer.body.get(7)?;
         let attributes = answer.attributes(HEADER);
         let numeric = |kind: u16| number(attributes.get(&kind)?, 0);
